@@ -186,11 +186,11 @@ def _struct(grammar: MessageStruct) -> Reader:
             end = at + size
             if end > len(data):
                 raise IndexError
-            known = tagged.get(tag)
-            if known is None:
+            entry = tagged.get(tag)
+            if entry is None:
                 message.setdefault(UNKNOWN_TAGGED_FIELDS, []).append((tag, data[at:end]))
             else:
-                name, reader = known
+                name, reader = entry
                 message[name], stop = reader(data[at:end], 0)
                 if stop != size:
                     raise IndexError

@@ -119,8 +119,8 @@ def check_snapshot(data: bytes | memoryview, *, file: str | None = None) -> int:
     computed = crc32c(memoryview(data)[CRC_START:])
     if stored != computed:
         expected = f"{computed:#010x}"
-        found = f"{stored:#010x}"
-        raise BadChecksumError("checksum of a snapshot", file=file, position=2, expected=expected, found=found)
+        actual = f"{stored:#010x}"
+        raise BadChecksumError("checksum of a snapshot", file=file, position=2, expected=expected, found=actual)
     return count
 
 

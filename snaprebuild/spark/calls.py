@@ -28,31 +28,31 @@ KEPT = PartitionSource, PartitionPlan
 class _Pickler(pickle.Pickler):
     """Finds the kept objects of an argument, in the same order wherever it is pickled; or refers to them by their number."""
 
-    def __init__(self, file: io.BytesIO, known: dict[int, int] | None = None) -> None:
+    def __init__(self, file: io.BytesIO, numbers: dict[int, int] | None = None) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self.found: dict[int, object] = {}
-        self._known = known
+        self.referenced: dict[int, object] = {}
+        self._numbers = numbers
 
     def persistent_id(self, obj: object) -> int | None:
         """As ``pickle.Pickler.persistent_id``."""
         if not isinstance(obj, KEPT):
             return None
-        if self._known is None:
-            self.found.setdefault(id(obj), obj)
+        if self._numbers is None:
+            self.referenced.setdefault(id(obj), obj)
             return None
-        return self._known.get(id(obj))
+        return self._numbers.get(id(obj))
 
 
 class _Unpickler(pickle.Unpickler):
     """Puts the objects of the argument in place of references."""
 
-    def __init__(self, file: io.BytesIO, kept: list[object]) -> None:
+    def __init__(self, file: io.BytesIO, references: list[object]) -> None:
         super().__init__(file)
-        self._kept = kept
+        self._references = references
 
     def persistent_load(self, pid: int) -> object:
         """As ``pickle.Unpickler.persistent_load``."""
-        return self._kept[pid]
+        return self._references[pid]
 
 
 def _pickled(value: object) -> tuple[bytes, list[object]]:
@@ -60,7 +60,7 @@ def _pickled(value: object) -> tuple[bytes, list[object]]:
     file = io.BytesIO()
     pickler = _Pickler(file)
     pickler.dump(value)
-    return file.getvalue(), [*pickler.found.values()]
+    return file.getvalue(), [*pickler.referenced.values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Call:
     """
 
     sent: bytes
-    kept: list[object]
+    references: list[object]
 
     @classmethod
     def of(cls, function: Callable[[Any], object], item: object) -> Call:
@@ -82,19 +82,19 @@ class Call:
 
     def answer(self, sent: bytes) -> Any:
         """The result, or the exception that was raised, from what ``answered`` gave."""
-        return _Unpickler(io.BytesIO(sent), self.kept).load()
+        return _Unpickler(io.BytesIO(sent), self.references).load()
 
 
 def answered(sent: bytes) -> bytes:
     """In a task: makes a call."""
     function, item = pickle.loads(sent)  # noqa: S301  made by our own driver
-    _, kept = _pickled((function, item))
+    _, references = _pickled((function, item))
     try:
         answer = function(item)
     except Exception as error:  # raised by the driver, as if it had been called there
         answer = to_domain_error(error)
     file = io.BytesIO()
-    _Pickler(file, {id(each): number for number, each in enumerate(kept)}).dump(answer)
+    _Pickler(file, {id(each): number for number, each in enumerate(references)}).dump(answer)
     return file.getvalue()
 
 

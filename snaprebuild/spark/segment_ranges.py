@@ -89,11 +89,11 @@ def summarise_range(
     pieces, end_tail = read_pieces(source, base_offset, cuts, start_bytes=start_bytes, end_bytes=end_bytes, **options)
     size = source.size_bytes
     end = size if end_bytes is None else end_bytes
-    found = []
+    summaries = []
     for piece in pieces:
         is_cut = piece.cut_offset is not None
         until, tail = (piece.end_bytes, Tail(TailKind.CLEAN, piece.end_bytes)) if is_cut else (end, end_tail)
-        found.append(
+        summaries.append(
             RangeSummary(
                 base_offset=base_offset,
                 start_bytes=start_bytes,
@@ -107,7 +107,7 @@ def summarise_range(
             )
         )
         start_bytes = until
-    return tuple(found)
+    return tuple(summaries)
 
 
 def join_ranges(
@@ -136,8 +136,8 @@ def join_ranges(
     end_bytes = read_bytes = 0
     for part in parts:
         if (part.start_bytes, part.base_offset) != (end_bytes, parts[0].base_offset):
-            found = f"a range of segment {part.base_offset} from {part.start_bytes} on"
-            raise ValueError(f"expected a range of segment {parts[0].base_offset} from {end_bytes} on, found {found}")
+            other = f"a range of segment {part.base_offset} from {part.start_bytes} on"
+            raise ValueError(f"expected a range of segment {parts[0].base_offset} from {end_bytes} on, found {other}")
         end_bytes = part.end_bytes
         proven.append(part.contents)
         read_bytes += part.read_bytes

@@ -100,16 +100,16 @@ class FileIdentity(msgspec.Struct, frozen=True):
         """From a ``stat`` result, or its counterpart for an object."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ino, getattr(status, "st_etag", None))
 
-    def is_still(self, found: FileIdentity, *, may_grow: bool) -> bool:
+    def is_still(self, present: FileIdentity, *, may_grow: bool) -> bool:
         """Whether a file that was listed as this one is still the same.
 
         Args:
-            found: its identity now.
+            present: its identity now.
             may_grow: a broker may have appended to it.
         """
         if not may_grow:
-            return self == found
-        return (self.inode, self.etag) == (found.inode, found.etag) and found.size_bytes >= self.size_bytes
+            return self == present
+        return (self.inode, self.etag) == (present.inode, present.etag) and present.size_bytes >= self.size_bytes
 
     @property
     def row(self) -> tuple[int, int, int | str]:
@@ -484,13 +484,13 @@ def holds_bytes(store: ReadStore, location: str, source: OpenBytes) -> bool | No
         ReadFailedError: it cannot be read.
     """
     try:
-        found = store.open_bytes(location, may_grow=True)
+        existing = store.open_bytes(location, may_grow=True)
     except ReadFailedError as error:
         if error.errno == errno.ENOENT:
             return None
         raise
-    with found:
-        if found.size_bytes != source.size_bytes:
+    with existing:
+        if existing.size_bytes != source.size_bytes:
             return False
-        pairs = zip(parts_of(found, BLOCK_BYTES), parts_of(source, BLOCK_BYTES), strict=True)
+        pairs = zip(parts_of(existing, BLOCK_BYTES), parts_of(source, BLOCK_BYTES), strict=True)
         return all(one == other for one, other in pairs)

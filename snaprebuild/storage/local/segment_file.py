@@ -189,17 +189,17 @@ def _leader_epochs(path: str) -> FileIdentity | None:
         return None
 
 
-def check_parts(path: str, listed: FileIdentity, found: FileIdentity) -> None:
+def check_parts(path: str, listed: FileIdentity, present: FileIdentity) -> None:
     """Makes sure that a part of an active segment is of the same log as its other parts, which are opened at other moments.
 
     Args:
         path: of the segment.
         listed: its identity in the listing, which all parts have in common.
-        found: its identity when this part was opened.
+        present: its identity when this part was opened.
 
     Raises:
         RefusedError: it grew, and its leader epoch checkpoint is younger than the last append of the listing.
     """
-    epochs = None if found == listed else _leader_epochs(path)
+    epochs = None if present == listed else _leader_epochs(path)
     if epochs is not None and epochs.modified_ns > listed.modified_ns:
         raise RefusedError("changed since it was listed (a broker is running here): run again", path=path)

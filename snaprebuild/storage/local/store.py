@@ -149,8 +149,8 @@ class LocalStore:
 
     def read_whole(self, location: str, bytes_max: int) -> WholeObject | None:
         """See ``Store.read_whole``."""
-        found = read_identified(location, bytes_max)
-        return None if found is None else WholeObject(*found)
+        content = read_identified(location, bytes_max)
+        return None if content is None else WholeObject(*content)
 
     def prepare_replacing(self, directory: str) -> None:
         """See ``Store.prepare_replacing``: nothing to do."""

@@ -84,7 +84,7 @@ class MultipartUpload:
         if self.store.identity(location) is not None:
             raise already_exists(location)
         try:
-            upload_id = self._found(location) or self._begin(location)
+            upload_id = self._earlier_upload(location) or self._begin(location)
             parts, expected = self._sent(location, upload_id, source)
         except (ClientError, BotoCoreError) as error:
             message = f"cannot be written: {s3_requests.redacted(error)}; the next run continues with the parts that were sent"
@@ -95,10 +95,10 @@ class MultipartUpload:
 
     def holds(self, location: str, source: OpenBytes) -> bool | None:
         """See ``Store.holds``: by the ETag if it is a checksum, else by every byte."""
-        found = self.store.identity(location)
-        if found is None:
+        identity = self.store.identity(location)
+        if identity is None:
             return None
-        if found.size_bytes != source.size_bytes:
+        if identity.size_bytes != source.size_bytes:
             return False
         whole = hashlib.md5(usedforsecurity=False)
         digests = []
@@ -106,7 +106,7 @@ class MultipartUpload:
             whole.update(part)
             digests.append(s3_requests.md5(bytes(part)))
         expected = whole.hexdigest() if len(digests) <= 1 else _etag_of(digests)
-        return (found.etag or "").strip('"') == expected or holds_bytes(self.store, location, source)
+        return (identity.etag or "").strip('"') == expected or holds_bytes(self.store, location, source)
 
     # ------------------------------------------------------------------------------------------------------------ parts
 
@@ -126,7 +126,7 @@ class MultipartUpload:
     def _encryption(self) -> dict[str, Any]:
         return {name: value for name, value in s3_requests.access_of(self.store.settings).items() if name.startswith("SSE")}
 
-    def _found(self, location: str) -> str | None:
+    def _earlier_upload(self, location: str) -> str | None:
         """The last begun upload of this very key that is neither completed nor aborted; None if there is none."""
         target = self._target(location)
         key = target.pop("Key")
@@ -164,12 +164,12 @@ class MultipartUpload:
 
     def _etag_at(self, location: str) -> str:
         try:
-            found = self.store.identity(location)
+            identity = self.store.identity(location)
         except (ReadFailedError, RefusedError) as error:
             raise OutcomeUnknownError(f"was written, but cannot be checked: {error.message}", path=location) from None
-        if found is None:
+        if identity is None:
             raise OutcomeUnknownError("was written, but does not exist when it is checked", path=location)
-        return (found.etag or "").strip('"')
+        return (identity.etag or "").strip('"')
 
     # ------------------------------------------------------------------------------------------------------------ completion
 

@@ -79,9 +79,9 @@ class _Fetchers:
         if count <= SMALL_RANGE_BYTES:
             return memoryview(bytearray(count))
         with contextlib.suppress(IndexError):
-            kept = self._spare.pop()
-            if len(kept) == RANGE_BYTES:
-                return kept[:count]
+            spare = self._spare.pop()
+            if len(spare) == RANGE_BYTES:
+                return spare[:count]
         return memoryview(bytearray(RANGE_BYTES))[:count]
 
     def keep(self, buffer: memoryview) -> None:

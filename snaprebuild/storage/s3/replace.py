@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError
-from snaprebuild.storage.s3.requests import mtime_ns_of, object_changed, outcome_unknown
+from snaprebuild.storage.s3.requests import modified_ns_of, object_changed, outcome_unknown
 from snaprebuild.storage.store import FileIdentity, WholeObject
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ class Replacement:
 
     def read_whole(self, location: str, bytes_max: int) -> WholeObject | None:
         """See ``Store.read_whole``: one request."""
-        found = self.store.whole(location, bytes_max)
-        if found is None:
+        content = self.store.whole(location, bytes_max)
+        if content is None:
             return None
-        data, answer = found
+        data, answer = content
         if not answer.get("ETag") or "LastModified" not in answer:
             raise ReadFailedError("the store returns no ETag, or no date, which would show a change", path=location)
-        kept: dict[str, object] = {name: answer[name] for name in KEPT if answer.get(name)}
-        return WholeObject(data, FileIdentity(len(data), mtime_ns_of(answer), 0, answer["ETag"]), kept, _not_kept(answer))
+        headers: dict[str, object] = {name: answer[name] for name in KEPT if answer.get(name)}
+        return WholeObject(data, FileIdentity(len(data), modified_ns_of(answer), 0, answer["ETag"]), headers, _not_kept(answer))
 
     def prepare(self, directory: str) -> None:
         """See ``Store.prepare_replacing``, where objects are never replaced by accident."""
@@ -86,14 +86,14 @@ class Replacement:
     def _is_done(self, location: str, data: bytes, was: WholeObject, reason: str) -> bool:
         """Checks the object after a lost answer; False if it is still the old object."""
         try:
-            found = self.read_whole(location, max(len(data), was.identity.size_bytes, 1 << 20))
+            present = self.read_whole(location, max(len(data), was.identity.size_bytes, 1 << 20))
         except (ReadFailedError, RefusedError) as error:
             raise outcome_unknown(location, reason, f", and it cannot be read back: {error.message}") from None
-        if found is None:
+        if present is None:
             raise _gone(location)
-        if found.identity.etag == was.identity.etag:
+        if present.identity.etag == was.identity.etag:
             return False
-        if found.data == data:
+        if present.data == data:
             return True
         raise object_changed(location)
 

@@ -52,7 +52,7 @@ from snaprebuild.storage.s3.requests import (
     is_gone,
     length_of,
     md5,
-    mtime_ns_of,
+    modified_ns_of,
     object_changed,
     outcome_unknown,
     payer_of,
@@ -108,9 +108,9 @@ class S3Store:
 
     def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
         """See ``Store.present``."""
-        asked = list(names)
-        identities = map_in_threads(self.identity, [os.path.join(directory, name) for name in asked])
-        return frozenset(name for name, found in zip(asked, identities, strict=True) if found is not None)
+        candidates = list(names)
+        identities = map_in_threads(self.identity, [os.path.join(directory, name) for name in candidates])
+        return frozenset(name for name, identity in zip(candidates, identities, strict=True) if identity is not None)
 
     def names_in(self, directory: str) -> frozenset[str]:
         """See ``Store.names_in``."""
@@ -126,7 +126,7 @@ class S3Store:
         answer = self._head(location)
         if answer is None:
             return None
-        return FileIdentity(length_of(answer, location), mtime_ns_of(answer), 0, answer.get("ETag", ""))
+        return FileIdentity(length_of(answer, location), modified_ns_of(answer), 0, answer.get("ETag", ""))
 
     def _head(self, location: str) -> dict[str, Any] | None:
         bucket, key = bucket_and_key(location)
@@ -146,13 +146,13 @@ class S3Store:
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
         """See ``Store.read_small``: one request. Its checksum is compared if the store keeps one."""
-        found = self._small(location, bytes_max)
-        return None if found is None else found[0]
+        content = self._small(location, bytes_max)
+        return None if content is None else content[0]
 
     def _small(self, location: str, bytes_max: int) -> tuple[bytes, str | None] | None:
         """The bytes of an object, and the run that made it, if its metadata have one."""
-        found = self.whole(location, bytes_max)
-        return None if found is None else (found[0], found[1].get("Metadata", {}).get(RUN_KEY))
+        content = self.whole(location, bytes_max)
+        return None if content is None else (content[0], content[1].get("Metadata", {}).get(RUN_KEY))
 
     def whole(self, location: str, bytes_max: int) -> tuple[bytes, dict[str, Any]] | None:
         """The bytes of an object, and the fields of the answer (of a GetObject); None when it is absent.
@@ -200,8 +200,8 @@ class S3Store:
                 if length_of(answer, location) > count:
                     raise ReadFailedError("the store returns more than the requested range", path=location)
                 data = body.read()
-            found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
-            return (len(data) if found is None else int(found[3])), data
+            content_range = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
+            return (len(data) if content_range is None else int(content_range[3])), data
 
         return attempted(get, location, "cannot be read")
 
@@ -244,10 +244,10 @@ class S3Store:
         with reading(answer["Body"]) as read_into:
             if answer.get("ETag") != identity.etag:  # the store knows no If-Match
                 raise object_changed(location)
-            found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
-            is_whole = found is None and (start, count) == (0, identity.size_bytes)
+            content_range = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
+            is_whole = content_range is None and (start, count) == (0, identity.size_bytes)
             if length_of(answer, location) != count or not (
-                is_whole or (found and (int(found[1]), int(found[2])) == (start, last))
+                is_whole or (content_range and (int(content_range[1]), int(content_range[2])) == (start, last))
             ):
                 message = f"the store returns another range than the requested bytes {start} to {last}"
                 raise ReadFailedError(message, path=location)
@@ -364,7 +364,7 @@ class S3Store:
         location: str,
         data: bytes,
         is_done: Callable[[str], bool],
-        taken: Exception,
+        refusal: Exception,
         gone: Exception | None = None,
         **fields: Any,
     ) -> bool:
@@ -374,7 +374,7 @@ class S3Store:
             location: of it.
             data: all of its bytes.
             is_done: called with a reason if an answer was lost: whether our bytes are there. False if another attempt may be made.
-            taken: raised if the condition does not hold.
+            refusal: raised if the condition does not hold.
             gone: raised if there is no such object; None for a failed write.
             fields: of a PutObject: the condition, and what describes the object.
 
@@ -401,7 +401,7 @@ class S3Store:
                 return outcome is PutOutcome.DONE
             if not may_be_done:
                 if outcome is PutOutcome.TAKEN:
-                    raise taken
+                    raise refusal
                 if outcome is PutOutcome.GONE and gone is not None:
                     raise gone
                 if outcome in (PutOutcome.FAILED, PutOutcome.GONE):
@@ -444,23 +444,23 @@ class S3Store:
             OutcomeUnknownError: it cannot be read either.
         """
         try:
-            found = self._small(location, max(len(data), PIECE_BYTES))
+            content = self._small(location, max(len(data), PIECE_BYTES))
         except (ReadFailedError, RefusedError) as error:
             raise outcome_unknown(location, reason, f", and it cannot be read back: {error.message}") from None
-        if found is None:
+        if content is None:
             return False
-        there, run = found
+        there, run = content
         if there != data or (run or self.settings.run) != self.settings.run:
             raise already_exists(location)
         return True
 
     def _check_written(self, location: str, data: bytes) -> None:
         try:
-            found = self.read_small(location, max(len(data), PIECE_BYTES))
+            content = self.read_small(location, max(len(data), PIECE_BYTES))
         except (ReadFailedError, RefusedError) as error:
             raise OutcomeUnknownError(f"was written, and cannot be read back: {error.message}", path=location) from None
-        if found != data:
-            what = "is not there" if found is None else "holds other bytes"
+        if content != data:
+            what = "is not there" if content is None else "holds other bytes"
             raise OutcomeUnknownError(f"was written, and {what} when it is read back", path=location)
 
     def _count(self, count: int) -> None:
