@@ -20,7 +20,16 @@ from typing import Any
 from construct import Construct, Flag, FormatField
 
 from formats import limits
-from formats.message_grammar import ArrayOf, CompactLength, Lengthed, MessageStruct, NullableStruct, Text, Uuid, message_grammar
+from formats.message_grammar import (
+    ArrayOf,
+    CompactLength,
+    Lengthed,
+    MessageStruct,
+    NullableStruct,
+    TextField,
+    Uuid,
+    message_grammar,
+)
 from formats.message_schema import UNKNOWN_TAGGED_FIELDS, MessageSchema
 
 __all__ = ["GIVES_UP", "Reader", "message_reader"]
@@ -55,7 +64,7 @@ def _reader(grammar: Construct) -> Reader:
         case ArrayOf():
             return _array(_reader(grammar.length), _reader(grammar.element), is_nullable=grammar.is_nullable)
         case Lengthed():
-            return _bytes(_reader(grammar.length), is_nullable=grammar.is_nullable, is_text=isinstance(grammar, Text))
+            return _bytes(_reader(grammar.length), is_nullable=grammar.is_nullable, is_text=isinstance(grammar, TextField))
         case CompactLength():
             return _compact
         case Uuid():

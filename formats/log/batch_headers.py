@@ -101,7 +101,7 @@ class BytesSegment(msgspec.Struct, frozen=True):
         return len(self.data)
 
     def read_into(self, position_bytes: int, buffer: memoryview) -> int:
-        """See ``SegmentBytes.read_into``."""
+        """Reads bytes of the segment into a buffer (``SegmentBytes.read_into``)."""
         part = self.data[position_bytes : position_bytes + len(buffer)]
         buffer[: len(part)] = part
         return len(part)

@@ -270,7 +270,7 @@ def check_batch(data: bytes | memoryview, *, file: str | None = None, position: 
     """Reads the header of a whole batch and checks its checksum (``RecordBatch.ensureValid``).
 
     Raises:
-        FormatError: as ``parse_batch_header``, ``TruncatedError`` for a batch that is not whole, ``BadChecksumError``.
+        FormatError: the header is damaged (``parse_batch_header``), the batch is not whole, or its checksum is wrong.
     """
     header = parse_batch_header(data, file=file, position=position)
     if len(data) < header.size_bytes:

@@ -10,7 +10,7 @@ import msgspec
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from snaprebuild.followers import Profile
 from snaprebuild.followers.bootstrap_plan import BootstrapStep, LeaderRequest, ReplicationShare, RestoredState
-from snaprebuild.followers.bootstrap_rules import BootstrapDecision, FollowerState
+from snaprebuild.followers.bootstrap_rules import BootstrapDecision, BootstrapFollower
 from snaprebuild.followers.check import LossCause, ReplicaVerdict
 from snaprebuild.followers.fetch_path import FetchOutcome, RecordDeletion
 from snaprebuild.followers.leader_view import RemoteStorageSetting
@@ -244,7 +244,7 @@ class PlanPartition(ViewedPartition, frozen=True):
     """Offset that the leader uses; -1 if it does not know it."""
     order_faults: Sequence[str]
     """Contradictions to log end >= last stable >= local start, and to last stable >= highest remote >= log start."""
-    follower: FollowerState
+    follower: BootstrapFollower
     decision: BootstrapDecision
     then: BootstrapDecision | None
     """The decision right after row 2, if that leads to an offset that is only in remote storage."""

@@ -24,8 +24,8 @@ from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.followers import Profile
 from snaprebuild.followers.bootstrap_rules import (
     BootstrapDecision,
+    BootstrapFollower,
     FollowerAction,
-    FollowerState,
     LeaderOffsets,
     NotInRemoteStorageError,
     after_reset,
@@ -157,7 +157,7 @@ class PlannedBootstrap:
     last_stable: KnownOffset
     leader: LeaderOffsets
     order_faults: list[str]
-    follower: FollowerState
+    follower: BootstrapFollower
     decision: BootstrapDecision
     then: BootstrapDecision | None
     share: ReplicationShare
@@ -185,7 +185,7 @@ class BootstrapPlan:
     """All partitions, with their findings."""
 
     profile: Profile
-    follower: FollowerState
+    follower: BootstrapFollower
     partitions: list[PlannedBootstrap] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -193,7 +193,7 @@ class BootstrapPlan:
 def plan_bootstrap(
     source: Source,
     tier: Tier,
-    follower: FollowerState,
+    follower: BootstrapFollower,
     profile: Profile,
     assumptions: LeaderAssumptions,
     run: Run,
@@ -266,7 +266,7 @@ def _assume(view: PartitionView, assumptions: LeaderAssumptions) -> None:
 
 
 def _planned(
-    view: PartitionView, follower: FollowerState, profile: Profile, mark: KnownOffset, stable: KnownOffset
+    view: PartitionView, follower: BootstrapFollower, profile: Profile, mark: KnownOffset, stable: KnownOffset
 ) -> PlannedBootstrap:
     highest = UNKNOWN if view.highest_remote is None else view.highest_remote.offset
     leader = LeaderOffsets(
@@ -360,7 +360,7 @@ def _restore_state(planned: PlannedBootstrap, log: LogOffsets) -> None:
 
 
 def _requests(
-    planned: PlannedBootstrap, decision: BootstrapDecision, follower: FollowerState, profile: Profile, log: LogOffsets
+    planned: PlannedBootstrap, decision: BootstrapDecision, follower: BootstrapFollower, profile: Profile, log: LogOffsets
 ) -> Iterator[LeaderRequest]:
     """The requests of a follower up to its next fetch, and the leader's answers."""
     leader = planned.leader

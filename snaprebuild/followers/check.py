@@ -157,7 +157,7 @@ def check_replicas(
         tier: remote storage.
         run: its clock is for expiry.
         replays_remote: hold the remote snapshot against a replay of the copies; without it is taken as it is.
-        announce: as for ``remote_state``, for each replica.
+        announce: called for each replica with the cost of the replay before it.
     """
     replicas: list[CheckedReplica] = []
     state_at = partial(remote_state, run=run, replays=replays_remote, announce=announce)

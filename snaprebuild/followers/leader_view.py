@@ -97,7 +97,7 @@ def view_partitions(source: Source, tier: Tier | None, remote_storage: bool | No
     Args:
         source: from ``open_source``.
         tier: the store, or None.
-        remote_storage: as for ``view_partition``.
+        remote_storage: ``remote.storage.enable`` of the topics; None to take it from checkpoints and copies.
 
     Raises:
         RefusedError: a limit of the run is used up.

@@ -21,12 +21,12 @@ __all__ = ["Call", "answered", "some_at_once"]
 CALL_BYTES_AT_ONCE = 32 << 20
 """Calls and their arguments that go through the driver at once: some ten thousand partitions."""
 
-KEPT = PartitionSource, PartitionPlan
+SENT_ONCE = PartitionSource, PartitionPlan
 """Arguments, or parts of them, that an answer refers to if it contains the same objects."""
 
 
 class _Pickler(pickle.Pickler):
-    """Finds the kept objects of an argument, in the same order wherever it is pickled; or refers to them by their number."""
+    """Finds the objects of these classes of an argument, in the same order wherever it is pickled; or refers to them by their number."""
 
     def __init__(self, file: io.BytesIO, numbers: dict[int, int] | None = None) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -34,8 +34,8 @@ class _Pickler(pickle.Pickler):
         self._numbers = numbers
 
     def persistent_id(self, obj: object) -> int | None:
-        """As ``pickle.Pickler.persistent_id``."""
-        if not isinstance(obj, KEPT):
+        """The number of an object that both sides have; None to pickle it (``pickle.Pickler``)."""
+        if not isinstance(obj, SENT_ONCE):
             return None
         if self._numbers is None:
             self.referenced.setdefault(id(obj), obj)
@@ -51,12 +51,12 @@ class _Unpickler(pickle.Unpickler):
         self._references = references
 
     def persistent_load(self, pid: int) -> object:
-        """As ``pickle.Unpickler.persistent_load``."""
+        """The object with a number (``pickle.Unpickler``)."""
         return self._references[pid]
 
 
 def _pickled(value: object) -> tuple[bytes, list[object]]:
-    """The pickle of a value, and the kept objects inside it."""
+    """The pickle of a value, and the objects of these classes inside it."""
     file = io.BytesIO()
     pickler = _Pickler(file)
     pickler.dump(value)
@@ -77,7 +77,7 @@ class Call:
 
     @classmethod
     def of(cls, function: Callable[[Any], object], item: object) -> Call:
-        """Of this function with this argument."""
+        """The call of a function with one argument."""
         return cls(*_pickled((function, item)))
 
     def answer(self, sent: bytes) -> Any:

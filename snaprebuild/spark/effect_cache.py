@@ -21,7 +21,7 @@ from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.driver_channel import DriverChannel
 from snaprebuild.spark.effect_files import (
-    FOUND_SCHEMA,
+    PLACES_SCHEMA,
     CachedSegment,
     CacheWriter,
     EffectCache,
@@ -105,7 +105,7 @@ class JobCache:
         sent = self._session.sparkContext.broadcast(pa.array(keys, type=pa.binary()))
         try:
             look = partial(_look_up, cache=self._cache, keys=sent, check_crc=check_crc)
-            for row in names.mapInArrow(look, ddl(FOUND_SCHEMA)).collect():
+            for row in names.mapInArrow(look, ddl(PLACES_SCHEMA)).collect():
                 if row.fault is None:
                     yield row.asDict()
                 else:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from snaprebuild.snapshots.source.source import PartitionSource
 
 __all__ = [
-    "FOUND_SCHEMA",
+    "PLACES_SCHEMA",
     "CacheWriter",
     "CachedSegment",
     "EffectCache",
@@ -96,7 +96,7 @@ _VERSION_KEY = b"snaprebuild"
 
 _WRITTEN = {"compression": "zstd", "write_statistics": False, "write_page_checksum": True}
 
-FOUND_SCHEMA = pa.schema(
+PLACES_SCHEMA = pa.schema(
     [
         ("key", pa.binary()),
         ("name", pa.string()),
@@ -313,7 +313,7 @@ def look_up(names: Iterable[str], cache: EffectCache, keys: pa.Array, *, check_c
         check_crc: only rows whose checksums were computed.
 
     Yields:
-        Batches of ``FOUND_SCHEMA``.
+        Batches of ``PLACES_SCHEMA``.
     """
     columns = ["key", "part", "start_bytes", "end_bytes", "check_crc", "parts"]
     for name in names:
@@ -324,10 +324,10 @@ def look_up(names: Iterable[str], cache: EffectCache, keys: pa.Array, *, check_c
                     mask = pc.and_(pc.equal(table["part"], 0), pc.is_in(table["key"], value_set=keys))
                     table = table.filter(pc.and_(mask, table["check_crc"]) if check_crc else mask)
                     rows = [{**row, "name": name, "group": group} for row in table.to_pylist()]
-                    yield pa.RecordBatch.from_pylist(rows, schema=FOUND_SCHEMA)
+                    yield pa.RecordBatch.from_pylist(rows, schema=PLACES_SCHEMA)
         except Exception as error:  # a damaged file may cause any error in its reader
             fault = f"{cache.directory.below(name)}: is passed over: {_reason(error)}"
-            yield pa.RecordBatch.from_pylist([{"fault": fault}], schema=FOUND_SCHEMA)
+            yield pa.RecordBatch.from_pylist([{"fault": fault}], schema=PLACES_SCHEMA)
 
 
 def _reason(error: Exception) -> str:
@@ -339,7 +339,7 @@ def chosen_places(rows: Iterable[Mapping[str, Any]], size_bytes: int) -> tuple[P
     """The places that make up a segment of ``size_bytes``; empty if they do not.
 
     Args:
-        rows: of ``FOUND_SCHEMA`` with one key; of two equal ones the newer is taken.
+        rows: of ``PLACES_SCHEMA`` with one key; of two equal ones the newer is taken.
         size_bytes: of the segment.
     """
     ranges: dict[int, list[tuple[int, Place]]] = {}

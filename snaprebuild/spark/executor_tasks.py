@@ -107,7 +107,7 @@ def joined(ranges: Ranges, task: ReadTask) -> Pieces:
     """The pieces of a segment from its ranges. If they do not fit together, the segment is read here.
 
     Raises:
-        SnaprebuildError: as ``read_segment``.
+        SnaprebuildError: it cannot be read (``read_segment``).
     """
     try:
         summaries = join_ranges(ranges, task.cuts, is_last=task.is_last)

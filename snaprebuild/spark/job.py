@@ -64,7 +64,7 @@ ANSWER_SCHEMA = pa.schema([("number", pa.int64()), ("answer", pa.binary())])
 """A function with its argument, or its result; by number."""
 
 Item = TypeVar("Item")
-Found = TypeVar("Found")
+MapResult = TypeVar("MapResult")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +100,13 @@ class SparkEngine:
         if wave:
             self._run_wave(wave)
 
-    def parallel_map(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
-        """As ``storage.parallel_map.ParallelMap``: the function is called in Spark tasks.
+    def parallel_map(self, function: Callable[[Item], MapResult], items: Sequence[Item]) -> list[MapResult]:
+        """Maps items in Spark tasks (``storage.parallel_map.ParallelMap``).
 
         Raises:
             StorageError: the job failed.
         """
-        answers: list[Found] = []
+        answers: list[MapResult] = []
         for some in some_at_once(Call.of(function, item) for item in items):
             answers += self._called(some)
         return answers

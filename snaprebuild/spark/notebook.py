@@ -162,9 +162,9 @@ def plan(session: SparkSession, source: Path | Sequence[Path], *, s3: S3Settings
     """What ``rebuild`` with the same options would do.
 
     Args:
-        session: as for ``rebuild``.
-        source: as for ``rebuild``.
-        s3: as for ``rebuild``.
+        session: of Spark.
+        source: directories or ``s3://BUCKET/PREFIX``, one or several.
+        s3: how object stores are reached.
         options: options of ``rebuild`` that select what is rebuilt (fields of ``RebuildRequest``).
 
     Raises:

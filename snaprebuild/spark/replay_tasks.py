@@ -72,7 +72,7 @@ class Division:
         return list(zip(self.base_offsets, self.starts, (*self.starts[1:], self.stop), strict=True))
 
     def indices_from(self, base_offset: int) -> range:
-        """Those of the segments of a chunk."""
+        """Indices of the segments of a chunk."""
         _, start, stop = self.chunks()[self.base_offsets.index(base_offset)]
         return range(start, stop)
 

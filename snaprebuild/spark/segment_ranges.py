@@ -77,7 +77,7 @@ def summarise_range(
         start_bytes: 0, or one of ``formats.partition.offset_index.split_positions``.
         end_bytes: the next one of these, or None for the last range.
         cuts: all those of the segment.
-        options: see ``ReadOptions``; the same for all ranges.
+        options: how the segment is read; the same for all ranges.
 
     Returns:
         The range, or its parts between the cuts that its batches reach. The first part may have no batch.
@@ -122,7 +122,7 @@ def join_ranges(
     Args:
         parts: all of one segment in order, read with the same options; those after damage may be missing.
         cuts: with which they were read.
-        is_last: as for ``summarise_pieces``.
+        is_last: of its partition, so that a torn end is usual.
 
     Returns:
         The summaries, or why there are none. ``read_bytes`` is that of all parts: a little more or less than that of the whole segment,

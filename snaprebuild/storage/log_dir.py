@@ -178,7 +178,7 @@ def find_partitions(paths: Iterable[str], stores: S3Settings = USUAL_S3) -> Disc
 
 
 def _objects(root: StorePath, discovery: Discovery) -> list[tuple[PartitionDir, str]]:
-    """As ``_walk``; nothing for a bucket that cannot be listed, so that other paths are still read."""
+    """The partition directories in a bucket (``_walk`` is for disks); none if it cannot be listed, so that other paths are still read."""
     try:
         objects = find_objects(root)
     except ReadFailedError as error:

@@ -265,7 +265,7 @@ class ObjectEntry(msgspec.Struct, frozen=True):
         return self.status is not None
 
     def stat(self, *, follow_symlinks: bool = True) -> Status:
-        """Its status in the listing."""
+        """The status of the entry in the listing."""
         return _DIRECTORY if self.status is None else self.status
 
 

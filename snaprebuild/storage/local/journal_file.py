@@ -59,7 +59,7 @@ class JournalFile:
         """Creates the file, and the directories above it, with its first line; when this returns all of it is on the device.
 
         Raises:
-            RefusedError: as ``check_new_place``.
+            RefusedError: a document may not be created there (``check_new_place``).
             WriteFailedError: it cannot be created or written.
         """
         self.path = path

@@ -225,7 +225,7 @@ class TemporaryFile(msgspec.Struct):
         return True
 
     def status(self) -> os.stat_result:
-        """Its current status.
+        """The current status of the file.
 
         Raises:
             WriteFailedError: the file system does not answer.

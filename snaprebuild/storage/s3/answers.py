@@ -69,7 +69,7 @@ def limit_answers(client: Any) -> None:
     """From now on answers to a client of the SDK have a deadline (its ``ReadTimeoutError``) and a limit of bytes (``LargeAnswerError``)."""
     # There is no public way: the SDK has no limit for the bytes and the time of an answer.
     session = client._endpoint.http_session
-    session._pool_classes_by_scheme.update(http=_Pool, https=_TlsPool)
+    session._pool_classes_by_scheme.update(http=_HttpPool, https=_TlsPool)
     send = session.send
 
     def limited(request: Any) -> Any:
@@ -167,7 +167,7 @@ class _TlsConnection(_Timed, AWSHTTPSConnection):  # type: ignore[misc]
     pass
 
 
-class _Pool(AWSHTTPConnectionPool):  # type: ignore[misc]
+class _HttpPool(AWSHTTPConnectionPool):  # type: ignore[misc]
     ConnectionCls = _Connection
 
 

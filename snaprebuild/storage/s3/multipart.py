@@ -40,7 +40,7 @@ _GONE = "NoSuchUpload"
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _UploadPart:
     """A part that the store has."""
 
     size_bytes: int
@@ -80,7 +80,7 @@ class MultipartUpload:
             raise RefusedError(f"{message}: nothing is written here", path=directory)
 
     def create(self, location: str, source: OpenBytes) -> None:
-        """See ``Store.create_large``, for an object of several parts."""
+        """Creates an object of several parts with the bytes of an open file (``Store.create_large``)."""
         if self.store.identity(location) is not None:
             raise already_exists(location)
         try:
@@ -94,7 +94,7 @@ class MultipartUpload:
             raise OutcomeUnknownError("was written, and holds other bytes when it is read back", path=location)
 
     def holds(self, location: str, source: OpenBytes) -> bool | None:
-        """See ``Store.holds``: by the ETag if it is a checksum, else by every byte."""
+        """Whether an object has the bytes of an open file: by the ETag if it is a checksum, else by every byte."""
         identity = self.store.identity(location)
         if identity is None:
             return None
@@ -136,12 +136,12 @@ class MultipartUpload:
             return None
         return str(max(uploads, key=lambda each: (each["Initiated"], each["UploadId"]))["UploadId"])
 
-    def _listed(self, location: str, upload_id: str) -> dict[int, _Part]:
+    def _listed(self, location: str, upload_id: str) -> dict[int, _UploadPart]:
         pages = self._client().get_paginator("list_parts").paginate(**self._target(location), UploadId=upload_id)
         parts = islice((each for page in islice(pages, PARTS_MAX) for each in page.get("Parts", ())), PARTS_MAX)
-        return {each["PartNumber"]: _Part(each["Size"], each["ETag"].strip('"')) for each in parts}
+        return {each["PartNumber"]: _UploadPart(each["Size"], each["ETag"].strip('"')) for each in parts}
 
-    def _sent(self, location: str, upload_id: str, source: OpenBytes) -> tuple[dict[int, _Part], str]:
+    def _sent(self, location: str, upload_id: str, source: OpenBytes) -> tuple[dict[int, _UploadPart], str]:
         """All parts, each of which the store has, and the ETag of our own bytes: the bytes that arrived may differ.
 
         Parts that the store already has, with the right bytes, are not sent again.
@@ -151,16 +151,16 @@ class MultipartUpload:
         digests = []
         for number, view in enumerate(parts_of(source, self.store.part_bytes), 1):
             data = bytes(view)
-            expected = _Part(len(data), s3_requests.md5(data))
+            expected = _UploadPart(len(data), s3_requests.md5(data))
             parts[number] = expected if there.get(number) == expected else self._send(location, upload_id, number, data)
             digests.append(expected.etag)
         return parts, _etag_of(digests)
 
-    def _send(self, location: str, upload_id: str, number: int, data: bytes) -> _Part:
+    def _send(self, location: str, upload_id: str, number: int, data: bytes) -> _UploadPart:
         answer = self._client().upload_part(
             **self._target(location), **self._encryption(), UploadId=upload_id, PartNumber=number, Body=data
         )
-        return _Part(len(data), answer["ETag"].strip('"'))
+        return _UploadPart(len(data), answer["ETag"].strip('"'))
 
     def _etag_at(self, location: str) -> str:
         try:
@@ -173,11 +173,11 @@ class MultipartUpload:
 
     # ------------------------------------------------------------------------------------------------------------ completion
 
-    def _completion(self, location: str, upload_id: str, parts: dict[int, _Part]) -> dict[str, Any]:
+    def _completion(self, location: str, upload_id: str, parts: dict[int, _UploadPart]) -> dict[str, Any]:
         listed = [{"PartNumber": number, "ETag": f'"{parts[number].etag}"'} for number in sorted(parts)]
         return {**self._target(location), "UploadId": upload_id, "IfNoneMatch": "*", "MultipartUpload": {"Parts": listed}}
 
-    def _complete(self, location: str, upload_id: str, parts: dict[int, _Part]) -> None:
+    def _complete(self, location: str, upload_id: str, parts: dict[int, _UploadPart]) -> None:
         """Makes an object of the parts, if none is there. Each attempt is ours, so that it is known which one took effect."""
         reason = ""
         is_known = True

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Replacement"]
 
-KEPT = (
+PRESERVED_HEADERS = (
     *("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Expires", "Metadata"),
     *("StorageClass", "WebsiteRedirectLocation", "ServerSideEncryption", "SSEKMSKeyId", "BucketKeyEnabled"),
 )
@@ -42,18 +42,18 @@ class Replacement:
     store: S3Store
 
     def read_whole(self, location: str, bytes_max: int) -> WholeObject | None:
-        """See ``Store.read_whole``: one request."""
+        """All bytes of an object with its identity, for ``replace``: one request."""
         content = self.store.whole(location, bytes_max)
         if content is None:
             return None
         data, answer = content
         if not answer.get("ETag") or "LastModified" not in answer:
             raise ReadFailedError("the store returns no ETag, or no date, which would show a change", path=location)
-        headers: dict[str, object] = {name: answer[name] for name in KEPT if answer.get(name)}
+        headers: dict[str, object] = {name: answer[name] for name in PRESERVED_HEADERS if answer.get(name)}
         return WholeObject(data, FileIdentity(len(data), modified_ns_of(answer), 0, answer["ETag"]), headers, _not_kept(answer))
 
     def prepare(self, directory: str) -> None:
-        """See ``Store.prepare_replacing``, where objects are never replaced by accident."""
+        """Tests once that the store replaces on condition only, where objects are never replaced by accident."""
         self.store.probe("replace", directory, partial(self._probe, directory))
 
     def _probe(self, directory: str, location: str) -> None:
@@ -76,7 +76,7 @@ class Replacement:
             raise RefusedError(message, path=directory) from None
 
     def replace(self, location: str, data: bytes, was: WholeObject) -> None:
-        """See ``Store.replace``."""
+        """Replaces an object that was read whole (``Store.replace``)."""
         if was.not_kept is not None:
             raise RefusedError(f"has {was.not_kept}, which a replacement would lose: nothing is written", path=location)
         is_done = partial(self._is_done, location, data, was)
