@@ -1,6 +1,6 @@
 """The schemas of Kafka's messages: which fields there are in which version, and how each is written.
 
-They are derived from those that Kafka publishes (``formats/schemas``, made by ``scripts/kafka-catalogue``). ``formats.message``
+They are derived from those that Kafka publishes (``formats/schemas``, made by ``scripts/kafka/release_catalogue.py``). ``formats.message``
 reads and writes by them.
 
 Source: Kafka's message generator (``org.apache.kafka.message``: ``Versions``, ``FieldSpec``), KIP-482.

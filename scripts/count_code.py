@@ -1,26 +1,39 @@
 #!/usr/bin/env python3
-"""Counts the code: `count_code.py [CHECKOUT] [--no-trace | --functions]`. `--functions` lists what the traces enter.
+"""Counts what a reader of the code meets, and what commands enter: `count_code.py [CHECKOUT] [--names] [--no-trace | --functions]`.
 
-With CHECKOUT a git worktree, its .venv or this interpreter runs the traces of five commands and calls for one partition (``WALKS``).
-A statement counts if it is inside a function (methods and nested functions too), is no import and no docstring; each comprehension
-and each lambda counts as one more. Files are .py files of `formats` and `snaprebuild` as git lists them, generated code included.
+Figures are reported and no test compares them, but for the class names. Files are the .py files of `formats` and `snaprebuild` that git
+lists. `--names` lists the class names that several modules define. With CHECKOUT a git worktree, its .venv or this interpreter runs the
+traces of five commands and calls for one partition (``WALKS``); `--functions` lists what they enter.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
-PACKED = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-NOT_COUNTED = (ast.Import, ast.ImportFrom, ast.Global)
-"""`global` declares, as an import does; `...` as a whole body is no statement either."""
-FILE_LINES_MAX = 500
+IMPORTS = (ast.Import, ast.ImportFrom)
+LAYOUT = {
+    *(tokenize.ENCODING, tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),
+    *(tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),
+}
+"""Tokens that are no code."""
+
+MEMBERS_LEAST = 3
+"""Smaller classes are alike by chance."""
+
+SHARED_MEMBERS = 0.75
+"""A document class that has this part of its members in common with a class of the domain repeats it."""
+
+HEAD_CHARACTERS = 400
+"""A generated page says at its beginning, in these characters, that it is one."""
 
 TRACED = """
 import json, os, sys, threading
@@ -75,53 +88,142 @@ WALKS = {
 """The ways of one partition, as words of the command line; ``ensure_snapshot`` is a call of the library for a boundary without a file."""
 
 
-def statements(tree: ast.AST) -> int:
-    """Statements inside functions, as the goals count them."""
-
-    def below(node: ast.AST, inside: bool) -> int:
-        total = 0
-        docstring = None
-        if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Module)) and node.body:
-            first = node.body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-                docstring = first
-        within = inside or isinstance(node, FUNCTIONS)
-        for child in ast.iter_child_nodes(node):
-            if child is docstring or (
-                isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant) and child.value.value is ...
-            ):
-                continue
-            if within and ((isinstance(child, ast.stmt) and not isinstance(child, NOT_COUNTED)) or isinstance(child, PACKED)):
-                total += 1
-            total += below(child, within)
-        return total
-
-    return below(tree, False)
-
-
-def lengths(tree: ast.AST) -> list[int]:
-    """Lines of each function."""
-    return [(node.end_lineno or node.lineno) - node.lineno + 1 for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
-
-
 def listed(root: Path, *folders: str) -> list[Path]:
     """The files of these folders that git lists."""
     names = subprocess.run(["git", "ls-files", "-z", *folders], cwd=root, check=True, capture_output=True, text=True).stdout
     return [root / name for name in names.split("\0") if name and (root / name).is_file()]
 
 
-def is_python(path: Path) -> bool:
-    """By its ending, or by its first line."""
-    if path.suffix:
-        return path.suffix == ".py"
+def token_count(path: Path) -> int:
+    """Tokens of a file without comments and layout."""
     with path.open("rb") as file:
-        return file.readline(100).startswith(b"#!") and b"python" in path.read_bytes()[:100]
+        return sum(token.type not in LAYOUT for token in tokenize.tokenize(file.readline))
 
 
-def counted(paths: list[Path]) -> tuple[int, int, int]:
-    """Files, lines, statements."""
-    texts = [path.read_text() for path in paths]
-    return len(paths), sum(text.count("\n") for text in texts), sum(statements(ast.parse(text)) for text in texts)
+def statement_count(tree: ast.AST) -> int:
+    """Statements of a module, declarations and docstrings too."""
+    return sum(isinstance(node, ast.stmt) for node in ast.walk(tree))
+
+
+def tuple_assignment_count(tree: ast.AST) -> int:
+    """Assignments such as ``a, b = 1, 2``: several statements in one."""
+    count = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
+            count += 1
+    return count
+
+
+def inner_import_lines(tree: ast.AST) -> int:
+    """Lines of imports in functions and below ``if TYPE_CHECKING``."""
+    lines = 0
+    for node in ast.walk(tree):
+        if isinstance(node, FUNCTIONS) or is_type_checking(node):
+            for each in node.body:  # type: ignore[attr-defined]
+                if isinstance(each, IMPORTS):
+                    lines += (each.end_lineno or each.lineno) - each.lineno + 1
+    return lines
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    """Whether a node is ``if TYPE_CHECKING``."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def classes_of(tree: ast.Module) -> Iterator[ast.ClassDef]:
+    """The classes at the top of a module."""
+    return (node for node in tree.body if isinstance(node, ast.ClassDef))
+
+
+def member_names(definition: ast.ClassDef) -> frozenset[str]:
+    """The annotated members of a class."""
+    names = set()
+    for node in definition.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+    return frozenset(names)
+
+
+def modules_by_class(trees: dict[Path, ast.Module]) -> dict[str, set[Path]]:
+    """The modules that define a class, by its name."""
+    modules: dict[str, set[Path]] = defaultdict(set)
+    for path, tree in trees.items():
+        for definition in classes_of(tree):
+            modules[definition.name].add(path)
+    return modules
+
+
+def repeated_documents(root: Path, trees: dict[Path, ast.Module]) -> tuple[int, int]:
+    """Document classes that repeat a class of the domain, and all document classes; of both only those with enough members."""
+    documents: list[frozenset[str]] = []
+    domain: set[frozenset[str]] = set()
+    for path, tree in trees.items():
+        is_document = "documents" in path.relative_to(root).parts[:-1]
+        for definition in classes_of(tree):
+            names = member_names(definition)
+            if len(names) < MEMBERS_LEAST:
+                continue
+            if is_document:
+                documents.append(names)
+            else:
+                domain.add(names)
+    repeated = 0
+    for names in documents:
+        if any(len(names & others) >= SHARED_MEMBERS * len(names) for others in domain):
+            repeated += 1
+    return repeated, len(documents)
+
+
+def words_by_hand(root: Path) -> tuple[int, int]:
+    """Words in README.md and docs, and the number of these pages, without generated ones."""
+    words = 0
+    pages = 0
+    for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
+        text = path.read_text()
+        if "generated" not in text[:HEAD_CHARACTERS].lower():
+            words += len(text.split())
+            pages += 1
+    return words, pages
+
+
+def flat_count(root: Path, folder: str) -> int:
+    """Python files directly in a folder."""
+    return len(list((root / folder).glob("*.py")))
+
+
+def figures(root: Path) -> Iterator[str]:
+    """The lines that are printed for a checkout."""
+    paths = [path for path in listed(root, "formats", "snaprebuild") if path.suffix == ".py"]
+    trees = {path: ast.parse(path.read_text()) for path in paths}
+    modules = modules_by_class(trees)
+    shared = [places for places in modules.values() if len(places) > 1]
+    lines = sum(len(path.read_text().splitlines()) for path in paths)
+    tokens = sum(token_count(path) for path in paths)
+    classes = sum(len(places) for places in modules.values())
+    yield f"formats + snaprebuild: {len(paths)} files, {lines} lines, {tokens} tokens, {classes} classes"
+    yield f"class names in more than one module: {len(shared)}, for {sum(map(len, shared))} classes"
+    repeated, documents = repeated_documents(root, trees)
+    yield (
+        f"document classes of {MEMBERS_LEAST} members or more that share {SHARED_MEMBERS:.0%} of their members with a class of the domain: "
+        f"{repeated} of {documents}"
+    )
+    statements = sum(map(statement_count, trees.values()))
+    tuple_assignments = sum(map(tuple_assignment_count, trees.values()))
+    yield f"tuple assignments: {tuple_assignments}, {100 * tuple_assignments / statements:.2f} per 100 statements"
+    cli = [tree for path, tree in trees.items() if "cli" in path.relative_to(root).parts[:-1]]
+    yield f"import lines in functions or below TYPE_CHECKING in cli: {sum(map(inner_import_lines, cli))}"
+    yield f"Python files directly in scripts: {flat_count(root, 'scripts')}, in tests: {flat_count(root, 'tests')}"
+    words, pages = words_by_hand(root)
+    yield f"words of documentation by hand: {words} in {pages} pages"
+
+
+def shared_names(root: Path) -> Iterator[str]:
+    """Each class name that several modules define, with these modules."""
+    paths = [path for path in listed(root, "formats", "snaprebuild") if path.suffix == ".py"]
+    modules = modules_by_class({path: ast.parse(path.read_text()) for path in paths})
+    for name, places in sorted(modules.items()):
+        if len(places) > 1:
+            yield f"  {name}: {', '.join(sorted(path.relative_to(root).as_posix() for path in places))}"
 
 
 def traced(root: Path, arguments: list[str]) -> list[tuple[str, str, int, int]]:
@@ -155,35 +257,11 @@ def print_walk(root: Path, name: str, with_functions: bool) -> None:
 def main() -> None:
     """Prints the figures."""
     root = Path(next((word for word in sys.argv[1:] if not word.startswith("-")), ".")).resolve()
-    product = [path for path in listed(root, "formats", "snaprebuild") if path.suffix == ".py"]
-    trees = {path: ast.parse(path.read_text()) for path in product}
-    files, lines, total = counted(product)
-    print(f"formats + snaprebuild   {files:5} files  {lines:6} lines  {total:6} statements in functions")
-    scripts = [path for path in listed(root, "scripts") if is_python(path)]
-    print("scripts                 {:5} files  {:6} lines  {:6} statements in functions".format(*counted(scripts)))
-    long = [path for path in product if path.read_text().count("\n") > FILE_LINES_MAX]
-    print(f"files over {FILE_LINES_MAX} lines: {len(long)}  " + " ".join(path.relative_to(root).as_posix() for path in long))
-    print(f"median function: {statistics.median(length for tree in trees.values() for length in lengths(tree))} lines")
-    folders: dict[str, list[Path]] = {}
-    for path in product:
-        parts = path.relative_to(root).parts
-        folders.setdefault("/".join(parts[:2]) if parts[0] == "snaprebuild" and len(parts) > 2 else parts[0], []).append(path)
-    for folder, paths in sorted(folders.items()):
-        print("  {:24}{:3} files  {:6} lines  {:6} statements".format(folder, *counted(paths)))
-    if (root / "snaprebuild/snapshots").is_dir():
-        print(
-            "repair path             {:5} files  {:6} lines  {:6} statements".format(
-                *counted(
-                    [
-                        path
-                        for path in product
-                        if path.relative_to(root)
-                        .as_posix()
-                        .startswith(("formats/", "snaprebuild/replay/", "snaprebuild/storage/local/", "snaprebuild/snapshots/"))
-                    ]
-                )
-            )
-        )
+    for line in figures(root):
+        print(line)
+    if "--names" in sys.argv:
+        for line in shared_names(root):
+            print(line)
     if "--no-trace" not in sys.argv:
         print(f"what one run enters for {PARTITION} (imports, comprehensions and lambdas excluded):")
         for name in WALKS:

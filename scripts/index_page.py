@@ -1,7 +1,7 @@
 """What a package index shows of the project: its addresses, and README with links that work there.
 
-Hatchling calls it when it builds a wheel or an sdist. Only who publishes knows the address, so it comes from ``PROJECT_URL``, such as
-``https://git.example/snaprebuild``; `scripts/release --url` sets it. Without it no address is named, and links stay as README has them.
+Hatchling calls it when it builds a wheel or an sdist. The address comes from ``PROJECT_URL``, such as ``https://git.example/snaprebuild``;
+`scripts/release/make_release.py --url` sets it. Without it no address is named, and links stay as README has them.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ GLOBAL_WITH_VALUE = (
     "--metrics",
 )
 GLOBAL_FLAGS = ("-v", "-vv", "--verbose")
-"""Options that may be given before a verb, as ``scripts/one_file_command.h`` has them."""
+"""Options that may be given before a verb, as ``scripts/release/one_file_command.h`` has them."""
 
 
 def main() -> None:
@@ -103,7 +103,7 @@ def _start_wrapped_command(words: list[str], environment: dict[str, str]) -> Non
     """Becomes the CMD of ``before-start`` or ``install``: a broker starts whatever the result of its preparation is.
 
     It returns where there is no CMD, where CMD starts only after a success, and where it cannot be started. It needs no other module of
-    this program, and reads the command line as ``scripts/one_file_command.h`` does.
+    this program, and reads the command line as ``scripts/release/one_file_command.h`` does.
 
     Args:
         words: arguments of the program.

@@ -21,13 +21,6 @@ PUBLIC += [
 ]
 
 
-def test_the_page_is_current() -> None:
-    done = subprocess.run(
-        [sys.executable, REPOSITORY / "scripts" / "api-page", "--check"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.mark.parametrize(("module", "name"), PUBLIC, ids=".".join)
 def test_a_public_name_says_what_it_is(module: str, name: str) -> None:
     value = getattr(importlib.import_module(module), name)

@@ -339,7 +339,7 @@ def test_versions_agree() -> None:
 @pytest.mark.parametrize("with_spark", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_scripts_import_what_is_there(with_spark: bool) -> None:
     """Nothing else looks at them before they are run."""
-    for path in sorted((ROOT / "scripts").glob("*.py")):
+    for path in python_files(ROOT / "scripts"):
         for node in ast.walk(_tree(path)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in ("snaprebuild", "formats"):
                 if (node.module or "").startswith(WITH_SPARK) != with_spark:

@@ -1,23 +1,20 @@
-"""What pyproject.toml promises users, what scripts/setup installs of it, and what scripts/locked holds a release to."""
+"""What pyproject.toml promises users, what scripts/setup installs of it, and what scripts/release/locked holds a release to."""
 
 from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import tomllib
 from email.message import Message
 from pathlib import Path
 
 import pytest
+from dependency_groups import requirements
 from manifests import REPOSITORY
+from package_locks import BUNDLED, LOCKS, newer_packages, newer_pins, pins
 from packaging.dependency_groups import resolve_dependency_groups
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-
-sys.path.insert(0, str(REPOSITORY / "scripts"))
-from dependency_groups import requirements
-from release_lock import BUNDLED, LOCKS, newer_packages, newer_pins, pins
 from spdx_licenses import all_of, of_debian, of_distribution
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
@@ -67,7 +64,7 @@ def test_setup_names_each_group_or_extra_that_it_takes() -> None:
     assert parts <= set(GROUPS) | set(PROJECT["project"]["optional-dependencies"])
     assert parts == set(re.findall(r"^#   scripts/setup ([\w-]+)", script, re.MULTILINE))
     done = subprocess.run([REPOSITORY / "scripts" / "setup", "release"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, ""), "scripts/release has an environment of its own"
+    assert (done.returncode, done.stdout) == (2, ""), "scripts/release/make_release.py has an environment of its own"
 
 
 # --- the locks ------------------------------------------------------------------------------------------------------------------
@@ -82,7 +79,7 @@ def test_a_lock_is_in_the_form_that_pip_requires(lock: Path) -> None:
 
 
 def test_the_locks_admit_what_pyproject_admits() -> None:
-    """If a range changes, run scripts/release-lock."""
+    """If a range changes, run scripts/release/package_locks.py."""
     locked = {name: version for lock in LOCKS for name, version in pins(lock).items()}
     assert sum(len(pins(lock)) for lock in LOCKS) == len(locked), "a package is in one of them"
     for text in (*PROJECT["project"]["dependencies"], *requirements(GROUPS, "release")):
@@ -123,7 +120,7 @@ def test_a_library_that_is_not_the_newest_is_named(
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("NEWEST", newest)
-    monkeypatch.setattr("release_lock.packages_of_python", lambda: ["libssl3"])
+    monkeypatch.setattr("package_locks.packages_of_python", lambda: ["libssl3"])
     assert list(newer_packages()) == lines
 
 
@@ -131,7 +128,7 @@ def test_a_python_of_no_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
     (tmp_path / "apt-get").write_text("#!/bin/sh\n")
     (tmp_path / "apt-get").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr("release_lock.packages_of_python", list)
+    monkeypatch.setattr("package_locks.packages_of_python", list)
     (line,) = newer_packages()
     assert "belongs to no package" in line
 

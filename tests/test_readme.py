@@ -51,7 +51,7 @@ def verbs() -> set[str]:
 
 @pytest.mark.full
 def test_examples_are_real_output() -> None:
-    command = [sys.executable, ROOT / "scripts" / "readme-output", "--check"]
+    command = [ROOT / "scripts" / "docs" / "build", "--check", "output"]
     environment = {**os.environ, "SNAPREBUILD_PYTHON": sys.executable}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=1200)
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -86,9 +86,10 @@ def test_every_link_leads_somewhere() -> None:
     assert seen > 60
 
 
-def test_the_page_of_commands_is_not_stale() -> None:
-    command = [sys.executable, ROOT / "scripts" / "commands-page", "--check"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+def test_no_generated_page_is_stale() -> None:
+    command = [ROOT / "scripts" / "docs" / "build", "--check", "reference", "commands", "api"]
+    environment = {**os.environ, "SNAPREBUILD_PYTHON": sys.executable}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 

@@ -1,20 +1,16 @@
 """The schemas of the JSON documents are those of the structs."""
 
 import json
-import sys
 
 import pytest
-from manifests import REPOSITORY
-from schema_validator import Draft202012Validator
-
-sys.path.insert(0, str(REPOSITORY / "scripts"))
 import schemas
+from schema_validator import Draft202012Validator
 
 
 @pytest.mark.parametrize("document", schemas.documents(), ids=lambda document: document.NAME)
 def test_no_schema_is_stale(document: type[schemas.Document]) -> None:
     path, text = schemas.file_of(document)
-    assert path.read_text() == text, "run scripts/schemas"
+    assert path.read_text() == text, "run scripts/docs/build schemas"
 
 
 @pytest.mark.full

@@ -1,7 +1,7 @@
 """What releases of Kafka write and support: feature levels, versions of files and of messages.
 
 Source: ``QuorumFeatures``, ``MetadataVersion``, ``Feature``, and the classes and schemas of files, of Kafka 2.4 to 4.4.
-``scripts/kafka-catalogue`` writes ``formats/schemas/kafka-releases.json``.
+``scripts/kafka/release_catalogue.py`` writes ``formats/schemas/kafka-releases.json``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The settings that releases of Kafka know by name, with types and defaults, and which of them hold secrets.
 
 Source: ``KafkaConfig.configDef``, ``LogConfig.configDefCopy``, ``GroupConfig``, ``ClientMetricsConfigs``, ``DynamicConfig.Broker`` and
-``ConfigDef.Type.isSensitive`` of Kafka 2.4 to 4.4. ``scripts/kafka-catalogue`` writes ``formats/schemas/kafka-settings.json``.
+``ConfigDef.Type.isSensitive`` of Kafka 2.4 to 4.4. ``scripts/kafka/release_catalogue.py`` writes ``formats/schemas/kafka-settings.json``.
 """
 
 from __future__ import annotations

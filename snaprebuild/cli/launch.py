@@ -1,4 +1,4 @@
-"""What the one file hands on to the command that it becomes (``scripts/one_file.c``).
+"""What the one file hands on to the command that it becomes (``scripts/release/one_file.c``).
 
 The variable ``SNAPREBUILD_LAUNCHED`` has three numbers: this process, the moment when it began, and the descriptor whose lock keeps the
 unpacked tree from being removed. They are for this process alone: the variable is removed, and the descriptor closes when another program

@@ -257,7 +257,7 @@ def _index_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
         if check is None:
             items[kind.in_log] = items["agrees"] = [None] * len(rows)
         else:
-            found = check.found[rows].tolist()
+            found = check.actual[rows].tolist()
             is_compared = check.is_compared[rows].tolist()
             is_there = check.is_there[rows].tolist()
             items[kind.in_log] = [value if there else None for value, there in zip(found, is_there, strict=True)]
@@ -285,7 +285,7 @@ def _find_mismatch(dump: Dump, claimed: np.ndarray, check: IndexCheck, what: str
     wrong = np.flatnonzero(check.is_compared & ~check.agrees)
     if len(wrong):
         row = int(wrong[0])
-        found = int(check.found[row]) if check.is_there[row] else "no batch"
+        found = int(check.actual[row]) if check.is_there[row] else "no batch"
         expected = f"{int(claimed[row])}, as the index says"
         error = BadValueError(what, position=row * entry_bytes, expected=expected, found=found)
         dump.add_finding("index-mismatch", Severity.FINDING, error, count=len(wrong))

@@ -262,7 +262,7 @@ class _Differing(msgspec.Struct, frozen=True):
         return int(np.count_nonzero(self.is_certain))
 
     def first(self) -> Iterator[tuple[int, EntryDifference]]:
-        """Those that may be listed, each with its rank: the certain ones first, and of these the open transactions, which cost most."""
+        """The differences that may be listed, with their ranks: certain ones first, and of these the open transactions, which cost most."""
         rank = 2 * (~self.is_certain).astype(np.uint8) + ~self.is_transaction
         for index in np.argsort(rank, kind="stable")[:DIFFERENCES_LISTED_MAX].tolist():
             yield int(rank[index]), self.difference(index)

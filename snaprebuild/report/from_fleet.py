@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from snaprebuild.documents.fleet import Fleet, Partition, Repair, Replica, Step
+from snaprebuild.cluster.fleet.restart_plan import RepairCover
+from snaprebuild.documents.fleet import Fleet, FleetReplica, RestartStep, UnhealthyPartition
 from snaprebuild.documents.saved_documents import DocumentHead, typed_members
 from snaprebuild.published import encoded_members
 from snaprebuild.report.page_data import PagePartition
@@ -77,7 +78,7 @@ def take_fleet(head: DocumentHead, sink: PageSink) -> None:
     sink.page.tables.append(("Restarts, one after the other", repair, STEPS, steps))
 
 
-def _repair_text(repair: Repair) -> str:
+def _repair_text(repair: RepairCover) -> str:
     brokers = ", ".join(map(str, repair.brokers))
     if not brokers:
         return "No broker has to be repaired."
@@ -90,7 +91,7 @@ def _repair_text(repair: Repair) -> str:
     )
 
 
-def _step_row(number: int, step: Step) -> list[str]:
+def _step_row(number: int, step: RestartStep) -> list[str]:
     seconds = step.estimated_seconds
     do = "stop, rebuild, start" if step.needs_rebuild else "stop, start"
     return [
@@ -103,7 +104,7 @@ def _step_row(number: int, step: Step) -> list[str]:
     ]
 
 
-def _take_partition(found: Partition, partition: PagePartition) -> None:
+def _take_partition(found: UnhealthyPartition, partition: PagePartition) -> None:
     partition.stuck_bytes = found.stuck_bytes
     partition.outcome = found.outcome
     elect = "none" if found.elect is None else found.elect
@@ -116,7 +117,7 @@ def _take_partition(found: Partition, partition: PagePartition) -> None:
     partition.tables.append(("Replicas", REPLICAS, [_replica_row(each) for each in found.replicas]))
 
 
-def _replica_row(replica: Replica) -> list[str]:
+def _replica_row(replica: FleetReplica) -> list[str]:
     end = replica.log_end_offset
     return [
         str(replica.node_id),

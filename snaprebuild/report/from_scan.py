@@ -8,10 +8,8 @@ from snaprebuild.documents.saved_documents import DocumentHead, inconsistent, ty
 from snaprebuild.documents.scan import Boundary, LogDir, NextAttempt, Partition, Scan
 from snaprebuild.published import UnexpectedValueError
 from snaprebuild.report.page_data import (
-    PageBoundary,
     PagePartition,
     PageSegment,
-    PageTransaction,
     SegmentFate,
 )
 from snaprebuild.report.page_document import PageDocument
@@ -61,8 +59,8 @@ def _log_dir_fact(log_dir: LogDir) -> tuple[str, str]:
 
 def _take_partition(found: Partition, partition: PagePartition, nodes: dict[str, int | None]) -> None:
     partition.node_id = nodes.get(found.log_dir)
-    partition.log_start = found.log_start_offset
-    partition.log_end = found.log_end.offset
+    partition.log_start_offset = found.log_start_offset
+    partition.log_end_offset = found.log_end.offset
     partition.log_end_at_least = found.log_end.at_least
     partition.high_watermark = found.high_watermark
     partition.kind = _kind(found)
@@ -74,11 +72,6 @@ def _take_partition(found: Partition, partition: PagePartition, nodes: dict[str,
     for each in found.boundaries:
         _take_boundary(each, partition, missing)
     _take_segments(found, partition)
-    for boundary in partition.boundaries.values():
-        if boundary.is_log_end and boundary.state == "present":
-            partition.has_snapshot_at_end = True
-            if boundary.first_open_offset is not None:
-                partition.take_transaction(PageTransaction(boundary.first_open_offset))
 
 
 def _kind(found: Partition) -> str | None:
@@ -89,15 +82,15 @@ def _kind(found: Partition) -> str | None:
 
 
 def _take_boundary(found: Boundary, partition: PagePartition, missing: set[int]) -> None:
-    boundary = partition.boundaries.setdefault(found.offset, PageBoundary())
+    boundary = partition.boundary(found.offset)
     boundary.state = "not due" if found.state == "irregular" and found.offset not in missing else found.state
     boundary.entries = found.entries
     usual = (boundary.state, found.at_next_start) in (("present", "kept"), ("missing", "absent"))
-    boundary.next_start = None if usual else found.at_next_start
+    boundary.at_next_start = None if usual else found.at_next_start
     boundary.is_log_end = found.is_log_end
-    boundary.is_wrong |= boundary.state == "corrupt"
+    boundary.proven_wrong |= boundary.state == "corrupt"
     boundary.first_open_offset = found.first_open_offset
-    boundary.why += found.reasons
+    boundary.reasons += found.reasons
 
 
 def _take_segments(found: Partition, partition: PagePartition) -> None:

@@ -23,6 +23,7 @@ from snaprebuild.report.page import page_pieces
 from snaprebuild.report.page_data import PageData
 from snaprebuild.report.page_links import link_paths
 from snaprebuild.report.page_writer import PageSink
+from snaprebuild.snapshots.receipts.receipt_lines import VERSION as RECEIPT_VERSION
 from snaprebuild.storage.local.document_file import write_text_file
 
 __all__ = ["TAKERS", "ReportResult", "make_report"]
@@ -37,7 +38,7 @@ TAKERS: dict[str, tuple[int, Callable[[DocumentHead, PageSink], None]]] = {
     "tier-audit": (TierAudit.VERSION, take_audit),
     "inspect-transactions": (Transactions.VERSION, take_transactions),
     "fleet": (Fleet.VERSION, take_fleet),
-    "receipt": (2, take_receipt),
+    "receipt": (RECEIPT_VERSION, take_receipt),
 }
 """The documents of a page: by command the supported version, and the function that takes it."""
 

@@ -30,11 +30,11 @@ def link_paths(page: PageData) -> None:
     for path in page.unread_paths:
         for partition in places.of(path):
             partition.is_concerned = True
-    for fate in page.fates:
+    for number, fate in enumerate(page.fates):
         for partition in places.of(fate.path):
             if fate.severity != "note":
                 partition.is_concerned = True
-                partition.fates.append(fate)
+                partition.fates.append(number)
 
 
 class _Places:

@@ -50,7 +50,7 @@ RANGES_PER_TASK = 2
 """At least, if segments can be split: the fullest task then has at most half as much again as the mean."""
 
 WAVE_SEGMENTS_MAX = 50_000
-"""Segments whose tasks go through the driver at once: some 100 MB (scripts/scale_model.py)."""
+"""Segments whose tasks go through the driver at once: some 100 MB (scripts/bench/scale_model.py)."""
 
 SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(summary_rows.ROWS_PER_BATCH),

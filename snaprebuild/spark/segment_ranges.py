@@ -18,8 +18,8 @@ from snaprebuild.replay.segment_summary import (
     BatchContents,
     BatchRun,
     Piece,
-    ReadOptions,
     SegmentSummary,
+    SummaryOptions,
     joined_contents,
     read_pieces,
     summaries_of,
@@ -67,7 +67,7 @@ def summarise_range(
     end_bytes: int | None,
     *,
     cuts: Sequence[int] = (),
-    **options: Unpack[ReadOptions],
+    **options: Unpack[SummaryOptions],
 ) -> tuple[RangeSummary, ...]:
     """Reads a range of a segment, in any order with the others, or in parallel.
 

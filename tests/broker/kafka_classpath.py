@@ -32,7 +32,7 @@ CATALOGUED = (
     *("2.4.1", "2.5.1", "2.6.3", "2.7.2", "2.8.2", "3.0.2", "3.1.2", "3.2.3", "3.3.2", "3.4.1"),
     *("3.5.2", "3.6.2", "3.7.2", "3.8.1", "3.9.2", "4.0.2", "4.1.2", "4.2.2", "4.3.1", "4.4.0"),
 )
-"""The last patch release of each release that README promises: what they know is in the catalogue (``scripts/kafka-catalogue``)."""
+"""The last patch release of each release that README promises: ``scripts/kafka/release_catalogue.py`` writes what they know."""
 
 FIRST_WITH_TIERING = "3.6.2"
 """The oldest brokers with remote storage that are started."""
@@ -171,7 +171,7 @@ def check_jars(jars: Iterable[Path]) -> None:
     for jar in jars:
         if jar.name not in known:
             raise KafkaUnavailableError(
-                f"{jar} is not listed in {CHECKSUMS.name} (scripts/kafka-classpath --record VERSION lists it)"
+                f"{jar} is not listed in {CHECKSUMS.name} (scripts/kafka/classpath --record VERSION lists it)"
             )
         found = _sha256(jar)
         if found != known[jar.name]:

@@ -1,7 +1,7 @@
 """What one release of Kafka knows: settings, messages, feature levels and versions of files, read from its own jars.
 
-``java/KafkaCatalogue.java`` prints what its classes say; the schemas of its messages are in its jars as JSON. ``scripts/kafka-catalogue``
-makes the committed catalogue of these facts.
+``java/KafkaCatalogue.java`` prints what its classes say; the schemas of its messages are in its jars as JSON.
+``scripts/kafka/release_catalogue.py`` makes the committed catalogue of these facts.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command import in_json, snaprebuild
+from command import in_json_process, snaprebuild_process
 from kafka_classpath import KAFKA_VERSION
 from kafka_node import KafkaNode
 from log_dirs import entries_in, snapshot_name
@@ -41,37 +41,41 @@ def test_two_stuck_topics_of_a_broker_that_continues_writing(tmp_path: Path) -> 
             node.set_topic(topic, TIERED)
         node.wait_for_log(r"java\.lang\.NullPointerException", mark, WAIT_SECONDS, times=2)
         assert broker_version(node.pid) == (4, 3)
-        (log_dir,) = in_json("scan", node.log_dir).document["log_dirs"]
+        (log_dir,) = in_json_process("scan", node.log_dir).document["log_dirs"]
         assert (log_dir["held_by"], log_dir["kafka_release"]) == (node.pid, KAFKA_VERSION)
         not_held = Path(shutil.copytree(node.log_dir, tmp_path / "copy"))
-        (log_dir,) = in_json("scan", not_held).document["log_dirs"]
+        (log_dir,) = in_json_process("scan", not_held).document["log_dirs"]
         assert (log_dir["held_by"], log_dir["kafka_release"]) == (None, None), "the broker has another log directory"
 
         node.produce(STAGED, 1500)
-        staged = in_json("stage", node.log_dir, "--to", tmp_path / "staged", "--topic", STAGED)
+        staged = in_json_process("stage", node.log_dir, "--to", tmp_path / "staged", "--topic", STAGED)
         assert staged.exit_code == 0, staged.stderr
         assert missing(node, STAGED) == due, "nothing in the log directory"
-        beside = in_json("rebuild", node.log_dir, "--broker-running", "--topic", WRITTEN, "--receipt", tmp_path / "beside.jsonl")
+        beside = in_json_process(
+            "rebuild", node.log_dir, "--broker-running", "--topic", WRITTEN, "--receipt", tmp_path / "beside.jsonl"
+        )
         assert beside.exit_code == 0, beside.stderr
         assert "Kafka 4.3 runs here" in beside.messages("while-broker-runs")
         assert [offset for offset, action in beside.actions(f"{WRITTEN}-0").items() if action == "written"] == due
         assert node.remote_files(f"{WRITTEN}-0") == {}, "a running broker does not see them"
-        assert in_json("undo", tmp_path / "beside.jsonl").exit_code == 3
+        assert in_json_process("undo", tmp_path / "beside.jsonl").exit_code == 3
 
         at_staging = bases(node, STAGED)
         node.produce(STAGED, 1500)
         rolled_since = [base for base in bases(node, STAGED) if base > at_staging[-1]]
         assert rolled_since, "the log rolled meanwhile"
-        dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
+        dry = in_json_process("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
         assert (dry.exit_code, dry.totals) == (0, {"would_write": len(due)}), dry.stderr
-        assert in_json("install", tmp_path / "staged" / "plan.jsonl", "--receipt", receipt).exit_code == 3, "not while it runs"
+        assert in_json_process("install", tmp_path / "staged" / "plan.jsonl", "--receipt", receipt).exit_code == 3, (
+            "not while it runs"
+        )
         node.stop()
-        done = in_json("install", tmp_path / "staged" / "plan.jsonl", "--receipt", receipt)
+        done = in_json_process("install", tmp_path / "staged" / "plan.jsonl", "--receipt", receipt)
         assert (done.exit_code, done.totals) == (0, {"written": len(due)}), done.stderr
         assert done.partition(f"{STAGED}-0")["read_bytes"] == 0, "this broker has written those of what rolled since itself"
         for topic, offset in itertools.product((STAGED, WRITTEN), due):
             assert entries_in((node.log_dir / f"{topic}-0" / snapshot_name(offset)).read_bytes()) == TRUTH[offset]
-        healthy = in_json("verify", node.log_dir, "--topic", STAGED, "--topic", WRITTEN)
+        healthy = in_json_process("verify", node.log_dir, "--topic", STAGED, "--topic", WRITTEN)
         assert healthy.exit_code == 0, healthy.stdout
 
         mark = node.start()
@@ -86,9 +90,9 @@ def test_two_stuck_topics_of_a_broker_that_continues_writing(tmp_path: Path) -> 
                 local = node.log_dir / f"{topic}-0" / snapshot_name(following[base])
                 assert remote[snapshot_name(base)].read_bytes() == local.read_bytes()
         for each in (receipt, tmp_path / "beside.jsonl"):
-            kept = snaprebuild("verify", "--receipt", each, "--output", "json")
+            kept = snaprebuild_process("verify", "--receipt", each, "--output", "json")
             assert (kept.exit_code, kept.totals) == (0, {"kept": len(due)})
         node.stop()
         for each in (receipt, tmp_path / "beside.jsonl"):
-            assert in_json("undo", each).totals == {"removed": len(due)}
+            assert in_json_process("undo", each).totals == {"removed": len(due)}
         assert missing(node, STAGED) == missing(node, WRITTEN) == due

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from broker_settings import COPY_INTERVAL_MS
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from kafka_classpath import NEWEST_BROKER
 from kafka_node import KafkaNode
 from log_dirs import snapshot_name

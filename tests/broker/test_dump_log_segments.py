@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command import Run, snaprebuild
+from command import Run, snaprebuild_process
 from kafka_classpath import KAFKA_VERSION, OTHER_VERSIONS, kafka_classpath
 from log_dirs import batch_positions
 from manifests import FIXTURES, bundled, is_known_corruption
@@ -85,7 +85,7 @@ def by_file(lines: list[str]) -> dict[str, list[str]]:
 @functools.cache
 def our_dump(files: tuple[str, ...]) -> Run:
     """Whichever release it is compared with."""
-    return snaprebuild("inspect dump", "--deep", *files)
+    return snaprebuild_process("inspect dump", "--deep", *files)
 
 
 WHOLE = [name for name in FIXTURE_NAMES if name != "damaged"]
@@ -126,7 +126,7 @@ def test_the_lines_are_those_of_kafka(fixtures: list[str], version: str, copies:
 def test_without_deep_only_control_records_are_added(fixture: str, tmp_path: Path) -> None:
     files = [each for each in files_of(shutil.copytree(bundled(fixture), tmp_path / fixture)) if each.endswith(".log")]
     theirs, _ = kafka_dump(KAFKA_VERSION, files)
-    ours = snaprebuild("inspect", "dump", *files).stdout.splitlines()
+    ours = snaprebuild_process("inspect", "dump", *files).stdout.splitlines()
     records = [line for line in ours if line.startswith("| ")]
     assert [line for line in ours if not line.startswith("| ")] == theirs
     assert len(records) == sum(" isControl: true " in line for line in theirs)
@@ -137,7 +137,7 @@ def test_payloads_that_are_text_are_those_of_kafka(tmp_path: Path) -> None:
     files = files_of(shutil.copytree(FIXTURES / "magic1", tmp_path / "magic1"))
     files = [each for each in files if each.endswith(".log")]
     theirs, _ = kafka_dump(KAFKA_VERSION, files, "--print-data-log")
-    ours = snaprebuild("inspect", "dump", "--payload", *files).stdout.splitlines()
+    ours = snaprebuild_process("inspect", "dump", "--payload", *files).stdout.splitlines()
     assert len(ours) == len(theirs)
     printable = [(one, other) for one, other in zip(ours, theirs, strict=True) if "base64:" not in one]
     assert sum(" payload: " in one for one, _ in printable) > 100
@@ -162,7 +162,7 @@ def test_an_index_that_points_elsewhere_is_reported_alike(tmp_path: Path) -> Non
     data[several[0] : several[0] + 4] = (int.from_bytes(data[several[0] : several[0] + 4], "big") - 1).to_bytes(4, "big")
     index.write_bytes(data)
     theirs, complaints = kafka_dump(KAFKA_VERSION, [str(index)])
-    run = snaprebuild("inspect", "dump", index)
+    run = snaprebuild_process("inspect", "dump", index)
     assert run.exit_code == 1
     reported = re.findall(r"Index offset: (\d+), log offset: (\d+)", complaints)
     ours = re.findall(r"^offset: (\d+) position: \d+ log offset: (\d+)$", run.stdout, re.MULTILINE)

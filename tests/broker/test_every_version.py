@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from command import in_json
+from command import in_json_process
 from kafka_node import KafkaNode
 from kafka_release import RELEASES
 from log_dirs import TRANSACTIONAL, batch, marker, write_partition
@@ -86,7 +86,7 @@ class Written:
 
 def findings_of(verb: str, log_dir: Path) -> set[str]:
     """Codes of what is reported, without notes."""
-    return {each["code"] for each in in_json(verb, log_dir).document["findings"] if each["severity"] != "note"}
+    return {each["code"] for each in in_json_process(verb, log_dir).document["findings"] if each["severity"] != "note"}
 
 
 @pytest.mark.parametrize("version", [each if each in ENDS else pytest.param(each, marks=pytest.mark.night) for each in RELEASES])
@@ -115,7 +115,7 @@ def test_a_broker_takes_what_was_written(version: str, tmp_path: Path) -> None:
         node.stop()
         partition = node.plant("story-0", log.write(tmp_path / "log"), log.end)
         boundaries = [*log.segments, log.end][1:]
-        run = in_json("rebuild", partition)
+        run = in_json_process("rebuild", partition)
         assert run.actions("story-0") == dict.fromkeys(boundaries, "written")
         # The producers of a planted log are no producers of this cluster. With ZooKeeper there is no metadata log that shows it.
         expected = set() if node.zookeeper is not None else {"producer-id-collision"}

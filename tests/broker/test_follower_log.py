@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from command import in_json
+from command import in_json_process
 from kafka_classpath import java_output
 from log_dirs import entries_in, snapshot_name, snapshots_in
 from manifests import FIXTURES
@@ -59,7 +59,7 @@ def loaded(
 
 def build(store: Path, to: Path, partition: str, *arguments: object) -> Path:
     to.mkdir()
-    run = in_json("follower build", store, to, "--topic-partition", partition, "--as-of", AS_OF.isoformat(), *arguments)
+    run = in_json_process("follower build", store, to, "--topic-partition", partition, "--as-of", AS_OF.isoformat(), *arguments)
     assert run.exit_code == 0
     return to / partition
 
@@ -120,7 +120,7 @@ def test_a_repaired_follower_is_loaded_with_all_producers(tmp_path: Path) -> Non
     shutil.copytree(node / "payments-0", tmp_path / "forgetful" / "payments-0")
     (before,) = loaded(tmp_path / "forgetful" / "payments-0", 0, 833, clean=True)
     assert before.producers < right
-    run = in_json(
+    run = in_json_process(
         "follower repair", node, lost / "remote", "--set-aside", "--as-of", AS_OF.isoformat(), "--receipt", tmp_path / "receipt"
     )
     assert run.exit_code == 0

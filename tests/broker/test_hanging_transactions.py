@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command import in_json
+from command import in_json_process
 from kafka_node import KafkaNode
 from log_dirs import TRANSACTIONAL, batch, batch_positions, cut
 from wire import Wire
@@ -112,7 +112,7 @@ def test_an_abort_for_those_that_kafka_finds_hanging(tmp_path: Path) -> None:
 
 def explained(node: KafkaNode) -> dict[tuple[str, int], tuple[str, str | None]]:
     """Reason, and the abort if one is printed, by topic and first offset."""
-    run = in_json("inspect transactions", node.log_dir, "--assume", "late_after_ms=1")
+    run = in_json_process("inspect transactions", node.log_dir, "--assume", "late_after_ms=1")
     return {
         (partition["topic"], each["first_offset"]): (
             each["reason"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,9 @@ from kafka_classpath import CATALOGUED, kafka_classpath
 from release_facts import CATALOGUED_RELEASES, Facts, facts_of
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
 
-import kafka_catalogue  # noqa: E402
-import kafka_schemas  # noqa: E402
+import message_schemas  # noqa: E402
+import release_catalogue  # noqa: E402
 
 pytestmark = pytest.mark.kafka
 
@@ -43,7 +41,7 @@ KIP-405 is in brokers since 3.6; ``MetadataVersion``: SCRAM since 3.5-IV2, deleg
 @pytest.mark.parametrize("release", [*IN_EACH_RUN, *AT_NIGHT])
 def test_the_catalogue_is_what_the_release_says(release: str) -> None:
     facts = facts_of(CATALOGUED_RELEASES[release])
-    assert kafka_catalogue.facts_in(kafka_catalogue.committed(), release) == facts
+    assert release_catalogue.facts_in(release_catalogue.committed(), release) == facts
     _assert_complete(facts, release)
 
 
@@ -74,7 +72,7 @@ def _assert_complete(facts: Facts, release: str) -> None:
 
 
 def test_the_schemas_are_those_of_the_newest_release() -> None:
-    for path, text in kafka_schemas.texts().items():
+    for path, text in message_schemas.texts().items():
         assert path.read_text() == text, path.name
 
 
@@ -82,19 +80,19 @@ def test_the_schemas_are_those_of_the_newest_release() -> None:
 def test_the_schemas_read_what_older_releases_write(release: str) -> None:
     """Each version of each record that the release knows has the same fields in the bundled schema."""
     older, newest = kafka_classpath(CATALOGUED_RELEASES[release]), kafka_classpath(CATALOGUED[-1])
-    different = {line.split()[0] for line in kafka_schemas.different_layouts(older, newest)}
+    different = {line.split()[0] for line in message_schemas.different_layouts(older, newest)}
     number = tuple(map(int, release.split(".")))
     assert different == {name for name, since in WRITTEN_SINCE.items() if number < since}
 
 
 def test_a_newer_release_is_reported_with_what_changed() -> None:
     """As if the catalogue ended with 4.3.1: what 4.4.0 changed is known. The registry is asked for nothing else."""
-    histories = kafka_catalogue.committed()
-    lines = list(kafka_catalogue.changes(kafka_catalogue.facts_in(histories, "4.3"), facts_of("4.4.0")))
+    histories = release_catalogue.committed()
+    lines = list(release_catalogue.changes(release_catalogue.facts_in(histories, "4.3"), facts_of("4.4.0")))
     assert 'settings/topic remote.copy.lag.ms: new, long, default "0"' in lines
     assert "features share.version: levels 0 to 1; now levels 0 to 2" in lines
     assert "messages UnregisterControllerRecord: new, versions 0" in lines
     assert any(
         line.startswith("messages StreamsGroupMetadataValue:") and "StoredDescriptionTopologyEpoch (2)" in line for line in lines
     )
-    assert not list(kafka_catalogue.changes(kafka_catalogue.facts_in(histories, "4.4"), facts_of("4.4.0")))
+    assert not list(release_catalogue.changes(release_catalogue.facts_in(histories, "4.4"), facts_of("4.4.0")))

@@ -1,4 +1,4 @@
-"""``scripts/kafka``: an old broker is started, written to and stopped by one run of the script each."""
+"""``scripts/kafka/local_broker.py``: an old broker is started, written to and stopped by one run of the script each."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from manifests import REPOSITORY
 
 def kafka(*arguments: object) -> tuple[int, str, str]:
     environment = {**os.environ, "SNAPREBUILD_PYTHON": sys.executable}
-    command = [REPOSITORY / "scripts" / "kafka", *map(str, arguments)]
+    command = [REPOSITORY / "scripts" / "kafka" / "local_broker.py", *map(str, arguments)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
     return done.returncode, done.stdout, done.stderr
 

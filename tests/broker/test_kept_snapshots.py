@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from in_process import snaprebuild
+from command import snaprebuild
 from kept_snapshots import RELEASES, kept_by
 from start_fates import fates
 from start_states import STATES, StartState

@@ -1,4 +1,4 @@
-"""Some runs next to a real broker at work; `scripts/live-runs --broker 4.3.1` does a thousand."""
+"""Some runs next to a real broker at work; `scripts/kafka/live_runs.py --broker 4.3.1` does a thousand."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiven_reader import read_copies
 from certificates import certificate
-from command import in_json, snaprebuild
+from command import in_json_process, snaprebuild_process
 from kafka_node import KafkaNode
 from manifests import FIXTURES
 from moved_in_time import moved_in_time, ms_to_present
@@ -134,25 +134,25 @@ def test_a_broker_takes_our_copies_for_its_own(node: KafkaNode, tmp_path: Path) 
 
     # Somebody without permission gets that error, and the store stays as it was.
     stranger = client_settings(tmp_path, "stranger")
-    refused = snaprebuild("tier", "upload", directory, store, "--produce-to", servers, "--producer-config", stranger)
+    refused = snaprebuild_process("tier", "upload", directory, store, "--produce-to", servers, "--producer-config", stranger)
     assert (refused.exit_code, store.exists()) == (5, False)
     assert "the topic __remote_log_metadata cannot be described: " in refused.stderr
     assert "uthoriz" in refused.stderr
     stranger.write_text(stranger.read_text().replace(PASSWORD, f"{PASSWORD}-and-wrong"))
-    refused = snaprebuild("tier", "upload", directory, store, "--produce-to", servers, "--producer-config", stranger)
+    refused = snaprebuild_process("tier", "upload", directory, store, "--produce-to", servers, "--producer-config", stranger)
     assert (refused.exit_code, store.exists(), PASSWORD in refused.stderr) == (5, False, False)
     assert "uthentication" in refused.stderr
 
     # All that is rolled and stable goes up, and is reported; a second run shows nothing.
     options = ("--producer-config", client_settings(tmp_path, "uploader"))
-    run = in_json(*command, servers, *options)
+    run = in_json_process(*command, servers, *options)
     assert (run.exit_code, run.document["metadata_partitions"], run.document["produced_to"]) == (0, 7, servers)
     assert announced(run) == ["now"] * len(DUE)
     ends = end_offsets(node, "__remote_log_metadata")
     assert ends == {number: 2 * len(DUE) * (number == run.partition("mixed-0")["metadata_partition"]) for number in range(7)}
-    again = in_json(*command, servers, *options)
+    again = in_json_process(*command, servers, *options)
     assert (again.exit_code, announced(again)) == (0, ["before"] * len(DUE))
-    other = in_json(*command, f"127.0.0.1:{node.port}", "--uploader", "another")
+    other = in_json_process(*command, f"127.0.0.1:{node.port}", "--uploader", "another")
     assert other.document["totals"]["present"] == len(DUE)
     assert end_offsets(node, "__remote_log_metadata") == ends
 
@@ -175,7 +175,7 @@ def test_a_broker_takes_our_copies_for_its_own(node: KafkaNode, tmp_path: Path) 
     )
 
     # What was produced is what a reader of the topic's own files finds.
-    inventory = in_json("tier inventory", store, "--metadata-log", node.log_dir)
+    inventory = in_json_process("tier inventory", store, "--metadata-log", node.log_dir)
     (partition,) = inventory.document["partitions"]
     assert {each["state"] for each in partition["copies"]} == {"live"}
     assert [each["start_offset"] for each in partition["copies"]] == [each["base_offset"] for each in DUE]
@@ -187,7 +187,7 @@ def test_no_one_listens(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         servers = f"127.0.0.1:{closed.getsockname()[1]}"
-        run = snaprebuild("tier", "upload", FIXTURE / "logs", tmp_path / "store", "--produce-to", servers)
+        run = snaprebuild_process("tier", "upload", FIXTURE / "logs", tmp_path / "store", "--produce-to", servers)
     assert (run.exit_code, (tmp_path / "store").exists()) == (5, False)
     assert f"{servers}: the brokers do not answer: " in run.stderr
     assert "Connection refused" in run.stderr

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from command import Run, in_json, snaprebuild
+from command import Run, in_json_process, snaprebuild_process
 from kafka_node import KafkaNode
 from planted_log import MISSING, plant_old_log
 
@@ -18,13 +18,13 @@ TOPIC_SETTINGS = {"retention.ms": -1, "retention.bytes": -1, "file.delete.delay.
 
 def rebuilt(node: KafkaNode, receipt: Path, *options: object) -> list[int]:
     """Rebuilds in place. Returns the offsets of what was written."""
-    run = in_json("rebuild", node.log_dir / PARTITION, "--receipt", receipt, *options)
+    run = in_json_process("rebuild", node.log_dir / PARTITION, "--receipt", receipt, *options)
     assert run.exit_code == 0, run.stderr
     return [offset for offset, action in run.actions(PARTITION).items() if action == "written"]
 
 
 def reported(receipt: Path) -> Run:
-    return snaprebuild("verify", "--receipt", receipt, "--output", "json")
+    return snaprebuild_process("verify", "--receipt", receipt, "--output", "json")
 
 
 def statuses(run: Run) -> dict[int, str]:
@@ -47,7 +47,7 @@ def test_what_a_start_keeps_and_what_a_moved_log_start_takes(tmp_path: Path) -> 
         node.start()
         run = reported(receipt)
         assert (run.exit_code, statuses(run), run.codes) == (0, dict.fromkeys(written, "kept"), {"live-broker": 1})
-        assert in_json("undo", receipt).exit_code == 3, "a live broker holds the directory"
+        assert in_json_process("undo", receipt).exit_code == 3, "a live broker holds the directory"
         mark = node.log_file.stat().st_size
         node.delete_records("mixed", DELETE_BEFORE)
         node.wait_for_log("Deleting producer state snapshot .*2596.snapshot|Deleted log .*2181.log", mark, LOG_SECONDS)
@@ -63,6 +63,6 @@ def test_what_a_start_keeps_and_what_a_moved_log_start_takes(tmp_path: Path) -> 
         assert statuses(run) == {offset: "removed" if offset in taken else "kept" for offset in written}
         assert run.codes == {"taken-by-broker": len(taken)}
 
-        undone = in_json("undo", receipt)
+        undone = in_json_process("undo", receipt)
         assert (undone.exit_code, undone.totals) == (0, {"absent": len(taken), "removed": len(written) - len(taken)})
         assert {path.name: path.read_bytes() for path in partition.glob("*.snapshot")} == before

@@ -5,8 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command import Run
-from in_process import in_json, snaprebuild
+from command import Run, in_json, snaprebuild
 from kafka_classpath import NEWEST_BROKER, java_output, java_program
 from kafka_images import Kafka, as_kafka
 from kafka_node import KafkaNode

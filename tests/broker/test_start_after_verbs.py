@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from command import snaprebuild
+from command import snaprebuild_process
 from created_names import created_names
 from kafka_node import KafkaNode
 from log_dirs import snapshot_name
@@ -24,12 +24,16 @@ def test_a_broker_starts_after_each_verb(version: str, tmp_path: Path, monkeypat
             for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
                 environment.setenv(name, str(node.log_dir))
             for verb in READING:
-                assert snaprebuild(verb, node.log_dir, cwd=node.log_dir).exit_code in (0, 1), verb
-            refused = snaprebuild("before-start", node.log_dir, cwd=node.log_dir)
+                assert snaprebuild_process(verb, node.log_dir, cwd=node.log_dir).exit_code in (0, 1), verb
+            refused = snaprebuild_process("before-start", node.log_dir, cwd=node.log_dir)
             assert (refused.exit_code, f"in the log directory {node.log_dir}" in refused.stderr) == (2, True), refused
-            sub = snaprebuild("before-start", node.log_dir, "--receipt", node.log_dir / "receipts" / "r.jsonl", cwd=node.log_dir)
+            sub = snaprebuild_process(
+                "before-start", node.log_dir, "--receipt", node.log_dir / "receipts" / "r.jsonl", cwd=node.log_dir
+            )
             assert sub.exit_code == 2, "the directory of a document must exist"
-            done = snaprebuild("before-start", node.log_dir, "--receipt", tmp_path / "r.jsonl", "--", "pwd", cwd=node.log_dir)
+            done = snaprebuild_process(
+                "before-start", node.log_dir, "--receipt", tmp_path / "r.jsonl", "--", "pwd", cwd=node.log_dir
+            )
             assert (done.exit_code, done.stdout) == (0, f"{node.log_dir}\n"), done
         written = {snapshot_name(offset) for offset in MISSING}
         foreign = {Path(path).name for path in created} - written - {f"{name}.tmp" for name in written}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from broker_settings import COPY_INTERVAL_MS
-from command import snaprebuild
+from command import snaprebuild_process
 from kafka_node import KafkaNode
 from log_dirs import EMPTY_SNAPSHOT, partition_fixture, snapshot_bytes, snapshot_name
 from planted_log import LAST_STABLE_OFFSET, LEFT, TRUTH, plant_old_log
@@ -69,12 +69,12 @@ def test_a_log_without_snapshots_is_uploaded_after_the_rebuild(tmp_path: Path) -
         node.wait_for_log(r'NullPointerException: Cannot invoke "java.io.File.toPath\(\)"', before, LOG_SECONDS, times=3)
         as_typed(node, "--add-config")
         node.wait_for_log("remote.log.copy.disable|[Cc]opy.*(cancel|disabled)", before, LOG_SECONDS)
-        assert snaprebuild("rebuild", node.log_dir).exit_code == 3, "a live broker holds the directory"
+        assert snaprebuild_process("rebuild", node.log_dir).exit_code == 3, "a live broker holds the directory"
         node.stop()
         assert node.remote_files(PARTITION) == {}
         assert snapshots_in(partition) == left_by_kafka_27
 
-        assert snaprebuild("rebuild", node.log_dir).exit_code == 0
+        assert snaprebuild_process("rebuild", node.log_dir).exit_code == 0
         right = snapshots_in(partition)
         assert right == RIGHT | left_by_kafka_27
 
@@ -95,7 +95,7 @@ def test_empty_snapshots_of_the_broker_must_be_replaced(tmp_path: Path) -> None:
         node.wait_for_log("Wrote producer snapshot at offset 8231 with 0 producer ids", started, LOG_SECONDS)
         node.stop()
         assert snapshots_in(partition) == dict.fromkeys(map(snapshot_name, LEFT), EMPTY_SNAPSHOT)
-        assert snaprebuild("rebuild", node.log_dir, "--set-aside").exit_code == 0
+        assert snaprebuild_process("rebuild", node.log_dir, "--set-aside").exit_code == 0
         assert snapshots_in(partition) == RIGHT
         assert upload(node) == []
         assert_remote(node, RIGHT)

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command import in_json, snaprebuild
+from command import in_json_process, snaprebuild_process
 from kafka_node import KafkaNode
 from planted_log import plant_old_log
 
@@ -58,8 +58,8 @@ def test_copies_under_id_zero_are_lost_when_the_protocol_is_raised(tmp_path: Pat
         node.stop()
         assert directories(node, "orders-0") == {ZERO}
         tier = (node.remote_dir, "--metadata-log", node.log_dir)
-        assert in_json("tier inventory", *tier).codes["tier-topic-id-zero"] == 1
-        assert snaprebuild("scan", *properties_of(node)).text.startswith("Not ready for remote storage: 1 topic has no id.")
+        assert in_json_process("tier inventory", *tier).codes["tier-topic-id-zero"] == 1
+        assert snaprebuild_process("scan", *properties_of(node)).text.startswith("Not ready for remote storage: 1 topic has no id.")
     with KafkaNode(tmp_path, version=VERSION, settings=RAISED) as node:
         node.start()
         assert wait_until_moved(node, "orders", 0) > 0, "the loss that this is about"
@@ -74,10 +74,10 @@ def test_a_topic_without_an_id_is_uploaded_after_the_protocol_was_raised(tmp_pat
         node.stop()
         before = sorted(path.name for path in partition.glob("*.snapshot"))
         assert not (partition / "partition.metadata").exists()
-        run = snaprebuild("rebuild", *properties_of(node))
+        run = snaprebuild_process("rebuild", *properties_of(node))
         assert run.exit_code == 3
         assert run.text.startswith("Not ready for remote storage: 1 topic has no id. Raise the protocol first.")
-        started = snaprebuild("before-start", *properties_of(node), "--fail-closed", "--", "echo", "started")
+        started = snaprebuild_process("before-start", *properties_of(node), "--fail-closed", "--", "echo", "started")
         assert (started.exit_code, started.stdout) == (0, "started\n")
         assert sorted(path.name for path in partition.glob("*.snapshot")) == before
         assert directories(node, "mixed-0") == set()
@@ -85,7 +85,7 @@ def test_a_topic_without_an_id_is_uploaded_after_the_protocol_was_raised(tmp_pat
         node.start()
         node.stop()
         assert (partition / "partition.metadata").exists(), "the controller has given the topic its id"
-        run = snaprebuild("rebuild", *properties_of(node))
+        run = snaprebuild_process("rebuild", *properties_of(node))
         assert run.exit_code == 0, run.stderr
         mark = node.start()
         node.wait_for_log(COPIED, mark, SECONDS, times=12)

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command import snaprebuild
+from command import snaprebuild_process
 from kafka_node import KafkaNode
 from kraft_node import in_kraft
 from log_dirs import snapshots_in
@@ -258,7 +258,7 @@ def test_a_killed_broker_has_leader_epochs_from_a_log_start_that_it_did_not_writ
         _wait(lambda: epochs.read_text().split()[3:4] == ["50"])
         node.kill()
         assert "orders" not in (node.log_dir / "log-start-offset-checkpoint").read_text()
-        assert "leader-epochs-lost" not in snaprebuild("scan", "--server-properties", tmp_path / "server.properties").text
+        assert "leader-epochs-lost" not in snaprebuild_process("scan", "--server-properties", tmp_path / "server.properties").text
         node.start()
         assert epochs.read_text().split()[3:4] == ["50"]
         node.stop()

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import shutil
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import pytest
+from chromium import NAMES, program
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-
-
-def program() -> str | None:
-    """The browser: $CHROMIUM, or the first on the PATH."""
-    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
-from in_process import snaprebuild
+from command import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, snapshot_name
 from pages import HOSTILE, scan_document, scanned, written
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import HOLDS, live_broker
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
+from other_process import LOCK_HOLDER, live_broker
 from plans import make_plan
 
 from formats.partition.producer_snapshot import ENTRY_DTYPE
@@ -47,7 +47,14 @@ def set_checkpoint(logs: Path, name: str, offset: int) -> None:
 @contextlib.contextmanager
 def broker_of(logs: Path, archive: str) -> Iterator[None]:
     """Holds the lock, with an archive in its class path."""
-    command = [sys.executable, "-c", HOLDS, str(logs / ".lock"), "-cp", f"/opt/kafka/libs/scala.jar:/opt/kafka/libs/{archive}"]
+    command = [
+        sys.executable,
+        "-c",
+        LOCK_HOLDER,
+        str(logs / ".lock"),
+        "-cp",
+        f"/opt/kafka/libs/scala.jar:/opt/kafka/libs/{archive}",
+    ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

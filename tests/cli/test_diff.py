@@ -6,7 +6,7 @@ from pathlib import Path
 
 import crc32c
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import cut, flip, snapshot_bytes, snapshot_name, truth
 from manifests import FIXTURES
 from msgspec.structs import replace
@@ -134,7 +134,7 @@ def test_the_cost_of_batches(pair: tuple[Path, Path], right: ProducerEntry, wron
 def test_expiry(pair: tuple[Path, Path], options: tuple[str, ...], status: str, expired: int | None) -> None:
     run = in_json("inspect diff", *write(pair, ALL, (OPEN, ENDED)), *options)
     assert run.document["status"] == status
-    assert run.document["a"]["expired"] == expired
+    assert run.document["a"]["expired_entries"] == expired
     assert run.exit_code == (1 if status == "different" else 0)
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import COMMAND, Run
+from command import COMMAND, Run, snaprebuild
 from documents import check_lines
-from in_process import snaprebuild
 from index_reference import write_transaction_index
 from log_dirs import batch, batch_positions, cut, flip, marker, record, snapshot_name, truth, write_segment
 from manifests import FIXTURES, REPOSITORY, is_known_corruption

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from command import snaprebuild
 from every_verb import AS_OF, ONE_JOB, healthy
 from file_calls import PROPERTIES, Counts, counted_calls
-from in_process import snaprebuild
 
 from snaprebuild import ReplayOptions, ensure_snapshot
 from snaprebuild.snapshots.rebuild import run as rebuild_run

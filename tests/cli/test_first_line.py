@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from budgets import scaled
+from command import in_json, snaprebuild
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from in_process import in_json, snaprebuild
 from log_dirs import copy_of, snapshot_name
 from manifests import FIXTURES
 from stopped_broker import made
@@ -108,6 +108,37 @@ def test_every_first_line(status: Status, findings: list[Finding], partitions: i
             assert re.search(WORDS[name], answer if gives_way else line), (name, answer)
     if len(status.concerns) > 1:
         assert re.search(r"fate", line), line
+
+
+def test_the_number_of_waiting_segments_gives_way_to_every_other_count() -> None:
+    fates = [
+        Fate(
+            kind=FateKind.FAILS_ONCE,
+            code="any",
+            subject=f"{'t' * 200}-{number}",
+            path=f"/logs/{'t' * 200}-{number}",
+            cause=f"cause {number}",
+            detail="",
+            evidence="",
+            releases=None,
+            log_line="",
+            remedy="",
+        )
+        for number in range(100)
+    ]
+    counts = {"wrong": 999 * 10**3, "suspect": 999 * 10**3, "missing": 999 * 10**3, "waiting": 999 * 10**3}
+    status = status_of(fates, **counts, unknown=1, waiting_unknown=10**8, topics_without_id=["t"] * 3000)
+    line = answer_lines(status, [UNREAD, DELETED], [""], [])
+    first, _, rest = line.partition("\n")
+    assert len(first) <= LINE_MAX
+    assert [word for word in WORDS.values() if re.search(word, first)] == [
+        "wrong",
+        "suspect",
+        "missing",
+        "unread|could not be read",
+        "deleted",
+    ]
+    assert re.search("waiting", rest)
 
 
 @settings(max_examples=scaled(200))

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from budgets import first_of
-from command import Run
-from in_process import in_json, snaprebuild
+from command import Run, in_json, snaprebuild
 from manifests import CLUSTER
 from pages import data_of
 
@@ -61,12 +60,12 @@ def test_table_and_page(place: Path, tmp_path: Path) -> None:
     assert "stop, rebuild, start" in run.stdout
     assert "3 partitions: elect the replica that has every snapshot" in run.text
     data = data_of(page)
-    assert {each["name"]: each["outcome"] for each in data["partitions"]} == OUTCOMES
+    assert {each["topic_partition"]: each["outcome"] for each in data["partitions"]} == OUTCOMES
     (table,) = data["tables"]
     assert len(table["rows"]) == 1
     # And as a document next to the scans of the brokers.
     assert snaprebuild("report", document, place / "1.json", "--html", tmp_path / "both.html").exit_code == 0
-    names = [each["name"] for each in data_of(tmp_path / "both.html")["partitions"]]
+    names = [each["topic_partition"] for each in data_of(tmp_path / "both.html")["partitions"]]
     assert names.count("orders-0") == 2, "the cluster's, and the replica"
 
 

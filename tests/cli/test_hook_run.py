@@ -14,23 +14,19 @@ from typing import Any
 
 import pytest
 from budgets import first_of
-from command import COMMAND, live_broker
+from command import COMMAND, Run, in_json, run_process, snaprebuild, snaprebuild_process
 from documents import check
-from in_process import in_json, snaprebuild
 from log_dirs import blocked_bytes, copy_of, cut, entries_in, flip, missing_boundaries, snapshot_name, tree, truth
 from manifests import REPOSITORY
+from other_process import live_broker
 
 PARTITIONS = ("mixed-0", "logappend-0", "deleted-0", "plain-0")
-SECONDS_MAX = 400
+HOOK_SECONDS_MAX = 400
 
 
-def hook(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+def hook(*arguments: object, **options: Any) -> Run:
     """Runs the verb around a command; its words follow ``--``."""
-    words = ["before-start", *map(str, arguments)]
-    around: dict[str, Any] = {"capture_output": True, "text": True, "cwd": REPOSITORY, **options}
-    done = subprocess.run([*COMMAND, *words], timeout=SECONDS_MAX, check=False, **around)
-    assert "Traceback" not in done.stderr, done.stderr
-    return done
+    return snaprebuild_process("before-start", *arguments, **{"timeout": HOOK_SECONDS_MAX, **options})
 
 
 def assert_prepared(logs: Path) -> None:
@@ -115,7 +111,7 @@ def test_a_directory_that_a_broker_holds_is_refused(logs: Path) -> None:
         assert in_json("before-start", logs, "--jobs", 1, "--dry-run").codes == {"live-broker": 1}, "which writes nothing"
         beside = (logs, "--jobs", 1, "--set", "priority=usual")  # an idle process may wait for minutes on a busy machine
         closed = hook(*beside, "--fail-closed", "--", "echo", "started")
-        assert (closed.returncode, closed.stdout) == (3, "")
+        assert (closed.exit_code, closed.stdout) == (3, "")
         assert hook(*beside, "--", "echo", "started").stdout == "started\n"
     assert hook(logs, "--jobs", 1, "--fail-closed", "--", "echo", "started").stdout == "started\n"
 
@@ -139,7 +135,7 @@ def test_a_broker_that_never_ran_may_start(tmp_path: Path, named_by: str) -> Non
 
 def test_the_command_has_stdout_and_its_exit_code_counts(logs: Path, tmp_path: Path) -> None:
     done = hook(logs, "--save-json", tmp_path / "report.json", "--", "sh", "-c", 'echo "$1"; exit 7', "sh", "-v --dry-run")
-    assert (done.returncode, done.stdout) == (7, "-v --dry-run\n")
+    assert (done.exit_code, done.stdout) == (7, "-v --dry-run\n")
     assert done.stderr.startswith("snaprebuild: 14 snapshots written; ")
     assert done.stderr.count("\n") == 1
     assert_prepared(logs)
@@ -160,7 +156,7 @@ def look(before: list[str], **options: Any) -> tuple[int, list[Any]]:
     command = [*before, "sh", "-c", 'exec "$0" -c "$1"', sys.executable, LOOKS]
     environment = {**os.environ, "NOTIFY_SOCKET": "@broker"}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, **options) as process:
-        printed, _ = process.communicate("typed", timeout=SECONDS_MAX)
+        printed, _ = process.communicate("typed", timeout=HOOK_SECONDS_MAX)
         return process.pid, json.loads(printed)
 
 
@@ -187,7 +183,7 @@ def test_a_command_that_does_nothing_about_a_signal_ends_by_it(logs: Path) -> No
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
         process.terminate()
-        assert process.wait(SECONDS_MAX) == -signal.SIGTERM
+        assert process.wait(HOOK_SECONDS_MAX) == -signal.SIGTERM
 
 
 def no_room() -> None:
@@ -237,18 +233,18 @@ def test_fail_open_and_fail_closed(logs: Path, failure: str) -> None:
         spoil(logs)
     done = hook(logs, *arguments, "--fail-closed", "--", "echo", "started", **options)
     if code is None:
-        assert (done.returncode, done.stdout) == (0, "started\n")
+        assert (done.exit_code, done.stdout) == (0, "started\n")
     else:
-        assert (done.returncode, done.stdout) == (code, "")
+        assert (done.exit_code, done.stdout) == (code, "")
         assert done.stderr.splitlines()[-1].startswith("snaprebuild: echo is not started (--fail-closed)")
     done = hook(logs, *arguments, "--", "echo", "started", **options)
-    assert (done.returncode, done.stdout) == (0, "started\n")
+    assert (done.exit_code, done.stdout) == (0, "started\n")
 
 
 def test_a_held_broker_is_told_why(logs: Path) -> None:
     cut_end(logs)
     done = hook(logs, "--fail-closed", "--", "echo", "started")
-    assert (done.returncode, done.stdout) == (3, "")
+    assert (done.exit_code, done.stdout) == (3, "")
     last = done.stderr.splitlines()[-1]
     assert last.startswith("snaprebuild: echo is not started (--fail-closed): mixed-0 lost its end: ")
     assert last.endswith(", its checkpoints say 8231.")
@@ -258,11 +254,11 @@ def test_an_error_of_usage_starts_the_command(logs: Path) -> None:
     """A mistyped option must not keep a broker down, unless it may have been meant to."""
     for wrong in (["--deadline", "soon"], ["--no-such-option"]):
         done = hook(logs, *wrong, "--", "echo", "started")
-        assert (done.returncode, done.stdout) == (0, "started\n")
+        assert (done.exit_code, done.stdout) == (0, "started\n")
         assert done.stderr.splitlines()[-1] == "snaprebuild: nothing was prepared; echo is started all the same"
     for wrong in (["--fail-close"], ["--failclosed", "--deadline", "soon"]):
         done = hook(logs, *wrong, "--", "echo", "started")
-        assert (done.returncode, done.stdout) == (2, "")
+        assert (done.exit_code, done.stdout) == (2, "")
 
 
 @pytest.mark.parametrize("arguments", first_of([["--fail-closed"], ["--no-such-option"], []]))
@@ -271,7 +267,7 @@ def test_the_switch_is_looked_at_before_anything_else(logs: Path, arguments: lis
     before = tree(logs)
     on = {**os.environ, "SNAPREBUILD_START_ANYWAY": "1"}
     done = hook(logs, *arguments, "--", "echo", "started", env=on)
-    assert (done.returncode, done.stdout) == (0, "started\n")
+    assert (done.exit_code, done.stdout) == (0, "started\n")
     assert done.stderr == "snaprebuild: Nothing was checked: SNAPREBUILD_START_ANYWAY=1.\n"
     assert tree(logs) == before
 
@@ -280,7 +276,7 @@ def test_the_switch_is_looked_at_before_anything_else(logs: Path, arguments: lis
 def test_another_value_of_the_switch_is_none(logs: Path) -> None:
     cut_end(logs)
     off = {**os.environ, "SNAPREBUILD_START_ANYWAY": "0"}
-    assert (hook(logs, "--fail-closed", "--", "echo", "started", env=off).returncode) == 3
+    assert (hook(logs, "--fail-closed", "--", "echo", "started", env=off).exit_code) == 3
 
 
 def test_the_lock_is_free_when_the_command_starts(logs: Path) -> None:
@@ -290,9 +286,9 @@ def test_the_lock_is_free_when_the_command_starts(logs: Path) -> None:
 
 def test_a_command_that_is_not_there(logs: Path, tmp_path: Path) -> None:
     done = hook(logs, "--", "no-such-program")
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (127, "snaprebuild: no-such-program: No such file or directory")
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (127, "snaprebuild: no-such-program: No such file or directory")
     (tmp_path / "data").write_text("")
-    assert hook(logs, "--", tmp_path / "data").returncode == 126
+    assert hook(logs, "--", tmp_path / "data").exit_code == 126
 
 
 SLOW = """
@@ -321,7 +317,7 @@ def test_who_is_stopped_while_it_prepares_starts_nothing(logs: Path, number: sig
         assert process.stderr is not None
         assert process.stderr.readline() == "working\n"
         process.send_signal(number)
-        printed, _ = process.communicate(timeout=SECONDS_MAX)
+        printed, _ = process.communicate(timeout=HOOK_SECONDS_MAX)
         assert (process.returncode, printed) == (130, "")
 
 
@@ -338,7 +334,7 @@ def test_who_is_stopped_while_it_prepares_starts_nothing(logs: Path, number: sig
 def test_whatever_ends_the_preparation_the_command_starts(logs: Path, doing: str, said: str, closed: bool) -> None:
     """Also with --fail-closed: what holds a broker is judged first."""
     with replaced(doing, logs, *(["--fail-closed"] if closed else []), "--", "echo", "started") as process:
-        printed, reported = process.communicate(timeout=SECONDS_MAX)
+        printed, reported = process.communicate(timeout=HOOK_SECONDS_MAX)
     assert (process.returncode, printed) == (0, "started\n")
     assert said in reported
 
@@ -348,8 +344,8 @@ def test_where_there_is_no_process_for_it_the_command_starts(logs: Path) -> None
     for closed in (False, True):
         options = ["--fail-closed"] if closed else []
         command = [sys.executable, "-c", script, str(logs), *options, "--", "echo", "started"]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=SECONDS_MAX, check=False)
-        assert (done.returncode, done.stdout) == ((5, "") if closed else (0, "started\n"))
+        done = run_process(*command, timeout=HOOK_SECONDS_MAX)
+        assert (done.exit_code, done.stdout) == ((5, "") if closed else (0, "started\n"))
         assert done.stderr.startswith("snaprebuild: the preparation has no process: Try again\n")
 
 
@@ -391,9 +387,9 @@ def test_the_first_process_of_a_container_leaves_no_zombies(logs: Path) -> None:
     script = WAITS_LONG_FOR_ORPHANS + SLOW.format(ORPHAN)
     states = 'echo "$$"; ps -e -o stat='
     command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", script, str(logs), "--", "sh", "-c", states]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=SECONDS_MAX, check=False)
+    done = run_process(*command, timeout=HOOK_SECONDS_MAX)
     first, *found = done.stdout.split()
-    assert (done.returncode, first) == (0, "1"), done.stderr
+    assert (done.exit_code, first) == (0, "1"), done.stderr
     assert found
     assert not [state for state in found if state.startswith("Z")]
 

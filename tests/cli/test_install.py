@@ -12,12 +12,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from command import COMMAND, Run, live_broker
-from command import snaprebuild as run_command
+from command import COMMAND, Run, in_json, snaprebuild, snaprebuild_process
 from documents import validator_of
-from in_process import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
 from manifests import FIXTURES
+from other_process import live_broker
 from staged_logs import AS_OF, MIXED, bases_of, earlier, installed, installed_here, running, snapshots_below, staged
 
 from snaprebuild.errors import UsageError
@@ -419,7 +418,7 @@ def test_a_plan_that_is_none(plan: Path, tmp_path: Path) -> None:
 
 
 def wrapped(plan: Path, *command: object) -> Run:
-    return run_command("install", plan, "--deadline", 60, "--receipt", plan.parent / "receipt.jsonl", "--", *command)
+    return snaprebuild_process("install", plan, "--deadline", 60, "--receipt", plan.parent / "receipt.jsonl", "--", *command)
 
 
 def test_the_command_starts_after_the_installation(plan: Path, logs: Path) -> None:

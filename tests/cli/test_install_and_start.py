@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from in_process import in_json
+from command import in_json
 from log_dirs import copy_of, remove_snapshots
 from manifests import FIXTURES
 from msgspec.structs import replace
@@ -55,7 +55,7 @@ def test_the_next_start_is_judged_by_batch_within_the_deadline(tmp_path: Path, m
     done = installed_here(tmp_path / "staged" / "plan.jsonl", tmp_path / "receipt.jsonl")
     assert events == ["judged", "mixed-0", "judged", "logappend-0"]
     assert done.exit_code == 0
-    assert done.seconds["judge"] > 0, "a phase that is printed"
+    assert done.phase_seconds["judge"] > 0, "a phase that is printed"
     events.clear()
     late = installed_here(tmp_path / "staged" / "plan.jsonl", tmp_path / "late.jsonl", deadline=0.0)
     assert (events, late.exit_code) == ([], 1)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import changes, copy_of, snapshot_name, tree
 from staged_logs import MIXED, installed_here, staged
 

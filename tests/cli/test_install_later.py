@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import batch_positions, copy_of, remove_snapshots, snapshot_name, snapshots_in, truth
 from staged_logs import MIXED, bases_of, earlier, installed, installed_here, running, staged
 

@@ -2,16 +2,14 @@
 
 import os
 import subprocess
-import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from command import COMMAND, Run, live_broker
-from in_process import in_json, snaprebuild
+from command import COMMAND, Run, in_json, snaprebuild
 from log_dirs import copy_of
-from manifests import REPOSITORY
+from other_process import live_broker
 from typer.testing import CliRunner
 
 from snaprebuild.cli.main import app
@@ -153,11 +151,8 @@ def processes_of(session: int) -> dict[int, tuple[int, str]]:
 @pytest.mark.full
 def test_a_run_with_workers_stays_below_its_memory(tmp_path: Path) -> None:
     """Two workers have room; of the partitions one needs more than a worker may have: it is named, and the others are done."""
-    sys.path.insert(0, str(REPOSITORY / "scripts"))
-    try:
-        from make_partition import Shape, make_partition
-    finally:
-        sys.path.remove(str(REPOSITORY / "scripts"))
+    from make_partition import Shape, make_partition
+
     logs, most = tmp_path / "logs", 4 * WORKER_BYTES
     for number in range(3):
         make_partition(logs / f"small-{number}", Shape(16 << 10, 24 * MIB, 8 * MIB, producers=200), seed=number)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from manifests import CLUSTER, FIXTURES, REPOSITORY
 
 from snaprebuild.simulations.isr.scenarios import SCENARIOS

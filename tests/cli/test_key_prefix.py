@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from budgets import first_of
+from command import in_json, snaprebuild
 from encrypted_copies import KEY1, move_to_key, new_key
-from in_process import in_json, snaprebuild
 from manifests import AIVEN, LONG_AGO
 from object_store import ObjectStore
 

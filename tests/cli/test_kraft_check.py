@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Run
-from in_process import in_json, snaprebuild
+from command import Run, in_json, snaprebuild
 from log_dirs import flip, tree
 from manifests import FIXTURES, REPOSITORY
 from metadata_dirs import BROKEN, BUNDLED, checkpoint_name, metadata_copy, remove

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from budgets import first_of
-from command import SECONDS_MAX
+from command import COMMAND, SECONDS_MAX, run_process
 from wrapper_command_lines import CMD, STARTS, STARTS_NOT
 
 from snaprebuild.__main__ import _start_wrapped_command
@@ -103,11 +103,10 @@ def _damaged() -> Iterator[object]:
 def test_a_damaged_module_keeps_no_broker_from_starting(error: str, words: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text(f"raise {error}\n")  # found first, as it is in the current directory
     environment = os.environ | {"KEPT": "yes"}
-    command = [sys.executable, "-m", "snaprebuild", *words]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
-    assert done.returncode == DAMAGED[words], done
+    done = run_process(*COMMAND, *words, cwd=tmp_path, env=environment)
+    assert done.exit_code == DAMAGED[words], done
     assert "snaprebuild: cannot be loaded: " in done.stderr
-    if done.returncode == 0:
+    if done.exit_code == 0:
         assert "KEPT=yes" in done.stdout.splitlines()
     assert "OPENBLAS_NUM_THREADS" not in done.stdout
 

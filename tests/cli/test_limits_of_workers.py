@@ -5,18 +5,15 @@ opens a segment, and that the broker was found before that.
 """
 
 import contextlib
-import os
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from command import SECONDS_MAX, live_broker
+from command import COMMAND, SECONDS_MAX, run_process
 from log_dirs import batch, make_log_dir
-from manifests import REPOSITORY
+from other_process import live_broker
 
 from snaprebuild.snapshots.engine.worker_start import IN_PROCESS_BYTES_MAX
 from snaprebuild.storage.io_limits.policy import RATE_WITH_BROKER_BYTES
@@ -85,15 +82,8 @@ def traced_rebuild(root: Path, *, is_held: bool) -> list[Call]:
     strace = [STRACE, "-f", "--seccomp-bpf", "-qq", "-y", "-ttt", "-s", "80", "-e", f"trace={CALLS}", "-e", "signal=none"]
     words = ["rebuild", root / "logs", "--out", root / "out", "--receipt", root / "receipt.jsonl", "--crc", "skip", "--jobs", "2"]
     with live_broker(root / "logs") if is_held else contextlib.nullcontext():
-        done = subprocess.run(
-            [*strace, "-o", root / "trace", sys.executable, "-m", "snaprebuild", *words],
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-            capture_output=True,
-            text=True,
-            timeout=SECONDS_MAX,
-            check=False,
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
+        done = run_process(*strace, "-o", root / "trace", *COMMAND, *words, timeout=SECONDS_MAX)
+    assert done.exit_code == 0, done.stdout + done.stderr
     assert len(list((root / "out").rglob("*.snapshot"))) == SEGMENTS - 1
     return calls(root / "trace")
 

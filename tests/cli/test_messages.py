@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 import pytest
 import typer
+from command import snaprebuild
 from every_verb import INTERNALS
-from in_process import snaprebuild
 from manifests import FIXTURES
 
 from snaprebuild.cli import main as command

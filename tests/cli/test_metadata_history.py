@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from budgets import first_of
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import cut
 from manifests import CLUSTER
 from terminal import in_terminal

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import copy_of
 from manifests import FIXTURES
 from prometheus_client.parser import text_string_to_metric_families

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from command import Run
+from command import Run, snaprebuild
 from every_verb import VERBS, filled, written
-from in_process import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, remove_snapshots, snapshot_name
 from manifests import FIXTURES
 from refused_reads import refused

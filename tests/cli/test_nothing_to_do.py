@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command import snaprebuild
 from edited_tree import Files, Odd, Place
 from every_verb import VERBS, filled
-from in_process import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT
 from manifests import REPOSITORY
 

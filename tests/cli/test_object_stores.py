@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Run
+from command import Run, in_json, snaprebuild
 from faulty_store import FaultyStore, faulty_store
-from in_process import in_json, snaprebuild
 from log_dirs import copy_of, entries_in, files_below, snapshot_name, truth
 from manifests import FIXTURES, REPOSITORY
 from object_store import ObjectStore

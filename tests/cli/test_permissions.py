@@ -10,9 +10,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import in_process
+import command
 import pytest
-from command import Run
 from log_dirs import copy_of, snapshots_in, truth
 from staged_logs import AS_OF
 
@@ -40,7 +39,7 @@ def logs(place: Path) -> Path:
     return copy_of("kafka27-mixed", place)
 
 
-def run(*words: object) -> Run:
+def run(*words: object) -> command.Run:
     """The command as the user, in a fork: the user may not be able to read the checkout, so everything is imported before."""
     for module in pkgutil.walk_packages(snaprebuild.__path__, "snaprebuild."):
         if not module.name.startswith(("snaprebuild.spark", "snaprebuild.__main__")):
@@ -51,7 +50,7 @@ def run(*words: object) -> Run:
             os.setgroups([])
             os.setresgid(USER, USER, USER)
             os.setresuid(USER, USER, USER)
-            done = in_process.snaprebuild(*words, cwd=Path("/"))
+            done = command.snaprebuild(*words, cwd=Path("/"))
             os.write(writer, json.dumps([done.exit_code, done.stdout, done.stderr]).encode())
         finally:
             os._exit(0)
@@ -59,7 +58,7 @@ def run(*words: object) -> Run:
     with open(reader) as answer:
         exit_code, stdout, stderr = json.load(answer)
     os.waitpid(child, 0)
-    return Run(exit_code, stdout, stderr)
+    return command.Run(exit_code, stdout, stderr)
 
 
 def give(logs: Path) -> None:
@@ -161,7 +160,7 @@ def test_staged_by_root_and_installed_by_the_user_of_the_broker(place: Path, log
     for umask in (0o022, 0o077):
         old = os.umask(umask)
         try:
-            assert in_process.snaprebuild("stage", logs, "--to", staged, *AS_OF, "--topic", "mixed").exit_code == 0
+            assert command.snaprebuild("stage", logs, "--to", staged, *AS_OF, "--topic", "mixed").exit_code == 0
         finally:
             os.umask(old)
         for path in (staged, *staged.rglob("*")):
@@ -177,6 +176,6 @@ def test_staged_by_root_and_installed_by_the_user_of_the_broker(place: Path, log
         assert again.exit_code == 0, again.stderr
         shutil.rmtree(staged)
     assert run("stage", logs, "--to", place / "state" / "staged", *AS_OF).exit_code == 0
-    last = in_process.snaprebuild("stage", logs, "--to", place / "state" / "staged", *AS_OF)
+    last = command.snaprebuild("stage", logs, "--to", place / "state" / "staged", *AS_OF)
     assert last.exit_code == 0, "and root after the user"
     assert run("install", place / "state" / "staged" / "plan.jsonl").exit_code == 0

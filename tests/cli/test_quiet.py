@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command import live_broker
-from in_process import snaprebuild
+from command import snaprebuild
+from other_process import live_broker
 from stopped_broker import made
 
 from snaprebuild.broker.status import StatusWord

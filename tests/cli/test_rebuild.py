@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import live_broker
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import (
     EMPTY_SNAPSHOT,
     changes,
@@ -23,6 +22,7 @@ from log_dirs import (
     truth,
 )
 from manifests import FIXTURES, REPOSITORY, bundled, partition_fixtures
+from other_process import live_broker
 
 from snaprebuild.snapshots.rebuild.denied import denied_finding
 from snaprebuild.storage.local.file_calls import FileCalls

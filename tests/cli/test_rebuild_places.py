@@ -6,8 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from command import live_broker
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import (
     Entries,
     batch,
@@ -22,6 +21,7 @@ from log_dirs import (
     truth,
     write_partition,
 )
+from other_process import live_broker
 
 LINE = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
 

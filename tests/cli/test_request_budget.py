@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from command import snaprebuild
 from faulty_store import faulty_store
-from in_process import snaprebuild
 from log_dirs import batch, make_log_dir, write_partition
 
 FEW, MANY = 4, 16

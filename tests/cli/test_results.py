@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Run
+from command import Run, in_json, snaprebuild
 from documents import validator_of
-from in_process import in_json, snaprebuild
 from log_dirs import copy_of, make_log_dir, snapshot_name, tree
 from manifests import FIXTURES
 from plans import make_plan

@@ -15,9 +15,9 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from command import Run, live_broker
-from in_process import snaprebuild
+from command import Run, snaprebuild
 from log_dirs import copy_of, tree
+from other_process import live_broker
 from staged_logs import AS_OF
 
 import snaprebuild as package

@@ -9,7 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from in_process import snaprebuild
+from command import snaprebuild
 
 from cli.test_permissions import USER, give, place, run
 from cli.test_same_refusals import BELOW, IN_PLACE, INSTALLED, STAGED, Place, answer

@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command import live_broker
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import copy_of, snapshot_name
 from manifests import FIXTURES
+from other_process import live_broker
 from refused_reads import refused
 
 from snaprebuild.storage.local.broker_lock import hold

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 import pytest
-from in_process import command, in_json, snaprebuild
+from command import command_tree, in_json, snaprebuild
 from log_dirs import copy_of
 from manifests import FIXTURES
 
@@ -12,7 +12,7 @@ from snaprebuild.cli.options.settings import SETTINGS
 from snaprebuild.cli.verb_command import VerbCommand
 
 LOGS = FIXTURES / "kafka27-mixed"
-GROUPS = [command(), *(each for each in command().commands.values() if isinstance(each, click.Group))]
+GROUPS = [command_tree(), *(each for each in command_tree().commands.values() if isinstance(each, click.Group))]
 COMMANDS = {(group.name, name): each for group in GROUPS for name, each in group.commands.items() if isinstance(each, VerbCommand)}
 
 

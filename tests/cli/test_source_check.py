@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Run
-from in_process import in_json, snaprebuild
+from command import Run, in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, remove_snapshots, snapshots_in, tree
 from manifests import CLUSTER, FIXTURES
 

@@ -7,11 +7,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 import pytest
-from in_process import snaprebuild
-from manifests import CLUSTER, REPOSITORY
-
-sys.path.insert(0, str(REPOSITORY / "scripts"))
+from command import snaprebuild
 from make_partition import Shape, make_partition
+from manifests import CLUSTER, REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "internals" / "speed.md"
 ROW = re.compile(r"^\| [^|]+ \| `(?P<function>[\w/.]+)` \| `(?P<command>[^`]+)` \| [^|]+ \|$", re.MULTILINE)

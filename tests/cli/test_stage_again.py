@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import batch_positions, copy_of, flip, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, truth
 from manifests import CLUSTER, FIXTURES
 from plans import make_plan

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from budgets import by_turns
-from command import Run, live_broker
-from in_process import in_json, snaprebuild
+from command import Run, in_json, snaprebuild
 from log_dirs import copy_of, entries_in, flip, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, truth
 from moved_in_time import moved_in_time
+from other_process import live_broker
 from staged_logs import AS_OF, AS_OF_MS, DAY_MS, aged, bases_of, earlier, entries_at, installed, loaded, running, staged
 
 WINDOWED = {"LOAD_EQUIVALENT", "SUPERSET_SAFE"}

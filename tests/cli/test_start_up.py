@@ -12,7 +12,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 
 import click
-import in_process
+import command
 import pytest
 import typer
 from budgets import first_of
@@ -156,7 +156,7 @@ def test_a_run_defines_few_dataclasses(tmp_path: Path) -> None:
 
 
 def test_the_contract_is_printed() -> None:
-    page = in_process.snaprebuild("--help").stdout
+    page = command.snaprebuild("--help").stdout
     for words in ("It only reads, and the broker may run", "Exit codes: 0 done or nothing found"):
         assert words in page
     for verb in all_verbs():

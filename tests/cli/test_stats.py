@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from command import in_json, snaprebuild
 from counted_by_hand import over_partitions, partition_in, totals_of
-from in_process import in_json, snaprebuild
 from log_dirs import batch, copy_of, cut, flip, make_log_dir, tree, write_partition
 from manifests import FIXTURES, REPOSITORY, bundled
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import COMMAND, SECONDS_MAX, live_broker
+from command import COMMAND, SECONDS_MAX, Run, in_json, run_process, snaprebuild
 from compressed_batches import compressed
-from in_process import in_json, snaprebuild
 from log_dirs import batch, copy_of, make_log_dir, snapshots_in, tree, truth, write_partition
 from manifests import REPOSITORY
+from other_process import live_broker
 from terminal import in_terminal
 
 from formats import limits
@@ -321,12 +321,11 @@ def test_a_signal_at_any_moment(call: str, name: str, tmp_path: Path) -> None:
     command = [*COMMAND, "scan", "fixtures/kafka4-mixed"]
     trace = tmp_path / "trace"
 
-    def traced(*options: str) -> subprocess.CompletedProcess[str]:
-        strace = [str(STRACE), "-qq", "-o", str(trace), "-e", f"trace={call},openat", *options]
-        return subprocess.run([*strace, *command], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    def traced(*options: str) -> Run:
+        return run_process(STRACE, "-qq", "-o", trace, "-e", f"trace={call},openat", *options, *command)
 
     whole = traced()
-    assert whole.returncode == 0
+    assert whole.exit_code == 0
     lines = trace.read_text("latin-1").splitlines()
     begun = next(number for number, line in enumerate(lines) if "early_server." in line)
     before = sum(line.startswith(f"{call}(") for line in lines[:begun])
@@ -335,12 +334,12 @@ def test_a_signal_at_any_moment(call: str, name: str, tmp_path: Path) -> None:
     codes = set()
     for number in sorted({*range(before + 1, count + 1, step), count - 1, count}):
         done = traced("-e", f"inject={call}:signal={name}:when={number}")
-        assert done.returncode in (0, 130), (number, done)
+        assert done.exit_code in (0, 130), (number, done)
         assert "Traceback" not in done.stderr
         assert "Exception ignored" not in done.stderr
-        if done.returncode == 0:
+        if done.exit_code == 0:
             assert done.stdout == whole.stdout, number
-        codes.add(done.returncode)
+        codes.add(done.exit_code)
     assert 130 in codes or call == "munmap"  # most of these come when everything is printed
 
 
@@ -388,7 +387,7 @@ def test_a_reader_who_is_gone_changes_no_exit_code(arguments: tuple[str, ...], e
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: writer}
     done = subprocess.run([*COMMAND, *arguments], cwd=REPOSITORY, check=False, **streams)  # type: ignore[call-overload]
     os.close(writer)
-    assert (whole.returncode, done.returncode) == (exit_code, exit_code)
+    assert (whole.exit_code, done.returncode) == (exit_code, exit_code)
     other = "stderr" if stream == "stdout" else "stdout"
     assert re.sub(rb"[0-9.]+ s\b", b"", getattr(done, other)) == re.sub(rb"[0-9.]+ s\b", b"", getattr(whole, other))
 

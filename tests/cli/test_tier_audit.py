@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, flip, tree
 from manifests import AIVEN, FIXTURES, LONG_AGO, READS
 from tiers import copied as copied_file

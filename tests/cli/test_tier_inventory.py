@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import batch, make_log_dir, record, tree, write_partition
 from manifests import AIVEN, FIXTURES, READS
 from metadata_logs import metadata_log, uuid_bytes

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from aiven_index_reader import INDEXES, entries_sha256, fetch_index, reported
 from budgets import first_of
-from command import Run
-from in_process import in_json, snaprebuild
+from command import Run, in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, tree
 from manifests import AIVEN, FIXTURES, LONG_AGO, READS, REPOSITORY
 from metadata_logs import metadata_log

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from aiven_reader import Copy, read_copies
-from command import Run
-from in_process import in_json, snaprebuild
+from command import Run, in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, entries_in, make_log_dir, of_zookeeper, remove_snapshots, tree, truth
 from manifests import FIXTURES, LONG_AGO, partition_fixtures
 from metadata_logs import metadata_log

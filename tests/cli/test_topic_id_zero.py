@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from command import snaprebuild as run_command
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild, snaprebuild_process
 from log_dirs import copy_of, remove_snapshots, snapshots_in
 
 PARTITIONS = ("deleted-0", "logappend-0", "mixed-0", "plain-0")
@@ -165,7 +164,7 @@ def test_a_saved_plan_keeps_the_consent(logs: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("more", [(), ("--fail-closed",)])
 def test_before_start_writes_none_of_them_and_starts_the_broker(more: tuple[str, ...], logs: Path) -> None:
-    run = run_command("before-start", "--server-properties", properties(logs, "2.7"), *more, "--", "echo", "started")
+    run = snaprebuild_process("before-start", "--server-properties", properties(logs, "2.7"), *more, "--", "echo", "started")
     assert (run.exit_code, run.stdout) == (0, "started\n")
     assert "23 not written" in run.stderr
     assert "not ready for remote storage: 4 topics without an id" in run.stderr

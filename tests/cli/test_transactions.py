@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from kafka_file_writers import write_transaction_state
 from log_dirs import TRANSACTIONAL, batch, copy_of, flip, record, tree, write_partition
 from manifests import FIXTURES, PartitionFixture, partition_fixtures

@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command import live_broker
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, cut, make_log_dir, remove_snapshots, snapshot_name, tree, write_partition
 from manifests import FIXTURES
+from other_process import live_broker
 
 MIXED = "fixtures/kafka27-mixed"
 SCAN = f"Next: snaprebuild scan {MIXED}\n\n"

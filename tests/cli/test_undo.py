@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Run, live_broker, nonzero
-from in_process import in_json, snaprebuild
+from command import Run, in_json, nonzero, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, files_below, flip, snapshot_name, tree
 from manifests import FIXTURES
+from other_process import live_broker
 from receipts import one_partition, steps, what_appeared
 
 from snaprebuild.errors import RefusedError, UsageError
@@ -273,7 +273,7 @@ def test_a_file_that_is_replaced_while_it_is_looked_at(tmp_path: Path, monkeypat
 
     monkeypatch.setattr("snaprebuild.snapshots.receipts.undo.fingerprint_of", replaced)
     result = undo(load_receipt(str(receipt)))
-    assert {each.written.offset: each.action for each in result.files} == {1: "removed", 3: "left", 4: "removed"}
+    assert {each.offset: each.action for each in result.files} == {1: "removed", 3: "left", 4: "removed"}
     assert (logs / "t-0" / snapshot_name(3)).read_bytes() == theirs
 
 
@@ -291,7 +291,7 @@ def test_a_lock_that_is_lost_ends_the_undo(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(HeldLock, "verify", verify)
     result = undo(load_receipt(str(receipt)))
-    assert {each.written.offset: each.action for each in result.files} == {1: "removed", 3: "left", 4: "left"}
+    assert {each.offset: each.action for each in result.files} == {1: "removed", 3: "left", 4: "left"}
     assert [finding.code for finding in result.findings] == ["refused"]
     assert exit_code_of(result.findings) == 3
 
@@ -328,7 +328,7 @@ def test_a_device_that_fails_ends_nothing_else(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr("os.stat", failing)
     result = undo(load_receipt(str(receipt)))
-    assert {each.written.offset: each.action for each in result.files} == {1: "removed", 3: "failed", 4: "removed"}
+    assert {each.offset: each.action for each in result.files} == {1: "removed", 3: "failed", 4: "removed"}
     assert exit_code_of(result.findings) == 5
 
 
@@ -406,7 +406,7 @@ def test_attempts_at_one_snapshot_have_a_limit(tmp_path: Path) -> None:
     again = [json.dumps({**json.loads(lines[number]), "modified_ns": each}) for each in range(ATTEMPTS_MAX + 1)]
     receipt.write_text("\n".join([*lines[:number], *again, ""]))
     (file,) = load_receipt(str(receipt)).files
-    assert len(file.all_made) == len(again)
+    assert len(file.fingerprints) == len(again)
     receipt.write_text("\n".join([*lines[: number + 1], *again, ""]))
     with pytest.raises(UsageError, match="more than 100 attempts"):
         load_receipt(str(receipt))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from archives import unpack
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from manifests import FIXTURES
 from metadata_dirs import BUNDLED, metadata_copy
 from metadata_logs import append_metadata_record

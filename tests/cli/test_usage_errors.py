@@ -6,8 +6,8 @@ import shlex
 from pathlib import Path
 
 import pytest
+from command import snaprebuild
 from every_verb import INTERNALS
-from in_process import snaprebuild
 
 TABLE = Path(__file__).with_name("usage_errors.txt")
 """A line with ``$``: the words after ``snaprebuild``, in which ``{tmp}`` is an empty directory. The next line: a part of the message."""

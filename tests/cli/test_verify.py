@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command import Run, live_broker
+from command import Run, in_json, snaprebuild
 from documents import check
-from in_process import in_json, snaprebuild
 from log_dirs import (
     EMPTY_SNAPSHOT,
     batch,
@@ -25,6 +24,7 @@ from log_dirs import (
     write_partition,
 )
 from manifests import FIXTURES
+from other_process import live_broker
 from receipts import steps
 
 from snaprebuild.snapshots.receipts import undo as undo_module

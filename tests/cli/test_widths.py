@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from command import Run
+from command import Run, snaprebuild
 from every_verb import VERBS, filled, words_of, written
-from in_process import snaprebuild
 from log_dirs import batch, make_log_dir, write_partition
 
 from snaprebuild.cli import result

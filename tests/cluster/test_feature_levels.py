@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from archives import unpack
 from budgets import by_turns
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from manifests import FIXTURES
 from metadata_dirs import BUNDLED
 from pages import scan_document, written

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import in_json
+from command import in_json
 from manifests import CLUSTER
 from merged_scans import merged_documents
 from pages import scan_document, scanned

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 from budgets import scaled
+from command import in_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from in_process import in_json
 from manifests import CLUSTER
 from merged_scans import TOPIC_ID, merged, merged_documents, view
 from pages import scan_document, scanned
 from small_cluster import SmallCluster, SmallPartition, random_cluster
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement, read_cluster_view
-from snaprebuild.cluster.fleet.leader_standing import Standing, may_all_lead, standings_of
+from snaprebuild.cluster.fleet.leader_standing import LeaderStanding, may_all_lead, standings_of
 from snaprebuild.cluster.fleet.merge import FleetResult
 from snaprebuild.cluster.fleet.upgrade_steps import Go, StepName
 from snaprebuild.errors import UsageError
@@ -51,12 +51,12 @@ def replica(topic: str, end: int, mark: int | None, epoch: int | None = 3, start
 
 def going(result: FleetResult) -> list[int | None]:
     """The brokers to restart, in order."""
-    return [each.node_id for each in result.upgrade if each.name is StepName.RESTART and each.go is Go.GO]
+    return [each.node_id for each in result.upgrade if each.step is StepName.RESTART and each.go is Go.GO]
 
 
 def held(result: FleetResult) -> dict[int | None, str]:
     """The others, each with the evidence."""
-    return {each.node_id: each.evidence for each in result.upgrade if each.name is StepName.RESTART and each.go is not Go.GO}
+    return {each.node_id: each.evidence for each in result.upgrade if each.step is StepName.RESTART and each.go is not Go.GO}
 
 
 def codes(result: FleetResult) -> set[str]:
@@ -106,7 +106,7 @@ def check_quick_look(cluster: SmallCluster, result: FleetResult, down: set[int],
         placement = None if placed is None else placed.placements[key]
         if may_all_lead(replicas, placement, down):
             standings = standings_of(replicas, placement, down, result.fleet.brokers)
-            assert {each.standing for each in standings.values()} == {Standing.FIT}, cluster
+            assert {each.standing for each in standings.values()} == {LeaderStanding.FIT}, cluster
 
 
 def check_order(cluster: SmallCluster, result: FleetResult, given_nodes: set[int], down: set[int], *, placed: bool) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import batch, copy_of, of_zookeeper
 from manifests import FIXTURES
 from metadata_logs import append_metadata_record

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from in_process import in_json
+from command import in_json
 from log_dirs import EMPTY_SNAPSHOT
 from manifests import CLUSTER, FIXTURES
 from metadata_logs import append_metadata_record

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import in_json
+from command import in_json
 from merged_scans import merged_documents, view
 from pages import scan_document, scanned
 from stopped_broker import made
@@ -34,7 +34,7 @@ def steps_of(place: Path, change: Change, placed: ClusterView | None = None) -> 
     brokers = documents()
     change(brokers)
     result = merged_documents(place, brokers, view=placed)
-    return {each.name: each for each in result.upgrade if each.name is not StepName.RESTART}
+    return {each.step: each for each in result.upgrade if each.step is not StepName.RESTART}
 
 
 def set_protocol(protocol: str | None, release: str | None = None) -> Change:
@@ -201,7 +201,7 @@ def test_a_broker_without_a_scan_leaves_the_checks_and_its_restart_open(tmp_path
     """The leaders were scanned, so that each partition is judged; broker 3 has a replica, and no scan."""
     placed = replace(with_level(25, 25, 25), placements=view(a=Placement((1, 2, 3), frozenset({1, 2, 3}), 1)).placements)
     result = merged_documents(tmp_path, documents(), view=placed)
-    assert {each.name for each in result.upgrade if each.go is Go.GO} == {StepName.RESTART, StepName.PROTOCOL}
+    assert {each.step for each in result.upgrade if each.go is Go.GO} == {StepName.RESTART, StepName.PROTOCOL}
     (third,) = [each for each in result.upgrade if each.node_id == 3]
     assert (third.go, third.evidence) == (Go.UNKNOWN, "no scan has this broker")
 

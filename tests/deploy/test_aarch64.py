@@ -1,14 +1,14 @@
-"""A release for aarch64, which `scripts/release-aarch64` builds. It is run by emulation only, on no real machine."""
+"""A release for aarch64, which `scripts/release/aarch64` builds. It is run by emulation only, on no real machine."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command import COMMAND, run_process
 from log_dirs import snapshots_in, truth
 from manifests import FIXTURES, REPOSITORY
 from podman import IMAGE, Podman
@@ -38,7 +38,7 @@ def one_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = Path(built or tmp_path_factory.mktemp("release"))
     if built is None:
         environment = os.environ | {"SOURCE_DATE_EPOCH": str(EPOCH)}
-        command = [REPOSITORY / "scripts" / "release-aarch64", out, "--packages", "--image"]
+        command = [REPOSITORY / "scripts" / "release" / "aarch64", out, "--packages", "--image"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS_MAX)
         assert done.returncode == 0, done.stderr[-4000:]
     (found,) = out.glob("snaprebuild-*-linux-aarch64")
@@ -47,9 +47,8 @@ def one_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_here(*arguments: str, at: Path) -> str:
     """Output and exit code of this checkout on this machine, with the Python that runs the tests."""
-    command, environment = [sys.executable, "-m", "snaprebuild", *arguments], os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(command, cwd=at, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
-    return f"{done.stdout}exit code {done.returncode}\n"
+    done = run_process(*COMMAND, *arguments, cwd=at, env=os.environ | {"PYTHONPATH": str(REPOSITORY)})
+    return f"{done.stdout}exit code {done.exit_code}\n"
 
 
 def test_in_an_empty_file_system(one_file: Path, tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from ansible_plays import PLAYS, program, run_play, write_inventory
-from command import live_broker
-from in_process import snaprebuild
+from command import snaprebuild
 from log_dirs import changes, missing_boundaries, snapshots_in, tree, truth
 from manifests import FIXTURES
+from other_process import live_broker
 
 pytestmark = pytest.mark.full
 

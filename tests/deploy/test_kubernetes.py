@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from command import live_broker
-from in_process import snaprebuild
+from command import snaprebuild
 from log_dirs import copy_of, missing_boundaries
 from manifest_rules import PLACEHOLDER, faults_of, own_containers
 from manifests import REPOSITORY
+from other_process import live_broker
 from podman import HOST_DIRECTORIES, IMAGE, Podman
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def test_the_command_of_a_job_does_its_work(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.night
 def test_the_plain_manifests_are_those_of_the_kustomizations(tmp_path: Path) -> None:
-    subprocess.run([REPOSITORY / "scripts/kubernetes-manifests", tmp_path], check=True, timeout=900)
+    subprocess.run([REPOSITORY / "scripts/deploy/kubernetes/build", tmp_path], check=True, timeout=900)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {path.name: path.read_text() for path in PLAIN}
 
 

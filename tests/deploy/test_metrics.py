@@ -15,8 +15,8 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
+from command import snaprebuild
 from free_ports import free_ports
-from in_process import snaprebuild
 from log_dirs import copy_of
 from manifests import FIXTURES, REPOSITORY
 

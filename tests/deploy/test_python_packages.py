@@ -184,7 +184,7 @@ def test_spark_with_the_wheel_and_with_an_environment_in_an_archive(wheel: Path,
     cluster = {"SPARK_CLUSTER_STATE": str(tmp_path / "state"), "PYTHON": str(bare / "bin" / "python")}
     page = (REPOSITORY / "docs" / "guides" / "spark.md").read_text()
     (pack, submit) = re.findall(r"^\$ (venv-pack .*|PYSPARK_PYTHON=.*)$", page, re.MULTILINE)
-    started = run(REPOSITORY / "scripts" / "spark-cluster", "start", "1", cwd=tmp_path, **cluster)
+    started = run(REPOSITORY / "scripts" / "servers" / "spark-cluster", "start", "1", cwd=tmp_path, **cluster)
     try:
         master = started.splitlines()[0]
         paths = f"{environment}/bin:{tools}:{os.environ['PATH']}"
@@ -192,7 +192,7 @@ def test_spark_with_the_wheel_and_with_an_environment_in_an_archive(wheel: Path,
         typed = submit.replace("spark://host:7077", master).replace("your-job.py", f"reads.py {LOGS} where")
         reported = run("bash", "-c", typed, cwd=tmp_path, PATH=paths, SPARK_LOCAL_IP="127.0.0.1")
     finally:
-        run(REPOSITORY / "scripts" / "spark-cluster", "stop", cwd=tmp_path, **cluster)
+        run(REPOSITORY / "scripts" / "servers" / "spark-cluster", "stop", cwd=tmp_path, **cluster)
     assert_reads(reported)
     (place,) = re.findall("imported from (.*)", reported)
     assert "/environment/lib/" in place

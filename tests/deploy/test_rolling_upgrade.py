@@ -68,7 +68,7 @@ def test_the_gate_sees_an_under_replicated_partition(tmp_path: Path) -> None:
 
 def test_the_whole_upgrade(tmp_path: Path) -> None:
     environment = {**os.environ, "SNAPREBUILD_PYTHON": sys.executable, "TMPDIR": str(tmp_path)}
-    command = [REPOSITORY / "scripts" / "demo-rolling-upgrade", "-q"]
+    command = [REPOSITORY / "scripts" / "demo" / "rolling_upgrade.py", "-q"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "each as expected" in done.stdout.splitlines()[-1]

@@ -18,7 +18,7 @@ def test_scripts_that_workflows_and_hooks_call_are_there() -> None:
     called = set()
     for path in (*WORKFLOWS, REPOSITORY / ".pre-commit-config.yaml", REPOSITORY / "CONTRIBUTING.md"):
         called |= set(re.findall(r"(?<![\w/.])(?:scripts|tests|\.ci)/[\w./-]*\w", path.read_text()))
-    assert {"scripts/test", "scripts/release", ".ci/run", "tests/test_prose.py"} <= called
+    assert {"scripts/test", "scripts/release/make_release.py", ".ci/run", "tests/test_prose.py"} <= called
     assert not {name for name in called if not (REPOSITORY / name).exists()}
 
 
@@ -30,11 +30,11 @@ def test_the_supported_versions_of_python_are_the_same_everywhere() -> None:
     assert re.findall(r'"(3\.\d+)"', matrix) == supported
     (candidates,) = re.findall(r"for candidate in .* python3 (.+); do", (REPOSITORY / "scripts" / "setup").read_text())
     assert candidates.split() == [f"python{each}" for each in reversed(supported)]
-    assert f"scripts/debian-python {supported[-1]}" in (REPOSITORY / ".ci" / "run").read_text()
+    assert f"scripts/release/debian-python {supported[-1]}" in (REPOSITORY / ".ci" / "run").read_text()
 
 
 def test_a_newer_release_of_kafka_fails_a_job_of_its_own() -> None:
-    check = "scripts/kafka-catalogue --newer"
+    check = "scripts/kafka/release_catalogue.py --newer"
     (page,) = [path.read_text() for path in WORKFLOWS if check in path.read_text()]
     assert "schedule:" in page
     assert "push:" not in page

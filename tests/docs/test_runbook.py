@@ -1,6 +1,6 @@
 """The commands of the guides for operators: every line of them parses, and what needs no real broker runs as it is typed there.
 
-On real brokers `scripts/demo-install` runs them.
+On real brokers `scripts/demo/install_scenario.py` runs them.
 """
 
 import re
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import click
 import pytest
-from command import Run, live_broker
-from in_process import snaprebuild
+from command import Run, snaprebuild
 from log_dirs import copy_of, snapshots_in, truth
 from manifests import FIXTURES
+from other_process import live_broker
 from runbook_page import EVERY, TEXT, block, blocks, ours
 from staged_logs import AS_OF, bases_of, running
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import snaprebuild
+from command import snaprebuild
 from log_dirs import copy_of, entries_in, snapshot_name, truth
 from manifests import FIXTURES, REPOSITORY
 

@@ -1,7 +1,7 @@
 """The writers of the command, each run for real once under strace, and what a power failure at any call of it may leave.
 
 In each state nothing that was there is lost or changed, and no file has its real name with other bytes than its own. What was reported done
-survives, and a run that is started again finishes with the same files. `scripts/crash-matrix` prints the figures of all states.
+survives, and a run that is started again finishes with the same files. `scripts/faults/crash_matrix.py` prints the figures of all states.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from command import snaprebuild
 from crash_model import Content
-from in_process import snaprebuild
 from log_dirs import of_zookeeper, remove_snapshots
 from manifests import FIXTURES, LONG_AGO
 from traced_run import Change, traced

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from command import snaprebuild
 from every_verb import AS_OF, LONG_AGO, ONE_JOB
 from healthy_directories import LOGS, PLUGIN, REMOTE, files, lacks_snapshots, manifest_of, partitions_of, topic_partitions
-from in_process import snaprebuild
 from manifests import FIXTURES
 
 KEY = ("--set", f"private_key={FIXTURES / 'aiven-layout' / 'keys' / 'key1.private.pem'}")

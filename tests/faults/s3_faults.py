@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+from command import snaprebuild
 from crash_matrix_writers import AS_OF, IN_MEMORY, LONG_AGO, Figures, bare_log, whole_log
 from faulty_store import FaultyStore, faulty_store
-from in_process import snaprebuild
 from manifests import FIXTURES
 
 from snaprebuild.storage.s3 import requests as s3_requests

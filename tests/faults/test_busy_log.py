@@ -12,10 +12,9 @@ from unittest import mock
 import pytest
 from budgets import TIER, by_turns, each_seed, scaled
 from busy_log import SEGMENTS, BusyBroker, Moment
-from command import Run
+from command import Run, snaprebuild
 from every_verb import VERBS as EVERY_VERB
 from every_verb import filled, written
-from in_process import snaprebuild
 from log_dirs import entries_in
 from simulated_broker import Entries, SimulatedBroker
 

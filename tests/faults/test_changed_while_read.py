@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import in_process
+import command
 import pytest
 from budgets import by_turns
 from every_verb import VERBS, filled, written
@@ -68,7 +68,7 @@ def filled_again(monkeypatch: pytest.MonkeyPatch, change: Callable[[str], None] 
 def test_a_verb(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(VERBS[name], tmp_path)
     with filled_again(monkeypatch) as changed:
-        ran = in_process.snaprebuild(*filled(VERBS[name].arguments, tmp_path))
+        ran = command.snaprebuild(*filled(VERBS[name].arguments, tmp_path))
     assert changed
     assert ran.exit_code in ((0,) if name in ONE_SEGMENT_IS_READ_TWICE else (1, 3)), ran
     assert not list((tmp_path / "out").rglob("*.snapshot")), "nothing was made of it"

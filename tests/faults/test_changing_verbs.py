@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import snaprebuild
 from edited_tree import Place
 from every_verb import VERBS, filled
-from in_process import snaprebuild
 from same_result import DRAWN, OF_THE_RUN, differing, without
 
 pytestmark = pytest.mark.full

@@ -1,4 +1,4 @@
-"""Power failures in each of the writers, run for real: some states of the matrix; `scripts/crash-matrix` looks at all of them."""
+"""Power failures in each of the writers, run for real: some states of the matrix; `scripts/faults/crash_matrix.py` looks at all of them."""
 
 import shutil
 

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import changes, remove_snapshots, tree
 from manifests import FIXTURES
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from budgets import TIER
+from command import snaprebuild
 from edited_tree import SECRET, Files, Odd, Place
 from every_verb import VERBS, filled, is_printable
-from in_process import snaprebuild
 from same_result import DRAWN, differing, documents, without
 
 QUICK = ("scan", "plan", "verify", "rebuild", "rebuild in place", "inspect stats", "inspect dump", "inspect explain")
@@ -152,7 +152,7 @@ def test_names(name: str, tmp_path: Path) -> None:
 def test_many_files(name: str, tmp_path: Path) -> None:
     """In every directory more files that Kafka does not know than it has of its own: the result is that of the healthy tree.
 
-    `scripts/large-inputs files` does it with 100,000, and measures time and memory.
+    `scripts/bench/large_inputs.py files` does it with 100,000, and measures time and memory.
     """
     place = Place.made(VERBS[name], tmp_path)
     more: Files = {

@@ -1,24 +1,20 @@
 """Every known corruption below fixtures/damaged/ is found by the right verb, under its own code; its control case has no such finding.
 
-What is wrong, and what finds it, is in the table that `scripts/make_corruptions.py` writes next to the directories it makes.
+What is wrong, and what finds it, is in the table that `scripts/faults/make_corruptions.py` writes next to the directories it makes.
 """
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import GROUPS, Run
+from command import GROUPS, Run, in_json, snaprebuild
 from documents import check_lines
-from in_process import in_json, snaprebuild
 from log_dirs import tree
-from manifests import FIXTURES, REPOSITORY
-
-sys.path.insert(0, str(REPOSITORY / "scripts"))
 from make_corruptions import differences
+from manifests import FIXTURES, REPOSITORY
 
 DAMAGED = FIXTURES / "damaged"
 CORRUPTIONS: dict[str, dict[str, Any]] = json.loads((DAMAGED / "corruptions.json").read_text())

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import Run, live_broker
+from command import Run, snaprebuild
 from every_verb import VERBS, filled, written
-from in_process import snaprebuild
 from log_dirs import batch
+from other_process import live_broker
 
 ALARMS = ("INCOMPLETE", "interrupted", "start and stop a broker first", "stop it first", "failed: ", "UNREAD")
 

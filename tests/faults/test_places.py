@@ -19,11 +19,10 @@ from pathlib import Path
 import click
 import pytest
 from budgets import TIER
-from command import snaprebuild as in_process_of_its_own
+from command import command_tree, snaprebuild, snaprebuild_process
 from created_names import created_names
 from edited_tree import Place
 from every_verb import VERBS, Verb, filled, words_of
-from in_process import command, snaprebuild
 from one_file_runs import many_bytes
 
 from formats.partition.file_names import BROKER_FILES, LOCK_FILE_NAME
@@ -103,7 +102,7 @@ class Case:
 
 def _options(name: str) -> dict[str, str]:
     """Options of a verb whose value is a path, with the word for it in the help."""
-    found: click.Command = command()
+    found: click.Command = command_tree()
     for word in words_of(name).split():
         assert isinstance(found, click.Group)
         found = found.commands[word]
@@ -229,7 +228,7 @@ def test_workers(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     many_bytes(logs)
     _set_environment(monkeypatch, logs)
     with created_names(logs) as created:
-        run = in_process_of_its_own("inspect", "stats", logs, "--jobs", "2", cwd=logs)
+        run = snaprebuild_process("inspect", "stats", logs, "--jobs", "2", cwd=logs)
     assert run.exit_code == 0, run
     assert created == []
 

@@ -1,11 +1,11 @@
-"""Writers against a store that fails at a request: some rows of the table; `scripts/crash-matrix` takes all of them."""
+"""Writers against a store that fails at a request: some rows of the table; `scripts/faults/crash_matrix.py` takes all of them."""
 
 import json
 
 import pytest
+from command import snaprebuild
 from every_verb import LONG_AGO
 from faulty_store import faulty_store
-from in_process import snaprebuild
 from s3_faults import BUCKET, STORE_WRITERS, diseased, explored_store, faults_of, impatient
 
 STRIDES = {"rebuild --out s3": 47, "tier upload s3": 47, "tier repair s3": 262}

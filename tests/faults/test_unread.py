@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from budgets import TIER
-from command import Run
+from command import Run, snaprebuild
 from every_verb import VERBS, filled, written
-from in_process import snaprebuild
 from log_dirs import copy_of, make_log_dir
 from manifests import FIXTURES
 from refused_reads import refused

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from in_process import snaprebuild
+from command import snaprebuild
 from traced_run import Change
 
 from snaprebuild.storage.local.file_calls import FileCalls

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from in_process import snaprebuild
+import release_catalogue
+from command import snaprebuild
 
 from formats.broker import kafka_releases, kafka_settings
 from formats.broker.kafka_settings import SettingState
@@ -65,20 +66,17 @@ def test_a_scan_reads_none_of_it() -> None:
     assert kafka_releases._catalogue.cache_info().currsize == 0
 
 
-def test_a_merge_loses_nothing_and_newer_releases_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(SCRIPTS)
-    import kafka_catalogue
-
+def test_a_merge_loses_nothing_and_newer_releases_are_found() -> None:
     facts = {
         "2.4": {"settings/topic": {"a": ["int", "1"], "b": ["int"]}, "files": {"x": [0]}},
         "3.0": {"settings/topic": {"a": ["int", "2"]}, "files": {"x": [0]}, "features": {"f": [0, 1, 2]}},
         "4.0": {"settings/topic": {"a": ["int", "2"], "b": ["int", None]}, "files": {"x": [1]}},
     }
-    histories = kafka_catalogue.merged(facts)
+    histories = release_catalogue.merged(facts)
     assert histories["settings/topic"]["b"] == [["2.4", "int"], ["3.0"], ["4.0", "int", None]]
-    assert {release: kafka_catalogue.facts_in(histories, release) for release in facts} == facts
-    lines = list(kafka_catalogue.changes(facts["3.0"], facts["4.0"]))
+    assert {release: release_catalogue.facts_in(histories, release) for release in facts} == facts
+    lines = list(release_catalogue.changes(facts["3.0"], facts["4.0"]))
     assert lines == ["features f: removed", "files x: 0; now 1", "settings/topic b: new, int, default null"]
     served = ["2.3.1", "2.4.0", "2.4.1", "3.0.0", "3.0.3", "3.1.0-rc1", "4.0.0", "4.0.1", "5.0.0"]
-    assert kafka_catalogue.newer_versions(served, ["2.4.1", "3.0.3", "4.0.0"]) == ["4.0.1", "5.0.0"]
-    assert kafka_catalogue.newer_versions(served, ["2.4.1", "3.0.3", "4.0.1", "5.0.0"]) == []
+    assert release_catalogue.newer_versions(served, ["2.4.1", "3.0.3", "4.0.0"]) == ["4.0.1", "5.0.0"]
+    assert release_catalogue.newer_versions(served, ["2.4.1", "3.0.3", "4.0.1", "5.0.0"]) == []

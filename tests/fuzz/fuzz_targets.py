@@ -1,6 +1,6 @@
 """What is fuzzed: every reader of ``formats/``, and every verb that takes a path, each as a function of bytes.
 
-`scripts/fuzz` drives the targets by coverage; `test_fuzz_corpus.py` repeats what was found on the way.
+`scripts/faults/fuzz.py` drives the targets by coverage; `test_fuzz_corpus.py` repeats what was found on the way.
 """
 
 from functools import partial

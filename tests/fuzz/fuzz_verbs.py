@@ -13,10 +13,9 @@ A run is wrong if it has one of these:
 import functools
 import json
 
-from command import Run
+from command import Run, snaprebuild
 from edited_tree import Files, Place
 from every_verb import VERBS, filled, is_printable
-from in_process import snaprebuild
 from memory_peak import resident
 from tree_edits import edit, scripts_over
 

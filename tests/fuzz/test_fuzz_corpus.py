@@ -1,6 +1,6 @@
 """Every target over its seeds and over what was found on the way: nothing outside of the error tree, and memory within bounds.
 
-The corpus was made by `scripts/fuzz --keep`; inputs that once were findings have a name that says of what.
+The corpus was made by `scripts/faults/fuzz.py --keep`; inputs that once were findings have a name that says of what.
 """
 
 import tracemalloc

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from kafka_file_writers import write_transaction_state
 from log_dirs import TRANSACTIONAL, batch, flip, make_log_dir, marker, record, varint, write_partition
 
@@ -19,7 +19,7 @@ from formats.message_schema import load_schemas
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
 from snaprebuild.cluster.metadata.leadership import read_leaderships
 from snaprebuild.inspect.hang_reasons import HangReason
-from snaprebuild.inspect.transactions import transactions
+from snaprebuild.inspect.transactions import read_transactions
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
@@ -293,20 +293,21 @@ def test_why_it_is_open(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     log_dir = written(tmp_path, case)
     metadata = str(log_dir / "__cluster_metadata-0")
-    result = transactions(
+    result = read_transactions(
         open_source([str(log_dir / "t-0")]),
         Run(clock=Clock(case.as_of_ms, EXPIRATION_MS), jobs=1),
         1,
         read_leaders=lambda wanted: read_leaderships(metadata, wanted) if case.metadata else None,
     )
-    (found,) = [each.explanation for partition in result.partitions for each in partition.open]
-    assert found is not None
+    (found,) = [each for partition in result.partitions for each in partition.open]
+    assert found.reason is not None
+    assert found.reason_text is not None
     facts = " ".join(each.what for each in found.evidence)
-    assert (found.reason.value, found.may_abort) == (case.reason, case.aborts), (found.text, facts)
-    assert case.says in found.text
+    assert (found.reason.value, found.abort_commands is not None) == (case.reason, case.aborts), (found.reason_text, facts)
+    assert case.says in found.reason_text
     assert case.evidence in facts
     if case.aborts:
-        assert found.missing is None
+        assert found.missing_evidence is None
 
 
 def test_every_reason_has_a_case() -> None:

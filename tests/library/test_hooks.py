@@ -457,7 +457,7 @@ assert not {{"typer", "rich", "click", "boto3"}} & {{name.split(".")[0] for name
 
 
 def uploader(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, REPOSITORY / "scripts" / "upload-segments", *arguments]
+    command = [sys.executable, REPOSITORY / "scripts" / "demo" / "upload_segments.py", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
 
@@ -467,7 +467,7 @@ TOPIC_ID = "pnG54XS0SyKCbPV6BzO-OQ"
 
 @pytest.mark.full
 def test_the_example_uploader(mixed: Path, tmp_path: Path) -> None:
-    """Into a directory; ``scripts/demo-tier`` has it write into a bucket."""
+    """Into a directory; ``scripts/demo/tier`` has it write into a bucket."""
     target = tmp_path / "tier"
     done = uploader(mixed, target, TOPIC_ID, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -494,4 +494,4 @@ def test_the_example_uploader(mixed: Path, tmp_path: Path) -> None:
     for wrong in ((mixed,), (tmp_path / "nowhere", target)):
         asked = uploader(*wrong, cwd=tmp_path)
         assert (asked.returncode, asked.stdout) == (1, "")
-        assert "usage: upload-segments" in asked.stderr
+        assert "usage: scripts/demo/upload_segments.py" in asked.stderr

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import click
 import pytest
-from one_file_runs import SECONDS_MAX, all_verbs
+from command import SECONDS_MAX
+from one_file_runs import all_verbs
 
 pytestmark = pytest.mark.release
 

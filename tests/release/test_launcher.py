@@ -276,7 +276,7 @@ def test_a_killed_unpack_is_removed_by_the_next_start(
     before = ("strace", "-f", "-qq", "-o", tmp_path / "trace", "-e", f"inject={call}:signal=KILL:when=1")
     reported = start(one, verb, before=before, environment=at(place))
     assert not is_started(reported)
-    assert reported.returncode == (-signal.SIGKILL if verb == "scan" else 5)
+    assert reported.exit_code == (-signal.SIGKILL if verb == "scan" else 5)
     assert [name[:5] for name in trees(place)] == ([] if call == "flock" else [".new-"])
     assert is_started(start(two, "scan", environment=at(place)))
     assert (tree_of(place) / LIBRARY).read_bytes() == library("two")

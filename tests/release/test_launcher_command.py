@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from command import Run
 from launcher_runs import COMMAND, LIBRARY, SECONDS_MAX, at, is_started, small_release, start, trees
 from wrapper_command_lines import CMD, CMD_CODE, CMD_OUT, STARTS, STARTS_NOT
 
@@ -106,7 +107,7 @@ FAULTS = {
 ONLY_IN_A_CHILD = ("no-process", "killed", "crashed")
 
 
-def run_with(fault: Fault, file: Path, place: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+def run_with(fault: Fault, file: Path, place: Path, *arguments: object) -> Run:
     if fault.mount and os.geteuid() != 0:
         pytest.skip("only root may mount")
     if fault.inject and shutil.which("strace") is None:
@@ -127,7 +128,7 @@ def run_with(fault: Fault, file: Path, place: Path, *arguments: object) -> subpr
 @pytest.mark.parametrize("words", ["before-start /logs", "install plan.jsonl --deadline 50", "-v before-start"])
 def test_cmd_starts_after_each_fault(words: str, fault: str, one: Path, tmp_path: Path) -> None:
     reported = run_with(FAULTS[fault], one, tmp_path / "mount" / "cache", *words.split(), *CMD)
-    assert (reported.stdout, reported.returncode) == (CMD_OUT, CMD_CODE)
+    assert (reported.stdout, reported.exit_code) == (CMD_OUT, CMD_CODE)
     assert FAULTS[fault].message in reported.stderr
     assert "nothing was prepared; sh is started all the same" in reported.stderr
 
@@ -143,7 +144,7 @@ def test_without_cmd_or_with_fail_closed_the_code_is_that_of_the_launcher(
         return
     cmd = () if "--deadline" in words else CMD
     reported = run_with(FAULTS[fault], one, tmp_path / "mount" / "cache", *words.split(), *cmd)
-    assert (reported.stdout, reported.returncode) == ("", FAULTS[fault].code)
+    assert (reported.stdout, reported.exit_code) == ("", FAULTS[fault].code)
     assert FAULTS[fault].message in reported.stderr
     assert "is started" not in reported.stderr
 
@@ -161,13 +162,13 @@ def test_what_can_be_repaired_is_repaired_and_the_command_starts(one: Path, tmp_
 @pytest.mark.parametrize("arguments", STARTS, ids=" ".join)
 def test_arguments_with_which_cmd_starts(arguments: list[str], one: Path, nowhere: dict[str, str]) -> None:
     reported = start(one, *arguments, environment=nowhere)
-    assert (reported.stdout, reported.returncode) == (CMD_OUT, CMD_CODE)
+    assert (reported.stdout, reported.exit_code) == (CMD_OUT, CMD_CODE)
 
 
 @pytest.mark.parametrize("arguments", STARTS_NOT, ids=" ".join)
 def test_arguments_with_which_it_does_not(arguments: list[str], one: Path, nowhere: dict[str, str]) -> None:
     reported = start(one, *arguments, environment=nowhere)
-    assert (reported.stdout, reported.returncode) == ("", 3)
+    assert (reported.stdout, reported.exit_code) == ("", 3)
     assert "No such file or directory" in reported.stderr
 
 
@@ -177,21 +178,21 @@ SWITCH = {"SNAPREBUILD_START_ANYWAY": "1"}
 @pytest.mark.parametrize("options", [["--fail-closed"], ["--fail-closed", "--no-such-option"], ["/logs"], ["--help"]], ids=" ".join)
 def test_the_switch_starts_cmd_before_anything_is_unpacked(options: list[str], one: Path, nowhere: dict[str, str]) -> None:
     reported = start(one, "before-start", *options, *CMD, environment=nowhere | SWITCH)
-    assert (reported.stdout, reported.returncode) == (CMD_OUT, CMD_CODE)
+    assert (reported.stdout, reported.exit_code) == (CMD_OUT, CMD_CODE)
     assert reported.stderr == "snaprebuild: Nothing was checked: SNAPREBUILD_START_ANYWAY=1.\n"
 
 
 @pytest.mark.parametrize("verb", ["install", "scan"])
 def test_the_switch_is_of_before_start_alone(verb: str, one: Path, nowhere: dict[str, str]) -> None:
     reported = start(one, verb, "--fail-closed", *CMD, environment=nowhere | SWITCH)
-    assert (reported.stdout, reported.returncode) == ("", 3)
+    assert (reported.stdout, reported.exit_code) == ("", 3)
 
 
 def test_a_command_that_cannot_be_started(one: Path, tmp_path: Path, nowhere: dict[str, str]) -> None:
     (tmp_path / "text").write_bytes(b"")
     for command, code in (("/nonexistent", 127), ("not-in-path", 127), (str(tmp_path / "text"), 126)):
         reported = start(one, "before-start", "--", command, environment=nowhere)
-        assert (reported.returncode, reported.stdout) == (code, "")
+        assert (reported.exit_code, reported.stdout) == (code, "")
         assert f"snaprebuild: {command}: " in reported.stderr
 
 
@@ -282,7 +283,7 @@ def test_another_process_that_unpacks_without_an_end_holds_nothing_down(one: Pat
     try:
         fcntl.flock(other, fcntl.LOCK_EX)
         reported = start(one, "install", "plan.jsonl", "--deadline", "1", *CMD, environment=at(place))
-        assert (reported.stdout, reported.returncode) == (CMD_OUT, CMD_CODE)
+        assert (reported.stdout, reported.exit_code) == (CMD_OUT, CMD_CODE)
     finally:
         os.close(other)
     assert trees(place) == []
@@ -308,21 +309,21 @@ def test_the_time_of_unpacking_is_handed_on(one: Path, tmp_path: Path) -> None:
 def test_a_tree_whose_interpreter_is_gone_starts_cmd(arguments: list[str], starter: Path) -> None:
     """As after half an update of a package."""
     reported = start(starter, *arguments)
-    assert (reported.stdout, reported.returncode) == (CMD_OUT, CMD_CODE)
+    assert (reported.stdout, reported.exit_code) == (CMD_OUT, CMD_CODE)
     assert "lib/snaprebuild: No such file or directory" in reported.stderr
 
 
 @pytest.mark.parametrize("arguments", [["scan", *CMD], ["before-start", "--fail-closed", *CMD], ["before-start"]])
 def test_a_tree_whose_interpreter_is_gone_fails(arguments: list[str], starter: Path) -> None:
     reported = start(starter, *arguments)
-    assert (reported.stdout, reported.returncode) == ("", 5)
+    assert (reported.stdout, reported.exit_code) == ("", 5)
 
 
 def test_the_interpreter_itself_starts_no_cmd(starter: Path) -> None:
     python = starter.with_name("python")
     shutil.copy(starter, python)
     reported = start(python, "before-start", *CMD)
-    assert (reported.stdout, reported.returncode) == ("", 5)
+    assert (reported.stdout, reported.exit_code) == ("", 5)
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def test_each_mark_of_a_log_directory(mark: str, one: Path, tmp_path: Path) -> N
     logs = log_dir(tmp_path, marks=(mark,))
     before = everything_in(tmp_path)
     reported = start(one, "scan", environment=at(logs / "cache"))
-    assert (reported.returncode, reported.stdout) == (3, "")
+    assert (reported.exit_code, reported.stdout) == (3, "")
     assert f"SNAPREBUILD_CACHE_DIR names no place to unpack into:\n  {logs}/cache: is in {logs}, a log directory" in reported.stderr
     assert everything_in(tmp_path) == before
 
@@ -96,7 +96,7 @@ def test_each_way_into_a_log_directory(way: str, variable: str, one: Path, tmp_p
     reported = start(one, "scan", environment=environment)
     assert everything_in(logs) == before
     if variable == "SNAPREBUILD_CACHE_DIR":
-        assert reported.returncode == 3
+        assert reported.exit_code == 3
     else:
         assert is_started(reported), reported.stderr
         assert len([*home.rglob("*.used")]) == 1
@@ -125,7 +125,7 @@ def test_an_empty_log_directory_that_server_properties_names(joined: bool, case:
     option = [f"--server-properties={file}"] if joined else ["--server-properties", file]
     before = everything_in(tmp_path)
     reported = start(one, "before-start", *option, "--deadline", "9", "--", "echo", "CMD", environment=at(logs / "sub" / "cache"))
-    assert (reported.returncode, reported.stdout) == (0, "CMD\n")
+    assert (reported.exit_code, reported.stdout) == (0, "CMD\n")
     assert f"is in {logs}, a log directory" in reported.stderr
     assert everything_in(tmp_path) == before
 

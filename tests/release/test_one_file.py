@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 
 import pytest
+from command import SECONDS_MAX, run_process
 from manifests import FIXTURES, REPOSITORY
-from one_file_runs import CHROOT, FIXTURE, SECONDS_MAX, assert_as_kafka_says, many_bytes, run, unpacked
+from one_file_runs import CHROOT, FIXTURE, assert_as_kafka_says, many_bytes, run, unpacked
 from releases import EPOCH
 from typer.testing import CliRunner
 
@@ -35,7 +36,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_module_and_every_table_is_inside(one_file: Path, cache: Path) -> None:
     """Of both packages, but for those that need what the one file comes without."""
-    assert run(one_file, cache, "--version").returncode == 0
+    assert run(one_file, cache, "--version").exit_code == 0
     (packages,) = unpacked(cache).glob("lib/python3*/site-packages")
     for package in ("formats", "snaprebuild"):
         listed = {path.relative_to(REPOSITORY) for path in (REPOSITORY / package).rglob("*") if path.is_file()}
@@ -48,7 +49,7 @@ def test_every_module_and_every_table_is_inside(one_file: Path, cache: Path) -> 
 def test_help_with_an_empty_path(words: str, one_file: Path, cache: Path) -> None:
     arguments = [*words.split(), "--help"]
     reported = run(one_file, cache, *arguments)
-    assert (reported.returncode, reported.stderr) == (0, "")
+    assert (reported.exit_code, reported.stderr) == (0, "")
     here = CliRunner().invoke(app, arguments, prog_name="snaprebuild").stdout
     assert len(here) > 200
     assert "".join(reported.stdout.split()) == "".join(here.split()), "but for the width of the terminal"
@@ -56,12 +57,12 @@ def test_help_with_an_empty_path(words: str, one_file: Path, cache: Path) -> Non
 
 def test_it_rebuilds_what_kafka_says(one_file: Path, cache: Path, tmp_path: Path) -> None:
     reported = run(one_file, cache, "rebuild", FIXTURES / FIXTURE, "--out", tmp_path / "out", "--boundaries", "all")
-    assert reported.returncode == 0, reported.stderr
+    assert reported.exit_code == 0, reported.stderr
     assert_as_kafka_says(tmp_path / "out")
     reported = run(one_file, cache, "verify", FIXTURES / FIXTURE, "--output", "json")
     (tmp_path / "verified.json").write_text(reported.stdout)
     reported = run(one_file, cache, "report", tmp_path / "verified.json", "--html", tmp_path / "page.html")
-    assert reported.returncode in (0, 1), reported.stderr
+    assert reported.exit_code in (0, 1), reported.stderr
     assert "<html" in (tmp_path / "page.html").read_text()
 
 
@@ -111,8 +112,8 @@ def test_in_an_empty_file_system(one_file: Path, tmp_path: Path) -> None:
         {begin} --version
     """
     command = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", script]
-    reported = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
-    assert reported.returncode == 3, reported.stderr
+    reported = run_process(*command)
+    assert reported.exit_code == 3, reported.stderr
     version, document = reported.stdout.split("\n", 1)
     assert version == "snaprebuild 0.1.0"
     assert json.loads(document)["totals"]["written"] == 23
@@ -122,7 +123,7 @@ def test_in_an_empty_file_system(one_file: Path, tmp_path: Path) -> None:
 
 def test_nothing_inside_needs_what_is_not_inside(one_file: Path, cache: Path) -> None:
     """Each library, and each version of a symbol, that an ELF file asks for is there. Only two programs are started by the system."""
-    assert run(one_file, cache, "--version").returncode == 0
+    assert run(one_file, cache, "--version").exit_code == 0
     tree = unpacked(cache)
     elf = [path for path in tree.rglob("*") if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
     names, given, asked = {path.name for path in elf} | {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}, set(), {}
@@ -149,7 +150,7 @@ def test_local_verbs_ask_for_no_network(one_file: Path, cache: Path, tmp_path: P
     seen = ""
     for arguments in (("verify", logs), ("rebuild", large, "--out", tmp_path / "workers", "--boundaries", "all", "--jobs", 2)):
         reported = run(one_file, cache, *arguments, before=before)
-        assert reported.returncode in (0, 1), reported.stderr
+        assert reported.exit_code in (0, 1), reported.stderr
         seen += trace.read_text()
     assert not [line for line in seen.splitlines() if "AF_INET" in line or "AF_NETLINK" in line or "AF_PACKET" in line]
     families = set(re.findall(r"\b(?:socket|socketpair)\((\w+)", seen))
@@ -157,11 +158,11 @@ def test_local_verbs_ask_for_no_network(one_file: Path, cache: Path, tmp_path: P
 
 
 def test_what_was_cleaned_away_comes_back(one_file: Path, tmp_path: Path) -> None:
-    assert run(one_file, tmp_path, "--version").returncode == 0
+    assert run(one_file, tmp_path, "--version").exit_code == 0
     (tree,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert tree.stat().st_mode & 0o777 == 0o700
     first = tree.stat().st_ino
-    assert run(one_file, tmp_path, "--version").returncode == 0
+    assert run(one_file, tmp_path, "--version").exit_code == 0
     assert tree.stat().st_ino == first, "what is whole is not unpacked again"
     shutil.rmtree(next(tree.glob("lib/python3*/json")))
     reported = [run(one_file, tmp_path, "--version")]
@@ -171,14 +172,14 @@ def test_what_was_cleaned_away_comes_back(one_file: Path, tmp_path: Path) -> Non
         each.start()
     for each in runners:
         each.join()
-    assert {(each.returncode, each.stdout, each.stderr) for each in reported} == {(0, "snaprebuild 0.1.0\n", "")}
+    assert {(each.exit_code, each.stdout, each.stderr) for each in reported} == {(0, "snaprebuild 0.1.0\n", "")}
     assert len(reported) == 5
     assert {path.name for path in tmp_path.iterdir()} == {tree.name, f"{tree.name}.used"}, "nothing half done is left"
 
 
 def test_a_byte_of_a_module_or_a_library_that_is_another_is_found(one_file: Path, tmp_path: Path) -> None:
     """Of equal size and time; what is unpacked anew is used at once."""
-    assert run(one_file, tmp_path, "--version").returncode == 0
+    assert run(one_file, tmp_path, "--version").exit_code == 0
     whole = {}
     for pattern in ("lib/python3*/json/decoder.pyc", "lib/libc.so.6", "bin/interpreter"):
         (path,) = unpacked(tmp_path).glob(pattern)
@@ -232,12 +233,12 @@ def test_the_tree_that_a_command_uses_stays(one_file: Path, launcher: Path, tmp_
 def test_a_place_that_others_may_write_to_is_refused(one_file: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     reported = run(one_file, tmp_path, "--version")
-    assert (reported.returncode, reported.stdout) == (3, "")
+    assert (reported.exit_code, reported.stdout) == (3, "")
     assert f"{tmp_path}: others may write there" in reported.stderr
     assert not [*tmp_path.iterdir()]
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
-    assert run(one_file, link, "--version").returncode == 3
+    assert run(one_file, link, "--version").exit_code == 3
 
 
 def test_a_damaged_file_says_so(one_file: Path, tmp_path: Path) -> None:
@@ -256,14 +257,14 @@ def test_a_damaged_file_says_so(one_file: Path, tmp_path: Path) -> None:
         spoiled.write_bytes(data)
         spoiled.chmod(0o755)
         reported = run(spoiled, tmp_path / "cache", "--version")
-        assert (reported.returncode, reported.stdout) == (5, ""), place
+        assert (reported.exit_code, reported.stdout) == (5, ""), place
         reported = run(spoiled, tmp_path / "cache", "before-start", "/logs", "--", "/bin/echo", "CMD")
-        assert (reported.returncode, reported.stdout) == (0, "CMD\n"), "a broker starts all the same"
+        assert (reported.exit_code, reported.stdout) == (0, "CMD\n"), "a broker starts all the same"
         assert "compare it with SHA256SUMS" in reported.stderr
         assert not [*(tmp_path / "cache").iterdir()]
     spoiled.write_bytes(whole[:-100])
     reported = run(spoiled, tmp_path / "cache", "--version")
-    assert (reported.returncode, reported.stdout) == (5, "")
+    assert (reported.exit_code, reported.stdout) == (5, "")
     assert "this file is not whole: compare it with SHA256SUMS" in reported.stderr
 
 
@@ -291,15 +292,15 @@ def test_the_tree_runs_from_a_read_only_root_without_a_cache(release: Path, tmp_
         cp -r {root}/out/made {tmp_path}/made
     """
     command = ["unshare", "--mount", "sh", "-c", script]
-    reported = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
-    assert reported.returncode == 0, reported.stderr
+    reported = run_process(*command)
+    assert reported.exit_code == 0, reported.stderr
     assert reported.stdout.startswith("snaprebuild 0.1.0\n")
     assert_as_kafka_says(tmp_path / "made")
 
 
 def test_the_tree_is_what_the_one_file_unpacks(release: Path, one_file: Path, cache: Path) -> None:
     """Owner, times and modes are those of no machine and of no user."""
-    assert run(one_file, cache, "--version").returncode == 0
+    assert run(one_file, cache, "--version").exit_code == 0
     tree = unpacked(cache)
     with tarfile.open(f"{one_file}.tar.gz") as archive:
         entries = archive.getmembers()

@@ -1,4 +1,4 @@
-"""A release as scripts/release makes it: its sums, signature and lists, two builds, and the way over an air gap."""
+"""A release as scripts/release/make_release.py makes it: its sums, signature and lists, two builds, and the way over an air gap."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from pathlib import Path
 
 import pytest
 from license_expression import get_spdx_licensing
+from make_release import sign
 from manifests import FIXTURES, REPOSITORY
-from releases import EPOCH
-
-sys.path.insert(0, str(REPOSITORY / "scripts"))
 from one_file_runs import FIXTURE, assert_as_kafka_says, run, unpacked
-from release import sign
-from release_lock import BUNDLED, LOCKS, pins
+from package_locks import BUNDLED, LOCKS, pins
+from releases import EPOCH
 
 pytestmark = pytest.mark.release
 
@@ -88,7 +86,7 @@ def test_the_provenance_names_each_file_and_the_commit(release: Path) -> None:
     source, *others = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
     assert source["digest"] == {"gitCommit": head.stdout.strip()}
     locks = {each["name"]: each["digest"]["sha256"] for each in others if "name" in each}
-    assert locks == {f"scripts/locked/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for path in LOCKS}
+    assert locks == {f"scripts/release/locked/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for path in LOCKS}
     (bill,) = release.glob("*.cdx.json")
     of_the_system = {each["purl"] for each in json.loads(bill.read_text())["components"] if "pkg:pypi/" not in each["purl"]}
     assert {each["uri"] for each in others if "uri" in each} == of_the_system
@@ -102,7 +100,7 @@ def test_the_bill_names_what_is_inside(release: Path, one_file: Path, cache: Pat
     digest = hashlib.sha256(one_file.read_bytes()).hexdigest()
     assert bill["metadata"]["component"]["hashes"] == [{"alg": "SHA-256", "content": digest}]
     listed = {component["name"].lower(): component for component in bill["components"]}
-    assert run(one_file, cache, "--version").returncode == 0
+    assert run(one_file, cache, "--version").exit_code == 0
     tree = unpacked(cache)
     distributions = {re.match(r"(.+?)-\d", path.name)[1] for path in tree.rglob("*.dist-info")}  # type: ignore[index]
     assert {"snaprebuild", "boto3", "numpy"} <= distributions
@@ -139,7 +137,7 @@ def test_the_bill_names_what_is_inside(release: Path, one_file: Path, cache: Pat
 
 
 def test_wheel_and_sdist_are_the_same_from_another_directory(release: Path, tmp_path: Path) -> None:
-    """Their bytes, from files of another age in a directory of another name; scripts/reproduce-release compares all of a release."""
+    """Their bytes, from files of another age in a directory of another name; scripts/release/reproduce compares all of a release."""
     copy = tmp_path / "another-name"
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from in_process import snaprebuild
+from command import snaprebuild
 from manifests import FIXTURES
 
 

@@ -1,18 +1,21 @@
 """The benchmark runs, and its ratios are not far from what was promised: a small run, with wide margins, on ratios only."""
 
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from log_dirs import batch_positions
+from make_partition import Shape, make_partition
 from segment_summaries import summarise_segment
 
 from formats.log.batch_headers import BytesSegment, HeaderReader, TailKind
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
 COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
 
 
@@ -22,7 +25,7 @@ def test_no_ratio_is_far_from_what_was_promised() -> None:
         pytest.skip("there is no C compiler for the floor")
     # Small files, a busy machine: five times the promise still shows a fast path that is no longer taken.
     arguments = ["--mib", "96", "--repeat", "3", "--only", "16 KiB", "--only", "350 B", "--check", "--margin", "5"]
-    done = subprocess.run([sys.executable, SCRIPTS / "bench.py", *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, BENCH / "replay_speed.py", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not measured" not in done.stdout
     assert done.stdout.count("(<= ") + done.stdout.count("(>= ") == 13  # nine ratios, two sizes of memory, two times of a snapshot
@@ -33,11 +36,6 @@ def test_no_ratio_is_far_from_what_was_promised() -> None:
 @pytest.mark.parametrize(("producers", "bumps", "batch_bytes"), [(50, True, 350), (20, False, 16384)])
 def test_generated_partitions_are_logs_that_a_broker_accepts(producers: int, bumps: bool, batch_bytes: int, tmp_path: Path) -> None:
     """Else the benchmark would measure the reading of something else."""
-    sys.path.insert(0, str(SCRIPTS))
-    try:
-        from make_partition import Shape, make_partition
-    finally:
-        sys.path.remove(str(SCRIPTS))
     count = make_partition(tmp_path / "t-0", Shape(batch_bytes, 3 << 20, 1 << 20, producers, bumps))
     headers = []
     state: dict[int, tuple[int, int, bool]] = {}  # epoch, next sequence, whether a transaction is open
@@ -70,8 +68,8 @@ def test_generated_partitions_are_logs_that_a_broker_accepts(producers: int, bum
 @pytest.mark.night
 def test_kafka_is_timed_on_the_same_files() -> None:
     """A small run of what docs/internals/speed.md shows; Kafka's classes find the producers, and every row is there."""
-    arguments = ["--speed", "--mib", "4", "--passes", "1", "--only", "350 B", "--no-broker", "--no-spark"]
-    done = subprocess.run([SCRIPTS / "compare-with-kafka", *arguments], capture_output=True, text=True, check=False)
+    arguments = ["--mib", "4", "--passes", "1", "--only", "350 B", "--no-broker", "--no-spark"]
+    done = subprocess.run([BENCH / "kafka_speed.py", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = (
         "Kafka rebuild, warm",
@@ -84,10 +82,12 @@ def test_kafka_is_timed_on_the_same_files() -> None:
     assert [row for row in rows if row not in done.stdout] == []
 
 
-TIMED = [*(path.name for path in SCRIPTS.glob("bench*") if not path.suffix), "compare-with-kafka", "compare-alternatives"]
-
-
-@pytest.mark.parametrize("script", sorted(TIMED))
-def test_the_start_of_a_command_is_timed_with_compiled_modules(script: str) -> None:
+def test_commands_are_timed_with_compiled_modules() -> None:
     """Some environments forbid Python to keep them; an installed package has them."""
-    assert "PYTHONDONTWRITEBYTECODE" in (SCRIPTS / script).read_text()
+    environment = {**os.environ, "SNAPREBUILD_PYTHON": sys.executable, "PYTHONDONTWRITEBYTECODE": "1"}
+    code = "import sys; sys.exit(sys.dont_write_bytecode)"
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
+        program.write(f"# The second line says what is needed.\n# needs: package\n{code}\n")
+        program.flush()
+        done = subprocess.run([BENCH.parent / "run", program.name], env=environment, check=False)
+    assert done.returncode == 0

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.night
 def run(name: str, tmp_path: Path, *options: str) -> str:
     """What it prints; it leaves no file."""
     environment = {**os.environ, "SNAPREBUILD_PYTHON": sys.executable, "TMPDIR": str(tmp_path)}
-    command = [REPOSITORY / "scripts" / name, *options]
+    command = [REPOSITORY / "scripts" / "demo" / name, *options]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -28,17 +28,17 @@ def test_everything_around_remote_storage(tmp_path: Path) -> None:
     why = missing()
     if why is not None:
         pytest.skip(f"NOT RUN: a real object store (marker s3): {why}")
-    assert run("demo-tier", tmp_path, "-q").endswith("\n34 steps, each as expected\n")
+    assert run("tier", tmp_path, "-q").endswith("\n34 steps, each as expected\n")
 
 
 def test_what_the_records_of_the_cluster_say(tmp_path: Path) -> None:
-    assert run("demo-cluster", tmp_path, "-q").endswith("\n20 steps, each as expected\n")
+    assert run("cluster", tmp_path, "-q").endswith("\n20 steps, each as expected\n")
 
 
 RECORDED = {
-    "readme": (("demo-readme",), "\n8 steps, 26 checks, each as expected, "),
-    "install": (("demo-install",), "\n6 steps, 30 checks, each as expected, "),
-    "stuck-topic": (("demo-stuck-topic", "--to", "4.3.1", "--follower"), "\n10 steps, 49 checks, each as expected, "),
+    "readme": (("readme_steps.py",), "\n8 steps, 26 checks, each as expected, "),
+    "install": (("install_scenario.py",), "\n6 steps, 30 checks, each as expected, "),
+    "stuck-topic": (("stuck_topic.py", "--to", "4.3.1", "--follower"), "\n10 steps, 49 checks, each as expected, "),
 }
 """The command of each transcript in docs/examples, and what it ends with."""
 
@@ -49,7 +49,7 @@ def test_a_recorded_transcript_is_that_of_a_run_of_now(name: str, tmp_path: Path
     """The words that a user compares. Numbers, ids and times are those of the run."""
     (script, *options), end = RECORDED[name]
     recorded = (REPOSITORY / "docs" / "examples" / f"{name}.txt").read_text()
-    assert recorded.startswith(f"$ scripts/{' '.join((script, *options))}\n")
+    assert recorded.startswith(f"$ scripts/demo/{' '.join((script, *options))}\n")
     now = run(script, tmp_path, *options)
     assert end in now
     assert answers(now) == answers(recorded), f"make docs/examples/{name}.txt again"

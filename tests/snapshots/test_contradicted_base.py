@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from in_process import in_json
+from command import in_json
 from log_dirs import batch, entries_in, make_log_dir, marker, snapshot_name, write_partition
 from manifests import FIXTURES
 from msgspec.structs import replace

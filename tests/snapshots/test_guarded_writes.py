@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Run
+from command import Run, snaprebuild
 from every_verb import LONG_AGO
-from in_process import snaprebuild
 from log_dirs import of_zookeeper, snapshot_name, tree
 from manifests import FIXTURES
 from receipts import one_partition

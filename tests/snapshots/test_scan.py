@@ -6,9 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from command import live_broker
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapshots, snapshot_name, write_partition
 from manifests import FIXTURES, PartitionFixture
+from other_process import live_broker
 from scan_results import BASES, LEFT, LOG_END, codes, message, offsets_of, only, scanned, states
 
 from snaprebuild.findings import Severity

@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from in_process import snaprebuild
+from command import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, snapshot_bytes, snapshot_name, write_partition
 from manifests import FIXTURES, PartitionFixture
 

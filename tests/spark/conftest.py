@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from command import Run
+from command import Run, snaprebuild
 from faulty_store import FaultyStore, faulty_store
 from manifests import REPOSITORY
-
-from snaprebuild.cli.main import main
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,19 +83,6 @@ def faulty(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fau
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
+def command() -> Callable[..., Run]:
     """Runs the command in this process, where ``--engine spark`` finds the session that runs."""
-
-    def run(*arguments: object) -> Run:
-        monkeypatch.setattr(sys, "argv", ["snaprebuild", *map(str, arguments)])
-        before = os.umask(0o022)
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        os.umask(before)
-        reported = capsys.readouterr()
-        assert "Traceback" not in reported.err
-        assert isinstance(ended.value.code, int)
-        return Run(ended.value.code, reported.out, reported.err)
-
-    return run
+    return snaprebuild

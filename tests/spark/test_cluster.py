@@ -15,9 +15,11 @@ from typing import Any
 import pyspark
 import pytest
 from cluster_driver import AS_OF_MS, TASKS_PER_CORE
+from command import run_process
 from engine_results import all_bytes
 from faulty_store import FaultyStore, faulty_store
 from log_dirs import entries_in, files_below, make_log_dir, snapshot_name, truth
+from make_partition import Shape, make_partition
 from manifests import FIXTURES, REPOSITORY
 from object_driver import EXECUTORS, python_workers
 from plans import make_plan
@@ -27,9 +29,6 @@ from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.spark.session import code_archive
-
-sys.path.insert(0, str(REPOSITORY / "scripts"))
-from make_partition import Shape, make_partition
 
 pytestmark = pytest.mark.spark
 
@@ -50,7 +49,7 @@ class Cluster:
 
     def script(self, *arguments: str) -> list[str]:
         environment = {**os.environ, **QUICK_JAVA, "SPARK_CLUSTER_STATE": str(self.state), "PYTHON": sys.executable}
-        command = [str(REPOSITORY / "scripts" / "spark-cluster"), *arguments]
+        command = [str(REPOSITORY / "scripts" / "servers" / "spark-cluster"), *arguments]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=SECONDS_MAX, check=True)
         self.workers += [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("worker")]
         return done.stdout.splitlines()
@@ -100,16 +99,8 @@ def around(**more: str) -> dict[str, str]:
     return {**os.environ, **QUICK_JAVA, "PYTHONPATH": places, "SPARK_LOCAL_IP": "127.0.0.1", **more}
 
 
-def run(*command: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *command],
-        env=around(**more),
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
+def run(*words: str, **more: str) -> Run:
+    return run_process(sys.executable, *words, env=around(**more), timeout=SECONDS_MAX)
 
 
 @pytest.mark.night
@@ -120,7 +111,7 @@ def test_a_worker_that_is_killed(cluster: Cluster, logs: Path, expected: dict[st
     victim = cluster.workers.pop(0)
     driver = str(Path(__file__).parent / "cluster_driver.py")
     done = run(driver, cluster.master, str(logs), str(tmp_path), str(victim), str(tasks), "read" if tasks == READING else "write")
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     document = json.loads(done.stdout)
     assert len(document["killed"]) == 1, "the worker was killed in mid-job"
     assert document["executors"] == 1
@@ -137,7 +128,14 @@ def test_spark_submit(cluster: Cluster, tmp_path: Path) -> None:
     submit, archive = Path(pyspark.__path__[0]) / "bin" / "spark-submit", code_archive(str(tmp_path))
     out, report = tmp_path / "out", tmp_path / "report.json"
     asked = ("--engine", "spark", "--out", str(out), "--boundaries", "all", "--as-of", str(AS_OF_MS), "--output", "json")
-    job = (str(REPOSITORY / "scripts" / "spark-job.py"), "rebuild", str(MIXED / "logappend-0"), *asked, "--save-json", str(report))
+    job = (
+        str(REPOSITORY / "scripts/deploy/spark-job.py"),
+        "rebuild",
+        str(MIXED / "logappend-0"),
+        *asked,
+        "--save-json",
+        str(report),
+    )
     done = subprocess.run(
         [submit, "--master", cluster.master, "--py-files", archive, *job],
         env={**around(PYSPARK_PYTHON=sys.executable), "PYTHONPATH": ""},

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import itertools
 import json
-import sys
 import tempfile
 import threading
 import time
@@ -33,7 +32,7 @@ from log_dirs import (
     tree,
     write_partition,
 )
-from manifests import FIXTURES, REPOSITORY, partition_fixtures
+from manifests import FIXTURES, partition_fixtures
 from same_result import OF_ONE_RUN, RUN_AND_FILES, without
 
 import snaprebuild
@@ -46,8 +45,6 @@ from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.spark import calls, chunks, job, packing
 from snaprebuild.spark.job import SparkEngine
-
-sys.path.insert(0, str(REPOSITORY / "scripts"))
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

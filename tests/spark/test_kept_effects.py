@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from command import Run
 from documents import check
 from engine_results import all_bytes
 from log_dirs import batch, make_log_dir, tree, write_partition
-from manifests import FIXTURES, REPOSITORY
+from manifests import FIXTURES
 from msgspec.structs import replace
 from object_store import ObjectStore
 from plans import make_plan
@@ -27,8 +26,6 @@ from snaprebuild.snapshots.plan.plan_file import save_plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.spark.driver_channel import DriverChannel
-
-sys.path.insert(0, str(REPOSITORY / "scripts"))
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

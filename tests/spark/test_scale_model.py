@@ -5,10 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from manifests import REPOSITORY
-
-sys.path.insert(0, str(REPOSITORY / "scripts"))
 import scale_model
+from manifests import REPOSITORY
 
 pytestmark = pytest.mark.night
 
@@ -26,7 +24,7 @@ def test_the_page_holds_the_tables() -> None:
 @pytest.mark.spark
 def test_the_memory_of_the_driver_is_measured_on_the_real_driver() -> None:
     """In two waves: every boundary gets its result, and no task failed."""
-    command = [sys.executable, REPOSITORY / "scripts" / "bench_driver.py", "60000", "--of-a-partition", "1000"]
+    command = [sys.executable, REPOSITORY / "scripts" / "bench" / "spark_driver.py", "60000", "--of-a-partition", "1000"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from budgets import first_of
-from command import snaprebuild
+from command import Run, run_process, snaprebuild_process
 from log_dirs import files_below
 from manifests import REPOSITORY
 
@@ -56,19 +56,11 @@ ClientServerConnection.send_command = send_command
 """An interrupt comes with the first call that names something."""
 
 
-def command(*arguments: str, before: str = "", **environment: str | None) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str, before: str = "", **environment: str | None) -> Run:
     """The command in a process of its own, with some variables set, or unset."""
     variables = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
     script = f"import sys\n{before}\nfrom snaprebuild.__main__ import main\nsys.argv = ['snaprebuild', *{arguments!r}]\nmain()"
-    return subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        env=variables,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
+    return run_process(sys.executable, "-c", script, env=variables, timeout=SECONDS_MAX)
 
 
 NOTED = """
@@ -85,13 +77,13 @@ session.ship_code = noted
 
 
 @pytest.fixture(scope="module")
-def own() -> subprocess.CompletedProcess[str]:
+def own() -> Run:
     """A run without Spark."""
     return command(*ARGUMENTS)
 
 
 @pytest.fixture(scope="module")
-def by_spark(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], str]:
+def by_spark(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
     """The same by a session of its own with two settings; the run, and what the session says of them."""
     noted = tmp_path_factory.mktemp("by-spark") / "noted"
     settings = ("--set", "spark_conf=spark.driver.memory=700m", "--set", "spark_conf=spark.x=a=b")
@@ -102,7 +94,7 @@ def by_spark(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Compl
 @pytest.mark.spark
 def test_stdout_is_the_result_and_stderr_shows_nothing_of_spark(own: Any, by_spark: tuple[Any, str]) -> None:
     run, _ = by_spark
-    assert (run.returncode, run.stderr) == (own.returncode, own.stderr) == (0, "")
+    assert (run.exit_code, run.stderr) == (own.exit_code, own.stderr) == (0, "")
     totals = [json.loads(each.stdout)["totals"] for each in (own, run)]
     assert totals[0] == totals[1] != {}
 
@@ -114,7 +106,7 @@ def test_settings_of_the_command_reach_spark(by_spark: tuple[Any, str]) -> None:
 
 @pytest.mark.parametrize("setting", ["driver.memory=2g", "spark.driver.memory"])
 def test_settings_that_cannot_be(setting: str) -> None:
-    run = snaprebuild(*ARGUMENTS, "--engine", "spark", "--set", f"spark_conf={setting}")
+    run = snaprebuild_process(*ARGUMENTS, "--engine", "spark", "--set", f"spark_conf={setting}")
     assert (run.exit_code, run.stdout) == (2, "")
     assert f"spark_conf: expected KEY=VALUE with a key that begins with spark., found {setting!r}" in run.stderr
 
@@ -143,7 +135,7 @@ def test_executors_get_the_address_of_the_store_and_no_password(monkeypatch: pyt
 def test_without_java(home: str | None, reported: str, tmp_path: Path) -> None:
     """Where JAVA_HOME is set, Spark asks for nothing else."""
     run = command(*ARGUMENTS, *SPARK, PATH=str(tmp_path) if home is None else os.environ["PATH"], JAVA_HOME=home)
-    assert (run.returncode, run.stdout) == (2, "")
+    assert (run.exit_code, run.stdout) == (2, "")
     how = "install one (Debian: openjdk-17-jre-headless), or pip install 'snaprebuild[spark-java]'"
     assert run.stderr == f"snaprebuild: Spark needs Java 17 or newer, and there is {reported}: {how}\n"
 
@@ -176,10 +168,10 @@ def test_the_java_of_pip(java_of_pip: Path, own: Any, tmp_path: Path) -> None:
     path = path_without_java(tmp_path)
     places = ":".join([str(java_of_pip), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))])
     run = command(*ARGUMENTS, *SPARK, PATH=path, JAVA_HOME=None, PYTHONPATH=places)
-    assert (run.returncode, run.stderr) == (own.returncode, own.stderr) == (0, "")
+    assert (run.exit_code, run.stderr) == (own.exit_code, own.stderr) == (0, "")
     assert json.loads(run.stdout)["totals"] == json.loads(own.stdout)["totals"]
     reported = command(*ARGUMENTS, *SPARK, PATH=path, JAVA_HOME="/nowhere", PYTHONPATH=places)
-    assert reported.returncode == 2
+    assert reported.exit_code == 2
     assert "no bin/java in JAVA_HOME" in reported.stderr
 
 
@@ -198,7 +190,7 @@ def test_a_java_that_cannot_run_spark(of: str, tmp_path: Path) -> None:
         (tmp_path / "path").mkdir()
         places = ":".join([str(tmp_path), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))])
         run = command(*ARGUMENTS, *SPARK, PATH=path_without_java(tmp_path / "path"), JAVA_HOME=None, PYTHONPATH=places)
-    assert (run.returncode, run.stdout) == (2, "")
+    assert (run.exit_code, run.stdout) == (2, "")
     assert run.stderr.startswith("snaprebuild: Spark does not start: ")
     assert "UnsupportedClassVersionError: 61.0" in run.stderr
     assert run.stderr.count("\n") == 1
@@ -208,7 +200,7 @@ def test_a_java_that_cannot_run_spark(of: str, tmp_path: Path) -> None:
 def test_a_master_that_is_none() -> None:
     """What Java said is reported, and nothing of its stack."""
     run = command(*ARGUMENTS, "--engine", "spark", "--master", "local[0]")
-    assert (run.returncode, run.stdout) == (2, "")
+    assert (run.exit_code, run.stdout) == (2, "")
     assert run.stderr.startswith(
         "snaprebuild: Spark does not start: org.apache.spark.SparkException: Asked to run locally with 0 threads"
     )
@@ -243,7 +235,7 @@ def test_an_executor_without_a_dependency(tmp_path: Path) -> None:
             (packages / each.name).symlink_to(each)
     python = tmp_path / "bin" / "python"
     run = command(*ARGUMENTS, *SPARK, "--set", f"spark_conf=spark.pyspark.python={python}", PYSPARK_PYTHON=sys.executable)
-    assert run.returncode == 5, run.stderr
+    assert run.exit_code == 5, run.stderr
     assert f"the Python of an executor ({python}) has no module crc32c: it needs the dependencies of snaprebuild" in run.stderr
     assert "Traceback" not in run.stderr
 
@@ -255,19 +247,19 @@ def test_an_executor_without_a_dependency(tmp_path: Path) -> None:
 def test_an_interrupt_while_spark_starts(of: str) -> None:
     """In the middle of a call to Java: while it makes its context, and after that, where Spark has taken the signal for itself."""
     run = command(*ARGUMENTS, *SPARK, before=AT_A_CALL.format(of=of))
-    assert (run.returncode, run.stdout, run.stderr) == (INTERRUPTED, "", f"{INTERRUPTED_TEXT}\n")
+    assert (run.exit_code, run.stdout, run.stderr) == (INTERRUPTED, "", f"{INTERRUPTED_TEXT}\n")
 
 
 def test_without_the_packages() -> None:
     run = command(*ARGUMENTS, *SPARK, before="sys.modules['pyarrow'] = None")
-    assert (run.returncode, run.stdout) == (2, "")
+    assert (run.exit_code, run.stdout) == (2, "")
     assert run.stderr == "snaprebuild: --engine spark needs pyarrow: pip install 'snaprebuild[spark]'\n"
 
 
 def test_spark_is_not_started_for_nothing() -> None:
     """``auto`` keeps small work in process, and work of any size where there is no cluster."""
     run = command(*ARGUMENTS, "--engine", "auto", before="sys.modules['pyspark'] = None")
-    assert (run.returncode, run.stderr) == (0, "")
+    assert (run.exit_code, run.stderr) == (0, "")
 
 
 def test_the_archive_holds_all_of_the_code(tmp_path: Path) -> None:
@@ -277,7 +269,7 @@ def test_the_archive_holds_all_of_the_code(tmp_path: Path) -> None:
     for package in ("snaprebuild", "formats"):
         expected = {f"{package}/{name}" for name in files_below(REPOSITORY / package) if "__pycache__" not in name}
         assert {name for name in held if name.startswith(f"{package}/")} == expected
-    script = "import snaprebuild.spark.job, snaprebuild, formats; print(snaprebuild.__file__, formats.__file__)"
+    script = "import snaprebuild.spark.job, snaprebuild_process, formats; print(snaprebuild.__file__, formats.__file__)"
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [f"{path}/{package}/__init__.py" for package in ("snaprebuild", "formats")]

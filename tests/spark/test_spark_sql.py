@@ -1,12 +1,10 @@
-"""The data sources as Spark reads them, and the questions of ``scripts/spark-questions``."""
+"""The data sources as Spark reads them, and the questions of ``scripts/demo/spark_questions.py``."""
 
 from __future__ import annotations
 
 import datetime
-import importlib.util
 import json
 import re
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from command import in_json
+from command import in_json_process
 from event_logs import new_tasks, overlap
 from header_engines import reference_headers
 from log_dirs import batch, batch_positions, copy_of, snapshots_in, truth, write_partition
+from make_partition import Shape, make_partition
 from manifests import FIXTURES, REPOSITORY, partition_fixtures
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -27,9 +26,6 @@ from formats.log.batch_headers import BytesSegment
 from snaprebuild.errors import UsageError
 from snaprebuild.spark import register
 from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots
-
-sys.path.insert(0, str(REPOSITORY / "scripts"))
-from make_partition import Shape, make_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -215,12 +211,9 @@ DAY_MS = 86_400_000
 
 @pytest.fixture(scope="module")
 def questions() -> Any:
-    spec = importlib.util.spec_from_file_location("spark_questions", REPOSITORY / "scripts" / "spark_questions.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    import spark_questions
+
+    return spark_questions
 
 
 def tables(text: str) -> list[list[dict[str, str]]]:
@@ -249,7 +242,7 @@ def test_the_questions_are_answered(sql: SparkSession, questions: Any, capsys: p
         key: (len(ids), counts[key]) for key, ids in producers.items()
     }
 
-    run = in_json("inspect transactions", MIXED, "--as-of", AS_OF.isoformat())
+    run = in_json_process("inspect transactions", MIXED, "--as-of", AS_OF.isoformat())
     late = {
         (partition["topic_partition"], each["producer_id"], each["first_offset"])
         for partition in run.document["partitions"]
@@ -274,4 +267,4 @@ def test_the_questions_are_answered(sql: SparkSession, questions: Any, capsys: p
     assert {row["snapshot"] for row in forgotten} == {"missing"}
 
     shown = (REPOSITORY / "docs" / "examples" / "spark-questions.txt").read_text()
-    assert printed.strip() in shown, "docs/examples/spark-questions.txt shows what scripts/spark-questions prints"
+    assert printed.strip() in shown, "docs/examples/spark-questions.txt shows what scripts/demo/spark_questions.py prints"

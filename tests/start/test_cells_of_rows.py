@@ -11,9 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import command
 import pytest
-from in_process import snaprebuild
+from command import snaprebuild, snaprebuild_process
 from log_dirs import copy_of, remove_snapshots, snapshot_name
 from snapshot_by_grammar import build_snapshot
 from start_states.building import NODE
@@ -182,7 +181,7 @@ def test_whether_the_broker_starts(row: Row, tmp_path: Path, *, is_closed: bool)
     properties, witness = row.build(tmp_path), tmp_path / "started"
     options = [*row.options, *(["--fail-closed"] if is_closed else [])]
     selected = ("--server-properties", properties, "--kafka-release", row.release)
-    command.snaprebuild("before-start", *selected, *options, "--", "touch", witness)
+    snaprebuild_process("before-start", *selected, *options, "--", "touch", witness)
     assert witness.exists() is not (is_closed and row.is_held)
 
 

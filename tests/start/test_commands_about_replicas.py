@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import live_broker
-from in_process import command, in_json, snaprebuild
+from command import command_tree, in_json, snaprebuild
+from other_process import live_broker
 from start_states import STATES, StartState
 from start_states.building import EPOCHS, ORDERS, PAYMENTS, REBORN, log_dir
 from start_states.forms import FORMS
@@ -117,5 +117,5 @@ def test_a_healthy_form_has_no_fate(name: str, store: Path, tmp_path: Path) -> N
 def test_commands_without_a_row_take_no_log_directory() -> None:
     for name in OBJECTS_ALONE:
         group, verb = name.split()
-        found = command().commands[group].commands[verb]  # type: ignore[attr-defined]
+        found = command_tree().commands[group].commands[verb]  # type: ignore[attr-defined]
         assert not {"path", "paths", "directory", "log_dir", "server_properties"} & {each.name for each in found.params}, name

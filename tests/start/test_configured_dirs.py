@@ -5,9 +5,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import command
 import pytest
-from in_process import snaprebuild
+from command import snaprebuild, snaprebuild_process
 from stopped_broker import KRAFT, made
 
 RELEASE = ("--kafka-release", "4.3.1")
@@ -182,7 +181,7 @@ def test_a_future_copy_whose_partition_is_gone(tmp_path: Path, change: Callable[
     run = snaprebuild("scan", "--server-properties", properties, *RELEASE)
     assert ("The start removes records 0 to 29 of orders-0, which were acknowledged." in run.text) == is_cut
     assert "lost-log-end" in run.stderr if is_cut else "lost-log-end" not in run.stderr
-    held = command.snaprebuild(
+    held = snaprebuild_process(
         "before-start", "--server-properties", properties, *RELEASE, "--fail-closed", "--", "echo", "started"
     )
     if is_cut:

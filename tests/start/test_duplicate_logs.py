@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from stopped_broker import made
 
 from formats.partition.file_names import DirectoryForm

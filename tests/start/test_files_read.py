@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import snaprebuild
+from command import snaprebuild
 from start_states.building import log_dir
 
 CHECKPOINTS = ("recovery-point", "replication", "log-start", "cleaner")

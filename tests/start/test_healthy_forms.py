@@ -7,11 +7,10 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
-import command
 import pytest
-from command import live_broker
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild, snaprebuild_process
 from log_dirs import tree
+from other_process import live_broker
 from refused_reads import refused
 from start_states.forms import FORMS, Form
 
@@ -112,6 +111,6 @@ def test_the_broker_starts(tmp_path: Path, name: str) -> None:
     with made(name, tmp_path) as (form, properties):
         for options in ([], ["--fail-closed"]):
             witness = tmp_path / "started"
-            command.snaprebuild(*words_of("before-start", form, properties), *options, "--", "touch", witness)
+            snaprebuild_process(*words_of("before-start", form, properties), *options, "--", "touch", witness)
             assert witness.exists() is not (bool(options) and form.is_live)
             witness.unlink(missing_ok=True)

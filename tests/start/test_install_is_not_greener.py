@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from start_states import STATES, StartState
 from start_states.building import log_dir, snapshot, zookeeper_log_dir
 from test_no_command_is_greener import release_of

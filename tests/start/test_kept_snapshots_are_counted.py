@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from in_process import in_json
+from command import in_json
 from start_states import STATES, StartState
 from start_states.expected import server_properties
 from start_states.kept import boundaries, partitions, read_table

@@ -4,7 +4,7 @@
 from pathlib import Path
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import TRANSACTIONAL, batch, flip, marker, snapshot_name
 from stopped_broker import END, append, last_segment, made
 

@@ -7,8 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from command import Run
-from in_process import in_json, snaprebuild
+from command import Run, in_json, snaprebuild
 from start_states import STATES, StartState
 from start_states.expected import server_properties
 from test_no_command_is_greener import release_of

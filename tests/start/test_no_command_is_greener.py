@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from start_states import STATES, StartState
 from start_states.expected import server_properties
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command import Run, run_process
 from manifests import REPOSITORY
 from stopped_broker import last_segment, made
 
@@ -20,10 +20,9 @@ program.main()
 """The program, with the file of the switch at another place: a test may not write to /run."""
 
 
-def run_with_switch(switch: Path, *words: object) -> subprocess.CompletedProcess[str]:
+def run_with_switch(switch: Path, *words: object) -> Run:
     environment = {name: value for name, value in os.environ.items() if name != "SNAPREBUILD_START_ANYWAY"}
-    command = [sys.executable, "-c", SWITCHED, str(switch), *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=REPOSITORY)
+    return run_process(sys.executable, "-c", SWITCHED, switch, *words, env=environment)
 
 
 @pytest.mark.parametrize("options", [["--fail-closed"], pytest.param(["--no-such-option"], marks=pytest.mark.full)])
@@ -33,13 +32,13 @@ def test_the_file_starts_the_command_and_nothing_is_checked(tmp_path: Path, opti
     switch = tmp_path / "start-anyway"
     words = ("before-start", directory.parent, *options, "--", "echo", "started", "--", "again")
     held = run_with_switch(switch, *words)
-    assert (held.returncode == 3, held.stdout) == (
+    assert (held.exit_code == 3, held.stdout) == (
         options == ["--fail-closed"],
-        "" if held.returncode == 3 else "started -- again\n",
+        "" if held.exit_code == 3 else "started -- again\n",
     )
     switch.touch()
     done = run_with_switch(switch, *words)
-    assert (done.returncode, done.stdout) == (0, "started -- again\n")
+    assert (done.exit_code, done.stdout) == (0, "started -- again\n")
     assert done.stderr == f"snaprebuild: Nothing was checked: {switch} exists.\n"
 
 
@@ -47,7 +46,7 @@ def test_the_place_of_the_file_is_the_one_that_pages_name() -> None:
     from snaprebuild.__main__ import START_ANYWAY, START_ANYWAY_FILE
 
     assert START_ANYWAY_FILE == "/run/snaprebuild/start-anyway"
-    launcher = (REPOSITORY / "scripts" / "one_file_command.h").read_text()
+    launcher = (REPOSITORY / "scripts" / "release" / "one_file_command.h").read_text()
     assert f'#define START_ANYWAY "{START_ANYWAY}"' in launcher
     assert f'#define START_ANYWAY_FILE "{START_ANYWAY_FILE}"' in launcher
     for page in ("docs/troubleshooting/safe-to-start.md", "docs/guides/deploy.md", "docs/examples/kafka.service"):

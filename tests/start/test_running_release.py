@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from command import live_broker
-from in_process import in_json
+from command import in_json
+from other_process import live_broker
 from stopped_broker import made
 
 from snaprebuild.broker.broker_facts import read_broker_facts

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import snapshot_name
 from stopped_broker import append, made
 

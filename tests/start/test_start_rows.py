@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import command
 import pytest
-from in_process import snaprebuild
+from command import snaprebuild, snaprebuild_process
 from log_dirs import snapshot_name
 from stopped_broker import END, made
 
@@ -95,6 +94,6 @@ def test_the_broker_starts(tmp_path: Path, row: Row) -> None:
     following = run.text.partition(" Next: ")[2]
     assert following.startswith("no command corrects this" if row.following is None else f"snaprebuild {row.following} "), run.text
     witness = tmp_path / "started"
-    command.snaprebuild("before-start", *selected, "--fail-closed", "--", "touch", witness)
+    snaprebuild_process("before-start", *selected, "--fail-closed", "--", "touch", witness)
     assert witness.exists()
     assert (directory / snapshot_name(10)).exists() is row.has_snapshot

@@ -7,12 +7,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import command
 import pytest
-from command import live_broker
-from in_process import in_json, snaprebuild
+from command import in_json, snaprebuild, snaprebuild_process
 from log_dirs import batch, cut, snapshot_name
 from manifests import FIXTURES
+from other_process import live_broker
 from stopped_broker import END, append, last_segment, made
 
 Change = Callable[[Path], None]
@@ -156,7 +155,7 @@ STATES: dict[str, tuple[Change, str, int, bool]] = {
 def started(directory: Path, *options: str) -> bool:
     """Whether ``before-start`` starts the command."""
     witness = directory.parent.parent / "started"
-    command.snaprebuild("before-start", directory.parent, *RELEASE, "--dry-run", *options, "--", "touch", witness)
+    snaprebuild_process("before-start", directory.parent, *RELEASE, "--dry-run", *options, "--", "touch", witness)
     is_started = witness.exists()
     witness.unlink(missing_ok=True)
     return is_started

@@ -1,23 +1,42 @@
-"""Runs the command as a user does, in a process of its own."""
+"""Runs the command: in this process, or as a process of its own where the process is what a test looks at.
+
+`snaprebuild` and `in_json` call the entry point, which takes a tenth of the time of a process. What a process is for itself stays as it
+was: priority, umask, signals, logging. A test of one of these, of a program that `before-start` starts, or of a real broker, takes
+`snaprebuild_process` or `in_json_process`. `run_process` runs any other program. All of them return a `Run`.
+"""
 
 import contextlib
+import functools
+import io
 import json
+import logging
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import click
+import typer
 from documents import check
 from manifests import REPOSITORY
+
+from snaprebuild.cli.main import app, main
+from snaprebuild.errors import SnaprebuildError
+from snaprebuild.storage.local import log_dir_guard, process_settings
 
 COMMAND = (sys.executable, "-m", "snaprebuild")
 OTHER_FORMS = {"stage": ("rebuild",), "undo": ("undo", "tier-repair", "receipts")}
 GROUPS = ("inspect", "tier", "follower", "cluster", "simulate")
 SECONDS_MAX = 180
 """A run of a test takes half a second: one that hangs is a defect, however busy the machine is."""
+FORESEEN = (SnaprebuildError, click.ClickException)
+_build_command = typer.main.get_command
 
 
 @dataclass(frozen=True)
@@ -83,21 +102,105 @@ def nonzero(totals: dict[str, int]) -> dict[str, int]:
     return {name: count for name, count in totals.items() if count}
 
 
+@functools.cache
+def _command_of(application: typer.Typer) -> click.Command:
+    """Its verbs and options, which every run would build first."""
+    return _build_command(application)
+
+
+def command_tree() -> typer.core.TyperGroup:
+    """All verbs and options."""
+    group = _command_of(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    return group
+
+
+@contextlib.contextmanager
+def _own_settings() -> Iterator[None]:
+    """What the entry point sets for its process is taken back."""
+    umask = os.umask(0o022)
+    os.umask(umask)
+    document_umask, on_sigterm = process_settings._caller.umask, signal.getsignal(signal.SIGTERM)
+    configured = set(log_dir_guard._configured)
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    root.handlers[:] = []
+    root.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        signal.signal(signal.SIGTERM, on_sigterm)
+        process_settings.respect_umask(document_umask)
+        log_dir_guard._configured.intersection_update(configured)
+        os.umask(umask)
+
+
+def _words(arguments: Sequence[object]) -> list[str]:
+    """The arguments of a command line; the first one may be a verb of two words."""
+    return [*(str(arguments[0]).split() if arguments else ()), *map(str, arguments[1:])]
+
+
 def snaprebuild(*arguments: object, cwd: Path = REPOSITORY) -> Run:
-    """Runs the command; the first argument may be a verb of two words. No traceback: an error is one line."""
-    words = [*COMMAND, *(str(arguments[0]).split() if arguments else ()), *map(str, arguments[1:])]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=cwd, timeout=SECONDS_MAX, check=False)
+    """Runs the command in this process. The first argument may be a verb of two words.
+
+    An error that no layer of the program foresaw is raised, where the entry point makes an exit code of it.
+    """
+    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors, newline="\n") for errors in ("strict", "backslashreplace"))
+    with (
+        _own_settings(),
+        contextlib.chdir(cwd),
+        mock.patch.object(sys, "argv", ["snaprebuild", *_words(arguments)]),
+        mock.patch.object(typer.main, "get_command", _command_of),
+        mock.patch("snaprebuild.storage.io_limits.policy.set_priority"),
+        contextlib.redirect_stdout(stdout),
+        contextlib.redirect_stderr(stderr),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            if isinstance(end.__context__, Exception) and not isinstance(end.__context__, FORESEEN):
+                raise end.__context__ from None
+            exit_code = end.code or 0
+    assert isinstance(exit_code, int)
+    texts = []
+    for stream in (stdout, stderr):
+        stream.flush()
+        texts.append(stream.buffer.getvalue().decode(errors="replace"))  # type: ignore[attr-defined]
+    assert "Traceback" not in texts[1], texts[1]
+    return Run(exit_code, *texts)
+
+
+def snaprebuild_process(*arguments: object, **options: Any) -> Run:
+    """Runs the command as a user does, in a process of its own. The first argument may be a verb of two words."""
+    return run_process(*COMMAND, *_words(arguments), **options)
+
+
+def run_process(*words: object, **options: Any) -> Run:
+    """Runs a program. No traceback: an error of ours is one line.
+
+    Args:
+        words: the program and its arguments.
+        options: of `subprocess.run`; the current directory is the repository and the time is limited unless they say otherwise.
+    """
+    limits = {"cwd": REPOSITORY, "timeout": SECONDS_MAX}
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, **limits | options)
     assert "Traceback" not in done.stderr, done.stderr
     return Run(done.returncode, done.stdout, done.stderr)
 
 
 def in_json(verb: str, *arguments: object) -> Run:
-    """Runs a verb with ``--output json``: stdout is one document, follows the schema, and says the exit code of the process."""
-    return checked_json(snaprebuild, verb, *arguments)
+    """Runs a verb with ``--output json``: stdout is one document, follows the schema, and has the exit code of the run."""
+    return _checked_json(snaprebuild, verb, *arguments)
 
 
-def checked_json(runs: Callable[..., Run], verb: str, *arguments: object) -> Run:
-    """As `in_json`, by what runs the command."""
+def in_json_process(verb: str, *arguments: object) -> Run:
+    """Runs a verb with ``--output json`` in a process of its own, and checks the document as `in_json` does."""
+    return _checked_json(snaprebuild_process, verb, *arguments)
+
+
+def _checked_json(runs: Callable[..., Run], verb: str, *arguments: object) -> Run:
     if verb in GROUPS:
         verb, arguments = f"{verb} {arguments[0]}", arguments[1:]
     run = runs(verb, *arguments, "--output", "json")
@@ -108,25 +211,3 @@ def checked_json(runs: Callable[..., Run], verb: str, *arguments: object) -> Run
         check(run.document)
         assert run.document["exit_code"] == run.exit_code
     return run
-
-
-HOLDS = """
-import fcntl, sys
-file = open(sys.argv[1], "a+b")
-fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-print("ready", flush=True)
-sys.stdin.read()
-"""
-
-
-@contextlib.contextmanager
-def live_broker(log_dir: Path) -> Iterator[int]:
-    """Holds the lock of a log directory as a broker does (``F_SETLK``, from another process). Yields its process id."""
-    command = [sys.executable, "-c", HOLDS, str(log_dir / ".lock")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            yield process.pid
-        finally:
-            process.communicate("\n")

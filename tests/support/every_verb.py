@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from in_process import command, snaprebuild
+from command import command_tree, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT
 from manifests import AIVEN, FIXTURES, LONG_AGO
 
@@ -191,7 +191,7 @@ def all_verbs() -> set[str]:
             found |= {f"{name} {inner}" for inner in below(each)} if isinstance(each, click.Group) else {name}
         return found
 
-    return below(command())
+    return below(command_tree())
 
 
 def words_of(verb: str) -> str:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from manifests import REPOSITORY
-from releases import missing
-
-sys.path.insert(0, str(REPOSITORY / "scripts"))
+from command import Run, run_process
 from one_file import Tree, write_one_file
+from releases import missing
 
 SECONDS_MAX = 60
 COMMAND = "bin/snaprebuild"
@@ -66,13 +63,10 @@ def library(name: str) -> bytes:
     return random.Random(name).randbytes(LIBRARY_SIZE)
 
 
-def start(
-    file: Path, *arguments: object, before: Sequence[object] = (), environment: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Runs it with nothing but PATH in the environment, and what is given."""
-    command = [*map(str, before), str(file), *map(str, arguments)]
+def start(file: Path, *arguments: object, before: Sequence[object] = (), environment: dict[str, str] | None = None) -> Run:
+    """Runs it with PATH and the given variables as the whole environment."""
     variables = {"PATH": os.environ["PATH"]} | (environment or {})
-    return subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+    return run_process(*before, file, *arguments, env=variables, timeout=SECONDS_MAX)
 
 
 def trees(place: Path) -> list[str]:
@@ -80,6 +74,6 @@ def trees(place: Path) -> list[str]:
     return sorted(path.name for path in place.iterdir() if path.suffix != ".used")
 
 
-def is_started(run: subprocess.CompletedProcess[str]) -> bool:
+def is_started(run: Run) -> bool:
     """Whether the command of the tree was."""
     return run.stdout.startswith("command ")

@@ -1,4 +1,4 @@
-"""A real object store on loopback (``scripts/s3-server``), and what is in it, asked by a client of its own."""
+"""A real object store on loopback (``scripts/servers/s3-server``), and what is in it, asked by a client of its own."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ import boto3
 from botocore.config import Config
 from manifests import REPOSITORY
 
-SCRIPT = REPOSITORY / "scripts" / "s3-server"
+SCRIPT = REPOSITORY / "scripts" / "servers" / "s3-server"
 NEEDS_GO = 3
 """Exit code of the script where the server can be neither found nor built."""
 

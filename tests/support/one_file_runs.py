@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import click
 import typer
+from command import Run, run_process
 from log_dirs import batch, snapshots_in, truth, write_partition
 from manifests import FIXTURES
 
@@ -17,19 +17,15 @@ from snaprebuild.cli.main import app
 from snaprebuild.snapshots.engine.schedule import IN_PROCESS_BYTES_MAX
 
 FIXTURE = "kafka27-mixed"
-SECONDS_MAX = 180
 PARTITIONS = 4
 BATCH_BYTES = 1 << 20
 CHROOT = shutil.which("chroot", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
 
 
-def run(
-    file: Path, cache: Path, *arguments: object, before: tuple[object, ...] = (), **environment: str
-) -> subprocess.CompletedProcess[str]:
+def run(file: Path, cache: Path, *arguments: object, before: tuple[object, ...] = (), **environment: str) -> Run:
     """With an environment that has nothing in it, no PATH either, but where to unpack."""
-    command = [*map(str, before), str(file), *map(str, arguments)]
     variables = {"SNAPREBUILD_CACHE_DIR": str(cache), "HOME": str(cache), "PATH": ""} | environment
-    return subprocess.run(command, env=variables, cwd=cache, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+    return run_process(*before, file, *arguments, env=variables, cwd=cache)
 
 
 def unpacked(cache: Path) -> Path:

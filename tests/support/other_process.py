@@ -2,7 +2,18 @@
 
 import contextlib
 import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+
+LOCK_HOLDER = """
+import fcntl, sys
+file = open(sys.argv[1], "a+b")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+"""A program that holds the lock of a file."""
 
 
 @contextlib.contextmanager
@@ -15,3 +26,10 @@ def other_process(*command: object) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.communicate("\n")
+
+
+@contextlib.contextmanager
+def live_broker(log_dir: Path) -> Iterator[int]:
+    """Holds the lock of a log directory as a broker does (``F_SETLK``, from another process). Yields its process id."""
+    with other_process(sys.executable, "-c", LOCK_HOLDER, log_dir / ".lock") as process:
+        yield process.pid

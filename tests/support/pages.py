@@ -69,7 +69,7 @@ def data_of(page: Path) -> dict[str, Any]:
 
 def partition_of(page: Path, name: str) -> dict[str, Any]:
     """What a page has of the one partition of this name."""
-    (found,) = [each for each in data_of(page)["partitions"] if each["name"] == name]
+    (found,) = [each for each in data_of(page)["partitions"] if each["topic_partition"] == name]
     assert isinstance(found, dict)
     return found
 

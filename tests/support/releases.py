@@ -1,4 +1,4 @@
-"""A release, as scripts/release makes it."""
+"""A release, as scripts/release/make_release.py makes it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def missing() -> str | None:
 def build_release(out: Path, *options: str) -> Path:
     """Makes one in an empty directory."""
     environment = os.environ | {"SOURCE_DATE_EPOCH": str(EPOCH)}
-    command = ["scripts/release", "--out", str(out), *options]
+    command = ["scripts/release/make_release.py", "--out", str(out), *options]
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stderr
     return out

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from command import in_json
 from compiled_schema import compiled
 from documents import validator_of
-from in_process import in_json
 from manifests import FIXTURES, REPOSITORY
 from schema_validator import Draft202012Validator
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from archives import unpack
 from budgets import TIER
+from command import in_json
 from generated_stores import DAY_MS, FAULTS, SEGMENTS, Entries, Store, changed, generated_store, spoilt
-from in_process import in_json
 from log_dirs import flip
 from manifests import FIXTURES
 

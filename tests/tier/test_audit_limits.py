@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from budgets import TIER
+from command import in_json
 from faulty_store import FaultyStore
-from in_process import in_json
 from manifests import AIVEN, FIXTURES, LONG_AGO
 
 from snaprebuild.errors import ReadFailedError

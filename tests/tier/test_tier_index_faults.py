@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from in_process import in_json
+from command import in_json
 from manifests import AIVEN, FIXTURES, LONG_AGO
 
 from snaprebuild.findings import Severity

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from aiven_reader import read_copies
-from command import Run
-from in_process import in_json, snaprebuild
+from command import Run, in_json, snaprebuild
 from manifests import CLUSTER, FIXTURES
 from metadata_logs import append_metadata_record
 from snapshot_by_grammar import build_snapshot

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import in_json
+from command import in_json
 from log_dirs import batch, snapshot_bytes
 from manifests import AIVEN, LONG_AGO
 from metadata_logs import metadata_log

@@ -449,7 +449,7 @@ def print_rebuild(result: RebuildResult) -> None:
     if aside:
         print_text(f"{pluralize(aside, 'wrong snapshot')} set aside next to the new one, as <offset>.snapshot.set-aside.<number>")
     if result.staged_plan is not None:
-        states = sum(boundary.exists for partition in result.partitions for boundary in partition.plan.wanted)
+        states = sum(boundary.exists for partition in result.partitions for boundary in partition.plan.all_boundaries)
         if states:
             print_text(
                 f"{states} of them are in the log directory already: there `install` begins to replay segments that were rolled since."
@@ -484,7 +484,7 @@ def _may_be_2_7(plan: Plan) -> bool:
 
     Later brokers write ``partition.metadata``, unless their protocol is still older: then the release is unknown.
     """
-    return any(partition.wanted and not partition.source.directory.has_partition_metadata for partition in plan.partitions)
+    return any(partition.all_boundaries and not partition.source.directory.has_partition_metadata for partition in plan.partitions)
 
 
 def _nothing_text(missing: int, findings: Iterable[Finding]) -> str:

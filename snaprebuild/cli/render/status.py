@@ -149,8 +149,8 @@ def status_line(status: Status) -> str | None:
     also = _also(_counts(status))
     brief = _also(_brief_counts(status))
     # Segments wait in normal life: their number gives way to a name. The next line has it.
-    urgent = _also(_brief_counts(msgspec.structs.replace(status, waiting=0, waiting_unknown=0)))
-    for counts in (also, brief, urgent):
+    urgent_counts = _brief_counts(msgspec.structs.replace(status, waiting=0, waiting_unknown=0))
+    for counts in (also, brief, _also(urgent_counts)):
         for line in _with_shorter_names(status, counts):
             if len(line) <= LINE_MAX:
                 return line
@@ -158,7 +158,12 @@ def status_line(status: Status) -> str | None:
     for line in (_joined(sentence, also), _joined(sentence, brief)):
         if len(line) <= LINE_MAX:
             return line
-    return f"{_label(status)}: {', '.join(_brief_counts(status))}."
+    line = _line_of_counts(status, _brief_counts(status))
+    return line if len(line) <= LINE_MAX else _line_of_counts(status, urgent_counts)
+
+
+def _line_of_counts(status: Status, counts: Sequence[str]) -> str:
+    return f"{_label(status)}: {', '.join(counts)}."
 
 
 def _with_shorter_names(status: Status, also: str) -> Iterator[str]:

@@ -97,7 +97,7 @@ def follower_plan(
     the requests and answers, and the follower's log after each. Exit code 1 if it would never start or if offsets contradict one
     another.
     """
-    from snaprebuild.cli.render.leader_view import PlanView
+    from snaprebuild.cli.render.leader_view import FollowerPlanView
     from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, start_concerns
     from snaprebuild.followers.bootstrap_plan import LeaderAssumptions, plan_bootstrap
     from snaprebuild.followers.bootstrap_rules import BootstrapFollower
@@ -123,4 +123,4 @@ def follower_plan(
     )
     plan = plan_bootstrap(source, tier, follower, profile, leader, s3.run(jobs=jobs))
     findings = [*plan.findings, *start_concerns(source, plan.findings, without=SNAPSHOTS_ALONE)]
-    return PlanView(plan, tier, findings)
+    return FollowerPlanView(plan, tier, findings)

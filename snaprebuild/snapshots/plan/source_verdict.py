@@ -28,5 +28,5 @@ class VerdictSummary(Part, frozen=True):
     not_applicable_rules: Sequence[RuleName]
     """Rules for which this kind of cluster, or this question, has no evidence."""
     rules_without_evidence: Sequence[RuleName]
-    """The same as unknown_rules."""
+    """Equal to unknown_rules."""
     asserted_by_operator: Sequence[str]

@@ -16,6 +16,7 @@ from snaprebuild.storage.local.whole_file import aside_name
 
 __all__ = [
     "SCHEMA",
+    "VERSION",
     "EndStep",
     "NotWrittenStep",
     "PartitionStep",
@@ -28,7 +29,8 @@ __all__ = [
     "WrittenStep",
 ]
 
-SCHEMA = "snaprebuild.receipt/3"
+VERSION = 3
+SCHEMA = f"snaprebuild.receipt/{VERSION}"
 
 Location = Annotated[str, msgspec.Meta(pattern=r"\A(/|s3://)[^\0\ud800-\udc7f\udd00-\udfff]*\Z")]
 """An absolute path, or an object."""

@@ -264,14 +264,14 @@ class _Undoing:
         return os.path.join(self._file.partition.target, name)
 
     def _removed(self) -> tuple[FileAction, str | None]:
-        if self._file.made is None:
+        if self._file.fingerprint is None:
             return FileAction.ABSENT, "the run did not write it"
         try:
             # A run that was killed left its temporary name, alone or next to the real one. A broker ignores one that cannot be removed.
             with contextlib.suppress(FileNotFoundError, WriteFailedError):
                 self._is_removed(snapshot_temporary_file_name(self._file.offset))
             if not self._is_removed(self._name):
-                return self._not_ours(self._file.made)
+                return self._not_ours(self._file.fingerprint)
         except FileNotFoundError:
             return FileAction.ABSENT, "is not there: undone before, or removed by a broker"
         except RefusedError:
@@ -295,22 +295,22 @@ class _Undoing:
         except OSError as error:
             raise ReadFailedError(f"cannot be accessed: {error.strerror}", path=path, errno=error.errno) from error
         seen = (status.st_size, status.st_mtime_ns)
-        made = next((each for each in self._file.all_made if (each.size_bytes, each.modified_ns) == seen), None)
-        if made is None:
+        fingerprint = next((each for each in self._file.fingerprints if (each.size_bytes, each.modified_ns) == seen), None)
+        if fingerprint is None:
             return False  # known without reading it
         if self._dry_run:
-            return fingerprint_at(path) == made
+            return fingerprint_at(path) == fingerprint
         self._verify()
-        return remove_file(self._fd, name, lambda fd: fingerprint_of(fd, path) == made)
+        return remove_file(self._fd, name, lambda fd: fingerprint_of(fd, path) == fingerprint)
 
-    def _not_ours(self, made: Fingerprint) -> tuple[FileAction, str]:
+    def _not_ours(self, written: Fingerprint) -> tuple[FileAction, str]:
         try:
-            found = fingerprint_at(self._path(self._name))
+            present = fingerprint_at(self._path(self._name))
         except ReadFailedError as error:
             return FileAction.LEFT, error.message
-        if self._file.set_aside is not None and found == self._file.set_aside[1]:
+        if self._file.set_aside is not None and present == self._file.set_aside[1]:
             return FileAction.ABSENT, "the snapshot that was set aside is there again"
-        if found.sha256 == made.sha256:
+        if present.sha256 == written.sha256:
             return FileAction.LEFT, "has the same bytes and another modification time: another program wrote it, and it stays"
         return FileAction.LEFT, "was changed or replaced since it was written, and stays"
 

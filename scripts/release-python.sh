@@ -1,9 +1,0 @@
-# Sets `python` to the one that goes into a release; scripts/release and scripts/release-lock read this.
-# It is Debian's where there is one: its security fixes come with apt. PYTHON names another.
-python="${PYTHON:-}"
-if [ -z "$python" ]; then
-  for candidate in /usr/bin/python3 python3; do
-    if command -v "$candidate" >/dev/null && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then python="$candidate"; break; fi
-  done
-fi
-[ -n "$python" ] || { echo "$0: needs Python 3.11 or newer (Debian: python3 python3-venv python3-dev)" >&2; exit 3; }

@@ -1,0 +1,256 @@
+"""One word for one thing: names of classes, members of the JSON documents, beginnings of docstrings, names of imports."""
+
+import ast
+import functools
+import importlib
+import pkgutil
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+import msgspec.inspect as structs
+from manifests import REPOSITORY
+from source_files import python_files
+
+import snaprebuild.documents
+from snaprebuild.published import Document
+
+PACKAGES = ("formats", "snaprebuild")
+
+# ------------------------------------------------------------------------------------------------------ names of classes
+
+SHARED_CLASSES_MAX = 15
+
+SHARED_CLASSES: dict[str, str] = {}
+"""Names of classes that several modules may have, each with the reason."""
+
+CLASSES_LEFT = """
+Answered AuditedCopy AuditedPartition BlockedSegment Blocker Boundary Broker BrokerEntry Cause
+ClusterEvidence Config Controller CopyLag DelegationToken Duration Election ElectionRisk Elections
+Entry Explanation Fleet HoldingNode InventoryCopy
+IsrEvent Listener LogDir LogEnd NextAttempt NextCheckpoint NextStart Node OffsetAndEpoch
+OpenTransaction Origin Outcome Partition PartitionEntry PartitionState PartitionTransactions PolicyRun Proof QuorumState
+Reader RepairedCopy Replica ReplicaState Rule Sample Scenario SearchResult Segment
+SegmentFacts Source SourceReplica Standing StartMove Tail TierAudit TierInventory TierRepair TierUpload
+Topic Totals UnknownContents UpgradeStep UploadedPartition UploadedSegment Verb Verdict View WayToStop
+_Evidence _Reader _Replay
+"""
+"""Names that several modules still have and should not: rename one of the classes, so that its name says whose it is."""
+
+# ---------------------------------------------------------------------------------------------------- members of documents
+
+SHARED_MEMBERS = {
+    "a": "the first side of a comparison: its directory, or its values",
+    "b": "the second side of a comparison: its directory, or its values",
+    "boundaries": "the selection of a request (all, missing), and what was selected",
+    "brokers": "a row for each broker, or their node ids where a row only refers to them",
+    "directories": "a row for each directory of an election, or the ids in a record of Kafka",
+    "features": "the levels by name as the metadata log has them, or a row for each feature that was judged",
+    "files": "a row for each file, the counts of a receipt or directory, or bare paths",
+    "high_watermark": "the offset, or an object that has the offset and its source",
+    "log_dirs": "a row for each log directory, or their paths where nothing more is said of them",
+    "losses": "a row for each loss of a scenario, or their counts by kind in a search",
+    "name": "the name of what the object describes; where Kafka or we have a fixed list of names, one of it",
+    "partitions": "a row for each partition, their numbers in a request, or their names where a row only refers to them",
+    "producers": "a row for each producer, or their counts by kind",
+    "replicas": "the node ids in a record of Kafka, or a row for each replica that was judged",
+    "snapshots": "a row for each snapshot, or their comparison in one object",
+    "steps": "a row for each step, or their names where they are only listed",
+    "topics": "a row for each topic, or the names of a request",
+    "totals": "the counts of a document, by member or by kind",
+    "voters": "the node ids of a quorum, or the paths of the metadata logs that were given",
+}
+"""Members that have several types, each with the reason. A count of what a list elsewhere has, or of rows for which a flag is true,
+needs none."""
+
+MEMBERS_LEFT = """
+blockers broker cause checkpoint effect evidence fault field level
+must_not_lead outcomes proof reason repair run set_aside settings shutdown state step
+text unproven verdict
+"""
+"""Members that still have several meanings: rename one of them, in the domain and in the document."""
+
+# --------------------------------------------------------------------------------------------------------- docstrings
+
+LEANING = re.compile(r"\s*(The same|As|Of|Those|See|Likewise)\b")
+"""How a docstring begins that cannot be understood without its neighbour."""
+
+MODULES_LEFT = """
+snaprebuild/__main__.py snaprebuild/broker/fates.py snaprebuild/broker/log_reading.py
+snaprebuild/broker/partition_facts.py snaprebuild/broker/status.py snaprebuild/cli/early_server.py
+snaprebuild/cli/options/common.py snaprebuild/cli/options/engine.py snaprebuild/cli/options/io_limits.py
+snaprebuild/cli/render/dump.py snaprebuild/cli/render/metadata.py snaprebuild/cli/render/metrics.py
+snaprebuild/cli/render/scan_table.py snaprebuild/cli/render/stats.py snaprebuild/cli/render/tier_upload.py
+snaprebuild/cli/verb.py snaprebuild/cli/verb_command.py snaprebuild/cli/verbs/cluster_advise.py
+snaprebuild/cli/verbs/cluster_source.py snaprebuild/cli/verbs/fleet.py snaprebuild/cli/verbs/tier_audit.py
+snaprebuild/cli/verbs/tier_upload.py snaprebuild/cli/wrapped_command.py snaprebuild/cluster/fleet/cluster_view.py
+snaprebuild/cluster/fleet/elections.py snaprebuild/cluster/fleet/upgrade_steps.py snaprebuild/cluster/metadata/log.py
+snaprebuild/cluster/metadata/registrations.py snaprebuild/cluster/quorum/log_start.py
+snaprebuild/cluster/quorum/rules.py snaprebuild/cluster/scan_storage.py
+snaprebuild/cluster/source_check/evidence_collector.py snaprebuild/cluster/source_check/metadata_logs.py
+snaprebuild/cluster/source_check/plan_gate.py snaprebuild/cluster/source_check/producer_ids.py
+snaprebuild/cluster/source_check/rules.py snaprebuild/documents/before_start.py
+snaprebuild/documents/cluster_metadata.py snaprebuild/documents/common.py snaprebuild/documents/fleet.py
+snaprebuild/documents/inspect.py
+snaprebuild/documents/scan.py snaprebuild/documents/simulations.py snaprebuild/documents/stats.py
+snaprebuild/documents/tier.py
+snaprebuild/followers/remote_state.py snaprebuild/inspect/coordinator_records.py
+snaprebuild/inspect/diff.py snaprebuild/inspect/producer_trace.py snaprebuild/inspect/segment_statistics.py
+snaprebuild/inspect/stats.py snaprebuild/inspect/transaction_model.py snaprebuild/replay/base_verdict.py
+snaprebuild/replay/difference.py snaprebuild/replay/segment_effect.py snaprebuild/replay/segment_summary.py
+snaprebuild/report/page_data.py snaprebuild/report/page_document.py snaprebuild/simulations/isr/steps.py
+snaprebuild/snapshots/destination/destinations.py snaprebuild/snapshots/engine/boundary_state.py
+snaprebuild/snapshots/engine/partition_task.py snaprebuild/snapshots/engine/segment_reader.py
+snaprebuild/snapshots/engine/window_proof.py snaprebuild/snapshots/ensure_snapshot.py
+snaprebuild/snapshots/last_stable.py snaprebuild/snapshots/plan/kept_snapshots.py
+snaprebuild/snapshots/plan/plan_file.py snaprebuild/snapshots/plan/planner.py
+snaprebuild/snapshots/plan/source_verdict.py snaprebuild/snapshots/rebuild/result.py
+snaprebuild/snapshots/rebuild/task.py snaprebuild/snapshots/receipts/own_snapshots.py
+snaprebuild/snapshots/receipts/receipt_reader.py snaprebuild/snapshots/scan/partition.py
+snaprebuild/snapshots/scan/scan.py snaprebuild/snapshots/scan/upload_preflight.py
+snaprebuild/snapshots/staging/staged_check.py snaprebuild/snapshots/verify.py
+snaprebuild/storage/remote/listing.py snaprebuild/storage/remote/metadata_topic.py snaprebuild/storage/remote/store.py
+snaprebuild/tier/audit/remembering_store.py snaprebuild/tier/audit/result.py
+snaprebuild/tier/audit/window_judge.py snaprebuild/tier/audit/window_task.py snaprebuild/tier/cost.py
+snaprebuild/tier/upload/announce.py snaprebuild/tier/upload/fence.py
+"""
+"""Modules that still have such docstrings."""
+
+ALIASES = frozenset(("look", "ask", "judge", "carry_out"))
+"""Names of imports that do not say what is called: import the module, or give the function a better name."""
+
+ALIASES_LEFT = """
+snaprebuild/cli/verbs/cluster_advise.py snaprebuild/cli/verbs/cluster_check.py snaprebuild/cli/verbs/cluster_history.py
+snaprebuild/cli/verbs/cluster_image.py
+snaprebuild/cli/verbs/inspect_explain.py snaprebuild/cli/verbs/tier_inventory.py
+"""
+"""Modules that still have such imports."""
+
+
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    """The syntax trees of the product by path from the root."""
+    paths = [path for package in PACKAGES for path in python_files(REPOSITORY / package)]
+    return {path.relative_to(REPOSITORY).as_posix(): ast.parse(path.read_text()) for path in paths}
+
+
+def shared_classes() -> dict[str, list[str]]:
+    """Names of classes at the top of more than one module, with the modules."""
+    places = defaultdict(list)
+    for path, tree in trees().items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(path)
+    return {name: paths for name, paths in places.items() if len(paths) > 1}
+
+
+def test_one_class_name_has_one_meaning() -> None:
+    shared = shared_classes()
+    unexpected = {name: paths for name, paths in shared.items() if name not in SHARED_CLASSES and name not in CLASSES_LEFT.split()}
+    assert not unexpected, "Let each of these names say whose it is:\n" + "\n".join(
+        f"{name}: {', '.join(paths)}" for name, paths in sorted(unexpected.items())
+    )
+    assert len(SHARED_CLASSES) <= SHARED_CLASSES_MAX
+
+
+def documents() -> list[type[Document]]:
+    """The classes of all documents."""
+    for module in pkgutil.walk_packages(snaprebuild.documents.__path__, "snaprebuild.documents."):
+        importlib.import_module(module.name)
+    classes = [Document]
+    for each in classes:
+        classes += each.__subclasses__()
+    return [each for each in classes if hasattr(each, "NAME")]
+
+
+def parts_of(document: type[Document]) -> Iterator[structs.StructType]:
+    """The structs of a document, each once."""
+    seen: set[type] = set()
+    unread: list[structs.Type] = [structs.type_info(document)]
+    while unread:
+        match unread.pop():
+            case structs.StructType() as part if part.cls not in seen:
+                seen.add(part.cls)
+                yield part
+                unread += [field.type for field in part.fields]
+            case structs.UnionType(types=types):
+                unread += types
+            case structs.ListType(item_type=inner) | structs.VarTupleType(item_type=inner) | structs.DictType(value_type=inner):
+                unread.append(inner)
+            case structs.Metadata(type=inner):
+                unread.append(inner)
+
+
+def form_of(member: structs.Type) -> str:
+    """A type in one word or a few. What may be absent, the limits of a number and the members of an object do not count."""
+    match member:
+        case structs.UnionType(types=types):
+            return " or ".join(sorted({form_of(each) for each in types if not isinstance(each, structs.NoneType)}))
+        case structs.Metadata(extra_json_schema={"enum": _}) | structs.EnumType() | structs.LiteralType():
+            return "one of some values"
+        case structs.Metadata(type=inner):
+            return form_of(inner)
+        case structs.ListType(item_type=inner) | structs.VarTupleType(item_type=inner):
+            return f"list of {form_of(inner)}"
+        case structs.DictType(value_type=inner):
+            return f"map of {form_of(inner)}"
+        case structs.StructType():
+            return "object"
+    return type(member).__name__.removesuffix("Type").lower()
+
+
+def is_count(form: str, forms: set[str]) -> bool:
+    """A number counts what a list of its name has, or those for which the flag of its name is true."""
+    return form == "int" and any(each == "bool" or each.startswith("list of ") for each in forms)
+
+
+def shared_members() -> dict[str, dict[str, set[str]]]:
+    """Members with several types, and the structs that have them by type."""
+    members: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for document in documents():
+        for part in parts_of(document):
+            for field in part.fields:
+                members[field.encode_name][form_of(field.type)].add(f"{part.cls.__module__}.{part.cls.__name__}")
+    found = {}
+    for name, places in members.items():
+        forms = {form for form in places if not is_count(form, set(places))}
+        if len(forms) > 1:
+            found[name] = {form: places[form] for form in forms}
+    return found
+
+
+def test_one_member_has_one_meaning() -> None:
+    shared = shared_members()
+    unexpected = {
+        name: places for name, places in shared.items() if name not in SHARED_MEMBERS and name not in MEMBERS_LEFT.split()
+    }
+    assert not unexpected, "One of these needs another name:\n" + "\n".join(
+        f"{name}: {form} in {', '.join(sorted(parts))}"
+        for name, places in sorted(unexpected.items())
+        for form, parts in places.items()
+    )
+
+
+def test_docstrings_stand_alone() -> None:
+    leaning = defaultdict(list)
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant):
+                continue
+            text = node.value.value
+            if isinstance(text, str) and LEANING.match(text):
+                leaning[path].append(f"{path}:{node.lineno}: {text.splitlines()[0]}")
+    unexpected = [line for path, lines in leaning.items() if path not in MODULES_LEFT.split() for line in lines]
+    assert not unexpected, "Say what it is, in a sentence that needs no neighbour:\n" + "\n".join(unexpected)
+
+
+def test_imports_keep_names_that_say_what_is_called() -> None:
+    found = [
+        f"{path}:{node.lineno}: {name.asname}"
+        for path, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in node.names
+        if name.asname in ALIASES and path not in ALIASES_LEFT.split()
+    ]
+    assert not found, "\n".join(found)
