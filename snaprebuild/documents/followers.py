@@ -16,6 +16,7 @@ from snaprebuild.followers.fetch_path import FetchOutcome, RecordDeletion
 from snaprebuild.followers.leader_view import RemoteStorageSetting
 from snaprebuild.followers.list_offsets import OFFSETS_VERSION_MAX, Isolation
 from snaprebuild.followers.offsets import CurrentLeaderEpoch, OffsetAnswer
+from snaprebuild.followers.remote_state import StateSource
 from snaprebuild.followers.replica_snapshots import ReplicaSnapshot
 from snaprebuild.published import Document, Natural, OffsetOrNone, Part, Positive, Seconds, Sha256, Uuid, one_of
 from snaprebuild.replay.classes import SnapshotClass
