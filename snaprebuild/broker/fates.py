@@ -64,7 +64,7 @@ class FateKind(StrEnum):
 
     @property
     def severity(self) -> Severity:
-        """Severity of the finding."""
+        """Severity of the finding about it."""
         return _SEVERITIES[self]
 
     @property
@@ -198,7 +198,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
-        """Severity of the finding."""
+        """Severity of the finding about it."""
         return Severity.NOTE if self.is_harmless else self.kind.severity
 
     def document(self) -> StartFate:

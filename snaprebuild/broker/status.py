@@ -78,7 +78,7 @@ class FateGroup(msgspec.Struct, frozen=True):
 
     @property
     def severity(self) -> Severity:
-        """Severity of its finding."""
+        """Severity of its worst finding."""
         return max(fate.severity for fate in self.fates)
 
 

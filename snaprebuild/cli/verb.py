@@ -60,7 +60,7 @@ class OutputOptions(msgspec.Struct, frozen=True):
 
 
 class MeasuredOutput(OutputOptions, frozen=True):
-    """Output of a verb whose document can be written as metrics (``cli.render.metrics``)."""
+    """Output options of a verb whose document can be written as metrics (``cli.render.metrics``)."""
 
     metrics: Metrics = None
 
@@ -70,7 +70,7 @@ class MeasuredOutput(OutputOptions, frozen=True):
         return self.metrics
 
     def begin(self, documents: Mapping[str, str | None] | None = None, **read: str | list[str] | None) -> None:
-        """Begins the output, with ``--metrics`` as one of the documents.
+        """Begins the run (``OutputOptions.begin``), with ``--metrics`` as one of the documents.
 
         Raises:
             UsageError: the collector would not read a file of that name.

@@ -76,7 +76,7 @@ def setting_words() -> list[str]:
 
 
 def given_options(names: Iterable[str]) -> list[str]:
-    """The parameters and settings among ``names`` that the command line itself gives."""
+    """The parameters and settings that the command line itself gives, out of some names."""
     ctx = click.get_current_context()
     settings = given_settings()
     return [

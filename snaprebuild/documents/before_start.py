@@ -29,7 +29,7 @@ class PreparedTotals(Part, frozen=True):
     blocked_bytes: Natural
     """Bytes of the first rolled segment without a snapshot and of every later rolled one, before the run."""
     blocked_bytes_left: Natural
-    """Blocked bytes after the run (in a dry run: after what it would write)."""
+    """Bytes that are blocked after the run (in a dry run: after what it would write)."""
     read_bytes: Natural
     """Bytes of segments that were read."""
 
@@ -60,7 +60,7 @@ class BeforeStart(Document, frozen=True):
     """What `snaprebuild before-start --output json` prints."""
 
     NAME = "before-start"
-    VERSION = 2
+    VERSION = 3
 
     paths: Sequence[str]
     """Absolute paths."""

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_dirs import copy_of, snapshot_name
 from manifests import FIXTURES
+from sentences import RECORDS_REMOVED, STRAY_WITHOUT_ID
 from stopped_broker import made
 
 from snaprebuild.broker.fates import Fate, FateKind
@@ -164,7 +165,7 @@ def test_a_long_name_is_cut_in_its_middle() -> None:
     )  # fmt: skip
     line = status_line(status_of([fate], wrong=0, suspect=0, missing=3, waiting=0, unread=0))
     assert line is not None
-    assert re.fullmatch(r"The start sets topic\..*….*-1234 aside as stray: no topic id\. Also: 3 snapshots missing\.", line)
+    assert re.fullmatch(rf"The start sets topic\..*….*-1234 {STRAY_WITHOUT_ID}\. Also: 3 snapshots missing\.", line)
     assert len(line) == LINE_MAX
 
 
@@ -187,8 +188,8 @@ def test_waiting_segments_give_way_to_a_name() -> None:
 @pytest.mark.parametrize(
     ("kind", "several", "one"),
     [
-        (FateKind.RECORDS_CUT, "The start removes records 5 to 6 of o-0, and others of 2 partitions, which were acknowledged.",
-         "The start removes records 5 to 6 of o-0, which were acknowledged."),
+        (FateKind.RECORDS_CUT, f"{RECORDS_REMOVED}5 to 6 of o-0, and others of 2 partitions, which were acknowledged.",
+         f"{RECORDS_REMOVED}5 to 6 of o-0, which were acknowledged."),
         (FateKind.END_LOST, "o-0 lost its end: 5, its checkpoints say 7; so did 2 others.",
          "o-0 lost its end: 5, its checkpoints say 7."),
         (FateKind.CATCHES_UP, "o-0 ends 2 below its high watermark, and 2 others below theirs; they catch up from a replica in sync.",
@@ -280,5 +281,5 @@ def test_all_counts_of_one_directory(verb: str, tmp_path: Path) -> None:
     (directory.parent / "orders-1" / snapshot_name(10)).unlink()
     (directory.parent / "orders-2" / snapshot_name(10)).write_bytes(b"torn")
     lines = snaprebuild(verb, directory.parent, "--kafka-release", "4.3.1").stdout.splitlines()
-    assert lines[0].startswith("The start sets orders-0 aside as stray: no topic id. Also: 1 wrong, 1 snapshot missing")
+    assert lines[0].startswith(f"The start sets orders-0 {STRAY_WITHOUT_ID}. Also: 1 wrong, 1 snapshot missing")
     assert len(lines[0]) <= LINE_MAX

@@ -11,6 +11,7 @@ from command import in_json, snaprebuild
 from log_dirs import copy_of
 from manifests import FIXTURES
 from prometheus_client.parser import text_string_to_metric_families
+from sentences import REPLACES_ONLY_ITS_OWN
 
 from snaprebuild.cli import result
 from snaprebuild.cli.render.metrics import METRICS, write_metrics
@@ -192,7 +193,7 @@ def test_a_run_without_a_result_leaves_the_file(tmp_path: Path) -> None:
         ("absent/scan.prom", 2, "--metrics: the directory of {tmp}/absent/scan.prom does not exist"),
         ("logs/scan.prom", 3, "is in a directory of a broker ({tmp}/logs), where only the broker may write files"),
         ("logs/plain-0/scan.prom", 3, "is in a directory of a broker ({tmp}/logs), where only the broker may write files"),
-        ("foreign.prom", 3, "already exists and is no plan or report of this program"),
+        ("foreign.prom", 3, f"{REPLACES_ONLY_ITS_OWN} of this program"),
     ],
 )
 def test_places(name: str, exit_code: int, message: str, tmp_path: Path) -> None:

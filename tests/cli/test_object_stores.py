@@ -17,6 +17,7 @@ from faulty_store import FaultyStore, faulty_store
 from log_dirs import copy_of, entries_in, files_below, snapshot_name, truth
 from manifests import FIXTURES, REPOSITORY
 from object_store import ObjectStore
+from sentences import PLAN_IS_STALE, WOULD_DISTURB
 
 from snaprebuild import ReplayOptions, SnapshotRefusedError, UsageError, ensure_snapshot
 from snaprebuild.findings import exit_code_of
@@ -224,7 +225,7 @@ def test_out_leads_into_a_copy_of_a_log_directory(object_store: ObjectStore, upl
         before = object_store.files(logs)
         run = snaprebuild("rebuild", logs, "--out", out, *AS_OF)
         assert run.exit_code == 3, out
-        assert "where its files would disturb a broker" in run.stderr
+        assert f"where its files {WOULD_DISTURB}" in run.stderr
         assert object_store.files(logs) == before
 
 
@@ -239,7 +240,7 @@ def test_a_saved_plan(object_store: ObjectStore, tmp_path: Path) -> None:
     object_store.put(f"{location}/{name}", object_store.get(f"{location}/{name}")[:-1] + b"\xff")
     run = snaprebuild("rebuild", "--plan", saved)
     assert run.exit_code == 3
-    assert "the plan is stale: segments: was offset " in run.stderr
+    assert f"{PLAN_IS_STALE}: segments: was offset " in run.stderr
     assert not (tmp_path / "out").exists()
 
 

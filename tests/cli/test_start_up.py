@@ -18,6 +18,7 @@ import typer
 from budgets import first_of
 from documents import validator_of
 from manifests import REPOSITORY
+from sentences import CANNOT_BE_LOADED
 
 import snaprebuild
 from snaprebuild.cli import early_server
@@ -281,7 +282,7 @@ def test_a_command_that_cannot_be_loaded(error: Exception) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout) == (5, "")
-    assert done.stderr == f"snaprebuild: cannot be loaded: {type(error).__name__}: {error}\n"
+    assert done.stderr == f"{CANNOT_BE_LOADED}{type(error).__name__}: {error}\n"
 
 
 @pytest.mark.parametrize("own", first_of([None, "3"]))

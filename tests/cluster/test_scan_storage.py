@@ -9,6 +9,7 @@ from command import in_json
 from log_dirs import EMPTY_SNAPSHOT
 from manifests import CLUSTER, FIXTURES
 from metadata_logs import append_metadata_record
+from sentences import NOT_PROVEN, STORAGE_UNKNOWN
 
 from formats.metadata.cluster_metadata import MetadataRecordType
 from snaprebuild.broker.fates import FateKind
@@ -73,9 +74,7 @@ def test_what_is_not_committed_is_not_known(node: Path, tiered: Path) -> None:
     config(node, "orders", "true", 349)
     states, (note,) = storage(node)
     assert (states["orders"], states["shrink"]) == ("unknown", "off")
-    assert note.startswith(
-        "remote.storage.enable of 1 topic (orders) is not known: offset 315 and later is not proven to be committed"
-    )
+    assert note.startswith(f"remote.storage.enable of 1 topic (orders) is not known: offset 315 and later is {NOT_PROVEN}")
     for value, offset, state in (("false", 136, "off"), ("true", 137, "on"), (None, 138, "off")):
         config(tiered, "payments", value, offset)
         assert storage(tiered) == ({**storage(tiered)[0], "payments": state}, [])
@@ -86,7 +85,7 @@ def test_without_a_checkpoint_the_log_of_a_follower_proves_nothing(tmp_path: Pat
     (copy / "log-start-offset-checkpoint").unlink()
     states, (note,) = storage(copy)
     assert states["payments"] == "unknown"
-    assert "offset 0 and later is not proven to be committed" in note
+    assert f"offset 0 and later is {NOT_PROVEN}" in note
 
 
 def test_a_topic_is_looked_up_by_its_id(node: Path, tiered: Path) -> None:
@@ -109,7 +108,7 @@ def test_a_metadata_log_that_cannot_be_read_is_a_note(node: Path) -> None:
             path.write_bytes(b"\0" * 100 + path.read_bytes()[100:])
     states, (note,) = storage(node)
     assert states["orders"] == "unknown"
-    assert note.startswith("remote.storage.enable of the topics cannot be read: ")
+    assert note.startswith(STORAGE_UNKNOWN)
 
 
 def test_the_metadata_log_may_be_outside_of_the_log_directories(tiered: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapsh
 from manifests import FIXTURES, PartitionFixture
 from other_process import live_broker
 from scan_results import BASES, LEFT, LOG_END, codes, message, offsets_of, only, scanned, states
+from sentences import CHANGED_WHILE_READ, DELETED_MEANWHILE
 
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.scan.result import AtNextStart, Shutdown, SnapshotStatus
@@ -150,7 +151,7 @@ def test_a_partition_that_changes_all_the_time(healthy: Path, monkeypatch: pytes
         result = scanned(healthy.parent)
     assert len(looks) == 5
     assert codes(result, Severity.FINDING) == set(), "what may not be so is not told"
-    assert "changed while it was read, 5 times" in message(result, "busy-log")
+    assert f"{CHANGED_WHILE_READ}, 5 times" in message(result, "busy-log")
     assert codes(result, Severity.NOTE) >= {"busy-log"}, "no failure of the storage"
     assert (result.exit_code, result.totals.unread) == (1, 1)
     assert codes(scanned(healthy.parent), Severity.DAMAGED) >= {"leader-epochs-lost"}, "without a broker one look tells"
@@ -193,7 +194,7 @@ def test_a_partition_that_goes_away(healthy: Path, monkeypatch: pytest.MonkeyPat
     with live_broker(healthy.parent):
         result = scanned(healthy.parent)
     assert codes(result, Severity.FINDING) == set()
-    assert (result.exit_code, "was deleted during the run" in message(result, "gone-meanwhile")) == (0, True)
+    assert (result.exit_code, DELETED_MEANWHILE in message(result, "gone-meanwhile")) == (0, True)
 
 
 # ------------------------------------------------------------------------------------------------------------ log directories

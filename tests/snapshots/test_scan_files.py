@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from log_dirs import EMPTY_SNAPSHOT, make_log_dir, snapshot_name, truth
 from scan_results import BASES, codes, message, offsets_of, only, scanned, states
+from sentences import BELOW_LOG_START
 
 from snaprebuild.findings import Severity
 from snaprebuild.replay.broker_start import SnapshotOrigin
@@ -74,7 +75,7 @@ def test_a_log_that_ends_below_its_log_start(healthy: Path) -> None:
     result = scanned(healthy.parent)
     (finding,) = [each for each in result.findings if each.code == "log-start-above-log-end"]
     assert (finding.severity, finding.offset) == (Severity.DAMAGED, 8334)
-    assert finding.message.startswith("the log ends below its log start offset (8334 < 8335): the start leaves an empty log")
+    assert finding.message.startswith(f"the log ends {BELOW_LOG_START}(8334 < 8335): the start leaves an empty log")
     partition = only(result)
     assert partition.next_start is not None
     assert partition.next_start.after == ((8335, SnapshotOrigin.EMPTY),)

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from command import in_json, snaprebuild
 from log_dirs import snapshot_name
+from sentences import NO_START
 from stopped_broker import append, made
 
 from formats.partition.file_names import DirectoryForm
@@ -40,7 +41,7 @@ def test_an_empty_topic_id_file_ends_the_start(tmp_path: Path, form: str) -> Non
     directory = made(tmp_path)
     (_copy(directory, form) / "partition.metadata").write_bytes(b"")
     text = snaprebuild("scan", directory.parent, *RELEASE).text
-    assert text.startswith("This broker does not start: partition.metadata is empty or cut (payments-0).")
+    assert text.startswith(f"{NO_START}partition.metadata is empty or cut (payments-0).")
 
 
 @pytest.mark.parametrize(("form", "is_read"), [("future", True), ("stray", True), ("delete", False)])

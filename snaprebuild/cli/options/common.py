@@ -71,7 +71,7 @@ AS_OF_MAX_MS = 253_402_300_799_999
 """The last moment of the year 9999: later ones have no date, and much later ones no place in an int64."""
 
 NOT_MS = range(10**6, 10**11)
-"""Milliseconds that are between 1970 and 1973, long before Kafka: who types one means seconds, or a date without dashes."""
+"""Numbers that as milliseconds are between 1970 and 1973, long before Kafka: who types one means seconds, or a date without dashes."""
 
 _AMOUNT = re.compile(r"([0-9]{1,18})([A-Za-z]{1,3})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")

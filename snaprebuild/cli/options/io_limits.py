@@ -65,11 +65,11 @@ class LoadAlone(msgspec.Struct, frozen=True):
 
 
 class Load(LoadAlone, frozen=True):
-    """How much a verb with workers may read at once, and who comes first."""
+    """The limits of load for a verb with workers."""
 
     jobs_per_disk: int | None = None
 
     @property
     def readers_per_disk(self) -> int | None:
-        """Value of the setting ``jobs_per_disk``; None for the default."""
+        """The value of the setting ``jobs_per_disk``; None for the default."""
         return self.jobs_per_disk

@@ -406,7 +406,10 @@ class _PartitionScanner:
         return blocked
 
     def _leader_epochs(self) -> tuple[tuple[int, int], ...]:
-        """Leader epochs of the checkpoint; one below everything if it cannot be read. What does not parse is a fate of the next start."""
+        """Leader epochs and start offsets of the checkpoint.
+
+        One epoch below everything where the checkpoint cannot be read. What does not parse is a fate of the next start.
+        """
         reader = self.reader
         for error, name, code in (
             (reader.epoch_error or reader.errors.get(LEADER_EPOCHS), LEADER_EPOCHS, "unreadable-leader-epochs"),

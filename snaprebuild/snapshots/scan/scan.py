@@ -116,7 +116,7 @@ def _skipped(partition: PartitionSource, shutdown: Shutdown) -> SkippedPartition
 
 
 def _remote_storage(source: Source) -> dict[str, RemoteStorage]:
-    """Whether remote storage of each topic is on: on if one of its partitions shows that, off if no partition of it can be uploaded."""
+    """Remote storage by topic: on if one of its partitions shows that, off if no partition of it can be uploaded."""
     states: dict[str, RemoteStorage] = {}
     properties = source.properties
     is_broker_off = properties is not None and not has_remote_storage(properties)

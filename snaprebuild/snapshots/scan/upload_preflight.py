@@ -279,7 +279,7 @@ class Preflight:
 
 
 NO_PREFLIGHT = Preflight(StableBound(None, 0, None, None), (), None)
-"""The upload of a partition that was not judged."""
+"""The preflight of a partition whose uploads were not looked at."""
 
 
 def stable_bound(
