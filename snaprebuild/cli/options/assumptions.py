@@ -29,13 +29,13 @@ class Assumption(msgspec.Struct, frozen=True):
     """
 
     kind: click.ParamType  # type: ignore[type-arg]
-    text: OptionText | str
+    text: OptionText
     is_list: bool = False
 
     @property
     def help(self) -> str:
         """All sentences."""
-        return self.text if isinstance(self.text, str) else self.text.whole
+        return self.text.whole
 
 
 AssumeOption = Annotated[
