@@ -278,7 +278,7 @@ def _next_start(partition: PartitionScan, shutdown: Shutdown) -> doc.NextStart |
     return doc.NextStart(
         after="a clean stop" if shutdown in (Shutdown.CLEAN, Shutdown.RUNNING) else "an unclean stop",
         loaded_offset=start.loaded if start.loaded is not None and start.loaded <= bound else None,
-        replay_from_offset=start.replayed_from,
+        replay_from_offset=start.replayed_from_offset,
         removes_stray=known(start.stray),
         removes_out_of_range=known(start.out_of_range),
         removes_corrupt=known(start.corrupt),

@@ -107,7 +107,7 @@ def read_local_starts(given: Sequence[str], log_dirs: Sequence[str], run: Run) -
         segments = source.directory.segments
         if segments:
             # ``UnifiedLog.localLogStartOffset``, as it is when the log is loaded.
-            start = max(source.checkpointed_log_start, segments[0].base_offset)
+            start = max(source.checkpointed_log_start_offset, segments[0].base_offset)
             name = source.directory.name
             found.setdefault((name.topic, _topic_id(source.directory), name.partition), []).append(start)
     for text in given:
