@@ -32,7 +32,7 @@ Reader = Callable[[bytes, int], tuple[Any, int]]
 """From data and a position, in bytes, to the value there and the position after it."""
 
 VARINT_SHIFT_MAX = 28
-"""Of five bytes, of which 32 bits are used."""
+"""Shift of the fifth byte, of which 32 bits are used."""
 
 
 @cache

@@ -55,7 +55,7 @@ EpochOrNone = Annotated[int, msgspec.Meta(ge=-1, le=INT32_MAX)]
 """A leader epoch; -1 for none."""
 
 Uuid = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{22}$")]
-"""As Kafka prints ids of topics and of remote segments."""
+"""An id of a topic or of a remote segment, as Kafka prints it."""
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 

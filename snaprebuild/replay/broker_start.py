@@ -75,7 +75,7 @@ class BrokerStart(msgspec.Struct, frozen=True):
         out_of_range: offsets of files removed because they are not between log start (excluded) and the end of what is loaded.
         corrupt: offsets of files removed because they did not parse when the broker tried to load them.
         loaded: offset of the snapshot from which the state is loaded; None if it begins empty.
-        replayed_from_offset: where the final replay begins; None if there is none.
+        replay_from_offset: where the final replay begins; None if there is none.
     """
 
     after: tuple[tuple[int, SnapshotOrigin], ...]
@@ -83,7 +83,7 @@ class BrokerStart(msgspec.Struct, frozen=True):
     out_of_range: tuple[int, ...]
     corrupt: tuple[int, ...]
     loaded: int | None
-    replayed_from_offset: int | None
+    replay_from_offset: int | None
 
     @property
     def written_empty(self) -> tuple[int, ...]:
@@ -111,14 +111,14 @@ class SnapshotFiles:
         self.out_of_range: list[int] = []
         self.corrupt: list[int] = []
         self.loaded: int | None = None
-        self.replayed_from_offset: int | None = None
+        self.replay_from_offset: int | None = None
         self._map_end = 0
         self._last_snapshot = 0
 
     def new_manager(self) -> None:
         """A new ``ProducerStateManager``: no producers, both offsets 0."""
         self._map_end = self._last_snapshot = 0
-        self.loaded = self.replayed_from_offset = None
+        self.loaded = self.replay_from_offset = None
 
     def remove_stray(self, base_offsets: Iterable[int]) -> None:
         """``removeStraySnapshots``: of those at no base offset only the largest may stay, if it is at or above the largest base offset.
@@ -184,7 +184,7 @@ class SnapshotFiles:
         was_empty = self._map_end >= end
         self.truncate_and_reload(log_start, end)
         if end > self._map_end and not was_empty:
-            self.replayed_from_offset = max(self._map_end, log_start)
+            self.replay_from_offset = max(self._map_end, log_start)
             first = max(0, bisect_right(base_offsets, self._map_end, hi=segments) - 1)
             for base_offset in base_offsets[first : bisect_left(base_offsets, end, hi=segments)]:
                 start = max(base_offset, self._map_end, log_start)
@@ -261,7 +261,7 @@ def broker_start(log: LoadedLog) -> BrokerStart:
         out_of_range=tuple(sorted(files.out_of_range)),
         corrupt=tuple(sorted(files.corrupt)),
         loaded=files.loaded,
-        replayed_from_offset=files.replayed_from_offset,
+        replay_from_offset=files.replay_from_offset,
     )
 
 

@@ -92,7 +92,7 @@ class InventoryCopy(Part, frozen=True):
     segment_id: Uuid
     """Id of this attempt at copying the segment."""
     state: CopyState
-    """See docs/guides/remote-storage.md."""
+    """State of the copy (docs/guides/remote-storage.md)."""
     start_offset: Natural
     """First offset of the segment."""
     end_offset: Natural | None
@@ -377,7 +377,7 @@ PHANTOM_ADVICE = (
 
 
 def _store_findings(inventory: StoreInventory) -> Iterator[Finding]:
-    """Those about the store as a whole."""
+    """Findings about the store as a whole."""
     yield from _claim_findings(inventory)
     if not inventory.has_metadata:
         yield Finding("tier-unverified", Severity.NOTE, inventory.location, UNVERIFIED)

@@ -96,7 +96,7 @@ class IoLimits(msgspec.Struct, frozen=True):
 
 
 NO_IO_LIMITS = IoLimits()
-"""As any program reads."""
+"""No limits: reading as any program does."""
 
 SharedIoLimits = tuple[IoLimits, SharedRate | None]
 """For ``RunLimits.adopt`` in worker processes."""

@@ -142,7 +142,7 @@ LABELS_AND_LISTS = {
 
 _FS_IOC_FSGETXATTR = 0x801C581F
 _FSXATTR = struct.Struct("=5I8x")
-"""See ioctl_xfs_fsgetxattr(2); the fourth number is the project."""
+"""``struct fsxattr`` of ioctl_xfs_fsgetxattr(2); the fourth number is the project."""
 
 
 def attributes_of(path: str) -> dict[str, bytes]:

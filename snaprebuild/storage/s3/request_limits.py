@@ -133,7 +133,7 @@ class Meters:
 
 
 meters = Meters()
-"""Those of this process: clients are shared by equal settings, and workers know a run by its name."""
+"""Meters of this process: clients are shared by equal settings, and workers know a run by its name."""
 
 
 def meter_of(run: str) -> Meter:
