@@ -396,9 +396,9 @@ class _VerifyTask(ReplayTask):
 
 
 def compared_alone(
-    directory: PartitionDir, offset: int, listed: ListedFile, why: str, *, is_broker_running: bool = False
+    directory: PartitionDir, offset: int, listed: ListedFile, reason: str, *, is_broker_running: bool = False
 ) -> Comparison | None:
-    """The comparison of a snapshot without a state: corrupt, or unverifiable for the reason ``why``; None if it is gone.
+    """The comparison of a snapshot without a state: corrupt, or unverifiable for the reason ``reason``; None if it is gone.
 
     Raises:
         ReadFailedError: it cannot be read.
@@ -412,7 +412,7 @@ def compared_alone(
         return None
     impossible = impossible_entries(entries, offset)
     status = ComparisonStatus.UNVERIFIABLE if impossible is None else ComparisonStatus.CORRUPT
-    return Comparison(status, impossible is not None, 0, len(entries), 0, (), impossible or why)
+    return Comparison(status, impossible is not None, 0, len(entries), 0, (), impossible or reason)
 
 
 def snapshot_needs(directory: PartitionDir) -> tuple[int, int] | None:

@@ -195,12 +195,12 @@ def open_source(
         for directory in log_dir.partitions:
             if not selection.takes(directory):
                 continue
-            why = why_skipped(directory, directory.path in discovery.named, holds_lock=holds_locks)
-            if why is None:
+            reason = why_skipped(directory, directory.path in discovery.named, holds_lock=holds_locks)
+            if reason is None:
                 partitions.append(partition_source(directory, log_dir.state, relative(directory.path, ancestor)))
             else:
                 skipped.append(PartitionSource(directory, log_dir.state, relative(directory.path, ancestor)))
-                findings.append(why)
+                findings.append(reason)
     duplicates = _in_two_log_dirs(partitions, log_dirs)
     findings += duplicates
     narrowed = bool(selection.topics or selection.partitions)
