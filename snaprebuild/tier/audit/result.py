@@ -109,7 +109,7 @@ class ProvenSnapshots:
             return self._file.read(snapshot.size_bytes)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True)
 class CopyAudit:
     """What an audit shows of the snapshot of a copy.
 
@@ -188,7 +188,7 @@ class CopyAudit:
         self.difference_count = comparison.difference_count
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True)
 class PartitionAudit:
     """The audit of a partition.
 
