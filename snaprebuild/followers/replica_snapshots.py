@@ -68,7 +68,7 @@ class ReplicaSnapshot(Part, frozen=True):
     lost_count: Natural
     """Producers that are missing and have not expired."""
     lost_open_transactions: Natural
-    """Of the lost producers, those with an open transaction."""
+    """Lost producers with an open transaction."""
     expired_producers: Natural
     """Producers that are missing, but have expired."""
     lost: tuple[LostProducer, ...]
