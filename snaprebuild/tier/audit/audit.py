@@ -33,7 +33,7 @@ from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.reachable import LocalStarts, reachable_windows, whole_window
 from snaprebuild.tier.audit.readable_copies import CopyLog, audit_of, join_copies, read_copies, read_ends
-from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit, ProvenSnapshots, StoreAudit, Verdict
+from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit, ProvenSnapshots, SnapshotVerdict, StoreAudit
 from snaprebuild.tier.audit.stretches import Stretch, stretch_above
 from snaprebuild.tier.audit.structure import check_structure, compare_members
 from snaprebuild.tier.audit.verdicts import add_findings, add_verdicts, keep_proven, leave_uncompared, leave_unproven
@@ -292,7 +292,7 @@ def _limit_findings(audit: StoreAudit) -> Iterator[Finding]:
             for copy in each.copies:
                 if not copy.reason:
                     copy.not_read(f"it was not read: {each.limit}")
-    count = sum(copy.verdict is Verdict.NOT_READ for each in audit.partitions for copy in each.copies)
+    count = sum(copy.verdict is SnapshotVerdict.NOT_READ for each in audit.partitions for copy in each.copies)
     yield Finding(
         "tier-limit", Severity.FINDING, audit.location, f"{limit}: {pluralize(count, 'snapshot')} not read", is_unread=True
     )
