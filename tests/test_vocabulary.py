@@ -27,9 +27,9 @@ SHARED_CLASSES: dict[str, str] = {}
 CLASSES_LEFT = """
 BatchFacts BlockedSegment Blocker BrokerEntry Cause Config Controller CopyLag DelegationToken Duration Election
 FollowerState HoldingNode IsrEvent Listener LogDir LogEnd NextAttempt NextCheckpoint NextStart Node OffsetAndEpoch
-OpenTransaction Outcome Partition PartitionEntry PartitionState PlanView PolicyRun Proof QuorumState Reader RepairView
+OpenTransaction Outcome Partition PartitionEntry PartitionState PlanView PolicyRun Proof QuorumState Reader
 Replica Rule Sample Scenario SearchResult Segment SegmentEnd SourceReplica StartMove Tail Text Topic Totals
-UnknownContents UploadState Verb Verdict View WayToStop _Catalogue _Pool _Reader
+UnknownContents UploadState Verb View WayToStop _Catalogue _Pool _Reader
 """
 """Names that several modules still have and should not: rename one of the classes, so that its name says whose it is."""
 
