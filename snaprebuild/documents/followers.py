@@ -16,7 +16,7 @@ from snaprebuild.followers.fetch_path import FetchOutcome, RecordDeletion
 from snaprebuild.followers.leader_view import RemoteStorageSetting
 from snaprebuild.followers.list_offsets import OFFSETS_VERSION_MAX, Isolation
 from snaprebuild.followers.offsets import CurrentLeaderEpoch, OffsetAnswer
-from snaprebuild.followers.remote_state import Origin
+from snaprebuild.followers.remote_state import StateSource
 from snaprebuild.followers.replica_snapshots import ReplicaSnapshot
 from snaprebuild.published import Document, Natural, OffsetOrNone, Part, Positive, Seconds, Sha256, Uuid, one_of
 from snaprebuild.replay.classes import SnapshotClass
@@ -75,7 +75,7 @@ class RemoteProducers(Part, frozen=True):
     """Verdict on the snapshot of that copy; null if the offset is inside of it."""
     reason: str
     """Reason of the verdict, for the user; not stable."""
-    entries_source: Origin
+    entries_source: StateSource
     """Source of the entries: the copy's own snapshot; a rebuild from the copies, because that is wrong; or the copies, because no
     snapshot belongs there."""
     snapshot_class: SnapshotClass = msgspec.field(name="class")

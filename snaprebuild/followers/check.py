@@ -170,7 +170,7 @@ def check_replicas(
         replicas.append(replica)
         _check(replica, tier, state_at, run, LOST_OF_A_RUN_MAX - listed)
         listed += sum(len(each.lost) for each in replica.snapshots)
-    return ReplicaCheck(run.clock, tier.is_whole_log, tuple(replicas), (*source.findings, *tier.metadata_findings))
+    return ReplicaCheck(run.clock, tier.verified, tuple(replicas), (*source.findings, *tier.metadata_findings))
 
 
 def initial_state(remote: RemoteState) -> InitialState:

@@ -206,7 +206,7 @@ def _remote_fetch(view: PartitionView, offset: int) -> FetchOutcome:
         return FetchOutcome(Served.OUT_OF_RANGE, None, None, f"it was written in {what}")
     name = uuid_to_text(copy.segment_id)
     try:
-        objects = view.remote.objects_of(copy)
+        objects = view.remote.complete_copy(copy)
     except ReadFailedError as error:
         return FetchOutcome(Served.REMOTE, name, None, f"{error.message}: the fetch fails")
     key = view.remote.files.name(objects)

@@ -30,9 +30,9 @@ def take_audit(head: DocumentHead, sink: PageSink) -> None:
     number = sink.add_document(document)
     store = ""
     for name, value in typed_members(
-        head.path, TierAudit, ("store", "level", "totals", "partitions", *SHARED), optional=("counts", "answer", "next_command")
+        head.path, TierAudit, ("location", "level", "totals", "partitions", *SHARED), optional=("counts", "answer", "next_command")
     ):
-        if name == "store":
+        if name == "location":
             store = value
             document.facts.append(("store", store))
         elif name == "level":

@@ -51,13 +51,13 @@ def _remote_producers(state: RemoteState) -> documents.RemoteProducers:
         end_offset=state.segment.end_offset,
         replayed_from_offset=state.first_offset,
         verdict=state.verdict,
-        reason=state.why,
-        entries_source=state.origin,
+        reason=state.reason,
+        entries_source=state.entries_source,
         snapshot_class=state.judgement.snapshot_class,
         reasons=state.judgement.reasons,
         entries=len(state.entries),
         open_transactions=int((state.entries["current_txn_first_offset"] >= 0).sum()),
-        read_bytes=state.bytes_read,
+        read_bytes=state.read_bytes,
     )
 
 
@@ -92,8 +92,8 @@ class FollowerBuildView(View):
             for name, entry in plan.checkpoints.items()
         }
         return documents.FollowerBuild(
-            location=self._tier.root,
-            verified=self._tier.is_whole_log,
+            location=self._tier.location,
+            verified=self._tier.verified,
             dry_run=self._dry_run,
             **named(plan.topic, plan.partition),
             topic_id=uuid_to_text(plan.topic_id),
@@ -213,7 +213,7 @@ class FollowerCheckView(View):
         check = self._check
         totals = {verdict.value: self._counts[verdict] for verdict in ReplicaVerdict}
         return documents.FollowerCheck(
-            location=self._tier.root,
+            location=self._tier.location,
             level=self._level.value,
             verified=check.verified,
             as_of_ms=check.clock.as_of_ms,
@@ -266,7 +266,7 @@ class FollowerRepairView(View):
         """The document of the verb."""
         check = self._repair.check
         return documents.FollowerRepair(
-            location=self._tier.root,
+            location=self._tier.location,
             verified=check.verified,
             as_of_ms=check.clock.as_of_ms,
             expiration_ms=check.clock.expiration_ms,

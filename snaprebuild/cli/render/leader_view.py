@@ -100,8 +100,8 @@ class FollowerOffsetsView(View):
         """The document of the verb."""
         request = self._result.request
         return documents.FollowerOffsets(
-            location=None if self._tier is None else self._tier.root,
-            verified=self._tier is not None and self._tier.is_whole_log,
+            location=None if self._tier is None else self._tier.location,
+            verified=self._tier is not None and self._tier.verified,
             isolation=request.isolation,
             api_version=request.api_version,
             profile=request.profile,
@@ -171,8 +171,8 @@ class FollowerFetchPathView(View):
     def document(self) -> documents.FollowerFetchPath:
         """The document of the verb."""
         return documents.FollowerFetchPath(
-            location=None if self._tier is None else self._tier.root,
-            verified=self._tier is not None and self._tier.is_whole_log,
+            location=None if self._tier is None else self._tier.location,
+            verified=self._tier is not None and self._tier.verified,
             offset=self._result.offset,
             partitions=[
                 documents.FetchPathPartition(
@@ -231,8 +231,8 @@ class FollowerPlanView(View):
     def document(self) -> documents.FollowerPlan:
         """The document of the verb."""
         return documents.FollowerPlan(
-            location=self._tier.root,
-            verified=self._tier.is_whole_log,
+            location=self._tier.location,
+            verified=self._tier.verified,
             profile=self._plan.profile,
             partitions=[
                 documents.PlanPartition(
@@ -251,7 +251,7 @@ class FollowerPlanView(View):
                 )
                 for each in self._plan.partitions
             ],
-            unknown_objects=self._tier.unknown_objects,
+            unknown_objects=self._tier.unknown.count,
         )
 
     def print_table(self) -> None:
@@ -272,8 +272,8 @@ class FollowerPlanView(View):
             for each in partitions
         )
         print_text(pluralize(len(partitions), "partition"))
-        if self._tier.unknown_objects:
-            objects = pluralize(self._tier.unknown_objects, "object")
+        if self._tier.unknown.count:
+            objects = pluralize(self._tier.unknown.count, "object")
             print_text(f"Not covered: {objects} in the store whose layout this version of snaprebuild does not know.")
 
     def _print_decisions(self, labels: Mapping[str, str]) -> None:

@@ -237,7 +237,7 @@ def _tier_audit(document: tier.TierAudit) -> Iterator[Row]:
     from snaprebuild.published import encoded_members
     from snaprebuild.tier.audit.result import WRONG
 
-    labels = {"store": document.store}
+    labels = {"store": document.location}
     for verdict, count in encoded_members(document.totals).items():
         yield {**labels, "verdict": verdict}, {"snaprebuild_tier_audit_snapshots": count}
     for each in document.partitions:
@@ -248,7 +248,7 @@ def _tier_audit(document: tier.TierAudit) -> Iterator[Row]:
 def _tier_inventory(document: tier.TierInventory) -> Iterator[Row]:
     from snaprebuild.published import encoded_members
 
-    labels = {"store": document.store}
+    labels = {"store": document.location}
     yield labels, {"snaprebuild_tier_inventory_unknown_objects": document.unknown_objects}
     for each in document.partitions:
         yield labels, {"snaprebuild_tier_inventory_stored_bytes": each.stored_bytes}
