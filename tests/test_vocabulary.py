@@ -25,15 +25,11 @@ SHARED_CLASSES: dict[str, str] = {}
 """Names of classes that several modules may have, each with the reason."""
 
 CLASSES_LEFT = """
-Answered AuditedCopy AuditedPartition BlockedSegment Blocker Boundary Broker BrokerEntry Cause
-ClusterEvidence Config Controller CopyLag DelegationToken Duration Election ElectionRisk Elections
-Entry Explanation Fleet HoldingNode InventoryCopy
-IsrEvent Listener LogDir LogEnd NextAttempt NextCheckpoint NextStart Node OffsetAndEpoch
-OpenTransaction Origin Outcome Partition PartitionEntry PartitionState PartitionTransactions PolicyRun Proof QuorumState
-Reader RepairedCopy Replica ReplicaState Rule Sample Scenario SearchResult Segment
-SegmentFacts Source SourceReplica Standing StartMove Tail TierAudit TierInventory TierRepair TierUpload
-Topic Totals UnknownContents UpgradeStep UploadedPartition UploadedSegment Verb Verdict View WayToStop
-_Evidence _Reader _Replay
+BatchFacts BlockedSegment Blocker BrokerEntry Cause Config Controller CopyLag DelegationToken Duration Election
+FollowerState HoldingNode IsrEvent Listener LogDir LogEnd NextAttempt NextCheckpoint NextStart Node OffsetAndEpoch
+OpenTransaction Outcome Partition PartitionEntry PartitionState PlanView PolicyRun Proof QuorumState Reader RepairView
+Replica Rule Sample Scenario SearchResult Segment SegmentEnd SourceReplica StartMove Tail Text Topic Totals
+UnknownContents UploadState Verb Verdict View WayToStop _Catalogue _Pool _Reader
 """
 """Names that several modules still have and should not: rename one of the classes, so that its name says whose it is."""
 
@@ -64,8 +60,8 @@ SHARED_MEMBERS = {
 needs none."""
 
 MEMBERS_LEFT = """
-blockers broker cause checkpoint effect evidence fault field level
-must_not_lead outcomes proof reason repair run set_aside settings shutdown state step
+after blockers broker cause checkpoint checkpoints effect evidence fault field high_watermark leader_epoch level
+must_not_lead outcomes proof reason remote_storage repair run set_aside settings shutdown source state step takes_effect
 text unproven verdict
 """
 """Members that still have several meanings: rename one of them, in the domain and in the document."""
@@ -76,43 +72,20 @@ LEANING = re.compile(r"\s*(The same|As|Of|Those|See|Likewise)\b")
 """How a docstring begins that cannot be understood without its neighbour."""
 
 MODULES_LEFT = """
-snaprebuild/__main__.py snaprebuild/broker/fates.py snaprebuild/broker/log_reading.py
-snaprebuild/broker/partition_facts.py snaprebuild/broker/status.py snaprebuild/cli/early_server.py
-snaprebuild/cli/options/common.py snaprebuild/cli/options/engine.py snaprebuild/cli/options/io_limits.py
-snaprebuild/cli/render/dump.py snaprebuild/cli/render/metadata.py snaprebuild/cli/render/metrics.py
-snaprebuild/cli/render/scan_table.py snaprebuild/cli/render/stats.py snaprebuild/cli/render/tier_upload.py
-snaprebuild/cli/verb.py snaprebuild/cli/verb_command.py snaprebuild/cli/verbs/cluster_advise.py
-snaprebuild/cli/verbs/cluster_source.py snaprebuild/cli/verbs/fleet.py snaprebuild/cli/verbs/tier_audit.py
-snaprebuild/cli/verbs/tier_upload.py snaprebuild/cli/wrapped_command.py snaprebuild/cluster/fleet/cluster_view.py
-snaprebuild/cluster/fleet/elections.py snaprebuild/cluster/fleet/upgrade_steps.py snaprebuild/cluster/metadata/log.py
+formats/log/batch_headers.py formats/partition/checkpoint_file.py snaprebuild/cli/render/metadata.py
+snaprebuild/cli/verbs/cluster_advise.py snaprebuild/cli/verbs/cluster_source.py snaprebuild/cluster/metadata/log.py
 snaprebuild/cluster/metadata/registrations.py snaprebuild/cluster/quorum/log_start.py
 snaprebuild/cluster/quorum/rules.py snaprebuild/cluster/scan_storage.py
 snaprebuild/cluster/source_check/evidence_collector.py snaprebuild/cluster/source_check/metadata_logs.py
-snaprebuild/cluster/source_check/plan_gate.py snaprebuild/cluster/source_check/producer_ids.py
-snaprebuild/cluster/source_check/rules.py snaprebuild/documents/before_start.py
-snaprebuild/documents/cluster_metadata.py snaprebuild/documents/common.py snaprebuild/documents/fleet.py
-snaprebuild/documents/inspect.py
-snaprebuild/documents/scan.py snaprebuild/documents/simulations.py snaprebuild/documents/stats.py
-snaprebuild/documents/tier.py
-snaprebuild/followers/remote_state.py snaprebuild/inspect/coordinator_records.py
-snaprebuild/inspect/diff.py snaprebuild/inspect/producer_trace.py snaprebuild/inspect/segment_statistics.py
-snaprebuild/inspect/stats.py snaprebuild/inspect/transaction_model.py snaprebuild/replay/base_verdict.py
-snaprebuild/replay/difference.py snaprebuild/replay/segment_effect.py snaprebuild/replay/segment_summary.py
-snaprebuild/report/page_data.py snaprebuild/report/page_document.py snaprebuild/simulations/isr/steps.py
-snaprebuild/snapshots/destination/destinations.py snaprebuild/snapshots/engine/boundary_state.py
-snaprebuild/snapshots/engine/partition_task.py snaprebuild/snapshots/engine/segment_reader.py
-snaprebuild/snapshots/engine/window_proof.py snaprebuild/snapshots/ensure_snapshot.py
-snaprebuild/snapshots/last_stable.py snaprebuild/snapshots/plan/kept_snapshots.py
-snaprebuild/snapshots/plan/plan_file.py snaprebuild/snapshots/plan/planner.py
-snaprebuild/snapshots/plan/source_verdict.py snaprebuild/snapshots/rebuild/result.py
-snaprebuild/snapshots/rebuild/task.py snaprebuild/snapshots/receipts/own_snapshots.py
-snaprebuild/snapshots/receipts/receipt_reader.py snaprebuild/snapshots/scan/partition.py
-snaprebuild/snapshots/scan/scan.py snaprebuild/snapshots/scan/upload_preflight.py
-snaprebuild/snapshots/staging/staged_check.py snaprebuild/snapshots/verify.py
-snaprebuild/storage/remote/listing.py snaprebuild/storage/remote/metadata_topic.py snaprebuild/storage/remote/store.py
-snaprebuild/tier/audit/remembering_store.py snaprebuild/tier/audit/result.py
-snaprebuild/tier/audit/window_judge.py snaprebuild/tier/audit/window_task.py snaprebuild/tier/cost.py
-snaprebuild/tier/upload/announce.py snaprebuild/tier/upload/fence.py
+snaprebuild/cluster/source_check/plan_gate.py snaprebuild/cluster/source_check/rules.py
+snaprebuild/documents/cluster_metadata.py snaprebuild/documents/common.py snaprebuild/documents/scan.py
+snaprebuild/documents/simulations.py snaprebuild/followers/fetch_path.py snaprebuild/followers/time_search.py
+snaprebuild/simulations/isr/steps.py snaprebuild/spark/__init__.py snaprebuild/spark/calls.py
+snaprebuild/spark/driver_channel.py snaprebuild/spark/job.py snaprebuild/spark/replay_tasks.py
+snaprebuild/storage/io_limits/page_cache.py snaprebuild/storage/local/segment_file.py snaprebuild/storage/local/store.py
+snaprebuild/storage/log_dir.py snaprebuild/storage/s3/multipart.py snaprebuild/storage/s3/object_bytes.py
+snaprebuild/storage/s3/replace.py snaprebuild/storage/s3/request_limits.py snaprebuild/storage/s3/store.py
+snaprebuild/storage/store.py snaprebuild/storage/store_path.py
 """
 """Modules that still have such docstrings."""
 
@@ -122,7 +95,6 @@ ALIASES = frozenset(("look", "ask", "judge", "carry_out"))
 ALIASES_LEFT = """
 snaprebuild/cli/verbs/cluster_advise.py snaprebuild/cli/verbs/cluster_check.py snaprebuild/cli/verbs/cluster_history.py
 snaprebuild/cli/verbs/cluster_image.py
-snaprebuild/cli/verbs/inspect_explain.py snaprebuild/cli/verbs/tier_inventory.py
 """
 """Modules that still have such imports."""
 

@@ -49,7 +49,7 @@ class Transactions(Document, frozen=True):
     """What `snaprebuild inspect transactions --output json` prints."""
 
     NAME = "inspect-transactions"
-    VERSION = 2
+    VERSION = 3
 
     run: RunRecord
     as_of_ms: int
@@ -95,7 +95,7 @@ class ExplainedSnapshots(Part, frozen=True):
 
     totals: SnapshotTotals
     differing: Sequence[DifferingSnapshot]
-    """Those that are not equal, ascending; at most the first 100."""
+    """Snapshots that are not equal, ascending; at most the first 100."""
 
 
 class ExplainedPartition(TopicPartition, frozen=True):
@@ -108,7 +108,7 @@ class ExplainedPartition(TopicPartition, frozen=True):
     """Class of the state (docs/concepts/confidence.md); null if the replay ended before it."""
     reasons: Sequence[str]
     entry: ProducerEntry | None
-    """As in a snapshot: -1 where a field has no value. Null if the log does not have the producer."""
+    """Fields as in a snapshot: -1 where a field has no value. Null if the log does not have the producer."""
     set_by: Mapping[EntryField, TracedBatch]
     """By field the batch that set its value, also if that is -1. A field is absent if no batch set it: it was in the base snapshot,
     or was never set."""
@@ -141,4 +141,4 @@ class Explain(Document, frozen=True):
     elapsed_seconds: Seconds
     partitions_read: Natural
     partitions: Sequence[ExplainedPartition]
-    """Those that have the producer; the only one that was read if it does not."""
+    """Partitions that have the producer; the only one that was read if it does not."""

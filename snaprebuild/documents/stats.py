@@ -167,4 +167,4 @@ class Stats(Document, frozen=True):
     partitions: Streamed[StatsPartition]
     """The one with the most batches first."""
     producers: Streamed[StatsProducer]
-    """Those with the most batches, at most --top."""
+    """Producers with the most batches, at most --top."""

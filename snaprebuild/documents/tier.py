@@ -158,6 +158,6 @@ class TierRepair(Document, frozen=True):
     """How long an idle producer is remembered; null with undo."""
     totals: RepairTotals
     copies: Sequence[RepairedCopy]
-    """Those whose snapshot is wrong; with undo those that the receipt lists."""
+    """Copies whose snapshot is wrong; with undo the copies that the receipt lists."""
     effect: Sequence[str]
     """For the user: when brokers use the written objects."""

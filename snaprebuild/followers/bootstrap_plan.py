@@ -104,7 +104,7 @@ class RestoredState(Part, frozen=True):
     start_offset: Natural
     end_offset: Natural
     target_epoch: EpochOrNone
-    """LeaderOffsets epoch of the offset right below the target."""
+    """Leader epoch of the offset right below the target."""
     next_offset: Natural
     """Next offset that it fetches."""
     leader_epochs: tuple[LeaderEpochEntry, ...]

@@ -292,7 +292,7 @@ class _StateTask(ReplayTask):
         self._offset = offset
 
     def segment_findings(self, index: int, summary: SegmentSummary) -> list[Finding]:
-        """Those of the indexes: damage of the segment makes the state unsound."""
+        """Findings about the indexes of a segment: damage of the segment makes the state unsound."""
         return self.index_findings(index, summary)
 
     def boundary(self, state: BoundaryState) -> None:

@@ -55,7 +55,7 @@ class DiffStatus(StrEnum):
 
     EQUAL_BYTES = "equal_bytes"
     EQUAL = "equal"
-    """The same entries: in another order, or with other bytes after them."""
+    """Equal entries: in another order, or with other bytes after them."""
     EQUAL_AFTER_EXPIRY = "equal_after_expiry"
     """A broker that loads either at the given moment has the same state."""
     DIFFERENT = "different"

@@ -12,6 +12,7 @@ from command import Run, in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, flip, make_log_dir, snapshot_name, tree
 from manifests import AIVEN, FIXTURES, READS
 from other_process import live_broker
+from sentences import HELD_BY_PROCESS, NO_FINISHED_COPY, NO_FINISHED_SEGMENT
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import RefusedError
@@ -146,7 +147,7 @@ def test_a_hole_is_no_log_start(tmp_path: Path, overlapping: bool) -> None:
             path.unlink()
     (tmp_path / "new").mkdir()
     run = snaprebuild("follower", "build", remote, tmp_path / "new", "--topic-partition", "payments-0", *NOW)
-    why = "the copy that holds 172 overlaps the next one" if overlapping else "no finished copy holds offset 234"
+    why = "the copy that holds 172 overlaps the next one" if overlapping else f"{NO_FINISHED_COPY}234"
     assert (run.exit_code, "others begin at 0" in run.stderr, why in run.stderr) == (3, True, True), run.stderr
     assert os.listdir(tmp_path / "new") == []
     named = build(remote, tmp_path / "new", "payments-0", "--assume", "log_start=0", "--allow-unproven")
@@ -215,7 +216,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
 
 def test_a_target_beyond_remote_storage(tmp_path: Path) -> None:
     run = snaprebuild("follower", "build", TIERED / "remote", tmp_path, "--topic-partition", "mixed-0", "--target", 6391)
-    assert (run.exit_code, "no finished segment holds offset 6390 of leader epoch 0" in run.stderr) == (3, True)
+    assert (run.exit_code, f"{NO_FINISHED_SEGMENT}6390 of leader epoch 0" in run.stderr) == (3, True)
 
 
 # ---------------------------------------------------------------------------------------------------------------- next to a broker
@@ -251,5 +252,5 @@ def test_a_live_broker_is_left_alone(tmp_path: Path) -> None:
     with live_broker(log_dir):
         before = tree(log_dir)
         run = snaprebuild("follower", "build", TIERED / "remote", log_dir, "--topic-partition", "mixed-0")
-        assert (run.exit_code, "is held by process" in run.stderr) == (3, True)
+        assert (run.exit_code, HELD_BY_PROCESS in run.stderr) == (3, True)
         assert tree(log_dir) == before

@@ -24,6 +24,7 @@ from log_dirs import (
 )
 from manifests import FIXTURES
 from other_process import live_broker
+from sentences import NO_FINISHED_COPY
 from tiers import TOPIC_ID, Copy, epochs_text, id_text, write_tier
 
 from formats.partition.producer_snapshot import ProducerEntry
@@ -228,7 +229,7 @@ def test_remote_storage_that_does_not_reach(node: Path, remote: Path) -> None:
     remove_copies(remote, 508)
     run = in_json("follower check", node, remote, *NOW)
     assert (run.exit_code, the_replica(run)["verdict"]) == (1, "unknown")
-    assert "no finished copy holds offset 560" in run.messages("follower-not-checked")
+    assert f"{NO_FINISHED_COPY}560" in run.messages("follower-not-checked")
     repaired = in_json("follower repair", node, remote, *NOW, "--set-aside")
     assert (repaired.exit_code, actions(repaired)) == (1, {})
 
@@ -277,7 +278,7 @@ def test_copies_above_a_hole_prove_nothing(node: Path, remote: Path) -> None:
     run = in_json("follower repair", node, remote, *NOW, "--set-aside")
     reported = the_replica(run)["remote"]
     assert (run.exit_code, reported["class"], reported["replayed_from_offset"]) == (3, "UNPROVEN", 235)
-    assert "no finished copy holds offset 234" in run.messages("follower-not-repaired")
+    assert f"{NO_FINISHED_COPY}234" in run.messages("follower-not-repaired")
     assert tree(node) == before
 
 

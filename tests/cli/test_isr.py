@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from command import in_json, snaprebuild
 from manifests import CLUSTER, FIXTURES, REPOSITORY
+from sentences import NOT_PROVEN
 
 from snaprebuild.simulations.isr.scenarios import SCENARIOS
 
@@ -81,7 +82,7 @@ def test_a_search() -> None:
     arguments = ("--search", "--runs", 60, "--random-seed", 3, "--epoch-mode", "kip-903")
     (found,) = in_json("simulate isr", *arguments).document["searches"]
     assert found["losses"]["stale-epoch"] == found["losses"]["other"] == 0
-    (shortest,) = found["found"]
+    (shortest,) = found["shortest"]
     assert shortest["loss"]["is_accepted"]
     text = snaprebuild("simulate", "isr", *map(str, arguments)).stdout
     assert "\n".join(f"    {step}" for step in shortest["steps"]) in text
@@ -99,7 +100,7 @@ def test_check() -> None:
     run = in_json("cluster isr", CLUSTER / "node2")
     assert run.exit_code == 1
     assert run.document["totals"] == {"new-disk": 7, "elected-new-disk": 1}
-    assert run.document["known_from"] == 234
+    assert run.document["first_offset"] == 234
     text = snaprebuild("cluster", "isr", CLUSTER / "node2")
     assert "offsets 234 to 347, from a checkpoint, before which nothing is known" in text.text
     assert "(isr-elected-new-disk)" in text.stderr
@@ -112,7 +113,7 @@ def test_check_with_the_logs_of_other_voters() -> None:
     run = in_json("cluster isr", CLUSTER / "node2", *voters)
     assert ({each["is_proven"] for each in run.document["events"]}, run.document["proven_end_offset"]) == ({True}, 348)
     text = snaprebuild("cluster", "isr", CLUSTER / "node2")
-    assert "offsets from 315 on, marked with a star, are not proven to be committed: 1 of 3 voters" in text.text
+    assert f"offsets from 315 on, marked with a star, are {NOT_PROVEN}: 1 of 3 voters" in text.text
     text = snaprebuild("cluster", "isr", CLUSTER / "node2", *map(str, voters))
     assert "all of it is proven to be committed" in text.stdout
 
@@ -149,7 +150,7 @@ def test_a_scenario_in_which_nothing_happens(tmp_path: Path) -> None:
     path = tmp_path / "idle.toml"
     path.write_text('duration = "1h"\n')
     run = in_json("simulate metadata-log", path)
-    assert [(each["end_offset"], each["moves"]) for each in run.document["policies"]] == [(0, 0)] * 3
+    assert [(each["end_offset"], each["move_count"]) for each in run.document["policies"]] == [(0, 0)] * 3
     assert snaprebuild("simulate", "metadata-log", path).exit_code == 0
 
 

@@ -12,6 +12,7 @@ from log_dirs import EMPTY_SNAPSHOT, copy_of, snapshot_name
 from manifests import FIXTURES, REPOSITORY
 from pages import HOSTILE, data_of, parsed, partition_of, scan_document, scanned, written
 from refused_reads import refused
+from sentences import REPLACES_ONLY_ITS_OWN
 
 from snaprebuild.findings import ReportedFinding
 from snaprebuild.report.page_data import PageData
@@ -77,7 +78,7 @@ def test_a_partition_is_listed_once_with_what_all_documents_report(tmp_path: Pat
     assert len(forgotten) == 32, "of the 35 that Kafka's classes have there three have expired"
     assert mixed["last_stable_offset"] == 6913, "by replay: the scan takes it from the wrong snapshot"
     assert {row["first_offset"]: row["producer_id"] for row in mixed["open"]} == {6913: 33, 8226: 34}
-    assert [(row["is_late"], row["reason"]) for row in mixed["open"]] == [(True, "unknown")] * 2, "why they are late"
+    assert [(row["is_late"], row["hang_reason"]) for row in mixed["open"]] == [(True, "unknown")] * 2, "why they are late"
     assert {producer: row["open_from"] for producer, row in forgotten.items() if "open_from" in row} == {33: 6913, 34: 8226}
 
 
@@ -169,14 +170,14 @@ def test_partitions_and_segments_have_limits(tmp_path: Path) -> None:
         ('{"schema": "snaprebuild.plan/1", "snaprebuild": "0.1.0"}', "found snaprebuild.plan/1"),
         (
             '{"schema": "snaprebuild.scan/1", "snaprebuild": "0.1.0"}',
-            "expected snaprebuild.scan/3, found snaprebuild.scan/1 of snaprebuild '0.1.0'; make it again with this program",
+            "expected snaprebuild.scan/4, found snaprebuild.scan/1 of snaprebuild '0.1.0'; make it again with this program",
         ),
-        ('{"schema": "snaprebuild.scan/3", "snaprebuild": "0.1.0"}', "is damaged: expected a member totals, found none"),
+        ('{"schema": "snaprebuild.scan/4", "snaprebuild": "0.1.0"}', "is damaged: expected a member totals, found none"),
         (
-            '{"schema": "snaprebuild.scan/3", "snaprebuild": "0.1.0", "totals": {}, "log_dirs": [], "partitions": [{}]}',
+            '{"schema": "snaprebuild.scan/4", "snaprebuild": "0.1.0", "totals": {}, "log_dirs": [], "partitions": [{}]}',
             "is damaged: partitions[0]: object missing required field",
         ),
-        ('{"schema": "snaprebuild.scan/3", "snaprebuild": "0.1.0", "totals": {}, "log_dirs": [3]}', "is damaged: log_dirs"),
+        ('{"schema": "snaprebuild.scan/4", "snaprebuild": "0.1.0", "totals": {}, "log_dirs": [3]}', "is damaged: log_dirs"),
         ('{"schema": "snaprebuild.receipt/1", "snaprebuild": "0.1.0"}\n', "is of another version: expected snaprebuild.receipt/3"),
         ('{"schema": "snaprebuild.receipt/3", "snaprebuild": "0.1.0"}\n', "is damaged: line 1"),
     ],
@@ -201,7 +202,7 @@ def test_only_an_own_page_is_replaced(tmp_path: Path) -> None:
     page.write_text("<html>mine</html>")
     run = snaprebuild("report", scan, "--html", page)
     assert (run.exit_code, page.read_text()) == (3, "<html>mine</html>")
-    assert "already exists and is no plan or report of this program" in run.stderr
+    assert f"{REPLACES_ONLY_ITS_OWN} of this program" in run.stderr
     assert snaprebuild("report", scan, "--html", scan).exit_code == 2
     logs = copy_of("magic0", tmp_path)
     assert snaprebuild("report", scan, "--html", logs / "page.html").exit_code == 3, "never among a broker's files"

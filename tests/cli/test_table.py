@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import batch, make_log_dir, write_partition
+from sentences import MORE_ROWS
 
 from snaprebuild.cli.render.row_text import ROWS_AT_ONCE, RowText
 from snaprebuild.cli.render.stats import StatsView
@@ -82,7 +83,7 @@ def test_no_line_is_wider(width: int) -> None:
     assert max(map(len, lines)) <= width
     assert not [line for line in lines if line != line.rstrip()]
     assert text.count(f"-{number}") == 20, "the number of a partition is never cut"
-    assert lines[-3] == "and 10 more: -v or --output json"
+    assert lines[-3] == f"and 10 {MORE_ROWS}"
 
 
 def test_a_reason_that_repeats_is_a_footnote() -> None:

@@ -14,6 +14,7 @@ from log_dirs import EMPTY_SNAPSHOT, tree
 from manifests import AIVEN, FIXTURES, LONG_AGO, READS, REPOSITORY
 from metadata_logs import metadata_log
 from schema_validator import Draft202012Validator
+from sentences import ARE_IN_NO_COPY
 from tiers import copied
 
 PEM = AIVEN / "keys" / "key1.private.pem"
@@ -227,7 +228,7 @@ def test_the_metadata_log_shows_what_is_repaired(diseased: Path, tmp_path: Path)
     log = metadata_log(tmp_path / "logs", [each for each in segments if each["metadata"]["start_offset"] != 1805])
     run = in_json("tier repair", diseased, *LONG_AGO, "--metadata-log", log, "--receipt", tmp_path / "undo.jsonl")
     assert {start for start, action in actions(run).items() if action == "repaired"} == {687, 1231}
-    assert "offsets 1805 to 2429 are in no copy" in run.messages("tier-not-repaired")
+    assert f"offsets 1805 to 2429 {ARE_IN_NO_COPY}" in run.messages("tier-not-repaired")
     verdicts = audit(diseased)
     by_start = {each["metadata"]["start_offset"]: verdicts[each["metadata"]["segment_id"]] for each in segments}
     assert (by_start[687], by_start[1231], by_start[1805], by_start[2430]) == ("right", "right", "missing-producers", "wrong")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from command import in_json, snaprebuild
 from manifests import FIXTURES
+from sentences import NO_FINISHED_SEGMENT
 
 from formats.log.record_batch import BatchHeader, Record, build_record_batch
 from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
@@ -97,7 +98,7 @@ def test_a_target_that_no_copy_serves(row: int, highest: str) -> None:
     decision = run.document["partitions"][0]["decision"]
     assert (decision["row"], decision["action"], decision["offset"]) == (row, FOREVER, 456)
     assert (run.exit_code, run.codes["bootstrap-never-ends"]) == (1, 1)
-    assert "no finished segment holds offset 455" in run.messages("bootstrap-never-ends")
+    assert f"{NO_FINISHED_SEGMENT}455" in run.messages("bootstrap-never-ends")
 
 
 def test_what_the_real_follower_did() -> None:

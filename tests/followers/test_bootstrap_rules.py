@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 from remote_records import copy, epochs, finished
+from sentences import NO_FINISHED_SEGMENT
 
 from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.followers.bootstrap_rules import (
@@ -137,7 +138,7 @@ def test_every_target_of_the_example(target: int, target_epoch: int, epoch: int,
 
 
 def test_what_no_segment_holds() -> None:
-    with pytest.raises(NotInRemoteStorageError, match="no finished segment holds offset 6 of leader epoch 2"):
+    with pytest.raises(NotInRemoteStorageError, match=f"{NO_FINISHED_SEGMENT}6 of leader epoch 2"):
         auxiliary_state(7, LEADER_EPOCHS, 9, 3, EXAMPLE)
 
 

@@ -12,6 +12,7 @@ import pytest
 from log_dirs import EMPTY_SNAPSHOT, batch, snapshot_bytes
 from manifests import FIXTURES
 from replays import Case, case_of
+from sentences import ARE_IN_NO_COPY
 from simulated_broker import EXPIRATION_MS, loaded
 from tiers import Copy, write_tier
 
@@ -86,7 +87,7 @@ def test_an_empty_snapshot_above_zero_is_unproven(tmp_path: Path) -> None:
     log = batch(500, producer_id=-1) + batch(501, producer_id=-1)
     (partition,) = audited(write_tier(tmp_path, "t", 0, [Copy(500, log, ((0, 0),), EMPTY_SNAPSHOT)])).partitions
     assert [copy.verdict for copy in partition.copies] == [Verdict.UNPROVEN]
-    assert "records deleted below 500 are in no copy" in partition.copies[0].reason
+    assert f"records deleted below 500 {ARE_IN_NO_COPY}" in partition.copies[0].reason
 
 
 def is_open_below(entry: ProducerEntry, offset: int) -> bool:

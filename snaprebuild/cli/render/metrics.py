@@ -111,7 +111,7 @@ def write_metrics(path: str, document: Document, findings: Sequence[Finding], no
 
 
 def _earlier_success(path: str, document: Document) -> float:
-    """As the older file has it; 0 without one."""
+    """Moment of the last success, in seconds, by the older file; 0 without one."""
     try:
         text = (read_small_file(path) or b"").decode(errors="replace")
     except (ReadFailedError, ChangedFileError):

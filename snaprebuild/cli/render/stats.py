@@ -172,7 +172,7 @@ COUNTED = ("segments", "size", "batches", "records", "producers", "one batch", "
 """Columns of everything, a topic or a partition."""
 
 LESS_COUNTED = ("one transaction", "epoch bumped", "one batch", "records")
-"""Those that a narrow terminal does without."""
+"""Columns that a narrow terminal does without."""
 
 
 def _title(what: str, count: int, top: int) -> str:

@@ -151,7 +151,7 @@ def _totals(partitions: Sequence[PartitionUpload]) -> doc.UploadTotals:
 
 
 def _totals_text(partitions: Sequence[PartitionUpload]) -> str:
-    """Those that are not 0."""
+    """The counts that are not 0, in words."""
     return ", ".join(f"{count} {action}" for action, count in encoded_members(_totals(partitions)).items() if count)
 
 

@@ -220,8 +220,8 @@ def tier_upload(
         None if metadata is None else absolute(metadata),
         run,
         broker_epoch=broker_epoch,
-        leader_asserted=i_am_the_leader,
-        own_log_accepted=accept_own_log,
+        i_am_the_leader=i_am_the_leader,
+        accept_own_log=accept_own_log,
         peers=[absolute(each) for each in peer or ()],
         voters=other_voters,
         voter_ids=assumed.voters,
@@ -264,7 +264,7 @@ def tier_upload(
 
 
 def _selected(partitions: Sequence[PartitionSource], names: list[str] | None) -> list[PartitionSource]:
-    """Those of the names.
+    """The partitions with one of the names; all without names.
 
     Raises:
         UsageError: of a name there is none.
@@ -294,7 +294,7 @@ def _topic_ids(pairs: list[str] | None) -> dict[str, str]:
 
 
 def _metadata_partitions(given: int | None, announcer: Announcer | None) -> int:
-    """Of ``__remote_log_metadata``.
+    """Number of partitions of ``__remote_log_metadata``.
 
     Raises:
         UsageError: the cluster has another count than the one that was given.
@@ -306,7 +306,7 @@ def _metadata_partitions(given: int | None, announcer: Announcer | None) -> int:
 
 
 def _broker_id(partitions: Sequence[PartitionSource]) -> int:
-    """Of the log directories.
+    """Broker id of the log directories.
 
     Raises:
         UsageError: they are of several brokers.

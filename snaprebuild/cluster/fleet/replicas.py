@@ -7,25 +7,19 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
+from snaprebuild.broker.fates import StartFate
 from snaprebuild.broker.leadership import Unfit
 from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.broker.status import StatusCounts
 from snaprebuild.cluster.fleet.start_faults import StartFault, start_fault_of
-from snaprebuild.documents.scan import (
-    BY_METADATA_LOG,
-    Boundary,
-    BrokerSettings,
-    LogDir,
-    NewestSnapshot,
-    Partition,
-    StartFate,
-    Upload,
-)
+from snaprebuild.documents.scan import BrokerSettings, ScannedLogDir, ScannedPartition, Upload
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import ReportedFinding, Severity, pluralize
+from snaprebuild.snapshots.scan.result import BoundaryScan, EpochSource
+from snaprebuild.snapshots.scan.snapshot_check import NewestSnapshot
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 
-__all__ = ["PartitionKey", "ScanDocument", "ScannedBroker", "ScannedFleet", "ScannedReplica", "UploadState", "read_scans"]
+__all__ = ["PartitionKey", "ReplicaReadiness", "ScanDocument", "ScannedBroker", "ScannedFleet", "ScannedReplica", "read_scans"]
 
 NOT_LOOKED_AT = frozenset({"storage", "refused"})
 """Severities of findings about what a scan could not read."""
@@ -55,7 +49,7 @@ class ScanDocument(Protocol):
         ...
 
 
-class UploadState(StrEnum):
+class ReplicaReadiness(StrEnum):
     """Whether a leader with this replica's files can upload every rolled segment, and after what."""
 
     READY = "ready"
@@ -134,7 +128,7 @@ class ScannedReplica:
     """
 
     node_id: int
-    state: UploadState
+    state: ReplicaReadiness
     log_start_offset: int
     log_end_offset: int | None
     log_end_at_least: int
@@ -324,7 +318,7 @@ class _ScanReader:
             first = unread_paths[0][:FIRST_CHARACTERS_MAX]
             yield f"{pluralize(len(unread_paths), 'path was', 'paths were')} not read, or not to the end, first {first}"
 
-    def _take_log_dir(self, log_dir: LogDir) -> None:
+    def _take_log_dir(self, log_dir: ScannedLogDir) -> None:
         path = log_dir.path
         node_id = log_dir.node_id
         if node_id is None:
@@ -346,7 +340,7 @@ class _ScanReader:
             if directory_id in broker.directory_ids:
                 raise UsageError(f"has the directory id {directory_id} twice: one is a copy of the other, {path}", path=self._path)
             broker.directory_ids.add(directory_id)
-        reason = self._contradiction(node_id, log_dir.broker_epoch, log_dir.broker_epoch_by == BY_METADATA_LOG)
+        reason = self._contradiction(node_id, log_dir.broker_epoch, log_dir.broker_epoch_source is EpochSource.METADATA_LOG)
         if reason is not None:
             self._fleet.refused.setdefault(self._path, f"{path}: {reason}")
         ids = self._registered.get(node_id, frozenset())
@@ -357,7 +351,7 @@ class _ScanReader:
             )
         self._node_of[path] = node_id
 
-    def _take_partition(self, partition: Partition) -> None:
+    def _take_partition(self, partition: ScannedPartition) -> None:
         if partition.log_dir not in self._node_of:
             raise UsageError(f"is damaged: {partition.path} is in no log directory that it lists", path=self._path)
         node_id = self._node_of[partition.log_dir]
@@ -378,7 +372,7 @@ class _ScanReader:
         if partition.can_be_tiered:
             self._fleet.partitions.setdefault(name, []).append(replica)
             self._take_topic_id(partition, broker)
-        elif partition.topic_kind != TopicKind.CLUSTER_METADATA.value:  # that has a quorum, and no high watermark on disk
+        elif partition.topic_kind is not TopicKind.CLUSTER_METADATA:  # that has a quorum, and no high watermark on disk
             self._fleet.never_uploaded.setdefault(name, []).append(replica)
 
     def _take_fate(self, fate: StartFate) -> None:
@@ -391,7 +385,7 @@ class _ScanReader:
         for node in nodes:
             self._fleet.start_faults.setdefault(node, []).append(fault)
 
-    def _take_topic_id(self, partition: Partition, broker: ScannedBroker) -> None:
+    def _take_topic_id(self, partition: ScannedPartition, broker: ScannedBroker) -> None:
         if partition.uploads_under_id_zero:
             self._fleet.under_id_zero.setdefault(partition.topic, set()).add(broker.node_id)
         if broker.is_kraft:
@@ -403,7 +397,7 @@ class _ScanReader:
             by_id.setdefault(partition.topic_id, set()).add(broker.node_id)
 
 
-def _replica_of(partition: Partition, node_id: int, *, is_running: bool) -> ScannedReplica:
+def _replica_of(partition: ScannedPartition, node_id: int, *, is_running: bool) -> ScannedReplica:
     upload = partition.upload
     log_start_offset = partition.log_start_offset
     missing = [
@@ -417,7 +411,7 @@ def _replica_of(partition: Partition, node_id: int, *, is_running: bool) -> Scan
     end = max(missing, default=0)
     return ScannedReplica(
         node_id=node_id,
-        state=UploadState.BLOCKED if unfit is not None else _state_of(upload, suspect, blocked),
+        state=ReplicaReadiness.BLOCKED if unfit is not None else _state_of(upload, suspect, blocked),
         log_start_offset=log_start_offset,
         # A replica that lost its disk has no segment: nothing is missing, and nothing is there.
         log_end_offset=partition.log_end.offset if partition.segments else log_start_offset,
@@ -445,10 +439,10 @@ def _with_start_faults(replica: ScannedReplica, faults: Iterable[StartFault]) ->
     fault = next((each for each in faults if each.concerns(replica.log_dir)), None)
     if fault is None:
         return replica
-    return replace(replica, state=UploadState.BLOCKED, must_not_lead=replica.must_not_lead or fault.unfit())
+    return replace(replica, state=ReplicaReadiness.BLOCKED, must_not_lead=replica.must_not_lead or fault.unfit())
 
 
-def _unfit(partition: Partition) -> Unfit | None:
+def _unfit(partition: ScannedPartition) -> Unfit | None:
     """Why it must not lead. Earlier scans show only that a rolled segment has no leader epoch."""
     if partition.must_not_lead is not None:
         verdict = partition.must_not_lead
@@ -457,20 +451,20 @@ def _unfit(partition: Partition) -> Unfit | None:
     return Unfit("no leader epochs", Severity.DAMAGED) if is_lost else None
 
 
-def _is_suspect(boundary: Boundary, log_start_offset: int) -> bool:
+def _is_suspect(boundary: BoundaryScan, log_start_offset: int) -> bool:
     """Whether the snapshot is uploaded, and is not what it should be."""
     if boundary.offset <= log_start_offset or boundary.at_next_start in ("rebuilt", "removed"):
         return False
     return boundary.state in ("corrupt", "suspect") or boundary.at_next_start == "empty"
 
 
-def _state_of(upload: Upload, suspect: int, blocked: int) -> UploadState:
+def _state_of(upload: Upload, suspect: int, blocked: int) -> ReplicaReadiness:
     if not blocked:
-        return UploadState.SUSPECT if suspect else UploadState.READY
+        return ReplicaReadiness.SUSPECT if suspect else ReplicaReadiness.READY
     if upload.stuck_bytes_after_rebuild:
-        return UploadState.BLOCKED
+        return ReplicaReadiness.BLOCKED
     freed_by = {each.freed_by for each in upload.blockers}
-    return UploadState.START if freed_by == {"broker start"} else UploadState.REBUILD
+    return ReplicaReadiness.START if freed_by == {"broker start"} else ReplicaReadiness.REBUILD
 
 
 def _join_unnamed(partitions: dict[PartitionKey, list[ScannedReplica]], placed: Iterable[PartitionKey]) -> None:
