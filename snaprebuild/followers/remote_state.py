@@ -64,7 +64,7 @@ class RemoteState:
         first_offset: where the copies begin that follow one another up to there.
         verdict: on the snapshot of that copy; None if the offset is inside of it.
         reason: of the verdict, in words.
-        source: of the entries.
+        entries_source: where the entries come from.
         entries: of ``ENTRY_DTYPE``, by producer id.
         judgement: class and reasons.
         data: the snapshot of the copy, where it is taken; None else.
@@ -77,7 +77,7 @@ class RemoteState:
     first_offset: int
     verdict: SnapshotVerdict | None
     reason: str
-    source: StateSource
+    entries_source: StateSource
     entries: np.ndarray
     judgement: Judgement
     data: bytes | None
@@ -235,7 +235,7 @@ def _decided(
             first_offset=chain.start_offset,
             verdict=verdict,
             reason=why,
-            source=source,
+            entries_source=source,
             entries=entries,
             judgement=judgement,
             data=own.data if rebuilt is None else None,
