@@ -121,8 +121,8 @@ def _concerned_paths(reported: Sequence[Finding]) -> set[str]:
 
 def _also_unread(start: JudgedStart, reported: Sequence[Finding]) -> list[Finding]:
     """What could not be read for the judgement of the start, without the paths that the command reports as unread itself."""
-    known = {each.path for each in reported if each.is_unread}
-    return [each for each in start.unread if each.path not in known]
+    unread = {each.path for each in reported if each.is_unread}
+    return [each for each in start.unread if each.path not in unread]
 
 
 def _has_small_files(source: Source) -> bool:
@@ -147,9 +147,9 @@ class NextStartJudge:
 
     def __call__(self, source: Source, release: str | None = None, *, holds_locks: bool = False) -> JudgedStart:
         """The start of a source on local disks."""
-        known = None if release is None else parse_release(release)
+        parsed = None if release is None else parse_release(release)
         result = scan(source, holds_locks=holds_locks, only_start=True)
-        judged = with_metadata_logs(result, source, int(time.time() * 1000), known, self._read, only_start=True)
+        judged = with_metadata_logs(result, source, int(time.time() * 1000), parsed, self._read, only_start=True)
         # A running broker changes and deletes files meanwhile.
         live = tuple(f"{log_dir.state.path}/" for log_dir in judged.log_dirs if log_dir.shutdown is Shutdown.RUNNING)
         unread = [each for each in judged.other_findings if each.is_unread and not each.path.startswith(live)]
@@ -163,10 +163,10 @@ class NextStartJudge:
                 self._storages[path] = read_topic_storages(path)
             except (SnaprebuildError, FormatError) as error:
                 self._storages[path] = error
-        found = self._storages[path]
-        if isinstance(found, SnaprebuildError | FormatError):
-            raise found
-        return found
+        storages = self._storages[path]
+        if isinstance(storages, SnaprebuildError | FormatError):
+            raise storages
+        return storages
 
 
 def with_metadata_logs(

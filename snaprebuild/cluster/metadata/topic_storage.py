@@ -69,7 +69,7 @@ def read_topic_storages(location: str) -> TopicStorages:
     by_id = {
         each.topic_id: None if each.name in changed else is_remote(configs.get(each.name, {})) for each in image.topics.values()
     }
-    known = {each.topic_id: configs.get(each.name, {}) for each in image.topics.values() if each.name not in reconfigured}
+    topic_configs = {each.topic_id: configs.get(each.name, {}) for each in image.topics.values() if each.name not in reconfigured}
     brokers: dict[int | None, Mapping[str, str]] = {
         int(each.name) if each.name else None: values for each, values in image.configs.items() if each.type == ResourceType.BROKER
     }
@@ -78,7 +78,7 @@ def read_topic_storages(location: str) -> TopicStorages:
     end = log_end_evidence(read.log, walk.end_offset, is_torn=walk.torn_tail is not None)
     is_whole = not end.is_torn and end.reason(was_stopped_cleanly=False) is None
     epochs = {each.node_id: each.epoch for each in image.brokers.values()} if is_whole else {}
-    return TopicStorages(by_id, changed, why, broker_epochs=epochs, configs=known, broker_configs=brokers, image=image)
+    return TopicStorages(by_id, changed, why, broker_epochs=epochs, configs=topic_configs, broker_configs=brokers, image=image)
 
 
 def _changed_since(log: MetadataLog, offset: int) -> tuple[frozenset[str], frozenset[str]]:

@@ -243,8 +243,8 @@ def _checkpoint_epochs(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFa
         epoch, where = _epoch_before(other, offset)
         if epoch is None or not offset or epoch == each.id.epoch or each.has_other_epoch:
             continue
-        known = [_epoch_before(other_node, offset)[0] for other_node in nodes]
-        if agreed(answer for answer in known if answer is not None) == each.id.epoch:
+        epochs = [_epoch_before(other_node, offset)[0] for other_node in nodes]
+        if agreed(answer for answer in epochs if answer is not None) == each.id.epoch:
             continue  # the other node is the odd one
         evidence = f"has epoch {each.id.epoch} at offset {offset - 1}, and {where} of {_name(other)} has epoch {epoch}"
         yield _disagrees(node, Grade.ERROR, evidence, each.path, offset)
@@ -252,14 +252,18 @@ def _checkpoint_epochs(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFa
 
 def _first_record(node: NodeFacts, other: NodeFacts, offset: int) -> int:
     """The first record that differs in the batches at an offset; the offset itself where no record does, or they cannot be read."""
-    found = []
+    first_batches = []
     for each in (node, other):
         try:
             with each.log.walk(offset).until() as batches:
-                found.append(next(batches))
+                first_batches.append(next(batches))
         except (StopIteration, FormatError, ReadFailedError, ChangedFileError):
             return offset
-    pairs = zip(found[0].records, found[1].records, strict=False) if found[0].leader_epoch == found[1].leader_epoch else ()
+    pairs = (
+        zip(first_batches[0].records, first_batches[1].records, strict=False)
+        if first_batches[0].leader_epoch == first_batches[1].leader_epoch
+        else ()
+    )
     return next((mine.offset for mine, theirs in pairs if _content(mine) != _content(theirs)), offset)
 
 
@@ -339,7 +343,7 @@ def contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[NodeRuleResult
     """
     waiting = {each.id for each in node.facts.checkpoints if each.fault is None and each.id.offset}
     results = _compared_with(node, node, waiting)
-    found = [each for each in results.values() if each is not None]
+    contradictions = [each for each in results.values() if each is not None]
     waiting -= results.keys()
     disputed: dict[OffsetAndEpoch, NodeRuleResult] = {}
     for other in nodes:
@@ -351,9 +355,9 @@ def contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[NodeRuleResult
                 disputed.pop(id_, None)
             elif result.state is RuleState.BROKEN:
                 disputed.setdefault(id_, result)
-    found += disputed.values()
-    is_held = all(each.rule is not QuorumRule.K16 for each in found)
-    return [*found, holds(QuorumRule.K16, path=node.log.path)] if is_held else found
+    contradictions += disputed.values()
+    is_held = all(each.rule is not QuorumRule.K16 for each in contradictions)
+    return [*contradictions, holds(QuorumRule.K16, path=node.log.path)] if is_held else contradictions
 
 
 def _compared_with(

@@ -156,13 +156,13 @@ def forgotten_producers(
         log_start_offset: log start offset of this replica. One that was made later never had the records below it, nor their producers.
         oldest_ms: entries that are not newer have expired, ms since 1970.
     """
-    known = {int(entry["producer_id"]): entry for entry in entries}
+    own_entries = {int(entry["producer_id"]): entry for entry in entries}
     unknown: list[int] = []
     transactions: list[int] = []
     for entry in others:
         producer_id = int(entry["producer_id"])
         last_offset = int(entry["last_offset"])
-        mine = known.get(producer_id)
+        mine = own_entries.get(producer_id)
         first = int(entry["current_txn_first_offset"])
         is_same = mine is not None and int(mine["last_offset"]) >= last_offset
         if log_start_offset <= last_offset < offset and int(entry["timestamp"]) > oldest_ms and not is_same:

@@ -168,7 +168,7 @@ def clean_shutdown(evidence: SourceEvidence) -> SourceRuleResult:
 
 def _registered_siblings(evidence: SourceEvidence) -> tuple[LogDirEvidence, ...]:
     """The other log directories of the broker, without disks that were taken out of it, as far as the cluster knows them."""
-    registered = evidence.known.broker_directories
+    registered = evidence.cluster_facts.broker_directories
     return tuple(
         each for each in evidence.log_dir.siblings if not (registered and each.has_meta) or each.directory_id in registered
     )
@@ -180,8 +180,8 @@ def high_watermark(evidence: SourceEvidence) -> SourceRuleResult:
     mark = evidence.log.high_watermark
     is_rebuild = evidence.purpose is Purpose.REBUILD
     is_missing = mark is None or mark < 0
-    found = "has no high watermark" if mark is None else f"has a negative high watermark, {mark}"
-    detail = f"replication-offset-checkpoint {found} for it"
+    problem = "has no high watermark" if mark is None else f"has a negative high watermark, {mark}"
+    detail = f"replication-offset-checkpoint {problem} for it"
     limits = [each for each in (mark, log.log_end_offset, log.last_stable_offset) if each is not None]
     stable = "" if log.last_stable_offset is None else f", the last stable offset {log.last_stable_offset}"
     if not log.exists:
@@ -250,7 +250,7 @@ def log_end(evidence: SourceEvidence) -> SourceRuleResult:
 
 def _empty(evidence: SourceEvidence) -> SourceRuleResult:
     """A replaced disk leaves an empty log, with a high watermark of 0; nothing on it shows that."""
-    replaced_at = evidence.known.replaced_at
+    replaced_at = evidence.cluster_facts.replaced_at
     epoch = evidence.registered.leader_epoch
     peers = [peer for peer in evidence.peers if not evidence.is_of_another_log(peer)]
     longer = [
