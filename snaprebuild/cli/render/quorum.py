@@ -73,8 +73,8 @@ def _checked_node(check: NodeCheck) -> doc.CheckedNode:
     )
 
 
-def _rule_state(result: NodeRuleResult) -> doc.NodeRuleState:
-    return doc.NodeRuleState(
+def _rule_state(result: NodeRuleResult) -> doc.NodeRuleResult:
+    return doc.NodeRuleResult(
         rule=result.rule.name,
         text=result.rule.value,
         state=result.state_name,

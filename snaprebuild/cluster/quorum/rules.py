@@ -105,11 +105,22 @@ class QuorumRule(RuleId):
         return _STATE_NAMES[state]
 
 
+class QuorumRuleState(StrEnum):
+    """The states of a rule in the documents and tables of ``cluster check``."""
+
+    HELD = "held"
+    VIOLATED = "violated"
+    NOT_JUDGED = "not-judged"
+    """What the rule needs is missing, or another rule reports the reason."""
+    NOT_APPLICABLE = "not-applicable"
+    """There is nothing to judge."""
+
+
 _STATE_NAMES = {
-    RuleState.HOLDS: "held",
-    RuleState.BROKEN: "violated",
-    RuleState.UNKNOWN: "not-judged",
-    RuleState.NOT_APPLICABLE: "not-applicable",
+    RuleState.HOLDS: QuorumRuleState.HELD,
+    RuleState.BROKEN: QuorumRuleState.VIOLATED,
+    RuleState.UNKNOWN: QuorumRuleState.NOT_JUDGED,
+    RuleState.NOT_APPLICABLE: QuorumRuleState.NOT_APPLICABLE,
 }
 
 

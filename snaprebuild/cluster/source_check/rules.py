@@ -7,6 +7,8 @@ Source: ``LogManager``, ``LogLoader`` of Kafka 4.3.1.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, DirectoryForm
 from snaprebuild.cluster.rule_result import Basis, Grade, RuleId, RuleResult, RuleState, broken, holds, not_applicable, unknown
 from snaprebuild.cluster.source_check.evidence import LogDirEvidence, SourceEvidence
@@ -49,15 +51,28 @@ class SourceRule(RuleId):
     def state_name(self, state: RuleState, grade: Grade | None) -> str:
         """The state in the documents and tables of ``cluster source``."""
         if state is RuleState.HOLDS and grade is not None:
-            return "warn"
+            return SourceRuleState.WARN
         return _STATE_NAMES[state]
 
 
+class SourceRuleState(StrEnum):
+    """The states of a rule in the documents and tables of ``cluster source``."""
+
+    PASS = "pass"  # noqa: S105  no password
+    WARN = "warn"
+    """The rule holds, with a reservation."""
+    FAIL = "fail"
+    NOT_KNOWN = "not-known"
+    """Evidence that should exist is missing, cannot be read, or contradicts itself."""
+    NOT_APPLICABLE = "not-applicable"
+    """This kind of cluster, or this question, has no evidence."""
+
+
 _STATE_NAMES = {
-    RuleState.HOLDS: "pass",
-    RuleState.BROKEN: "fail",
-    RuleState.UNKNOWN: "not-known",
-    RuleState.NOT_APPLICABLE: "not-applicable",
+    RuleState.HOLDS: SourceRuleState.PASS,
+    RuleState.BROKEN: SourceRuleState.FAIL,
+    RuleState.UNKNOWN: SourceRuleState.NOT_KNOWN,
+    RuleState.NOT_APPLICABLE: SourceRuleState.NOT_APPLICABLE,
 }
 
 
