@@ -210,15 +210,17 @@ def with_metadata_logs(
         try:
             read = read_topic_storages(path) if read_log is None else read_log(path)
         except (SnaprebuildError, FormatError) as error:
-            why = f"{ENABLE} of the topics cannot be read: {error.message}" if topics else ""
+            reason = f"{ENABLE} of the topics cannot be read: {error.message}" if topics else ""
         else:
             images[os.path.dirname(path)] = read.image
             epochs.add(os.path.dirname(path), read.broker_epochs)
             known |= {topic_id: is_on if known.get(topic_id, is_on) is is_on else None for topic_id, is_on in read.by_id.items()}
             lags.add(read)
             names = sorted(read.unproven & topics)
-            why = f"{ENABLE} of {pluralize(len(names), 'topic')} ({first_of(names)}) is not known: {read.why}" if names else ""
-        notes += [Finding("topic-storage-unknown", Severity.NOTE, path, why)] if why else []
+            reason = (
+                f"{ENABLE} of {pluralize(len(names), 'topic')} ({first_of(names)}) is not known: {read.reason}" if names else ""
+            )
+        notes += [Finding("topic-storage-unknown", Severity.NOTE, path, reason)] if reason else []
     states: dict[str, set[bool | None]] = {}
     for each in result.partitions:
         is_on = None if each.topic_id is None else known.get(each.topic_id)

@@ -300,11 +300,11 @@ def _equal_content(copies: list[_Copy]) -> Iterator[NodeRuleResult]:
         except ReadFailedError as error:
             if error.errno != errno.ENOENT:
                 raise
-            why = f"{copy.id_text} was deleted while it was read, and is not compared"
-            yield unknown(QuorumRule.K13, why, path, end)
+            reason = f"{copy.id_text} was deleted while it was read, and is not compared"
+            yield unknown(QuorumRule.K13, reason, path, end)
         except FormatError as error:
-            why = f"{copy.id_text} changed while it was read, and is not compared: {error.message}"
-            yield unknown(QuorumRule.K13, why, path, end)
+            reason = f"{copy.id_text} changed while it was read, and is not compared: {error.message}"
+            yield unknown(QuorumRule.K13, reason, path, end)
     right = agreed(content.compared for _, content in contents)
     model = next((each for each in contents if right in (None, each[1].compared)), None)
     for copy, content in contents:
@@ -320,8 +320,8 @@ def _other_content(model: tuple[_Copy, CheckpointContent], copy: _Copy, content:
     except ReadFailedError as error:
         if error.errno != errno.ENOENT:
             raise
-        why = f"{copy.id_text}, or the copy that it differs from, was deleted while it was read"
-        return unknown(QuorumRule.K13, why, path, end)
+        reason = f"{copy.id_text}, or the copy that it differs from, was deleted while it was read"
+        return unknown(QuorumRule.K13, reason, path, end)
     evidence = f"differs from {model[0].checkpoint.path}, which has the same id: {_difference(only)}"
     return _disagrees(copy.node, Grade.ERROR, evidence, path, end)
 
@@ -380,8 +380,8 @@ def _compared_with(
     except (ReadFailedError, ChangedFileError) as error:
         if isinstance(error, ReadFailedError) and error.errno != errno.ENOENT:
             raise
-        why = "a file was deleted or changed while it was read"
-        results[_NO_CHECKPOINT] = unknown(rule, why, node.log.path)
+        reason = "a file was deleted or changed while it was read"
+        results[_NO_CHECKPOINT] = unknown(rule, reason, node.log.path)
     return results
 
 

@@ -303,8 +303,8 @@ def _k11(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
 
 
 def _k12(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
-    why = "no writer of this log has a producer id, and it is not a checkpoint"
-    return [broken(QuorumRule.K12, Grade.WARNING, f"{name} {what}; {why}", facts.path) for name, what in facts.bad_snapshots]
+    reason = "no writer of this log has a producer id, and it is not a checkpoint"
+    return [broken(QuorumRule.K12, Grade.WARNING, f"{name} {what}; {reason}", facts.path) for name, what in facts.bad_snapshots]
 
 
 def _k14(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:

@@ -41,12 +41,12 @@ METADATA_VERSION_3_9 = 21
 """The highest ``metadata.version`` that 3.9 knows, 3.9-IV0 (``MetadataVersion``)."""
 
 
-def _no_evidence(rule: SourceRule, evidence: SourceEvidence, why: str) -> SourceRuleResult:
+def _no_evidence(rule: SourceRule, evidence: SourceEvidence, reason: str) -> SourceRuleResult:
     """A rule of the cluster that has nothing to judge. Nothing is missing where the cluster is one with ZooKeeper."""
-    return unknown(rule, why) if evidence.needs_metadata_log else not_applicable(rule, why)
+    return unknown(rule, reason) if evidence.needs_metadata_log else not_applicable(rule, reason)
 
 
-def _rejects_by_log(rule: SourceRule, evidence: SourceEvidence, why: str) -> SourceRuleResult:
+def _rejects_by_log(rule: SourceRule, evidence: SourceEvidence, reason: str) -> SourceRuleResult:
     """A rule that is broken unless the metadata log has lost its end.
 
     A broker that is no voter does not flush its own copy (``KafkaRaftClient.appendAsFollower``), so that after an unclean stop it may be
@@ -54,8 +54,8 @@ def _rejects_by_log(rule: SourceRule, evidence: SourceEvidence, why: str) -> Sou
     """
     if evidence.cluster_facts.is_own and not evidence.log_dir.has_marker:
         lost = "after an unclean stop the broker's own metadata log may have lost its end (--metadata)"
-        return unknown(rule, f"{why}; but {lost}", basis=Basis.RECORDS_SO_FAR)
-    return rejects(rule, why)
+        return unknown(rule, f"{reason}; but {lost}", basis=Basis.RECORDS_SO_FAR)
+    return rejects(rule, reason)
 
 
 def _uuid(value: bytes | None) -> str:
@@ -161,16 +161,16 @@ def in_sync(evidence: SourceEvidence) -> SourceRuleResult:
     """R7: it is in sync, or eligible to lead, or leads. A rebuild needs no such rule: it describes local bytes."""
     partition = evidence.registered
     node = evidence.log_dir.node_id
-    why = evidence.unregistered_reason or (
+    reason = evidence.unregistered_reason or (
         NO_NODE_ID if node is None else None if node in partition.replicas else "it is not a replica"
     )
     detail = f"ISR {list(partition.isr)}, eligible leader replicas {list(partition.elr)}, leader {partition.leader}"
     if not evidence.log.exists:
         return not_applicable(SourceRule.R7, NO_REPLICA_YET)
-    if why and evidence.i_am_the_leader and not evidence.needs_metadata_log:
-        return holds(SourceRule.R7, f"the operator asserts that it leads (--i-am-the-leader): {why}", basis=Basis.OPERATOR)
-    if why:
-        return _no_evidence(SourceRule.R7, evidence, why)
+    if reason and evidence.i_am_the_leader and not evidence.needs_metadata_log:
+        return holds(SourceRule.R7, f"the operator asserts that it leads (--i-am-the-leader): {reason}", basis=Basis.OPERATOR)
+    if reason:
+        return _no_evidence(SourceRule.R7, evidence, reason)
     if node in partition.isr or node in partition.elr or node == partition.leader:
         return holds(SourceRule.R7, detail)
     if evidence.purpose is Purpose.REBUILD:

@@ -22,7 +22,7 @@ from formats.partition.file_names import DirectoryForm
 from snaprebuild.cluster.source_check.evidence import LogDirEvidence, LogEvidence, MetadataEvidence, PeerEvidence, SourceEvidence
 from snaprebuild.cluster.source_check.evidence_reader import brokers_of, log_dir_evidence, peer_evidence
 from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs
-from snaprebuild.cluster.source_check.metadata_places import why_no_metadata_log
+from snaprebuild.cluster.source_check.metadata_places import missing_metadata_reason
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.plan.source_verdict import Purpose
@@ -149,7 +149,7 @@ class EvidenceCollector(msgspec.Struct):
     _siblings: dict[str, tuple[LogDirState, ...]] = msgspec.field(default_factory=dict)
     _metadata_dirs: dict[str, str] = msgspec.field(default_factory=dict)
     _older: dict[str, str] = msgspec.field(default_factory=dict)
-    _why_missing: dict[str, str] = msgspec.field(default_factory=dict)
+    _missing_reasons: dict[str, str] = msgspec.field(default_factory=dict)
 
     def register(self) -> RegisteredBrokers:
         """Takes note of the log directories of the run, and which of them are of one broker (``brokers_of``)."""
@@ -191,14 +191,14 @@ class EvidenceCollector(msgspec.Struct):
                 raise
             except (SnaprebuildError, FormatError):  # which is a finding where the replica is judged
                 continue
-            why = cluster.older or self._lost_end(read, state, own) or older_than_broker(cluster, own)
+            reason = cluster.older or self._lost_end(read, state, own) or older_than_broker(cluster, own)
             if (
-                why is None and self.request.logs.requested_offset is None
+                reason is None and self.request.logs.requested_offset is None
             ):  # at an earlier moment replicas were not yet what they are
-                why = older_than_replica(cluster, read.latest_ms, log)
-            if why is not None:
-                self._older |= dict.fromkeys((state.path, *(each.path for each in self._own_siblings(state))), why)
-                message = f"{why}. The cluster's state of the replicas in {state.path} is unknown"
+                reason = older_than_replica(cluster, read.latest_ms, log)
+            if reason is not None:
+                self._older |= dict.fromkeys((state.path, *(each.path for each in self._own_siblings(state))), reason)
+                message = f"{reason}. The cluster's state of the replicas in {state.path} is unknown"
                 self._add(Finding("source-metadata-older", Severity.FINDING, read.path, message))
 
     def _evidence_for(self, state: LogDirState, log: LogEvidence, peers: tuple[PeerEvidence, ...]) -> SourceEvidence:
@@ -232,9 +232,9 @@ class EvidenceCollector(msgspec.Struct):
         )
 
     def _missing_reason(self, state: LogDirState, otherwise: str) -> str:
-        if state.path not in self._why_missing:
-            self._why_missing[state.path] = why_no_metadata_log(state, otherwise)
-        return self._why_missing[state.path]
+        if state.path not in self._missing_reasons:
+            self._missing_reasons[state.path] = missing_metadata_reason(state, otherwise)
+        return self._missing_reasons[state.path]
 
     def _is_live(self, state: LogDirState) -> bool:
         return log_dir_evidence(state, live_epoch=self.request.broker_epoch, locks=self.request.locks).is_live

@@ -79,8 +79,10 @@ def leading_loss_findings(
         return
     lost = _lost_records(evidence, log.log_end_offset, comparable)
     if lost is not None:
-        offset, why = lost
-        message = f"if this replica leads, consumers lose records that they may have read: {why}. Let it catch up before it leads"
+        offset, reason = lost
+        message = (
+            f"if this replica leads, consumers lose records that they may have read: {reason}. Let it catch up before it leads"
+        )
         yield Finding("leading-loses-records", Severity.FINDING, directory.path, message, offset)
     for other in comparable:
         forgotten = _forgotten(mine, evidence, other, now_ms, expiration_ms)

@@ -46,7 +46,9 @@ def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
         None,
     )
     comparable = [peer for peer in evidence.peers if peer.epochs and not evidence.is_of_another_log(peer)]
-    diverged = [f"{why}, in {each.path}" for each in comparable if (why := diverging_epoch(epochs, each.epochs or ())) is not None]
+    diverged = [
+        f"{reason}, in {each.path}" for each in comparable if (reason := diverging_epoch(epochs, each.epochs or ())) is not None
+    ]
     if unordered or (diverged and not log.is_compacted):
         return rejects(SourceRule.R12, unordered or diverged[0])
     if log.is_uncovered:
@@ -67,10 +69,10 @@ def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
             limit = end
             reservations.append(f"the log continued without it from {end}, by {peer.path}")
     last = epochs[-1].epoch
-    why = evidence.unregistered_reason
-    summary = f"up to {last}, ascending" + (f"; the cluster's is {evidence.registered.leader_epoch}" if why is None else "")
+    reason = evidence.unregistered_reason
+    summary = f"up to {last}, ascending" + (f"; the cluster's is {evidence.registered.leader_epoch}" if reason is None else "")
     compared = f"; as {len(evidence.peers)} other replicas have them" if evidence.peers else ""
-    alone = f"; compared with nothing: {why}" if not compared and why is not None else ""
+    alone = f"; compared with nothing: {reason}" if not compared and reason is not None else ""
     if limit is None and (tail or 0) > last and evidence.log_dir.has_marker:
         return unknown(
             SourceRule.R12,

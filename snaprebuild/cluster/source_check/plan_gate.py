@@ -137,13 +137,13 @@ def _read(asked: tuple[PartitionPlan, bool, float | None]) -> LogEvidence:
     return with_new_listings(lambda now: log_evidence(now.directory, now.log_dir, log_end_offset=end), plan.source)
 
 
-def _nothing(plan: PartitionPlan, why: str | None, verdict: SourceVerdict | None = None) -> PartitionPlan:
+def _nothing(plan: PartitionPlan, reason: str | None, verdict: SourceVerdict | None = None) -> PartitionPlan:
     return PartitionPlan(
         source=plan.source,
         target=plan.target,
         not_planned=plan.not_planned,
         log_end_offset=plan.log_end_offset,
-        fault=why,
+        fault=reason,
         verdict=verdict,
     )
 
@@ -215,9 +215,9 @@ def _limited(
         return plan, findings
     # Existing snapshots are compared all the same.
     beyond = tuple(
-        (each.offset, why)
+        (each.offset, reason)
         for each in plan.boundaries
-        if not each.exists and each.offset > below and (why := reason_for_distrust(plan, each.offset))
+        if not each.exists and each.offset > below and (reason := reason_for_distrust(plan, each.offset))
     )
     trusted = tuple(each for each in plan.boundaries if each.exists or each.offset <= below)
     limited = plan if trusted else _nothing(plan, None, verdict)

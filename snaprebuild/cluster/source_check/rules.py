@@ -151,8 +151,8 @@ def clean_shutdown(evidence: SourceEvidence) -> SourceRuleResult:
     replicated = max(log.high_watermark or 0, 0)
     siblings = _registered_siblings(evidence)
     unclean = next((each.path for each in siblings if not each.has_marker), None)
-    why = "a live broker is at work" if own.is_live else "no clean-shutdown marker"
-    why += f" in {unclean}" if own.has_marker and not own.is_live else ""
+    reason = "a live broker is at work" if own.is_live else "no clean-shutdown marker"
+    reason += f" in {unclean}" if own.has_marker and not own.is_live else ""
     others = {each.marker_epoch for each in siblings} - {own.marker_epoch}
     if not log.exists:
         return not_applicable(SourceRule.R9, NO_REPLICA_YET)
@@ -167,7 +167,7 @@ def clean_shutdown(evidence: SourceEvidence) -> SourceRuleResult:
     if own.is_live or not own.has_marker or (unclean is not None and evidence.purpose is not Purpose.REBUILD):
         return warns(
             SourceRule.R9,
-            f"{why}: only rolled segments below its recovery point {flushed} and its high watermark {replicated}",
+            f"{reason}: only rolled segments below its recovery point {flushed} and its high watermark {replicated}",
             log.closed_below(min(flushed, replicated)),
         )
     if unclean is not None:
