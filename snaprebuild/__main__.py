@@ -10,7 +10,7 @@ from snaprebuild.cli.interrupts import begin_running, take_signals
 __all__ = ["main"]
 
 LOAD_FAILED = 5
-"""As of any failure without a class of its own; Python would end with 1, as after findings."""
+"""Exit code of any failure without a class of its own; Python would end with 1, as after findings."""
 
 START_ANYWAY = "SNAPREBUILD_START_ANYWAY"
 START_ANYWAY_FILE = "/run/snaprebuild/start-anyway"

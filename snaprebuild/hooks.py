@@ -34,10 +34,10 @@ from snaprebuild.snapshots.ensure_snapshot import (
     DEFAULT_OPTIONS,
     BoundaryRequest,
     EnsuredSnapshot,
-    KeptSummaries,
     OneBoundaryTask,
     Origin,
     ReplayOptions,
+    SummaryCache,
     replay_to_boundary,
     run_of,
 )
@@ -97,7 +97,7 @@ class Partition:
         self._source = opened_or_refused(self.path, self._run)
         self.topic = self._source.directory.name.topic
         self.number = self._source.directory.name.partition
-        self._kept: KeptSummaries = {}
+        self._summaries: SummaryCache = {}
         self._last: ReplayCheckpoint | None = None
         self._lock = Lock()
 
@@ -105,7 +105,7 @@ class Partition:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._kept = {}
+        self._summaries = {}
         self._last = None
 
     def rolled_segments(self) -> tuple[Segment, ...]:
@@ -134,7 +134,7 @@ class Partition:
         with self._lock:
             run = structs.replace(self._run, deadline=deadline)
             request = BoundaryRequest(
-                self.path, offset, self.options, run, max_bytes, after=self._last, source=source, kept=self._kept
+                self.path, offset, self.options, run, max_bytes, after=self._last, source=source, summaries=self._summaries
             )
             ensured = replay_to_boundary(request, OneBoundaryTask.ensured)
             self._last = ensured.point or self._last
@@ -383,8 +383,8 @@ def _written(ensured: EnsuredSnapshot, out: StorePath) -> EnsuredSnapshot:
         ) from error
     if not create_or_wait(lambda: file.create(ensured.data, owner=None, temporary_name=temporary)):
         try:
-            with file.open(may_grow=True) as found:
-                is_same = found.size_bytes == len(ensured.data) and file.read_small(len(ensured.data)) == ensured.data
+            with file.open(may_grow=True) as existing:
+                is_same = existing.size_bytes == len(ensured.data) and file.read_small(len(ensured.data)) == ensured.data
         except ReadFailedError as error:
             if error.errno is not None or not out.is_local:
                 raise
@@ -403,8 +403,8 @@ def _written(ensured: EnsuredSnapshot, out: StorePath) -> EnsuredSnapshot:
 
 def _boundary(path: str, next_base_offset: int | None, run: Run) -> tuple[PartitionSource | None, str, int]:
     """The partition if it had to be listed, its directory, and the boundary."""
-    known = parse_file_name(os.path.basename(path))
-    base_offset = known.offset if known is not None and known.kind is FileKind.LOG else None
+    file_name = parse_file_name(os.path.basename(path))
+    base_offset = file_name.offset if file_name is not None and file_name.kind is FileKind.LOG else None
     directory = path if base_offset is None else os.path.dirname(path)
     if next_base_offset is not None:
         return None, directory, operator.index(next_base_offset)

@@ -11,6 +11,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 from manifests import REPOSITORY
+from sentences import CANNOT_BE_LOADED
 
 import formats
 import snaprebuild
@@ -93,7 +94,7 @@ def test_a_package_formats_of_another_project_is_named(kind: str, tmp_path: Path
     )
     code, said = ran("-W", "ignore", "-m", "snaprebuild", "--version")
     assert (code, said.count("\n")) == (5, 1)
-    assert said.startswith(f"snaprebuild: cannot be loaded: the package `formats` belongs to another project: {file}.")
+    assert said.startswith(f"{CANNOT_BE_LOADED}the package `formats` belongs to another project: {file}.")
 
 
 def test_our_own_package_formats_is_silent() -> None:

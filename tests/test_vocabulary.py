@@ -25,15 +25,11 @@ SHARED_CLASSES: dict[str, str] = {}
 """Names of classes that several modules may have, each with the reason."""
 
 CLASSES_LEFT = """
-Action Answer Answered AuditedCopy AuditedPartition BlockedSegment Blocker Boundary Broker BrokerEntry Call Cause
-ClusterEvidence Config Controller CopyLag Decision DelegationToken Deletion Duration Election ElectionRisk Elections
-Entry Explanation Fault Fetch Fleet Follower FollowerCheck FollowerPlan FollowerRepair HoldingNode InventoryCopy
-IsrEvent Leader Listener LogDir LogEnd LostProducer NextAttempt NextCheckpoint NextStart Node OffsetAndEpoch
-OpenTransaction Origin Outcome Partition PartitionEntry PartitionState PartitionTransactions PolicyRun Proof QuorumState
-ReadOptions Reader RemoteState RemoteStorage RepairedCopy Replica ReplicaState Rule Sample Scenario SearchResult Segment
-SegmentFacts Share Source SourceReplica Standing StartMove Step Tail Text TierAudit TierInventory TierRepair TierUpload
-Topic Totals UnknownContents UpgradeStep UploadedPartition UploadedSegment Verb Verdict View WayToStop _Catalogue
-_Evidence _Part _Pool _Reader _Replay
+BatchFacts BlockedSegment Blocker BrokerEntry Cause Config Controller CopyLag DelegationToken Duration Election
+FollowerState HoldingNode IsrEvent Listener LogDir LogEnd NextAttempt NextCheckpoint NextStart Node OffsetAndEpoch
+OpenTransaction Outcome Partition PartitionEntry PartitionState PlanView PolicyRun Proof QuorumState Reader RepairView
+Replica Rule Sample Scenario SearchResult Segment SegmentEnd SourceReplica StartMove Tail Text Topic Totals
+UnknownContents UploadState Verb Verdict View WayToStop _Catalogue _Pool _Reader
 """
 """Names that several modules still have and should not: rename one of the classes, so that its name says whose it is."""
 
@@ -47,6 +43,7 @@ SHARED_MEMBERS = {
     "directories": "a row for each directory of an election, or the ids in a record of Kafka",
     "features": "the levels by name as the metadata log has them, or a row for each feature that was judged",
     "files": "a row for each file, the counts of a receipt or directory, or bare paths",
+    "high_watermark": "the offset, or an object that has the offset and its source",
     "log_dirs": "a row for each log directory, or their paths where nothing more is said of them",
     "losses": "a row for each loss of a scenario, or their counts by kind in a search",
     "name": "the name of what the object describes; where Kafka or we have a fixed list of names, one of it",
@@ -64,7 +61,7 @@ needs none."""
 
 MEMBERS_LEFT = """
 after blockers broker cause checkpoint checkpoints effect evidence fault field high_watermark leader_epoch level
-must_not_lead origin outcomes proof reason remote_storage repair run set_aside settings shutdown state step takes_effect
+must_not_lead outcomes proof reason remote_storage repair run set_aside settings shutdown source state step takes_effect
 text unproven verdict
 """
 """Members that still have several meanings: rename one of them, in the domain and in the document."""
@@ -75,51 +72,20 @@ LEANING = re.compile(r"\s*(The same|As|Of|Those|See|Likewise)\b")
 """How a docstring begins that cannot be understood without its neighbour."""
 
 MODULES_LEFT = """
-formats/log/batch_headers.py formats/log/plain_log_end.py formats/message_reader.py formats/partition/checkpoint_file.py
-snaprebuild/__main__.py snaprebuild/broker/fates.py snaprebuild/broker/log_reading.py
-snaprebuild/broker/partition_facts.py snaprebuild/broker/status.py snaprebuild/cli/early_server.py
-snaprebuild/cli/options/common.py snaprebuild/cli/options/engine.py snaprebuild/cli/options/io_limits.py
-snaprebuild/cli/render/dump.py snaprebuild/cli/render/metadata.py snaprebuild/cli/render/metrics.py
-snaprebuild/cli/render/scan_table.py snaprebuild/cli/render/stats.py snaprebuild/cli/render/tier_upload.py
-snaprebuild/cli/verb.py snaprebuild/cli/verb_command.py snaprebuild/cli/verbs/cluster_advise.py
-snaprebuild/cli/verbs/cluster_source.py snaprebuild/cli/verbs/fleet.py snaprebuild/cli/verbs/tier_audit.py
-snaprebuild/cli/verbs/tier_upload.py snaprebuild/cli/wrapped_command.py snaprebuild/cluster/fleet/cluster_view.py
-snaprebuild/cluster/fleet/elections.py snaprebuild/cluster/fleet/upgrade_steps.py snaprebuild/cluster/metadata/log.py
+formats/log/batch_headers.py formats/partition/checkpoint_file.py snaprebuild/cli/render/metadata.py
+snaprebuild/cli/verbs/cluster_advise.py snaprebuild/cli/verbs/cluster_source.py snaprebuild/cluster/metadata/log.py
 snaprebuild/cluster/metadata/registrations.py snaprebuild/cluster/quorum/log_start.py
 snaprebuild/cluster/quorum/rules.py snaprebuild/cluster/scan_storage.py
 snaprebuild/cluster/source_check/evidence_collector.py snaprebuild/cluster/source_check/metadata_logs.py
-snaprebuild/cluster/source_check/plan_gate.py snaprebuild/cluster/source_check/producer_ids.py
-snaprebuild/cluster/source_check/rules.py snaprebuild/documents/before_start.py
-snaprebuild/documents/cluster_metadata.py snaprebuild/documents/common.py snaprebuild/documents/fleet.py
-snaprebuild/documents/follower_plan.py snaprebuild/documents/followers.py snaprebuild/documents/inspect.py
-snaprebuild/documents/scan.py snaprebuild/documents/simulations.py snaprebuild/documents/stats.py
-snaprebuild/documents/tier.py snaprebuild/followers/__init__.py snaprebuild/followers/bootstrap_build.py
-snaprebuild/followers/check.py snaprebuild/followers/fetch_path.py snaprebuild/followers/offsets.py
-snaprebuild/followers/remote_state.py snaprebuild/followers/time_search.py snaprebuild/inspect/coordinator_records.py
-snaprebuild/inspect/diff.py snaprebuild/inspect/producer_trace.py snaprebuild/inspect/segment_statistics.py
-snaprebuild/inspect/stats.py snaprebuild/inspect/transaction_model.py snaprebuild/replay/base_verdict.py
-snaprebuild/replay/difference.py snaprebuild/replay/segment_effect.py snaprebuild/replay/segment_summary.py
-snaprebuild/report/page_data.py snaprebuild/report/page_document.py snaprebuild/simulations/isr/steps.py
-snaprebuild/snapshots/destination/destinations.py snaprebuild/snapshots/engine/boundary_state.py
-snaprebuild/snapshots/engine/partition_task.py snaprebuild/snapshots/engine/segment_reader.py
-snaprebuild/snapshots/engine/window_proof.py snaprebuild/snapshots/ensure_snapshot.py
-snaprebuild/snapshots/last_stable.py snaprebuild/snapshots/plan/kept_snapshots.py
-snaprebuild/snapshots/plan/plan_file.py snaprebuild/snapshots/plan/planner.py
-snaprebuild/snapshots/plan/source_verdict.py snaprebuild/snapshots/rebuild/result.py
-snaprebuild/snapshots/rebuild/task.py snaprebuild/snapshots/receipts/own_snapshots.py
-snaprebuild/snapshots/receipts/receipt_reader.py snaprebuild/snapshots/scan/partition.py
-snaprebuild/snapshots/scan/scan.py snaprebuild/snapshots/scan/upload_preflight.py
-snaprebuild/snapshots/staging/staged_check.py snaprebuild/snapshots/verify.py snaprebuild/spark/__init__.py
-snaprebuild/spark/calls.py snaprebuild/spark/data_sources.py snaprebuild/spark/driver_channel.py
-snaprebuild/spark/job.py snaprebuild/spark/replay_tasks.py snaprebuild/storage/io_limits/page_cache.py
-snaprebuild/storage/io_limits/policy.py snaprebuild/storage/local/hard_links.py
-snaprebuild/storage/local/segment_file.py snaprebuild/storage/local/store.py snaprebuild/storage/log_dir.py
-snaprebuild/storage/remote/listing.py snaprebuild/storage/remote/metadata_topic.py snaprebuild/storage/remote/store.py
-snaprebuild/storage/s3/multipart.py snaprebuild/storage/s3/object_bytes.py snaprebuild/storage/s3/replace.py
-snaprebuild/storage/s3/request_limits.py snaprebuild/storage/s3/store.py snaprebuild/storage/store.py
-snaprebuild/storage/store_path.py snaprebuild/tier/audit/remembering_store.py snaprebuild/tier/audit/result.py
-snaprebuild/tier/audit/window_judge.py snaprebuild/tier/audit/window_task.py snaprebuild/tier/cost.py
-snaprebuild/tier/upload/announce.py snaprebuild/tier/upload/fence.py
+snaprebuild/cluster/source_check/plan_gate.py snaprebuild/cluster/source_check/rules.py
+snaprebuild/documents/cluster_metadata.py snaprebuild/documents/common.py snaprebuild/documents/scan.py
+snaprebuild/documents/simulations.py snaprebuild/followers/fetch_path.py snaprebuild/followers/time_search.py
+snaprebuild/simulations/isr/steps.py snaprebuild/spark/__init__.py snaprebuild/spark/calls.py
+snaprebuild/spark/driver_channel.py snaprebuild/spark/job.py snaprebuild/spark/replay_tasks.py
+snaprebuild/storage/io_limits/page_cache.py snaprebuild/storage/local/segment_file.py snaprebuild/storage/local/store.py
+snaprebuild/storage/log_dir.py snaprebuild/storage/s3/multipart.py snaprebuild/storage/s3/object_bytes.py
+snaprebuild/storage/s3/replace.py snaprebuild/storage/s3/request_limits.py snaprebuild/storage/s3/store.py
+snaprebuild/storage/store.py snaprebuild/storage/store_path.py
 """
 """Modules that still have such docstrings."""
 
@@ -128,9 +94,7 @@ ALIASES = frozenset(("look", "ask", "judge", "carry_out"))
 
 ALIASES_LEFT = """
 snaprebuild/cli/verbs/cluster_advise.py snaprebuild/cli/verbs/cluster_check.py snaprebuild/cli/verbs/cluster_history.py
-snaprebuild/cli/verbs/cluster_image.py snaprebuild/cli/verbs/follower_check.py
-snaprebuild/cli/verbs/follower_fetch_path.py snaprebuild/cli/verbs/follower_repair.py
-snaprebuild/cli/verbs/inspect_explain.py snaprebuild/cli/verbs/tier_inventory.py
+snaprebuild/cli/verbs/cluster_image.py
 """
 """Modules that still have such imports."""
 

@@ -62,9 +62,8 @@ def glossary() -> Iterator[str]:
 
 def exit_codes() -> Iterator[str]:
     """Lines of the page of exit codes."""
-    from man_page import verbs
-
     from snaprebuild import errors
+    from snaprebuild.cli.main import verbs
     from snaprebuild.findings import Severity
 
     help_text = subprocess.run(
@@ -88,7 +87,7 @@ def exit_codes() -> Iterator[str]:
         "",
     )
     yield from ("## By command", "", "| command | exit code 1 |", "|---|---|")
-    for words, command in verbs():
+    for words, command in verbs().items():
         special = re.search(r"[Ee]xit code 1 ([^.;,]*)", " ".join((command.help or "").split()))
         yield f"| `{words}` | {cell(special[1]) if special else 'a finding'} |"
 
@@ -207,8 +206,8 @@ def kind(schema: dict[str, Any], name: str) -> str:
             return " or ".join(dict.fromkeys(kind(each, name) for each in schema[key]))
     if isinstance(schema.get("items"), dict):
         return f"list of {kind(schema['items'], name)}"
-    found = schema.get("type", "any")
-    return " or ".join(found) if isinstance(found, list) else found
+    names = schema.get("type", "any")
+    return " or ".join(names) if isinstance(names, list) else names
 
 
 @functools.cache
@@ -239,7 +238,7 @@ def metrics() -> Iterator[str]:
     yield "All are gauges, and each has the label `file`: the name of the file that it is in. So several files can be in one directory."
     yield "The numbers are those of the [JSON document](json.md)."
     yield f'The {TOPICS_MAX} worst topics have series of their own; `topic="{OTHER_TOPICS}"` is the sum of all others.'
-    yield "`remote_storage` is `on`, `off` or `unknown`, as `topics[].remote_storage` in the [JSON of scan](json.md#scan-topic)."
+    yield "`remote_storage` is `on`, `off` or `unknown`, as `topics[].remote_storage` in the [JSON of scan](json.md#scan-scannedtopic)."
     sections = [*((f"`{command}`", prefix) for command, prefix in MEASURED.items()), ("Every command", "snaprebuild_")]
     rows: dict[str, list[str]] = {"Every command": []}
     for name, (labels, meaning) in METRICS.items():

@@ -37,10 +37,10 @@ __all__ = [
 ]
 
 _HEADER = Struct(">qiib6xi").unpack_from
-"""Of ``RECORD_BATCH_HEADER``: base offset, length, leader epoch, magic, last offset delta."""
+"""Fields of ``RECORD_BATCH_HEADER``: base offset, length, leader epoch, magic, last offset delta."""
 _HEADER_BYTES = 27
 _ENTRY = Struct(">ii")
-"""Of ``.index``: relative offset, position."""
+"""Entry of an ``.index`` file: relative offset, position."""
 
 CHUNK_BYTES_MAX = 1 << 20
 """Above it the headers are read block by block."""
@@ -378,7 +378,10 @@ class _Recovered:
 
 
 def _recovered(directory: PartitionDir, segment: SegmentFiles, producers: _OpenTransactions) -> _Recovered:
-    """As ``LogSegment.recover``: up to the first batch that is not whole, or whose checksum differs; nothing where the index descends."""
+    """What ``LogSegment.recover`` keeps of a segment.
+
+    Up to the first batch that is not whole, or whose checksum differs; nothing where the index descends.
+    """
     found = _Recovered(segment.base_offset)
     index = _IndexOrder()
     with directory.open_segment(segment) as source:

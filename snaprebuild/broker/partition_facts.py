@@ -250,7 +250,10 @@ class FactsReader:
         return before is not None and 0 <= before < epoch
 
     def _transaction_index_faults(self) -> tuple[tuple[int, TransactionIndexFault], ...]:
-        """As ``TransactionIndex.sanityCheck``: entry by entry, the first fault counts, and what is less than an entry is ignored."""
+        """Faults that ``TransactionIndex.sanityCheck`` finds.
+
+        Entry by entry, the first fault counts, and what is less than an entry is ignored.
+        """
         found = []
         for segment in self.directory.segments:
             if not segment.transaction_index or segment.transaction_index < ENTRY_BYTES:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 __all__ = ["start_early"]
 
 READING_VERBS = frozenset({"rebuild", "stage", "verify", "stats", "explain", "transactions", "offsets"})
-"""Those that read whole segments. A verb of two words is known by its second one."""
+"""Verbs that read whole segments. A verb of two words is known by its second one."""
 
 LOOKED_AT_MAX = 2000
 """Files and directories. If these hold too few bytes, the server starts when it is needed."""

@@ -15,6 +15,7 @@ import msgspec
 from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import AssumeOption, Assumption, read_assumptions
 from snaprebuild.cli.options.common import Metrics, OutputFormat, OutputOption, Report, Verbose
+from snaprebuild.cli.options.description import DescribedOption
 from snaprebuild.cli.verb_command import given_settings
 from snaprebuild.cli.view import View
 from snaprebuild.errors import SnaprebuildError, UsageError
@@ -59,7 +60,7 @@ class OutputOptions(msgspec.Struct, frozen=True):
 
 
 class MeasuredOutput(OutputOptions, frozen=True):
-    """Of a verb whose document can be written as metrics (``cli.render.metrics``)."""
+    """Output options of a verb whose document can be written as metrics (``cli.render.metrics``)."""
 
     metrics: Metrics = None
 
@@ -69,7 +70,7 @@ class MeasuredOutput(OutputOptions, frozen=True):
         return self.metrics
 
     def begin(self, documents: Mapping[str, str | None] | None = None, **read: str | list[str] | None) -> None:
-        """As that of each output, with ``--metrics`` as one of the documents.
+        """Begins the run (``OutputOptions.begin``), with ``--metrics`` as one of the documents.
 
         Raises:
             UsageError: the collector would not read a file of that name.
@@ -187,6 +188,8 @@ def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..
     run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     run.settings = settings  # type: ignore[attr-defined]
     run.assumptions = assumptions  # type: ignore[attr-defined]
+    described = {each.name: _annotation(each) for each in options}
+    run.texts = {name: each.text for name, each in described.items() if isinstance(each, DescribedOption)}  # type: ignore[attr-defined]
     return run
 
 

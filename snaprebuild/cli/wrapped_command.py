@@ -193,7 +193,10 @@ def start_after_usage_error(words: list[str], umask: int) -> None:
 
 
 def _forked() -> int:
-    """As ``os.fork``. A signal that stops us waits so long: in what Python calls around a fork, the error that it raises would be lost."""
+    """Result of ``os.fork``.
+
+    A signal that stops us waits so long: in what Python calls around a fork, the error that it raises would be lost.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
     try:
         return os.fork()

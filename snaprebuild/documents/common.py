@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from snaprebuild.broker.status import StatusWord
 from snaprebuild.published import Natural, Part, one_of
 from snaprebuild.snapshots.engine.cache_hits import CacheHits
 from snaprebuild.storage.partition_names import TopicPartition
@@ -22,7 +23,7 @@ __all__ = [
 ExitCode = Annotated[int, msgspec.Meta(extra_json_schema={"enum": [0, 1, 3, 4, 5]})]
 
 
-StatusName = Annotated[str, one_of("fate", "wrong", "suspect", "missing", "waiting", "unknown", "healthy")]
+StatusName = Annotated[str, one_of(*StatusWord)]
 
 
 class PartitionNeeds(TopicPartition, frozen=True):

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
 from snaprebuild.broker.status import StatusCounts
+from snaprebuild.cluster.fleet.election_risk import ElectionRisk
+from snaprebuild.cluster.fleet.elections import ElectionMoment
+from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome
+from snaprebuild.cluster.fleet.replicas import ReplicaReadiness
+from snaprebuild.cluster.fleet.restart_plan import RepairCover
+from snaprebuild.cluster.fleet.upgrade_steps import UpgradeStep
 from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
 from snaprebuild.documents.common import StatusName
-from snaprebuild.published import Document, Natural, Part, Positive, RunRecord, Seconds, Streamed, one_of
+from snaprebuild.documents.scan import MustNotLead
+from snaprebuild.published import Document, Natural, Part, Positive, RunRecord, Seconds, Streamed
 from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
-    "Broker",
-    "Election",
-    "ElectionRisk",
-    "Elections",
     "Fleet",
-    "LogDir",
+    "FleetBroker",
+    "FleetLogDir",
+    "FleetReplica",
+    "FleetTotals",
     "Outcomes",
-    "Partition",
-    "Repair",
-    "Replica",
-    "Step",
-    "Totals",
-    "UpgradeStep",
+    "RestartStep",
+    "UnhealthyPartition",
 ]
 
 
@@ -42,13 +43,13 @@ class Outcomes(Part, frozen=True):
     """Not judged: the metadata log has no topic of this id."""
 
 
-class Totals(Part, frozen=True):
+class FleetTotals(Part, frozen=True):
     """Sums of all brokers."""
 
     brokers: Natural
     partitions: Natural
     """Partitions that can be uploaded."""
-    outcomes: Outcomes
+    partitions_by_outcome: Outcomes
     stuck_bytes: Natural
     freed_by_election_bytes: Natural
     freed_by_repair_bytes: Natural
@@ -57,18 +58,7 @@ class Totals(Part, frozen=True):
     """Time for all steps at the stated rate; null without one."""
 
 
-class Repair(Part, frozen=True):
-    """Brokers to repair."""
-
-    brokers: Sequence[Natural]
-    """Node ids, ascending."""
-    is_smallest: bool
-    """No smaller set holds a replica of each partition that must be repaired, and none of this size costs less reading."""
-    brokers_at_least: Natural
-    """No set with fewer brokers does."""
-
-
-class Step(Part, frozen=True):
+class RestartStep(Part, frozen=True):
     """The restart of a broker."""
 
     node_id: Natural
@@ -86,63 +76,28 @@ class Step(Part, frozen=True):
     """Why the order stops before this step; null for a step that may be done. Not stable."""
 
 
-class UpgradeStep(Part, frozen=True):
-    """A step of an upgrade: the restart of a broker, or what must be in order before remote storage is switched on."""
-
-    step: Annotated[
-        str,
-        one_of("restart", "protocol", "topic-ids", "missing-snapshots", "suspect-snapshots", "free-space", "backlog"),
-    ]
-    go: Annotated[str, one_of("go", "no-go", "unknown")]
-    node_id: Natural | None
-    """The broker that restarts; null for the other steps."""
-    evidence: str
-    """Not stable."""
-    command: str | None
-    """Command that shows more, or mends it; null if nothing is left to do."""
-
-
-class Election(TopicPartition, frozen=True):
-    """The replicas of a partition for an election."""
-
-    replicas: Sequence[Natural]
-    """In the order that makes the first one the preferred leader."""
-    replicas_before: Sequence[Natural]
-    """The same, in their present order."""
-
-
-class Elections(Part, frozen=True):
-    """Elections of one moment."""
-
-    after_step: Positive | None
-    """Number of the step, from 1, after which its broker must be in sync again; null for now."""
-    after_node_id: Natural | None
-    """The broker of that step."""
-    partitions: Sequence[Election]
-
-
-class LogDir(Part, frozen=True):
+class FleetLogDir(Part, frozen=True):
     """A log directory."""
 
     path: str
     shutdown: str
 
 
-class Broker(Part, frozen=True):
+class FleetBroker(Part, frozen=True):
     """A broker."""
 
     node_id: Natural
     document: str
-    log_dirs: Sequence[LogDir]
+    log_dirs: Sequence[FleetLogDir]
     replicas: Natural
     size_bytes: Natural
 
 
-class Replica(Part, frozen=True):
+class FleetReplica(Part, frozen=True):
     """A replica of a partition."""
 
     node_id: Natural
-    state: Annotated[str, one_of("ready", "start", "rebuild", "suspect", "blocked")]
+    state: ReplicaReadiness
     """What a leader with its files could upload (docs/guides/fleet.md)."""
     log_start_offset: Natural
     log_end_offset: Natural | None
@@ -159,27 +114,15 @@ class Replica(Part, frozen=True):
     stuck_bytes: Natural
     replay_bytes: Natural
     """The most bytes that are read to rebuild the missing snapshots."""
-    must_not_lead: str | None = None
-    """Why no advice names it as a leader; null if nothing shows that it must not lead. Not stable."""
+    must_not_lead: MustNotLead | None = None
+    """Why no advice names it as a leader; null if nothing shows that it must not lead."""
 
 
-class ElectionRisk(Part, frozen=True):
-    """Whether the election may delete data (KAFKA-20732)."""
-
-    outcome: Annotated[str, one_of("affected", "not-affected", "unknown")]
-    reason: str
-    """Not stable."""
-    command: str | None
-    """Command that shows the missing fact."""
-    size_bytes: Natural | None
-    """Size of the local log that may be counted twice; null unless affected."""
-
-
-class Partition(TopicPartition, frozen=True):
+class UnhealthyPartition(TopicPartition, frozen=True):
     """A partition that is not healthy."""
 
     topic_id: str | None
-    outcome: Annotated[str, one_of("healthy", "elect", "repair", "verify", "wait", "not_scanned", "gone")]
+    outcome: FleetOutcome
     elect: Natural | None
     """Node id of the broker that should lead."""
     condition: str | None
@@ -193,7 +136,7 @@ class Partition(TopicPartition, frozen=True):
     not_scanned: Sequence[Natural]
     """Brokers with a replica but without a scan."""
     stuck_bytes: Natural
-    replicas: Sequence[Replica]
+    replicas: Sequence[FleetReplica]
 
 
 class Fleet(Document, frozen=True):
@@ -210,16 +153,16 @@ class Fleet(Document, frozen=True):
     rate_bytes_per_second: Positive | None
     """From --assume rate."""
     assumes: Sequence[str]
-    totals: Totals
-    repair: Repair
-    steps: Sequence[Step]
+    totals: FleetTotals
+    repair_cover: RepairCover
+    steps: Sequence[RestartStep]
     """Steps in their order."""
-    elections: Sequence[Elections] | None
-    """As --elections writes them for Kafka's tools; null without a metadata log."""
-    brokers: Sequence[Broker]
+    elections: Sequence[ElectionMoment] | None
+    """The elections that --elections writes for Kafka's tools; null without a metadata log."""
+    brokers: Sequence[FleetBroker]
     """By node id."""
-    partitions: Streamed[Partition]
-    """Those that are not healthy."""
+    partitions: Streamed[UnhealthyPartition]
+    """Partitions that are not healthy."""
     upgrade: Sequence[UpgradeStep] = ()
     """Go or no-go for each step, in order; restarts that are no go come after those that are."""
     unknown_contents: UnknownContents | None = None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from snaprebuild.documents.common import ExitCode
-from snaprebuild.published import Document, Natural, Part
+from snaprebuild.published import Document, Natural, Part, RunRecord
 
-__all__ = ["Report", "Source", "Totals"]
+__all__ = ["PageTotals", "Report", "ReportedDocument"]
 
 
-class Source(Part, frozen=True):
+class ReportedDocument(Part, frozen=True):
     """A document from which the page was made."""
 
     path: str
@@ -19,14 +19,11 @@ class Source(Part, frozen=True):
     """Version of the program that wrote it."""
     lacks: Sequence[str]
     """Facts that the page could show, but that this document does not have."""
-    made: str
-    """When it was made, UTC; empty for a receipt that does not have it."""
-    host: str
-    command: str
-    cluster_ids: Sequence[str]
+    run: RunRecord | None
+    """The run that made it; null if the document does not have it."""
 
 
-class Totals(Part, frozen=True):
+class PageTotals(Part, frozen=True):
     """Sums of the partitions on the page; null where none of the documents shows them."""
 
     segments: Natural | None
@@ -48,7 +45,7 @@ class Report(Document, frozen=True):
     """What `snaprebuild report --output json` prints: facts about the page, not its content."""
 
     NAME = "report"
-    VERSION = 2
+    VERSION = 3
 
     unread: Natural
     """Paths that the runs of the documents did not read, each once. The page shows them."""
@@ -58,12 +55,12 @@ class Report(Document, frozen=True):
     title: str
     size_bytes: Natural
     """Size of the page."""
-    documents: Sequence[Source]
+    documents: Sequence[ReportedDocument]
     partitions: Natural
     """Partitions in the documents, each once."""
     partitions_left: Natural
     """Partitions that are not on the page: it has the worst 20,000."""
-    totals: Totals
+    totals: PageTotals
     page_findings: Natural
     """Findings of the documents on the page, each once."""
     page_findings_left: Natural

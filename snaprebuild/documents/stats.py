@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from snaprebuild.inspect.stats import ProducerTotals, SegmentCounts
 from snaprebuild.published import Document, Natural, Part, Positive, Seconds, Streamed
 from snaprebuild.storage.partition_names import TopicPartition
 
@@ -16,33 +17,12 @@ __all__ = [
     "Expiration",
     "Histogram",
     "Magic",
-    "Partition",
-    "Producer",
-    "ProducerTotals",
-    "Segment",
     "Stats",
-    "Topic",
-    "Totals",
+    "StatsPartition",
+    "StatsProducer",
+    "StatsTopic",
+    "StatsTotals",
 ]
-
-
-class ProducerTotals(Part, frozen=True):
-    """Producer ids, each counted once."""
-
-    seen: Natural
-    """Producers with any batch."""
-    one_batch: Natural
-    """Producers that wrote one data batch."""
-    transactional: Natural
-    """Producers with a transaction: a marker, or an open one."""
-    one_transaction: Natural
-    """Producers with one transaction, or at most one in each partition."""
-    bumped: Natural
-    """Producers whose first and last epochs differ, in a partition or between partitions."""
-    near_limit: Natural
-    """Producers with an epoch of 32000 or more; at 32766 a coordinator allocates a new producer id."""
-    highest_epoch: Natural | None
-    """Highest epoch; null without any."""
 
 
 class Expiration(Part, frozen=True):
@@ -105,7 +85,7 @@ class BatchBytes(Part, frozen=True):
     """By powers of two, as far as there are any."""
 
 
-class Totals(Part, frozen=True):
+class StatsTotals(Part, frozen=True):
     """Sums over partitions."""
 
     partitions: Natural
@@ -125,7 +105,7 @@ class Totals(Part, frozen=True):
     snapshot_bytes: Natural
     """Size of one snapshot for each partition, with the live entries: 10 bytes and 46 for each entry."""
     by_expiration: Sequence[Expiration]
-    """The same for other expirations, ascending; expiration_ms is among them."""
+    """Live entries and snapshot sizes with other expirations, ascending; expiration_ms is among them."""
     batches: Natural
     records: Natural
     """Records of data; the header of a compressed message of magic 0 or 1 does not have their number, so they count as none."""
@@ -137,45 +117,23 @@ class Totals(Part, frozen=True):
     batch_bytes: BatchBytes
 
 
-class Topic(Part, frozen=True):
+class StatsTopic(Part, frozen=True):
     """A topic over all log directories."""
 
     topic: str
-    totals: Totals
+    totals: StatsTotals
 
 
-class Segment(Part, frozen=True):
-    """A segment."""
-
-    base_offset: Natural
-    next_offset: Natural
-    size_bytes: Natural
-    moment_ms: int
-    """Greatest timestamp of the segment; without one, that of the segment before it."""
-    batches: Natural
-    records: Natural
-    transactional_batches: Natural
-    control_batches: Natural
-    producers: Natural
-    """Producer ids with a batch in it."""
-    new_producers: Natural
-    """Those without a retained batch before it."""
-    known_producers: Natural
-    """Producer ids up to its end."""
-    live_producers: Natural
-    """Those that have not expired at moment_ms."""
-
-
-class Partition(TopicPartition, frozen=True):
+class StatsPartition(TopicPartition, frozen=True):
     """A partition."""
 
     path: str
-    totals: Totals
-    segments: Sequence[Segment] | None
+    totals: StatsTotals
+    segments: Sequence[SegmentCounts] | None
     """For the --top partitions with the most batches; null for others."""
 
 
-class Producer(Part, frozen=True):
+class StatsProducer(Part, frozen=True):
     """A producer."""
 
     producer_id: Natural
@@ -203,10 +161,10 @@ class Stats(Document, frozen=True):
     as_of_ms: int
     expiration_ms: Positive
     elapsed_seconds: Seconds
-    totals: Totals
-    topics: Streamed[Topic]
+    totals: StatsTotals
+    topics: Streamed[StatsTopic]
     """The one with the most batches first."""
-    partitions: Streamed[Partition]
+    partitions: Streamed[StatsPartition]
     """The one with the most batches first."""
-    producers: Streamed[Producer]
-    """Those with the most batches, at most --top."""
+    producers: Streamed[StatsProducer]
+    """Producers with the most batches, at most --top."""

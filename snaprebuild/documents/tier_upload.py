@@ -7,11 +7,15 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.tier import LeaderEpoch, Uuid
-from snaprebuild.published import Document, Natural, Part, one_of
+from formats.partition.checkpoint_file import LeaderEpochEntry
+from snaprebuild.published import Document, Natural, Part, Uuid
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.ensure_snapshot import Origin
 from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
+from snaprebuild.snapshots.validated_snapshot import Validity
 from snaprebuild.storage.partition_names import TopicPartition
+from snaprebuild.tier.upload.announce import Announcement
+from snaprebuild.tier.upload.model import UploadAction
 
 __all__ = ["OldClaim", "TierUpload", "UploadTotals", "UploadedPartition", "UploadedSegment", "UploadedSnapshot"]
 
@@ -34,7 +38,7 @@ class UploadTotals(Part, frozen=True, rename="kebab"):
 class UploadedSnapshot(Part, frozen=True):
     """The producer snapshot that goes with a segment."""
 
-    origin: Annotated[str, one_of("on_disk", "rebuilt")]
+    origin: Origin
     """on_disk: the file there, which nothing contradicts; rebuilt: by a replay."""
     snapshot_class: SnapshotClass = msgspec.field(name="class")
     entries: Natural
@@ -65,21 +69,7 @@ class UploadedSegment(Part, frozen=True):
     """Last offset that it has."""
     segment_bytes: Natural
     """Size of the .log file."""
-    action: Annotated[
-        str,
-        one_of(
-            "uploaded",
-            "would-upload",
-            "finished-before",
-            "present",
-            "unverified",
-            "claimed",
-            "waits",
-            "refused",
-            "failed",
-            "held-back",
-        ),
-    ]
+    action: UploadAction
     """`uploaded`: by this run. `would-upload`: without --dry-run it would be. `finished-before`: by an earlier run of this uploader.
     `present`: a copy of another uploader, which brokers read. `unverified`: a copy that brokers may not read. `claimed`: by another
     uploader. `waits`: for the last stable offset or the high watermark. `failed`: in storage. `held-back`: an earlier segment was not
@@ -92,14 +82,14 @@ class UploadedSegment(Part, frozen=True):
     """Key of its objects below the store, without suffix; null if there is none."""
     took_over: OldClaim | None
     """The claim that was taken over, or would be; null for none."""
-    announced: Annotated[str, one_of("now", "before", "needless")] | None
+    announced: Announcement | None
     """How brokers know of the copy. `now`: its records were produced and read back. `before`: they were in the topic. `needless`:
     brokers read another copy by now. Null if this run announced nothing."""
     snapshot: UploadedSnapshot | None
     """Null if the segment was not checked."""
-    compared: Annotated[str, one_of("equal", "false_empty", "missing_producers", "wrong", "corrupt", "unproven")] | None
+    compared: Validity | None
     """What this log shows of the snapshot of a copy that is `present`; null if it was not compared."""
-    leader_epochs: Sequence[LeaderEpoch]
+    leader_epochs: Sequence[LeaderEpochEntry]
     """Leader epochs of the segment, as in the metadata record."""
     max_timestamp_ms: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)] | None
     """Greatest timestamp, milliseconds since 1970; null if the segment was not checked."""
@@ -136,8 +126,8 @@ class TierUpload(Document, frozen=True):
     NAME = "tier-upload"
     VERSION = 3
 
-    store: str
-    """Location of the objects."""
+    location: str
+    """Directory or s3:// URL of the store."""
     key_prefix: str
     """Text before the topic in each key, below the store."""
     plugin_key_prefix: str
@@ -146,8 +136,8 @@ class TierUpload(Document, frozen=True):
     """The chunk.size in the manifests."""
     run_name: str
     """Random name of this run."""
-    broker_id: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
-    """Broker id in manifests and records; -1 if none is known."""
+    node_id: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
+    """Node id of the broker in manifests and records; -1 if none is known."""
     dry_run: bool
     """Nothing was written."""
     verified: bool

@@ -40,7 +40,7 @@ from snaprebuild.cluster.source_check.verdict import SourceRule, SourceVerdict
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.bootstrap_rules import AuxiliaryState, NotInRemoteStorageError, auxiliary_state
-from snaprebuild.followers.remote_state import Origin, RemoteState, remote_state
+from snaprebuild.followers.remote_state import RemoteState, StateSource, remote_state
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.clock import Clock
@@ -190,7 +190,7 @@ def plan_build(
     """
     remote = tier.partition_named(request.topic, request.partition, request.topic_id)
     if remote is None:
-        raise UsageError(f"has no copy of {request.topic}-{request.partition}", path=tier.root)
+        raise UsageError(f"has no copy of {request.topic}-{request.partition}", path=tier.location)
     newest = _newest(remote)
     log_epochs = remote.leader_epochs_at(newest)
     log_end = newest.end_offset + 1
@@ -391,7 +391,7 @@ def _newest(remote: RemotePartition) -> RemoteSegment:
 
 def _warnings(tier: Tier, request: BuildRequest, target: int, log_start: int, state: RemoteState, ends_at: str) -> Sequence[str]:
     warnings = []
-    if not tier.is_whole_log:
+    if not tier.verified:
         warnings.append("which copies brokers have is not verified: give --metadata-log")
     if state.offset > target:
         warnings.append(f"{target} is inside of a copy: the follower starts after it, at {state.offset}")
@@ -402,9 +402,9 @@ def _warnings(tier: Tier, request: BuildRequest, target: int, log_start: int, st
         )
     elif log_start < state.first_offset:
         warnings.append(f"offsets {log_start} to {state.first_offset - 1} are in no copy that follows on: {ends_at}")
-    if state.origin is not Origin.SNAPSHOT:
+    if state.source is not StateSource.SNAPSHOT:
         warnings.append(
-            f"the snapshot is not that of the copy, which is {state.verdict}: {state.why}; it was rebuilt from the copies"
+            f"the snapshot is not that of the copy, which is {state.verdict}: {state.reason}; it was rebuilt from the copies"
         )
     if not state.judgement.snapshot_class.is_allowed_in_place:
         warnings.append(f"the snapshot is {state.judgement.snapshot_class.value}: {state.judgement.reasons[0]}")

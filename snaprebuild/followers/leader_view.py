@@ -56,7 +56,7 @@ class PartitionView:
         source: the partition on disk.
         topic_id: 16 bytes; None where ``partition.metadata`` is absent.
         leader_epochs: of the leader epoch checkpoint, ascending, cut at the log start and the log end as a broker does.
-        remote_storage: whether it is on for the topic.
+        remote_storage_setting: whether it is on for the topic.
         remote: what remote storage has of it; None if no store was named, or which of its partitions it is is unknown.
         log_start: where the log starts, wherever those records are.
         local_log_start: first offset on disk.
@@ -69,7 +69,7 @@ class PartitionView:
     source: PartitionSource
     topic_id: bytes | None
     leader_epochs: tuple[LeaderEpochEntry, ...]
-    remote_storage: RemoteStorageSetting
+    remote_storage_setting: RemoteStorageSetting
     remote: RemotePartition | None
     log_start: KnownOffset
     local_log_start: KnownOffset
@@ -97,7 +97,7 @@ def view_partitions(source: Source, tier: Tier | None, remote_storage: bool | No
     Args:
         source: from ``open_source``.
         tier: the store, or None.
-        remote_storage: as for ``view_partition``.
+        remote_storage: ``remote.storage.enable`` of the topics; None to take it from checkpoints and copies.
 
     Raises:
         RefusedError: a limit of the run is used up.
@@ -163,7 +163,7 @@ def _view_of(source: PartitionSource, tier: Tier | None, remote_storage: bool | 
         source=source,
         topic_id=topic_id,
         leader_epochs=epochs,
-        remote_storage=setting,
+        remote_storage_setting=setting,
         remote=remote if setting.enabled else None,
         log_start=log_start,
         local_log_start=local_log_start,
@@ -182,7 +182,7 @@ def _remote_storage(
         return RemoteStorageSetting(False, NEVER_TIERED, assumed=False)
     if assumed is not None:
         return RemoteStorageSetting(assumed, "--assume remote_storage", assumed=False)
-    if remote is not None and (remote.copies or remote.log.segments):
+    if remote is not None and (remote.has_objects or remote.log.segments):
         return RemoteStorageSetting(True, "copies of its segments are in the store", assumed=False)
     if source.is_tiered:
         return RemoteStorageSetting(True, LOG_START_OFFSET_CHECKPOINT, assumed=False)
@@ -197,12 +197,12 @@ def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier) -> t
         message = f"has no {PARTITION_METADATA}, which has the topic id: its copies in remote storage are unknown"
         return None, [Finding("topic-id-unknown", Severity.FINDING, source.path, message)]
     partition = TopicIdPartition(name.topic, topic_id, name.partition)
-    if tier.is_whole_log and partition not in tier.logs.partitions and partition in tier.partitions:
+    if tier.verified and partition not in tier.logs.partitions and partition in tier.partitions:
         copies = tier.partitions[partition].copies
         ids = [copy.segment_id for copy in copies]
-        (state,) = set(unrecorded_states(tier.logs, partition, ids, is_whole_log=True).values())
+        (state,) = set(unrecorded_states(tier.logs, partition, ids, verified=True).values())
         assert state is not None
-        place = f"{tier.root}: {source.topic_partition}"
+        place = f"{tier.location}: {source.topic_partition}"
         first = copies[0].base_offset
         return None, [unrecorded_finding(tier.logs, partition, place, state, len(copies), first)]
     remote = tier.partition(partition)
@@ -229,9 +229,9 @@ def _starts(
         if remote is not None:
             listed = next((copy.start_offset for entry in epochs for copy in remote.log.listed(entry.epoch)), None)
             if listed is None and first is not None and first > start.offset:
-                start = KnownOffset(first, f"{FIRST_SEGMENT}: nothing is in remote storage", assumed=not remote.is_verified)
+                start = KnownOffset(first, f"{FIRST_SEGMENT}: nothing is in remote storage", assumed=not remote.verified)
             elif listed is not None and listed > start.offset:
-                start = KnownOffset(listed, FIRST_COPY, assumed=not remote.is_verified)
+                start = KnownOffset(listed, FIRST_COPY, assumed=not remote.verified)
     elif checkpointed is not None and checkpointed >= (first or 0):
         start = KnownOffset(checkpointed, LOG_START_OFFSET_CHECKPOINT, assumed=False)
     else:
@@ -271,7 +271,7 @@ def _clamped(mark: int, log_start: int, log_end: int) -> int:
 def _highest_remote(remote: RemotePartition | None, epochs: tuple[LeaderEpochEntry, ...], log_end: int) -> KnownOffset | None:
     if remote is None:
         return None
-    source = "the metadata log, folded as a leader does" if remote.is_verified else "the copies in the store, all taken for live"
-    if not remote.is_verified and not remote.copies:
+    source = "the metadata log, folded as a leader does" if remote.verified else "the copies in the store, all taken for live"
+    if not remote.verified and not remote.has_objects:
         source = "the store has no copy: nothing was uploaded, or it is another store or prefix"
-    return KnownOffset(highest_remote_offset(remote.log, epochs, log_end), source, assumed=not remote.is_verified)
+    return KnownOffset(highest_remote_offset(remote.log, epochs, log_end), source, assumed=not remote.verified)

@@ -37,14 +37,14 @@ from snaprebuild.tier.audit.result import WRONG, Verdict, verdict_of
 from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold
 from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition
 
-__all__ = ["Origin", "RemoteState", "UnknownStateError", "remote_state"]
+__all__ = ["RemoteState", "StateSource", "UnknownStateError", "remote_state"]
 
 
 class UnknownStateError(RefusedError):
     """Remote storage does not have the right state."""
 
 
-class Origin(StrEnum):
+class StateSource(StrEnum):
     """Source of the entries."""
 
     SNAPSHOT = "remote-snapshot"
@@ -60,16 +60,15 @@ class RemoteState:
     """The state at an offset.
 
     Attributes:
-        offset: see there.
         segment: the copy that holds the offset right below.
         first_offset: where the copies begin that follow one another up to there.
         verdict: on the snapshot of that copy; None if the offset is inside of it.
-        why: in words.
-        origin: of the entries.
+        reason: of the verdict, in words.
+        source: of the entries.
         entries: of ``ENTRY_DTYPE``, by producer id.
         judgement: class and reasons.
         data: the snapshot of the copy, where it is taken; None else.
-        bytes_read: of segments.
+        read_bytes: of segments.
         findings: about the indexes of the copies that were read.
     """
 
@@ -77,12 +76,12 @@ class RemoteState:
     segment: RemoteSegment
     first_offset: int
     verdict: Verdict | None
-    why: str
-    origin: Origin
+    reason: str
+    source: StateSource
     entries: np.ndarray
     judgement: Judgement
     data: bytes | None
-    bytes_read: int
+    read_bytes: int
     findings: tuple[Finding, ...] = ()
 
 
@@ -128,25 +127,25 @@ def remote_state(
 
 def _check_cost(chain: RemoteChain, announce: Callable[[AuditCost], None] | None) -> None:
     partition = chain.remote
-    cost = audit_cost([CopyRead.unknown(partition.files.layout, partition.objects_of(each)) for each in chain.segments])
+    cost = audit_cost([CopyRead.unknown(partition.complete_copy(each)) for each in chain.segments])
     if announce is not None:
         announce(cost)
     refuse_cold(cost, partition.stores.max_read_bytes, partition.place)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Replay:
+class _StateReplay:
     """The result of a replay of the copies.
 
     Attributes:
         state: at the offset.
         task: that read them.
-        bytes_read: of segments, all attempts together.
+        read_bytes: of segments, all attempts together.
     """
 
     state: BoundaryState
     task: _StateTask
-    bytes_read: int
+    read_bytes: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,7 +180,7 @@ def _own_snapshot(partition: RemotePartition, segment: RemoteSegment, data: byte
     return _OwnSnapshot(data, entries[np.argsort(entries["producer_id"].astype(np.int64), kind="stable")])
 
 
-def _replayed(chain: RemoteChain, offset: int, run: Run) -> tuple[_Replay | None, str]:
+def _replayed(chain: RemoteChain, offset: int, run: Run) -> tuple[_StateReplay | None, str]:
     """The state by replay, or why there is none.
 
     If the copies do not begin at offset 0, the snapshot of the first one has the state before the others, which are replayed on it. A
@@ -199,15 +198,15 @@ def _replayed(chain: RemoteChain, offset: int, run: Run) -> tuple[_Replay | None
     elif (window := _window(whole, run.clock)) > 0:
         attempts.append((whole[window:], ReplayFrom.AUTO, whole[window - 1 :]))
     attempts.append((whole, ReplayFrom.LOG_START, ()))
-    bytes_read = 0
+    read_bytes = 0
     for segments, mode, evidence in attempts:
         task = _StateTask(chain.source(segments, evidence), mode, run.clock, offset)
         run_tasks([task], run)
-        bytes_read += task.outcome.read_bytes
+        read_bytes += task.outcome.read_bytes
         if isinstance(task.error, RefusedError):
             raise task.error
         if task.state is not None and (mode is ReplayFrom.LOG_START or task.state.is_complete):
-            return _Replay(task.state, task, bytes_read), ""
+            return _StateReplay(task.state, task, read_bytes), ""
     if task.error is not None:
         return None, f"the segments cannot be replayed: {task.error}"
     damage = task.replay.damage
@@ -221,7 +220,7 @@ def _window(segments: Sequence[RemoteSegment], clock: Clock) -> int:
 
 
 def _decided(
-    chain: RemoteChain, log_start: int, offset: int, own: _OwnSnapshot, replayed: _Replay | None, reason: str
+    chain: RemoteChain, log_start: int, offset: int, own: _OwnSnapshot, replayed: _StateReplay | None, reason: str
 ) -> RemoteState:
     """Takes the snapshot of the copy, or the result of the replay where that is wrong."""
     name = f"the snapshot of the copy {uuid_to_text(chain.segments[-1].segment_id)}"
@@ -229,18 +228,18 @@ def _decided(
     def state(verdict: Verdict | None, why: str, judgement: Judgement, rebuilt: np.ndarray | None = None) -> RemoteState:
         entries = own.entries if rebuilt is None else rebuilt
         assert entries is not None
-        origin = Origin.SNAPSHOT if rebuilt is None else Origin.REPLAYED if verdict is None else Origin.REBUILT
+        source = StateSource.SNAPSHOT if rebuilt is None else StateSource.REPLAYED if verdict is None else StateSource.REBUILT
         return RemoteState(
             offset=offset,
             segment=chain.segments[-1],
             first_offset=chain.start_offset,
             verdict=verdict,
-            why=why,
-            origin=origin,
+            reason=why,
+            source=source,
             entries=entries,
             judgement=judgement,
             data=own.data if rebuilt is None else None,
-            bytes_read=0 if replayed is None else replayed.bytes_read,
+            read_bytes=0 if replayed is None else replayed.read_bytes,
             findings=() if replayed is None else tuple(replayed.task.outcome.findings),
         )
 
@@ -293,7 +292,7 @@ class _StateTask(ReplayTask):
         self._offset = offset
 
     def segment_findings(self, index: int, summary: SegmentSummary) -> list[Finding]:
-        """Those of the indexes: damage of the segment makes the state unsound."""
+        """Findings about the indexes of a segment: damage of the segment makes the state unsound."""
         return self.index_findings(index, summary)
 
     def boundary(self, state: BoundaryState) -> None:

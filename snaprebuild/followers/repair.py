@@ -197,7 +197,7 @@ def _with_initial_state(plan: PartitionPlan, replica: CheckedReplica) -> Partiti
     return replace(
         plan,
         boundaries=tuple(boundaries[offset] for offset in sorted(boundaries)),
-        given=initial_state(remote),
+        initial_state=initial_state(remote),
         stop_index=stop,
         min_read_bytes=size,
         max_read_bytes=size,

@@ -68,7 +68,7 @@ class ReplicaSnapshot(Part, frozen=True):
     lost_count: Natural
     """Producers that are missing and have not expired."""
     lost_open_transactions: Natural
-    """Of the lost producers, those with an open transaction."""
+    """Lost producers with an open transaction."""
     expired_producers: Natural
     """Producers that are missing, but have expired."""
     lost: tuple[LostProducer, ...]
@@ -95,7 +95,7 @@ class SnapshotsTask(ReplayTask):
         """
         directory = source.directory
         end = known_log_end(directory)
-        replay = source_replay(source, clock, mode=ReplayFrom.LOG_START, known_end=end, given=initial)
+        replay = source_replay(source, clock, mode=ReplayFrom.LOG_START, known_end=end, initial_state=initial)
         # A broker that loads the log keeps the newest of the snapshots inside segments, if there is none above it.
         reads = partial(read_tasks, directory, check_crc=True, cuts=[offset for offset, _ in directory.snapshots[-1:]])
         super().__init__(source, TaskOutcome(), reads, replay)

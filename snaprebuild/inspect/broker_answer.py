@@ -10,18 +10,18 @@ Source: ``UnifiedLog.analyzeAndValidateProducerState``, ``ProducerStateEntry.fin
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import NamedTuple
+from enum import StrEnum
 
 import msgspec
 
 from formats.partition.producer_snapshot import ProducerEntry
+from snaprebuild.published import Part
 from snaprebuild.replay.difference import next_sequence
 
 __all__ = [
     "BATCHES_IN_MEMORY",
     "VERSIONS",
-    "Answer",
+    "AnswerKind",
     "Attempt",
     "BatchInMemory",
     "BrokerAnswer",
@@ -48,7 +48,7 @@ _EPOCH_BUMP: Version = (4, 1)
 _SEQUENCE_MAX = 2**31 - 1
 
 
-class Answer(Enum):
+class AnswerKind(StrEnum):
     """The answer to a batch."""
 
     ACCEPTED = "accepted"
@@ -61,12 +61,13 @@ class Answer(Enum):
     INVALID_TXN_STATE = "InvalidTxnStateException"
 
 
-class BatchInMemory(NamedTuple):
-    """A data batch that a broker recognises (``BatchMetadata``): first and last sequence, -1 for none, and its first offset."""
+class BatchInMemory(Part, frozen=True):
+    """A batch that a running broker holds in memory (``BatchMetadata``). Sequences are -1 for none."""
 
     first_sequence: int
     last_sequence: int
     first_offset: int
+    """Negative only if a snapshot has an entry with an offset delta above its last offset."""
 
 
 class ProducerMemory(msgspec.Struct, frozen=True):
@@ -99,22 +100,25 @@ class Attempt(msgspec.Struct, frozen=True):
         base_sequence: of its first record; -1 for batches of a group coordinator, whose sequence is not checked.
         records: count.
         is_transactional: in a transaction, which its coordinator confirms.
-        bumps_epochs: from a transactional producer of version 2 (KIP-890).
+        transaction_version_2: from a transactional producer of version 2 (KIP-890).
     """
 
     epoch: int
     base_sequence: int
     records: int = 1
     is_transactional: bool = False
-    bumps_epochs: bool = False
+    transaction_version_2: bool = False
 
 
-class BrokerAnswer(msgspec.Struct, frozen=True):
-    """The answer, and the reason in one phrase. ``first_offset``: with which a duplicate is acknowledged, else None."""
+class BrokerAnswer(Part, frozen=True):
+    """The answer of a broker."""
 
-    answer: Answer
+    answer: AnswerKind
+    """accepted, duplicate (acknowledged and not written again), or the exception that the broker throws."""
     reason: str
+    """For the user; not stable."""
     first_offset: int | None = None
+    """Offset with which a duplicate is acknowledged; else null. Negative in the same case as that of a batch in memory."""
 
 
 def last_sequence_of(base_sequence: int, last_offset_delta: int) -> int:
@@ -139,39 +143,39 @@ def answer_to(memory: ProducerMemory | None, attempt: Attempt, version: Version)
     has_sequence = attempt.base_sequence != -1
     if has_sequence and attempt.epoch == memory.epoch:
         for batch in memory.batches:
-            if batch[:2] == sequences:
+            if (batch.first_sequence, batch.last_sequence) == sequences:
                 reason = f"has this batch in memory: acknowledged with offset {batch.first_offset}, not written again"
-                return BrokerAnswer(Answer.DUPLICATE, reason, batch.first_offset)
+                return BrokerAnswer(AnswerKind.DUPLICATE, reason, batch.first_offset)
     if attempt.epoch < memory.epoch:
-        fenced = Answer.INVALID_PRODUCER_EPOCH if version >= _INVALID_PRODUCER_EPOCH else Answer.PRODUCER_FENCED
+        fenced = AnswerKind.INVALID_PRODUCER_EPOCH if version >= _INVALID_PRODUCER_EPOCH else AnswerKind.PRODUCER_FENCED
         return BrokerAnswer(fenced, f"epoch {attempt.epoch} is older than {memory.epoch}")
     fault = _sequence_fault(memory, attempt, version) if has_sequence else None
     if fault is not None:
         return fault
     if memory.txn_first_offset is not None and not attempt.is_transactional:
-        return BrokerAnswer(Answer.INVALID_TXN_STATE, f"its transaction is open from {memory.txn_first_offset}")
-    return BrokerAnswer(Answer.ACCEPTED, _why_accepted(memory, attempt))
+        return BrokerAnswer(AnswerKind.INVALID_TXN_STATE, f"its transaction is open from {memory.txn_first_offset}")
+    return BrokerAnswer(AnswerKind.ACCEPTED, _why_accepted(memory, attempt))
 
 
 def _sequence_fault(memory: ProducerMemory, attempt: Attempt, version: Version) -> BrokerAnswer | None:
     """``ProducerAppendInfo.checkSequence``."""
     sequence = attempt.base_sequence
     is_first = sequence == 0
-    if attempt.bumps_epochs and version >= _EPOCH_BUMP and not memory.batches and not is_first:
-        return BrokerAnswer(Answer.OUT_OF_ORDER_SEQUENCE, "has no batch of it: a producer of version 2 must begin with 0")
+    if attempt.transaction_version_2 and version >= _EPOCH_BUMP and not memory.batches and not is_first:
+        return BrokerAnswer(AnswerKind.OUT_OF_ORDER_SEQUENCE, "has no batch of it: a producer of version 2 must begin with 0")
     if attempt.epoch != memory.epoch:
         if is_first or (memory.epoch == -1 and version >= _ACCEPTS_UNKNOWN):
             return None
         if memory.epoch == -1:
-            return BrokerAnswer(Answer.UNKNOWN_PRODUCER_ID, "does not know the producer, which has to begin with 0")
-        return BrokerAnswer(Answer.OUT_OF_ORDER_SEQUENCE, "a new epoch has to begin with 0")
+            return BrokerAnswer(AnswerKind.UNKNOWN_PRODUCER_ID, "does not know the producer, which has to begin with 0")
+        return BrokerAnswer(AnswerKind.OUT_OF_ORDER_SEQUENCE, "a new epoch has to begin with 0")
     last = memory.batches[-1].last_sequence if memory.batches else -1
     if sequence == last + 1 or (is_first and last == _SEQUENCE_MAX) or (memory.epoch == -1 and version >= _ACCEPTS_UNKNOWN):
         return None
     if last == -1 and version < _ACCEPTS_UNKNOWN:
-        return BrokerAnswer(Answer.UNKNOWN_PRODUCER_ID, "has its epoch and no batch: it must begin with 0")
+        return BrokerAnswer(AnswerKind.UNKNOWN_PRODUCER_ID, "has its epoch and no batch: it must begin with 0")
     expected = next_sequence(last)
-    return BrokerAnswer(Answer.OUT_OF_ORDER_SEQUENCE, f"expects {expected}")
+    return BrokerAnswer(AnswerKind.OUT_OF_ORDER_SEQUENCE, f"expects {expected}")
 
 
 def _why_accepted(memory: ProducerMemory, attempt: Attempt) -> str:

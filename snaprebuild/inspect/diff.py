@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from formats.partition.file_names import FileKind, parse_file_name
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
+from snaprebuild.published import Int64, Natural, Part, one_of
 from snaprebuild.replay.difference import (
     ENTRY_FIELDS,
     MatchedEntries,
@@ -31,7 +33,16 @@ from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.storage.stores import path_of
 
-__all__ = ["DiffKind", "DiffStatus", "EntryDiff", "SnapshotDiff", "SnapshotSide", "diff_snapshots"]
+__all__ = [
+    "DiffKind",
+    "DiffStatus",
+    "DiffTotals",
+    "DifferingEntry",
+    "EntryField",
+    "SnapshotDiff",
+    "SnapshotSide",
+    "diff_snapshots",
+]
 
 ENTRIES_LISTED_MAX = 1_000
 """Differing producers that a diff lists; all are counted."""
@@ -39,12 +50,12 @@ ENTRIES_LISTED_MAX = 1_000
 TXN = "current_txn_first_offset"
 
 
-class DiffStatus(Enum):
+class DiffStatus(StrEnum):
     """How two snapshots compare."""
 
     EQUAL_BYTES = "equal_bytes"
     EQUAL = "equal"
-    """The same entries: in another order, or with other bytes after them."""
+    """Equal entries: in another order, or with other bytes after them."""
     EQUAL_AFTER_EXPIRY = "equal_after_expiry"
     """A broker that loads either at the given moment has the same state."""
     DIFFERENT = "different"
@@ -52,7 +63,7 @@ class DiffStatus(Enum):
     """One of them does not parse, or cannot be read."""
 
 
-class DiffKind(Enum):
+class DiffKind(StrEnum):
     """How a producer differs."""
 
     ONLY_IN_A = "only_in_a"
@@ -60,39 +71,46 @@ class DiffKind(Enum):
     CHANGED = "changed"
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotSide:
-    """One of the two snapshots.
-
-    Attributes:
-        offset: in its name as a broker writes it, or None.
-        size_bytes: of the file; None if it could not be read.
-        entries: count of producers; None if the file does not parse.
-        expired: count of those that a load at the moment of expiry drops; None without such a moment.
-    """
+class SnapshotSide(Part, frozen=True):
+    """One of the two snapshots."""
 
     path: str
-    offset: int | None = None
-    size_bytes: int | None = None
-    entries: int | None = None
-    expired: int | None = None
+    offset: Natural | None = None
+    """Offset in its name, if that is a broker's name."""
+    size_bytes: Natural | None = None
+    entries: Natural | None = None
+    """Number of producers; null if the file does not parse."""
+    expired_entries: Natural | None = None
+    """Entries that a load at as_of_ms drops; null without it."""
 
 
-@dataclass(frozen=True, slots=True)
-class EntryDiff:
-    """A producer that differs.
+EntryField = Annotated[str, one_of(*ENTRY_FIELDS)]
+"""A field of an entry of a snapshot, as the file has it."""
 
-    Attributes:
-        a: all fields if it is in A alone, those that differ if it is in both, else empty.
-        b: the same for B.
-        consequence: what a broker would do that has B if A is correct.
-    """
 
-    producer_id: int
+class DifferingEntry(Part, frozen=True):
+    """A producer that differs."""
+
+    producer_id: Int64
     kind: DiffKind
-    a: dict[str, int]
-    b: dict[str, int]
+    a: Mapping[EntryField, int]
+    """All fields if only A has the producer; else those that differ."""
+    b: Mapping[EntryField, int]
     consequence: str
+    """What a broker with B would do if A is right."""
+
+
+class DiffTotals(Part, frozen=True):
+    """Producers that differ."""
+
+    only_in_a: Natural = 0
+    only_in_b: Natural = 0
+    changed: Natural = 0
+
+    @property
+    def all(self) -> int:
+        """Count of all of them."""
+        return self.only_in_a + self.only_in_b + self.changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +118,27 @@ class SnapshotDiff:
     """Two snapshots compared.
 
     Attributes:
+        status: how they compare.
         clock: the moment of expiry; None to compare every entry.
         a: the snapshot that is assumed to be correct.
         b: the other snapshot.
-        counts: differing producers by kind.
-        entries: the first ``ENTRIES_LISTED_MAX`` of them: open transactions first, then by id.
         findings: what is wrong with the files, and that they differ.
+        totals: differing producers by kind.
+        entries: the first ``ENTRIES_LISTED_MAX`` of them: open transactions first, then by id.
     """
 
     status: DiffStatus
     clock: Clock | None
     a: SnapshotSide
     b: SnapshotSide
-    counts: dict[DiffKind, int]
-    entries: tuple[EntryDiff, ...]
     findings: tuple[Finding, ...]
+    totals: DiffTotals = field(default_factory=DiffTotals)
+    entries: tuple[DifferingEntry, ...] = ()
+
+    @property
+    def entries_not_listed(self) -> int:
+        """Producers that are counted and not in ``entries``."""
+        return self.totals.all - len(self.entries)
 
 
 def diff_snapshots(path_a: str, path_b: str, clock: Clock | None, stores: S3Settings) -> SnapshotDiff:
@@ -134,25 +158,22 @@ def diff_snapshots(path_a: str, path_b: str, clock: Clock | None, stores: S3Sett
     side_a, data_a, entries_a = _read(path_a, clock, stores, findings)
     side_b, data_b, entries_b = _read(path_b, clock, stores, findings)
 
-    def compared(status: DiffStatus, counts: Sequence[int] = (0, 0, 0), entries: Sequence[EntryDiff] = ()) -> SnapshotDiff:
-        by_kind = dict(zip(DiffKind, counts, strict=True))
-        return SnapshotDiff(status, clock, side_a, side_b, by_kind, tuple(entries), tuple(findings))
-
     if entries_a is None or entries_b is None:
-        return compared(DiffStatus.UNREADABLE)
+        return SnapshotDiff(DiffStatus.UNREADABLE, clock, side_a, side_b, tuple(findings))
     if data_a == data_b:
-        return compared(DiffStatus.EQUAL_BYTES)
+        return SnapshotDiff(DiffStatus.EQUAL_BYTES, clock, side_a, side_b, tuple(findings))
     if np.array_equal(entries_a, entries_b):
-        return compared(DiffStatus.EQUAL)
+        return SnapshotDiff(DiffStatus.EQUAL, clock, side_a, side_b, tuple(findings))
     if clock is not None:
         entries_a, entries_b = (each[~expired_mask(each, clock.as_of_ms, clock.expiration_ms)] for each in (entries_a, entries_b))
     match = match_entries(entries_a, entries_b)
-    counts = len(match.only_a), len(match.only_b), len(match.changed_a)
-    if not any(counts):
-        return compared(DiffStatus.EQUAL_AFTER_EXPIRY)
-    message = f"differs from {path_a} in {pluralize(sum(counts), 'producer')}"
+    totals = DiffTotals(len(match.only_a), len(match.only_b), len(match.changed_a))
+    if not totals.all:
+        return SnapshotDiff(DiffStatus.EQUAL_AFTER_EXPIRY, clock, side_a, side_b, tuple(findings))
+    message = f"differs from {path_a} in {pluralize(totals.all, 'producer')}"
     findings.append(Finding("snapshots-differ", Severity.FINDING, path_b, message))
-    return compared(DiffStatus.DIFFERENT, counts, _listed_entries(entries_a, entries_b, match))
+    entries = tuple(_listed_entries(entries_a, entries_b, match))
+    return SnapshotDiff(DiffStatus.DIFFERENT, clock, side_a, side_b, tuple(findings), totals, entries)
 
 
 def _read(
@@ -197,21 +218,21 @@ def _bytes_of(file: StorePath) -> bytes:
     return data
 
 
-def _listed_entries(a: np.ndarray, b: np.ndarray, match: MatchedEntries) -> list[EntryDiff]:
+def _listed_entries(a: np.ndarray, b: np.ndarray, match: MatchedEntries) -> list[DifferingEntry]:
     """The producers that are listed: open transactions first, because a forgotten or invented one costs most."""
-    found = [*_of_one_side(a, b, match), *_of_both(a, b, match)]
-    found.sort(key=lambda each: (not _concerns_transaction(each), each.producer_id))
-    return found[:ENTRIES_LISTED_MAX]
+    entries = [*_entries_of_one_side(a, b, match), *_entries_of_both(a, b, match)]
+    entries.sort(key=lambda each: (not _concerns_transaction(each), each.producer_id))
+    return entries[:ENTRIES_LISTED_MAX]
 
 
-def _of_one_side(a: np.ndarray, b: np.ndarray, match: MatchedEntries) -> Iterator[EntryDiff]:
+def _entries_of_one_side(a: np.ndarray, b: np.ndarray, match: MatchedEntries) -> Iterator[DifferingEntry]:
     for row in _listed(match.only_a, a[TXN][match.only_a] >= 0):
-        yield EntryDiff(int(a[row]["producer_id"]), DiffKind.ONLY_IN_A, _fields(a[row]), {}, cost_of_missing(a[row]))
+        yield DifferingEntry(int(a[row]["producer_id"]), DiffKind.ONLY_IN_A, _fields(a[row]), {}, cost_of_missing(a[row]))
     for row in _listed(match.only_b, b[TXN][match.only_b] >= 0):
-        yield EntryDiff(int(b[row]["producer_id"]), DiffKind.ONLY_IN_B, {}, _fields(b[row]), cost_of_extra(b[row]))
+        yield DifferingEntry(int(b[row]["producer_id"]), DiffKind.ONLY_IN_B, {}, _fields(b[row]), cost_of_extra(b[row]))
 
 
-def _of_both(a: np.ndarray, b: np.ndarray, match: MatchedEntries) -> Iterator[EntryDiff]:
+def _entries_of_both(a: np.ndarray, b: np.ndarray, match: MatchedEntries) -> Iterator[DifferingEntry]:
     rows_a = match.changed_a
     rows_b = match.changed_b
     for index in _listed(np.arange(len(rows_a)), a[TXN][rows_a] != b[TXN][rows_b]):
@@ -220,7 +241,7 @@ def _of_both(a: np.ndarray, b: np.ndarray, match: MatchedEntries) -> Iterator[En
         names = [each for each in ENTRY_FIELDS if entry[each] != other[each]]
         # Of several fields the open transaction has the worst consequence.
         consequence = cost_of_change(TXN if TXN in names else names[0], entry, other)
-        yield EntryDiff(int(entry["producer_id"]), DiffKind.CHANGED, _fields(entry, names), _fields(other, names), consequence)
+        yield DifferingEntry(int(entry["producer_id"]), DiffKind.CHANGED, _fields(entry, names), _fields(other, names), consequence)
 
 
 def _listed(rows: np.ndarray, concerns_transaction: np.ndarray) -> list[int]:
@@ -233,5 +254,5 @@ def _fields(entry: np.void, names: Sequence[str] = ENTRY_FIELDS) -> dict[str, in
     return {name: int(entry[name]) for name in names}
 
 
-def _concerns_transaction(entry: EntryDiff) -> bool:
+def _concerns_transaction(entry: DifferingEntry) -> bool:
     return entry.a.get(TXN, -1) != entry.b.get(TXN, -1)

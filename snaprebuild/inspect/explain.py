@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
+from typing import Annotated
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -22,8 +27,9 @@ from snaprebuild.inspect.broker_answer import (
     answer_to,
 )
 from snaprebuild.inspect.producer_trace import BatchKind, ProducerTrace, TraceAnalysis, TracedBatch, traced_rows
+from snaprebuild.published import Natural, Part, Positive, one_of
 from snaprebuild.replay.classes import Judgement
-from snaprebuild.replay.difference import next_sequence
+from snaprebuild.replay.difference import ENTRY_FIELDS, next_sequence
 from snaprebuild.replay.segment_effect import entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import is_expired
@@ -38,7 +44,16 @@ from snaprebuild.snapshots.engine.window_proof import boundary_after
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 
-__all__ = ["Answered", "ExplainResult", "Explanation", "Question", "SnapshotView", "explain"]
+__all__ = [
+    "AnsweredBatch",
+    "DifferingField",
+    "DifferingSnapshot",
+    "EntryStatus",
+    "ExplainResult",
+    "ProducerExplanation",
+    "Question",
+    "explain_producer",
+]
 
 DIFFERING_LISTED_MAX = 100
 """Snapshots that an explanation lists because they differ; all are counted."""
@@ -52,54 +67,85 @@ class Question:
 
     Attributes:
         producer_id: not negative.
-        at: offset of the wanted state, exclusive as in the name of a snapshot; None for the log end.
-        version: of the broker that answers, one of ``broker_answer.VERSIONS``.
+        requested_offset: of the state, exclusive as in the name of a snapshot; None for the log end.
+        broker_version: of the broker that answers, one of ``broker_answer.VERSIONS``.
         sequence: base sequence of a batch for which the answer is wanted, or None for a choice of batches.
         epoch: its epoch, or None for that of the entry.
     """
 
     producer_id: int
-    at: int | None = None
-    version: tuple[int, int] = VERSIONS[-1]
+    requested_offset: int | None = None
+    broker_version: tuple[int, int] = VERSIONS[-1]
     sequence: int | None = None
     epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotView:
-    """The entry of the producer in a snapshot on disk.
+class EntryStatus(StrEnum):
+    """How the entry of the producer in a snapshot compares with the log."""
 
-    Attributes:
-        offset: of the snapshot.
-        status: ``equal``, ``equal_after_expiry`` (a load drops what differs), ``missing`` (no entry), ``extra`` (an entry, and the log has
-            none), ``differs`` or ``unreadable``.
-        differences: (field, in the snapshot, by the log).
+    EQUAL = "equal"
+    EQUAL_AFTER_EXPIRY = "equal_after_expiry"
+    """A load of the snapshot drops what differs."""
+    MISSING = "missing"
+    """The log has an entry, and the snapshot has none."""
+    EXTRA = "extra"
+    """The snapshot has an entry, and the log has none."""
+    DIFFERS = "differs"
+    UNREADABLE = "unreadable"
+    NOT_COMPARED = "not_compared"
+    """The replay did not reach the offset of the snapshot."""
+
+
+class DifferingField(Part, frozen=True):
+    """A field of an entry."""
+
+    field: Annotated[str, one_of(*ENTRY_FIELDS)]
+    found: int
+    """Value in the snapshot."""
+    expected: int
+    """Value by the log."""
+
+
+class DifferingSnapshot(Part, frozen=True):
+    """A snapshot whose entry of the producer is not equal."""
+
+    offset: Natural
+    status: EntryStatus
+    fields: tuple[DifferingField, ...] = ()
+
+
+class AnsweredBatch(Part, frozen=True):
+    """A batch that the producer might send, and the answers of a broker that wrote the log and runs, and after a start.
+
+    Even after an unclean stop the recovery writes a snapshot at the log end, and loads it.
     """
 
-    offset: int
-    status: str
-    differences: tuple[tuple[str, int, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """A batch that the producer might send, and the answers of a broker.
-
-    Attributes:
-        what: describes the batch.
-        attempt: the batch.
-        running: the answer of the broker that wrote the log and still runs.
-        restarted: its answer after a start; even after an unclean stop, recovery writes and loads a snapshot at the log end.
-    """
-
-    what: str
-    attempt: Attempt
+    batch: str
+    """For the user; not stable."""
+    epoch: int
+    base_sequence: int
+    """Sequence of its first record; -1 for a batch of a group coordinator."""
+    records: Positive
+    is_transactional: bool
+    transaction_version_2: bool
     running: BrokerAnswer
     restarted: BrokerAnswer
 
+    @classmethod
+    def of(cls, batch: str, attempt: Attempt, answers: Sequence[BrokerAnswer]) -> AnsweredBatch:
+        """The answers to an attempt: of the running broker, and of the restarted one.
+
+        Args:
+            batch: the attempt in words.
+            attempt: what the producer sends.
+            answers: two, in this order.
+        """
+        running, restarted = answers
+        return cls(batch=batch, **msgspec.structs.asdict(attempt), running=running, restarted=restarted)
+
 
 @dataclass(slots=True)
-class Explanation:
+class ProducerExplanation:
     """The producer in one partition.
 
     Attributes:
@@ -107,8 +153,9 @@ class Explanation:
         judgement: class of the state and its reasons, or None.
         entry: of the producer, or None if the log does not have it.
         set_by: by field the batch that set it (``ProducerTrace``).
-        base_offset: of the snapshot at the first offset, if the replay began with it.
+        base_snapshot_offset: of the snapshot at the first offset, if the replay began with it.
         in_memory: the batches that a running broker has in memory, oldest first.
+        read_bytes: of the segments.
         expires_at_ms: when a broker drops it, ms since 1970; None with an open transaction or without entry.
         snapshots: those at or below the offset that differ, ascending, at most ``DIFFERING_LISTED_MAX``.
         snapshot_counts: all at or below the offset, by status.
@@ -121,15 +168,15 @@ class Explanation:
     judgement: Judgement | None = None
     entry: ProducerEntry | None = None
     set_by: dict[str, TracedBatch] = field(default_factory=dict)
-    base_offset: int | None = None
+    base_snapshot_offset: int | None = None
     in_memory: tuple[BatchInMemory, ...] = ()
     expires_at_ms: int | None = None
-    is_expired: bool = False
-    snapshots: list[SnapshotView] = field(default_factory=list)
-    snapshot_counts: dict[str, int] = field(default_factory=dict)
-    answers: list[Answered] = field(default_factory=list)
+    expired: bool = False
+    snapshots: list[DifferingSnapshot] = field(default_factory=list)
+    snapshot_counts: Counter[EntryStatus] = field(default_factory=Counter)
+    answers: list[AnsweredBatch] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    bytes_read: int = 0
+    read_bytes: int = 0
     is_known: bool = False
     outside: str | None = None
 
@@ -146,12 +193,12 @@ class ExplainResult:
 
     question: Question
     clock: Clock
-    partitions: tuple[Explanation, ...]
+    partitions: tuple[ProducerExplanation, ...]
     partitions_read: int
     findings: tuple[Finding, ...]
 
 
-def explain(
+def explain_producer(
     source: Source,
     question: Question,
     run: Run,
@@ -169,21 +216,23 @@ def explain(
         progress: called with partition and bytes of every segment.
     """
 
-    def work_of(_: int, explanation: Explanation) -> _ExplainTask:
+    def work_of(_: int, explanation: ProducerExplanation) -> _ExplainTask:
         return _ExplainTask(explanation, question, run.clock, check_crc=check_crc, progress=progress)
 
-    explanations = read_partitions(source.partitions, lambda _, partition: Explanation(partition), work_of, run)
-    known = [each for each in explanations if each.is_known]
+    explanations = read_partitions(source.partitions, lambda _, partition: ProducerExplanation(partition), work_of, run)
+    with_producer = [each for each in explanations if each.is_known]
     findings = [*source.findings, *live_broker_notes(source)]
     findings += [finding for each in explanations for finding in each.findings]
-    shown = known or (explanations if len(explanations) == 1 else [])
-    for each in shown:
+    listed = with_producer or (explanations if len(explanations) == 1 else [])
+    for each in listed:
         if each.outside is not None:
-            findings.append(Finding("offset-not-in-log", Severity.FINDING, each.source.path, each.outside, question.at))
-    if not known and explanations:
+            findings.append(
+                Finding("offset-not-in-log", Severity.FINDING, each.source.path, each.outside, question.requested_offset)
+            )
+    if not with_producer and explanations:
         where = explanations[0].source.path if len(explanations) == 1 else explanations[0].source.log_dir.path
         message = f"no partition that was read has producer {question.producer_id}"
-        message += "" if question.at is None else f" before offset {question.at}"
+        message += "" if question.requested_offset is None else f" before offset {question.requested_offset}"
         unread = sum(
             any(finding.severity > Severity.FINDING or finding.is_unread for finding in each.findings) for each in explanations
         )
@@ -193,7 +242,7 @@ def explain(
         # If not everything was read, other findings report that, and this one is only a note.
         severity = Severity.NOTE if unread else Severity.FINDING
         findings.append(Finding("unknown-producer", severity, where, message))
-    return ExplainResult(question, run.clock, tuple(shown), len(explanations), tuple(findings))
+    return ExplainResult(question, run.clock, tuple(listed), len(explanations), tuple(findings))
 
 
 class _ExplainTask(ReplayTask):
@@ -202,10 +251,10 @@ class _ExplainTask(ReplayTask):
     lost_above_damage = "nothing above it can be explained"
 
     def __init__(
-        self, explanation: Explanation, question: Question, clock: Clock, *, check_crc: bool, progress: Progress | None
+        self, explanation: ProducerExplanation, question: Question, clock: Clock, *, check_crc: bool, progress: Progress | None
     ) -> None:
         directory = explanation.source.directory
-        at = question.at
+        at = question.requested_offset
         bases = [segment.base_offset for segment in directory.segments]
         snapshots = {offset for offset, _ in directory.snapshots if at is None or offset <= at}
         cuts = sorted(snapshots if at is None else snapshots | {at})
@@ -225,7 +274,7 @@ class _ExplainTask(ReplayTask):
         self._snapshots = snapshots
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
-        self._explanation.bytes_read += summary.read_bytes
+        self._explanation.read_bytes += summary.read_bytes
         boundary, _ = boundary_after(self.source.directory.segments, index, summary)
         self._pieces.append((boundary, traced_rows(summary.contents)))
         self._log_end = max(summary.facts.next_offset, summary.base_offset)
@@ -236,13 +285,13 @@ class _ExplainTask(ReplayTask):
         explanation = self._explanation
         damage = self.replay.damage
         self._compare_snapshots()
-        explanation.is_known = bool(explanation.snapshot_counts.keys() - {"unreadable"})
+        explanation.is_known = bool(explanation.snapshot_counts.keys() - {EntryStatus.UNREADABLE})
         if self._state is not None:
             self._explain(self._state)
             explanation.is_known |= explanation.entry is not None
             return
         explanation.is_known |= self._last is not None and self._entry_in(self._last) is not None
-        if self._question.at is not None and damage is None:
+        if self._question.requested_offset is not None and damage is None:
             explanation.outside = (
                 f"the log on disk begins at {self._bases[0]} and ends at {self._log_end}" if self._bases else "the log is empty"
             )
@@ -251,12 +300,12 @@ class _ExplainTask(ReplayTask):
         if state.offset in self._snapshots:
             self._entries[state.offset] = self._entry_in(state)
         self._last = state
-        if self._question.at in (None, state.offset):
+        if self._question.requested_offset in (None, state.offset):
             self._state = state
 
     def _entry_in(self, state: BoundaryState) -> ProducerEntry | None:
-        found = entries_of(state.prefix.of_producer(self._question.producer_id)).tolist()
-        return ProducerEntry(*found[0]) if found else None
+        rows = entries_of(state.prefix.of_producer(self._question.producer_id)).tolist()
+        return ProducerEntry(*rows[0]) if rows else None
 
     def _explain(self, state: BoundaryState) -> None:
         explanation = self._explanation
@@ -273,44 +322,44 @@ class _ExplainTask(ReplayTask):
         explanation.offset = at
         explanation.judgement = judgement
         explanation.entry = entry
-        explanation.set_by = trace.set_by
+        explanation.set_by = {name: batch.traced() for name, batch in trace.set_by.items()}
         explanation.in_memory = tuple(trace.in_memory)
         if entry is not None:
             clock = self._clock
-            explanation.is_expired = is_expired(entry, clock.as_of_ms, clock.expiration_ms)
+            explanation.expired = is_expired(entry, clock.as_of_ms, clock.expiration_ms)
             if entry.current_txn_first_offset < 0:
                 explanation.expires_at_ms = entry.timestamp + clock.expiration_ms
-        forgotten = entry is None or explanation.is_expired
+        forgotten = entry is None or explanation.expired
         running = None if forgotten else trace.memory
         restarted = None if entry is None or forgotten else ProducerMemory.loaded(entry)
         for what, attempt in _attempts(question, trace):
-            answered = Answered(what, attempt, *(answer_to(memory, attempt, question.version) for memory in (running, restarted)))
-            explanation.answers.append(answered)
+            answers = [answer_to(memory, attempt, question.broker_version) for memory in (running, restarted)]
+            explanation.answers.append(AnsweredBatch.of(what, attempt, answers))
             # The log does not show the transaction version of the client: both answers are given if they differ.
-            bumping = replace(attempt, is_transactional=True, bumps_epochs=True)
-            answers = [answer_to(memory, bumping, question.version) for memory in (running, restarted)]
-            if (attempt.is_transactional or entry is None) and answers != [answered.running, answered.restarted]:
-                explanation.answers.append(Answered(f"{what}, in transaction version 2", bumping, *answers))
+            bumping = replace(attempt, is_transactional=True, transaction_version_2=True)
+            bumping_answers = [answer_to(memory, bumping, question.broker_version) for memory in (running, restarted)]
+            if (attempt.is_transactional or entry is None) and bumping_answers != answers:
+                explanation.answers.append(AnsweredBatch.of(f"{what}, in transaction version 2", bumping, bumping_answers))
 
     def _base_entry(self, state: BoundaryState) -> ProducerEntry | None:
         base = state.base_entries
         if base is None:
             return None
-        self._explanation.base_offset = self._bases[0]
+        self._explanation.base_snapshot_offset = self._bases[0]
         row = np.flatnonzero(base["producer_id"] == self._question.producer_id)
         return ProducerEntry(*base[row[0]].tolist()) if len(row) else None
 
     def _compare_snapshots(self) -> None:
         explanation = self._explanation
         for offset in sorted(self._snapshots):
-            view = self._view(offset)
+            view = self._compared(offset)
             if view is None:
                 continue
-            explanation.snapshot_counts[view.status] = explanation.snapshot_counts.get(view.status, 0) + 1
-            if view.status != "equal" and len(explanation.snapshots) < DIFFERING_LISTED_MAX:
+            explanation.snapshot_counts[view.status] += 1
+            if view.status is not EntryStatus.EQUAL and len(explanation.snapshots) < DIFFERING_LISTED_MAX:
                 explanation.snapshots.append(view)
 
-    def _view(self, offset: int) -> SnapshotView | None:
+    def _compared(self, offset: int) -> DifferingSnapshot | None:
         """The entry in the snapshot; None if neither the snapshot nor the log has the producer."""
         try:
             source = self._explanation.source
@@ -322,24 +371,24 @@ class _ExplainTask(ReplayTask):
             if isinstance(error, ReadFailedError):
                 path = self._explanation.source.path
                 self._explanation.findings.append(replace(finding_of_error(error, path), offset=offset))
-            return SnapshotView(offset, "unreadable")
+            return DifferingSnapshot(offset, EntryStatus.UNREADABLE)
         if entries is None:
             return None
         # A broker takes the last of two entries of one producer.
         rows = np.flatnonzero(entries["producer_id"] == self._question.producer_id)
-        found = ProducerEntry(*entries[rows[-1]].tolist()) if len(rows) else None
+        snapshot_entry = ProducerEntry(*entries[rows[-1]].tolist()) if len(rows) else None
         if offset not in self._entries:
-            return None if found is None else SnapshotView(offset, "not_compared")
+            return None if snapshot_entry is None else DifferingSnapshot(offset, EntryStatus.NOT_COMPARED)
         expected = self._entries[offset]
-        if found == expected:
-            return None if found is None else SnapshotView(offset, "equal")
+        if snapshot_entry == expected:
+            return None if snapshot_entry is None else DifferingSnapshot(offset, EntryStatus.EQUAL)
         clock = self._clock
-        if all(each is None or is_expired(each, clock.as_of_ms, clock.expiration_ms) for each in (found, expected)):
-            return SnapshotView(offset, "equal_after_expiry")
-        if found is None or expected is None:
-            return SnapshotView(offset, "missing" if found is None else "extra")
-        fields = ((name, getattr(found, name), getattr(expected, name)) for name in ProducerEntry.__struct_fields__)
-        return SnapshotView(offset, "differs", tuple(each for each in fields if each[1] != each[2]))
+        if all(each is None or is_expired(each, clock.as_of_ms, clock.expiration_ms) for each in (snapshot_entry, expected)):
+            return DifferingSnapshot(offset, EntryStatus.EQUAL_AFTER_EXPIRY)
+        if snapshot_entry is None or expected is None:
+            return DifferingSnapshot(offset, EntryStatus.MISSING if snapshot_entry is None else EntryStatus.EXTRA)
+        fields = (DifferingField(name, getattr(snapshot_entry, name), getattr(expected, name)) for name in ENTRY_FIELDS)
+        return DifferingSnapshot(offset, EntryStatus.DIFFERS, tuple(each for each in fields if each.found != each.expected))
 
 
 def _attempts(question: Question, trace: ProducerTrace) -> list[tuple[str, Attempt]]:
@@ -351,13 +400,13 @@ def _attempts(question: Question, trace: ProducerTrace) -> list[tuple[str, Attem
     of_last_data = trace.last_data is not None and trace.last_data.kind == BatchKind.TRANSACTIONAL
     in_transaction = entry is not None and (entry.current_txn_first_offset >= 0 or of_last_data or entry.coordinator_epoch >= 0)
     if question.sequence is not None or question.epoch is not None:
-        asked_epoch = epoch if question.epoch is None else question.epoch
+        requested_epoch = epoch if question.epoch is None else question.epoch
         sequence = question.sequence
         if sequence is None:
-            sequence = following if asked_epoch == epoch else 0
+            sequence = following if requested_epoch == epoch else 0
         # A retry is the same batch again, with as many records.
-        same = next((each for each in trace.in_memory if asked_epoch == epoch and each.first_sequence == sequence), None)
-        return [("as asked", Attempt(asked_epoch, sequence, 1 if same is None else _records(same), in_transaction))]
+        same = next((each for each in trace.in_memory if requested_epoch == epoch and each.first_sequence == sequence), None)
+        return [("as asked", Attempt(requested_epoch, sequence, 1 if same is None else _records(same), in_transaction))]
     if entry is not None and entry.last_offset >= 0 and last == -1:
         return [("the next one", Attempt(epoch, -1, 1, in_transaction))]
     attempts = [("the next one", Attempt(epoch, following, 1, in_transaction))]

@@ -23,8 +23,17 @@ from enum import StrEnum
 from formats.metadata.transaction_state import TRANSACTION_STATE_TOPIC, TransactionState, TransactionStatus
 from snaprebuild.cluster.metadata.leadership import Leadership, Leaderships, RecordedElection
 from snaprebuild.inspect.coordinator_records import CoordinatorHistory, StateRecord
+from snaprebuild.published import Natural, Part
 
-__all__ = ["ClusterEvidence", "Evidence", "Explanation", "HangReason", "LastMarker", "LateTransaction", "explain"]
+__all__ = [
+    "CoordinatorEvidence",
+    "HangExplanation",
+    "HangReason",
+    "LastMarker",
+    "LateTransaction",
+    "TransactionEvidence",
+    "explain_transaction",
+]
 
 
 class HangReason(StrEnum):
@@ -47,39 +56,34 @@ class HangReason(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """A fact, and where it is.
-
-    Attributes:
-        path: of the file or directory.
-        offset: in that log, or None.
-        timestamp_ms: of the fact, or None.
-        what: in words.
-    """
+class TransactionEvidence(Part, frozen=True):
+    """A fact, and where it is."""
 
     path: str
-    offset: int | None
+    """Log, file or directory that shows it."""
+    offset: Natural | None
+    """In that log."""
     timestamp_ms: int | None
     what: str
+    """For the user; not stable."""
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class HangExplanation:
     """Why a late transaction is open.
 
     Attributes:
-        reason: one of all.
-        text: in one or two sentences.
-        evidence: of it, the oldest fact first.
-        missing: what would show more, for the user; None if nothing is missing.
+        hang_reason: the kind of reason.
+        reason: one or two sentences for the user.
+        facts: the facts that show the reason, the oldest first.
+        missing_evidence: what would show more, for the user; None if nothing is missing.
         may_abort: it is proven that the transaction is over, and that this replica leads. Then nothing but an abort ends it.
     """
 
-    reason: HangReason
-    text: str
-    evidence: tuple[Evidence, ...] = ()
-    missing: str | None = None
+    hang_reason: HangReason
+    reason: str
+    facts: tuple[TransactionEvidence, ...] = ()
+    missing_evidence: str | None = None
     may_abort: bool = False
 
 
@@ -133,8 +137,8 @@ class LateTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterEvidence:
-    """What is known apart from the log.
+class CoordinatorEvidence:
+    """Facts about a late transaction that are not in the log of its partition.
 
     Attributes:
         as_of_ms: the time of the question.
@@ -151,47 +155,53 @@ class ClusterEvidence:
     leaderships: Leaderships | None = None
 
 
-def explain(late: LateTransaction, known: ClusterEvidence) -> Explanation:
+def explain_transaction(late: LateTransaction, evidence: CoordinatorEvidence) -> HangExplanation:
     """Why a late transaction is open."""
     incomplete = _proven_incomplete(late)
     if incomplete is not None:
         return incomplete
-    if known.history is None and known.unread_states:
+    if evidence.history is None and evidence.unread_states:
         text = "Records of the coordinators cannot be read, and may name its producer."
-        names = ", ".join(sorted({os.path.basename(path) for path in known.unread_states}))
-        return Explanation(HangReason.UNKNOWN, text, missing=f"a whole copy of {names} (--transaction-state DIR)")
-    if known.history is None:
-        return Explanation(
-            HangReason.UNKNOWN, "No record of a coordinator that was read names its producer.", missing=_states_to_read(known)
+        names = ", ".join(sorted({os.path.basename(path) for path in evidence.unread_states}))
+        return HangExplanation(HangReason.UNKNOWN, text, missing_evidence=f"a whole copy of {names} (--transaction-state DIR)")
+    if evidence.history is None:
+        return HangExplanation(
+            HangReason.UNKNOWN,
+            "No record of a coordinator that was read names its producer.",
+            missing_evidence=_states_to_read(evidence),
         )
-    return _Judge(late, known, known.history).explanation()
+    return _Diagnosis(late, evidence, evidence.history).explanation()
 
 
-def _proven_incomplete(late: LateTransaction) -> Explanation | None:
+def _proven_incomplete(late: LateTransaction) -> HangExplanation | None:
     """An explanation if this replica lacks records that were committed, by other files than those of the coordinator."""
     if late.longer_copy is not None:
-        fact = Evidence(late.longer_copy, None, None, "another copy of this partition is longer, and ended the transaction")
-        return Explanation(HangReason.INCOMPLETE_REPLICA, "This replica lacks the marker, and another copy has it.", (fact,))
+        fact = TransactionEvidence(
+            late.longer_copy, None, None, "another copy of this partition is longer, and ended the transaction"
+        )
+        return HangExplanation(HangReason.INCOMPLETE_REPLICA, "This replica lacks the marker, and another copy has it.", (fact,))
     if late.high_watermark is not None and late.high_watermark > late.log_end_offset:
         what = f"the log ends at {late.log_end_offset}, below its high watermark {late.high_watermark}: records are missing here"
-        fact = Evidence(late.path, late.log_end_offset, None, what)
+        fact = TransactionEvidence(late.path, late.log_end_offset, None, what)
         text = "This replica has lost its end, and the marker may have been in it."
-        return Explanation(HangReason.INCOMPLETE_REPLICA, text, (fact,), missing="the directory of the leader of this partition")
+        return HangExplanation(
+            HangReason.INCOMPLETE_REPLICA, text, (fact,), missing_evidence="the directory of the leader of this partition"
+        )
     if not late.is_read_whole:
-        fact = Evidence(late.path, None, None, "batches of this log are damaged or missing")
+        fact = TransactionEvidence(late.path, None, None, "batches of this log are damaged or missing")
         text = "This log could not be read whole, and the marker may be among what is missing."
-        return Explanation(
-            HangReason.INCOMPLETE_REPLICA, text, (fact,), missing="the directory of another replica of this partition"
+        return HangExplanation(
+            HangReason.INCOMPLETE_REPLICA, text, (fact,), missing_evidence="the directory of another replica of this partition"
         )
     return None
 
 
-def _states_to_read(known: ClusterEvidence) -> str:
+def _states_to_read(evidence: CoordinatorEvidence) -> str:
     """Which partitions of ``__transaction_state`` may name the producer."""
-    if not known.state_partitions:
+    if not evidence.state_partitions:
         return f"the partitions of {TRANSACTION_STATE_TOPIC} (--transaction-state DIR)"
-    count = 0 if known.leaderships is None else known.leaderships.partition_counts.get(TRANSACTION_STATE_TOPIC, 0)
-    left = [number for number in range(count) if number not in known.state_partitions]
+    count = 0 if evidence.leaderships is None else evidence.leaderships.partition_counts.get(TRANSACTION_STATE_TOPIC, 0)
+    left = [number for number in range(count) if number not in evidence.state_partitions]
     if count and not left:
         return "the answer of the coordinators: the transactional id has expired, or the copies that were read are old"
     if not count:
@@ -210,12 +220,12 @@ def _numbers(numbers: Iterable[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
-class _Judge:
-    """Judges one transaction whose transactional id is known."""
+class _Diagnosis:
+    """The reason of one transaction whose transactional id is known."""
 
-    def __init__(self, late: LateTransaction, known: ClusterEvidence, history: CoordinatorHistory) -> None:
+    def __init__(self, late: LateTransaction, evidence: CoordinatorEvidence, history: CoordinatorHistory) -> None:
         self._late = late
-        self._known = known
+        self._evidence = evidence
         self._history = history
         self._leadership = self._leadership_of(late.topic, late.partition)
         if self._leadership is not None and late.topic_id != self._leadership.topic_id:
@@ -226,7 +236,7 @@ class _Judge:
         self._coordinator = self._leadership_of(TRANSACTION_STATE_TOPIC, history.directory.name.partition)
 
     def _leadership_of(self, topic: str, partition: int) -> Leadership | None:
-        leaderships = self._known.leaderships
+        leaderships = self._evidence.leaderships
         return None if leaderships is None else leaderships.partitions.get((topic, partition))
 
     def _has_older_epoch(self, leadership: Leadership | None) -> bool:
@@ -234,7 +244,7 @@ class _Judge:
         epoch = self._late.leader_epoch
         return leadership is not None and epoch is not None and leadership.state.leader_epoch < epoch
 
-    def explanation(self) -> Explanation:
+    def explanation(self) -> HangExplanation:
         """The reason, with its evidence."""
         newest = self._history.newest
         state = newest.state
@@ -251,33 +261,33 @@ class _Judge:
 
     # ------------------------------------------------------------------------------------------------- the coordinator has it
 
-    def _ongoing(self, record: StateRecord, state: TransactionState) -> Explanation:
+    def _ongoing(self, record: StateRecord, state: TransactionState) -> HangExplanation:
         began = state.started_ms if state.started_ms >= 0 else state.updated_ms
         timeout_ends_ms = began + state.timeout_ms
         facts = [self._fact(record, f"ongoing with this partition, timeout {state.timeout_ms} ms")]
-        if self._known.as_of_ms <= timeout_ends_ms:
+        if self._evidence.as_of_ms <= timeout_ends_ms:
             text = "The coordinator has the transaction, and its timeout has not ended."
-            return Explanation(HangReason.WITHIN_TIMEOUT, text, tuple(facts))
+            return HangExplanation(HangReason.WITHIN_TIMEOUT, text, tuple(facts))
         history = self._history
         what = "the newest record of this copy of the coordinator's log"
-        facts.append(Evidence(history.directory.path, history.end_offset - 1, history.newest_ms, what))
+        facts.append(TransactionEvidence(history.directory.path, history.end_offset - 1, history.newest_ms, what))
         missing, coordinator = self._coordinator_facts()
         text = "The timeout of the transaction has ended, and the coordinator has not aborted it."
         if history.newest_ms <= timeout_ends_ms:
             text = "The timeout of the transaction has ended, and no newer record shows whether the coordinator aborted it."
             missing = missing or f"a newer copy of {os.path.basename(history.directory.path)} (--transaction-state DIR)"
-        return Explanation(HangReason.OVER_TIMEOUT, text, (*facts, *coordinator), missing)
+        return HangExplanation(HangReason.OVER_TIMEOUT, text, (*facts, *coordinator), missing)
 
-    def _pending(self, record: StateRecord, state: TransactionState) -> Explanation:
+    def _pending(self, record: StateRecord, state: TransactionState) -> HangExplanation:
         outcome = "commit" if state.status.is_commit else "abort"
         facts = [self._fact(record, f"{outcome} is decided, and the markers are not all written")]
         if self._leadership is not None and self._leadership.state.leader < 0:
             facts.append(self._leader_fact(self._leadership, f"{self._late.topic}-{self._late.partition}"))
         text = f"The coordinator decided to {outcome}, and tries to write the marker to this partition until that succeeds."
         missing, coordinator = self._coordinator_facts()
-        return Explanation(HangReason.MARKER_PENDING, text, (*facts, *coordinator), missing)
+        return HangExplanation(HangReason.MARKER_PENDING, text, (*facts, *coordinator), missing)
 
-    def _coordinator_facts(self) -> tuple[str | None, list[Evidence]]:
+    def _coordinator_facts(self) -> tuple[str | None, list[TransactionEvidence]]:
         """What is missing, and who leads the partition of the coordinator."""
         name = os.path.basename(self._history.directory.path)
         if self._coordinator is None:
@@ -286,14 +296,14 @@ class _Judge:
         fact = self._leader_fact(self._coordinator, name)
         return None if leader < 0 else f"the log of broker {leader}, the coordinator", [fact]
 
-    def _leader_fact(self, leadership: Leadership, name: str) -> Evidence:
+    def _leader_fact(self, leadership: Leadership, name: str) -> TransactionEvidence:
         """The leader of a partition, since its last election."""
-        assert self._known.leaderships is not None, "the leadership is from there"
+        assert self._evidence.leaderships is not None, "the leadership is from there"
         leader = leadership.state.leader
         what = f"{name} has no leader" if leader < 0 else f"broker {leader} leads {name}"
         last = leadership.elections[-1] if leadership.elections else None
         offset = None if last is None else last.offset
-        return Evidence(self._known.leaderships.path, offset, None if last is None else last.timestamp_ms, what)
+        return TransactionEvidence(self._evidence.leaderships.path, offset, None if last is None else last.timestamp_ms, what)
 
     # ------------------------------------------------------------------------------------------------------- is it over
 
@@ -315,20 +325,22 @@ class _Judge:
             return False
         return os.path.dirname(self._history.directory.path) == os.path.dirname(self._late.path)
 
-    def _too_old(self, record: StateRecord, state: TransactionState) -> Explanation:
+    def _too_old(self, record: StateRecord, state: TransactionState) -> HangExplanation:
         what = f"the newest record of {state.transactional_id}: {state.status.name}, epoch {state.producer_epoch}"
         facts = [self._fact(record, what)]
         if self._late.appended_by_ms is not None:
             facts.append(
-                Evidence(self._late.path, None, self._late.appended_by_ms, "its last batch was written at this time or before")
+                TransactionEvidence(
+                    self._late.path, None, self._late.appended_by_ms, "its last batch was written at this time or before"
+                )
             )
         text = "The copy of the coordinator's log may end before the last batch of the transaction was written, so it may still be alive."
         missing = f"the copy of {os.path.basename(self._history.directory.path)} of its leader (--transaction-state DIR)"
-        return Explanation(HangReason.UNKNOWN, text, tuple(facts), missing)
+        return HangExplanation(HangReason.UNKNOWN, text, tuple(facts), missing)
 
     # ------------------------------------------------------------------------------------------------------- it is over
 
-    def _ended(self, facts: list[Evidence]) -> Explanation:
+    def _ended(self, facts: list[TransactionEvidence]) -> HangExplanation:
         """The transaction is over at its coordinator, and open here."""
         listing = self._listing()
         if listing is None:
@@ -337,9 +349,9 @@ class _Judge:
         facts.append(self._fact(record, f"{state.status.name} with this partition"))
         marker = self._late.marker
         if marker is not None and marker.timestamp_ms >= state.started_ms >= 0:
-            facts.append(Evidence(self._late.path, marker.offset, marker.timestamp_ms, "the marker of that transaction"))
+            facts.append(TransactionEvidence(self._late.path, marker.offset, marker.timestamp_ms, "the marker of that transaction"))
             text = "The marker of its transaction is in this log, and its batches were written after it."
-            return Explanation(HangReason.LATE_APPEND, text, tuple(facts), self._missing(), self._may_abort())
+            return HangExplanation(HangReason.LATE_APPEND, text, tuple(facts), self._missing(), self._may_abort())
         decision = self._decision(record, state)
         since_ms = state.updated_ms
         outcome = "ended"
@@ -349,7 +361,7 @@ class _Judge:
             outcome = "committed" if decision[1].status.is_commit else "aborted"
         return self._without_marker(facts, since_ms, outcome)
 
-    def _without_marker(self, facts: list[Evidence], since_ms: int, outcome: str) -> Explanation:
+    def _without_marker(self, facts: list[TransactionEvidence], since_ms: int, outcome: str) -> HangExplanation:
         """The marker was acknowledged by the leader of this partition, and is not in this log."""
         unclean = self._unclean_elections(since_ms)
         facts += [self._election_fact(each) for each in unclean]
@@ -357,17 +369,19 @@ class _Judge:
             text = f"The coordinator {outcome} the transaction, and an unclean election lost its marker (KAFKA-20716)."
             if outcome == "committed":
                 text += " An abort hides its records in this partition; other partitions show theirs."
-            return Explanation(HangReason.MARKER_LOST, text, tuple(facts), self._missing(), self._may_abort())
+            return HangExplanation(HangReason.MARKER_LOST, text, tuple(facts), self._missing(), self._may_abort())
         if self._leadership is not None and not self._leads():
             facts.append(self._leader_fact(self._leadership, f"{self._late.topic}-{self._late.partition}"))
             text = (
                 f"The coordinator {outcome} the transaction. This replica does not lead, and may lack a marker that the leader has."
             )
-            return Explanation(HangReason.INCOMPLETE_REPLICA, text, tuple(facts), "the directory of the leader of this partition")
+            return HangExplanation(
+                HangReason.INCOMPLETE_REPLICA, text, tuple(facts), "the directory of the leader of this partition"
+            )
         text = f"The coordinator {outcome} the transaction, and its marker is not in this log."
-        return Explanation(HangReason.MARKER_MISSING, text, tuple(facts), self._missing(), self._may_abort())
+        return HangExplanation(HangReason.MARKER_MISSING, text, tuple(facts), self._missing(), self._may_abort())
 
-    def _ended_without_listing(self, facts: list[Evidence]) -> Explanation:
+    def _ended_without_listing(self, facts: list[TransactionEvidence]) -> HangExplanation:
         """The transaction is over, and no record that is left has this partition in it."""
         newest = self._history.newest
         if newest.state is not None:
@@ -375,26 +389,26 @@ class _Judge:
             facts.append(self._fact(newest, what))
         if self._has_all_records():
             text = "The coordinator never had this partition in a transaction of this producer and epoch."
-            return Explanation(HangReason.LATE_APPEND, text, tuple(facts), self._missing(), self._may_abort())
+            return HangExplanation(HangReason.LATE_APPEND, text, tuple(facts), self._missing(), self._may_abort())
         facts += [self._election_fact(each) for each in self._unclean_elections(self._late.last_ms or 0)]
         text = (
             "The transaction is over, and its marker is not in this log. The records that show whether this partition was in it were "
             "compacted away."
         )
-        return Explanation(HangReason.MARKER_MISSING, text, tuple(facts), self._missing(), self._may_abort())
+        return HangExplanation(HangReason.MARKER_MISSING, text, tuple(facts), self._missing(), self._may_abort())
 
     def _listing(self) -> tuple[StateRecord, TransactionState] | None:
         """The record with this partition that the transaction had: the newest that began before the last batch, else the oldest."""
         late = self._late
-        found = [
+        listings = [
             (record, state)
             for record, state in self._history.states()
             if state.has_partition(late.topic, late.partition) and self._is_of_this_epoch(state)
         ]
-        before = [each for each in found if late.last_ms is not None and each[1].started_ms <= late.last_ms]
+        before = [each for each in listings if late.last_ms is not None and each[1].started_ms <= late.last_ms]
         if before:
             return before[-1]
-        return found[0] if found else None
+        return listings[0] if listings else None
 
     def _is_of_this_epoch(self, state: TransactionState) -> bool:
         """A prepared record may have the next epoch: with transaction version 2, and after a timeout."""
@@ -446,12 +460,12 @@ class _Judge:
         elections = () if self._leadership is None else self._leadership.elections
         return [each for each in elections if each.is_unclean and each.timestamp_ms >= since_ms]
 
-    def _election_fact(self, election: RecordedElection) -> Evidence:
-        assert self._known.leaderships is not None, "the election is from there"
+    def _election_fact(self, election: RecordedElection) -> TransactionEvidence:
+        assert self._evidence.leaderships is not None, "the election is from there"
         before = "none" if election.leader_before < 0 else str(election.leader_before)
         what = f"unclean election: leader {before} -> {election.leader}, leader epoch {election.leader_epoch}"
-        return Evidence(self._known.leaderships.path, election.offset, election.timestamp_ms, what)
+        return TransactionEvidence(self._evidence.leaderships.path, election.offset, election.timestamp_ms, what)
 
-    def _fact(self, record: StateRecord, what: str) -> Evidence:
+    def _fact(self, record: StateRecord, what: str) -> TransactionEvidence:
         updated_ms = record.timestamp_ms if record.state is None else record.state.updated_ms
-        return Evidence(self._history.directory.path, record.offset, updated_ms, what)
+        return TransactionEvidence(self._history.directory.path, record.offset, updated_ms, what)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
 
 from formats.errors import FormatError
@@ -15,17 +17,20 @@ from formats.metadata.transaction_state import TRANSACTION_STATE_TOPIC
 from snaprebuild.cluster.metadata.leadership import Leaderships
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.inspect.coordinator_records import CoordinatorHistory, TransactionStates
-from snaprebuild.inspect.hang_reasons import ClusterEvidence, LastMarker, LateTransaction, explain
+from snaprebuild.inspect.hang_reasons import CoordinatorEvidence, LastMarker, LateTransaction, explain_transaction
 from snaprebuild.inspect.producer_trace import BatchKind, batches_of_producer
-from snaprebuild.inspect.transaction_model import OpenTransaction, PartitionTransactions
+from snaprebuild.inspect.transaction_model import AbortCommands, OngoingTransaction, PartitionTransactions
 from snaprebuild.replay.block_effect import EFFECT_COLUMNS
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import read_topic_id
 
-__all__ = ["ReadLeaders", "explain_late"]
+__all__ = ["TOOL", "ReadLeaders", "abort_commands", "explain_late"]
 
 ReadLeaders = Callable[[Collection[tuple[str, int]]], Leaderships | None]
 """Reads the leaders of partitions, by topic and number, from a metadata log; None without one."""
+
+
+TOOL = "kafka-transactions.sh --bootstrap-server HOST:PORT"
 
 
 def explain_late(
@@ -46,13 +51,13 @@ def explain_late(
     if not late:
         return
     histories = {cluster_id: _histories(late, states, cluster_id) for cluster_id in {each.cluster_id for each in late}}
-    leaders = read_leaders(_wanted(late, histories.values()))
+    leaders = read_leaders(_partitions_to_read(late, histories.values()))
     for partition in late:
-        known = states.of_cluster(partition.cluster_id)
-        cluster = ClusterEvidence(
+        coordinators = states.of_cluster(partition.cluster_id)
+        cluster = CoordinatorEvidence(
             as_of_ms=as_of_ms,
-            state_partitions=known.partition_numbers,
-            unread_states=known.unread_paths,
+            state_partitions=coordinators.partition_numbers,
+            unread_states=coordinators.unread_paths,
             leaderships=leaders,
         )
         same_cluster = [each for each in partitions if each.cluster_id == partition.cluster_id]
@@ -70,10 +75,12 @@ def _histories(
     return states.of_cluster(cluster_id).histories(names)
 
 
-def _wanted(late: Iterable[PartitionTransactions], histories: Iterable[dict[str, CoordinatorHistory]]) -> set[tuple[str, int]]:
+def _partitions_to_read(
+    late: Iterable[PartitionTransactions], histories: Iterable[dict[str, CoordinatorHistory]]
+) -> set[tuple[str, int]]:
     """The partitions whose leaders matter: those of the transactions, and of their coordinators."""
     names = [each.source.directory.name for each in late]
-    coordinators = {(TRANSACTION_STATE_TOPIC, each.directory.name.partition) for found in histories for each in found.values()}
+    coordinators = {(TRANSACTION_STATE_TOPIC, each.directory.name.partition) for by_id in histories for each in by_id.values()}
     return {(name.topic, name.partition) for name in names} | coordinators
 
 
@@ -81,12 +88,12 @@ def _explain_partition(
     partition: PartitionTransactions,
     others: Sequence[PartitionTransactions],
     histories: dict[str, CoordinatorHistory],
-    cluster: ClusterEvidence,
+    cluster: CoordinatorEvidence,
 ) -> None:
     late = [each for each in partition.open if each.is_late]
     first_offsets = {each.producer_id: each.first_offset for each in late if each.transactional_id in histories}
     markers = _last_markers(partition.source, first_offsets)
-    end = _end_of_log(partition.source, {each.producer_id: each.last_offset for each in late if each.producer_id in first_offsets})
+    end = _end_of_log(partition.source, {each: partition.last_offsets[each] for each in first_offsets})
     topic_id = _topic_id(partition.source)
     for at, transaction in enumerate(partition.open):
         if not transaction.is_late:
@@ -97,13 +104,20 @@ def _explain_partition(
             appended_by_ms=end.appended_by_ms.get(transaction.producer_id),
             leader_epoch=end.leader_epoch,
         )
-        explanation = explain(subject, replace(cluster, history=history))
-        partition.open[at] = replace(transaction, explanation=explanation)
+        explanation = explain_transaction(subject, replace(cluster, history=history))
+        partition.open[at] = msgspec.structs.replace(
+            transaction,
+            abort_commands=abort_commands(partition.source, transaction) if explanation.may_abort else None,
+            hang_reason=explanation.hang_reason,
+            reason=explanation.reason,
+            facts=explanation.facts,
+            missing_evidence=explanation.missing_evidence,
+        )
 
 
 def _subject(
     partition: PartitionTransactions,
-    transaction: OpenTransaction,
+    transaction: OngoingTransaction,
     others: Sequence[PartitionTransactions],
     topic_id: bytes | None,
     marker: LastMarker | None,
@@ -130,13 +144,13 @@ def _subject(
 
 
 def _longer_copy(
-    partition: PartitionTransactions, transaction: OpenTransaction, others: Sequence[PartitionTransactions]
+    partition: PartitionTransactions, transaction: OngoingTransaction, others: Sequence[PartitionTransactions]
 ) -> str | None:
     """Another copy that was read whole, is longer, and ended the transaction."""
     end = partition.log_end_offset or 0
     for other in others:
         is_same = other is not partition and other.source.topic_partition == partition.source.topic_partition
-        if not is_same or other.log_end_offset is None or other.log_end_offset <= end or other.open_count > len(other.open):
+        if not is_same or other.log_end_offset is None or other.log_end_offset <= end or other.totals.open > len(other.open):
             continue
         segments = other.source.directory.segments
         has_begin = bool(segments) and segments[0].base_offset <= transaction.first_offset
@@ -155,9 +169,9 @@ def _topic_id(source: PartitionSource) -> bytes | None:
 
 def _last_markers(source: PartitionSource, first_offsets: dict[int, int]) -> dict[int, LastMarker]:
     """The last marker of each producer below its offset. A segment that cannot be read was reported before, and ends the search."""
-    found: dict[int, LastMarker] = {}
+    markers: dict[int, LastMarker] = {}
     if not first_offsets:
-        return found
+        return markers
     end = max(first_offsets.values())
     directory = source.directory
     try:
@@ -173,10 +187,10 @@ def _last_markers(source: PartitionSource, first_offsets: dict[int, int]) -> dic
                         is_marker = (rows["kind"] == BatchKind.COMMIT) | (rows["kind"] == BatchKind.ABORT)
                         rows = rows[is_marker & (rows["base_offset"] < first_offset)]
                         if len(rows):
-                            found[producer_id] = LastMarker(int(rows["base_offset"][-1]), int(rows["timestamp"][-1]))
+                            markers[producer_id] = LastMarker(int(rows["base_offset"][-1]), int(rows["timestamp"][-1]))
     except (FormatError, ReadFailedError):
-        return found
-    return found
+        return markers
+    return markers
 
 
 @dataclass(slots=True)
@@ -224,9 +238,9 @@ class _EndOfLog:
 
     def _lower(self, producer_id: int, timestamp_ms: int) -> None:
         """A time of a broker at which the last batch had been written."""
-        known = self.appended_by_ms.get(producer_id)
-        if known is not None and timestamp_ms >= 0:
-            self.appended_by_ms[producer_id] = min(known, timestamp_ms)
+        appended_ms = self.appended_by_ms.get(producer_id)
+        if appended_ms is not None and timestamp_ms >= 0:
+            self.appended_by_ms[producer_id] = min(appended_ms, timestamp_ms)
             self._dated.add(producer_id)
 
 
@@ -254,3 +268,18 @@ def _end_of_log(source: PartitionSource, last_offsets: dict[int, int]) -> _EndOf
     except (FormatError, ReadFailedError):
         return _EndOfLog(last_offsets)
     return end
+
+
+def abort_commands(source: PartitionSource, transaction: OngoingTransaction) -> AbortCommands:
+    """The commands of Kafka's own tool that abort a transaction, for brokers since 3.0, and for older ones.
+
+    With brokers since 3.0 the tool asks the broker whose transaction begins at the offset. An unknown coordinator epoch is given as 0, as
+    the tool itself does. Brokers before 2.8 accept only version 0 of WriteTxnMarkers, which Kafka 4 no longer supports (KIP-896).
+    """
+    name = source.directory.name
+    command = f"{TOOL} abort --topic {shlex.quote(name.topic)} --partition {name.partition}"
+    producer = f"--producer-id {transaction.producer_id} --producer-epoch {transaction.epoch}"
+    return AbortCommands(
+        since_3_0=f"{command} --start-offset {transaction.first_offset}",
+        before_3_0=f"{command} {producer} --coordinator-epoch {max(transaction.coordinator_epoch, 0)}",
+    )

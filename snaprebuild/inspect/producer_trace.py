@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import IntEnum
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -19,13 +20,16 @@ import numpy as np
 from formats.log.batch_headers import HeaderBlock
 from formats.log.control_record import ControlRecordType
 from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
+from formats.partition.file_names import segment_file_name
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.inspect.broker_answer import BATCHES_IN_MEMORY, BatchInMemory, ProducerMemory, last_sequence_of
+from snaprebuild.published import Natural, Part, one_of
 from snaprebuild.replay.segment_summary import BatchContents
 
 __all__ = [
     "ROW_DTYPE",
     "BatchKind",
+    "ProducerBatch",
     "ProducerTrace",
     "TraceAnalysis",
     "TracedBatch",
@@ -121,17 +125,17 @@ def deciding(rows: np.ndarray) -> np.ndarray:
     opening = np.flatnonzero(acting["kind"][after_marker:] == BatchKind.TRANSACTIONAL)
     if len(opening):
         keep.add(after_marker + int(opening[0]))
-    kept: np.ndarray = acting[sorted(keep)]
-    return kept
+    rows_to_keep: np.ndarray = acting[sorted(keep)]
+    return rows_to_keep
 
 
 class TracedRows(msgspec.Struct, frozen=True):
-    """Those of a run of batches that decide the entry of the producer, of ``ROW_DTYPE``, in log order."""
+    """The batches of a run that decide the entry of the producer: rows of ``ROW_DTYPE`` in log order."""
 
     rows: np.ndarray
 
     def joiner(self) -> JoinedTrace:
-        """See ``AnalysisPart``."""
+        """A joiner for the rows of several runs (``AnalysisPart``)."""
         return JoinedTrace()
 
 
@@ -142,12 +146,12 @@ class JoinedTrace:
         self._rows = NO_ROWS
 
     def add(self, part: TracedRows) -> None:
-        """Adds those of the next run."""
+        """Adds the deciding batches of the next run."""
         if len(part.rows):
             self._rows = deciding(np.concatenate((self._rows, part.rows)))
 
     def total(self) -> TracedRows:
-        """Those of all runs."""
+        """The deciding batches of all runs."""
         return TracedRows(self._rows)
 
 
@@ -158,11 +162,11 @@ class TraceAnalysis(msgspec.Struct, frozen=True):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """See ``Analysis``."""
+        """Columns that the analysis reads besides those of the replay (``Analysis``)."""
         return ()
 
     def of_block(self, block: HeaderBlock, base_offset: int) -> TracedRows:
-        """See ``Analysis``."""
+        """The batches of the producer in a block (``Analysis``)."""
         return TracedRows(batches_of_producer(block, self.producer_id, base_offset))
 
 
@@ -172,7 +176,18 @@ def traced_rows(contents: BatchContents) -> np.ndarray:
     return rows
 
 
-class TracedBatch(msgspec.Struct, frozen=True):
+class TracedBatch(Part, frozen=True):
+    """A batch in a segment."""
+
+    segment: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{20}\.log$")]
+    """Name of the file."""
+    position_bytes: Natural
+    """Position of the batch in the file."""
+    base_offset: Natural
+    kind: Annotated[str, one_of(*(kind.name.lower() for kind in BatchKind))]
+
+
+class ProducerBatch(msgspec.Struct, frozen=True):
     """A batch of the producer; fields as in ``ROW_DTYPE``."""
 
     segment: int
@@ -189,6 +204,15 @@ class TracedBatch(msgspec.Struct, frozen=True):
     def is_data(self) -> bool:
         """Whether it has records of the client; else it is a marker, or empty."""
         return self.kind <= BatchKind.TRANSACTIONAL
+
+    def traced(self) -> TracedBatch:
+        """The place and the kind of the batch, as documents show it."""
+        return TracedBatch(
+            segment=segment_file_name(self.segment),
+            position_bytes=self.position_bytes,
+            base_offset=self.base_offset,
+            kind=BatchKind(self.kind).name.lower(),
+        )
 
     @property
     def in_memory(self) -> BatchInMemory:
@@ -209,9 +233,9 @@ class ProducerTrace(msgspec.Struct):
     """
 
     entry: ProducerEntry | None = None
-    set_by: dict[str, TracedBatch] = msgspec.field(default_factory=dict)
+    set_by: dict[str, ProducerBatch] = msgspec.field(default_factory=dict)
     in_memory: deque[BatchInMemory] = msgspec.field(default_factory=lambda: deque(maxlen=BATCHES_IN_MEMORY))
-    last_data: TracedBatch | None = None
+    last_data: ProducerBatch | None = None
 
     @classmethod
     def begun_with(cls, entry: ProducerEntry | None) -> ProducerTrace:
@@ -232,9 +256,9 @@ class ProducerTrace(msgspec.Struct):
     def take(self, rows: np.ndarray, producer_id: int) -> None:
         """Goes through batches of ``ROW_DTYPE`` in log order."""
         for values in rows.tolist():
-            self._apply(TracedBatch(**dict(zip(ROW_DTYPE.names or (), values, strict=True))), producer_id)
+            self._apply(ProducerBatch(**dict(zip(ROW_DTYPE.names or (), values, strict=True))), producer_id)
 
-    def _apply(self, batch: TracedBatch, producer_id: int) -> None:
+    def _apply(self, batch: ProducerBatch, producer_id: int) -> None:
         entry = self.entry or ProducerEntry(producer_id)
         if batch.kind == BatchKind.EMPTY_CONTROL:
             self.entry = entry

@@ -143,7 +143,7 @@ class SegmentStatistics(msgspec.Struct, frozen=True):
     producers: KeyedColumns
 
     def joiner(self) -> JoinedStatistics:
-        """See ``AnalysisPart``."""
+        """A joiner for the statistics of several runs (``AnalysisPart``)."""
         return JoinedStatistics()
 
 
@@ -172,11 +172,11 @@ class StatisticsAnalysis(msgspec.Struct, frozen=True):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """See ``Analysis``."""
+        """Columns that the analysis reads (``Analysis``)."""
         return STATISTICS_COLUMNS
 
     def of_block(self, block: HeaderBlock, base_offset: int) -> SegmentStatistics:
-        """See ``Analysis``."""
+        """The statistics of a block (``Analysis``)."""
         return statistics_of_block(block)
 
 

@@ -23,6 +23,7 @@ from snaprebuild.inspect.segment_statistics import (
     StatisticsAnalysis,
     statistics_of,
 )
+from snaprebuild.published import Natural, Part
 from snaprebuild.replay.classes import ReplayRecord
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -40,10 +41,11 @@ __all__ = [
     "EXPIRATIONS_MS",
     "SEGMENT_ROW",
     "PartitionStats",
-    "ProducerFacts",
+    "ProducerTotals",
+    "SegmentCounts",
+    "StatisticsSums",
     "StatsResult",
-    "Totals",
-    "stats",
+    "collect_statistics",
 ]
 
 HOUR_MS = 3_600_000
@@ -56,27 +58,31 @@ EPOCH_NEAR_LIMIT = 32_000
 NO_EPOCH_YET = 2**15 - 1
 """The lowest epoch of a producer with only empty control batches, which have none."""
 
-SEGMENT_ROW = np.dtype(
-    [
-        (name, "i8")
-        for name in (
-            "base_offset",
-            "next_offset",
-            "size_bytes",
-            "moment_ms",
-            "batches",
-            "records",
-            "transactional_batches",
-            "control_batches",
-            "producers",
-            "new_producers",
-            "known_producers",
-            "live_producers",
-        )
-    ]
-)
-"""One segment: ``moment_ms`` is its greatest timestamp, or that of the segment before it if it has none. New producers have no retained
-batch before it. At its end, all producers so far are known, and those that have not expired at that moment are live."""
+
+class SegmentCounts(Part, frozen=True):
+    """A segment."""
+
+    base_offset: Natural
+    next_offset: Natural
+    size_bytes: Natural
+    moment_ms: int
+    """Greatest timestamp of the segment; without one, that of the segment before it."""
+    batches: Natural
+    records: Natural
+    transactional_batches: Natural
+    control_batches: Natural
+    producers: Natural
+    """Producer ids with a batch in it."""
+    new_producers: Natural
+    """Producer ids without a retained batch before it."""
+    known_producers: Natural
+    """Producer ids up to its end."""
+    live_producers: Natural
+    """Producer ids that have not expired at moment_ms."""
+
+
+SEGMENT_ROW = np.dtype([(name, "i8") for name in SegmentCounts.__struct_fields__])
+"""The members of ``SegmentCounts`` as columns: a partition may have very many segments."""
 
 PRODUCER_JOINS = {
     "batches": np.add,
@@ -90,32 +96,29 @@ PRODUCER_JOINS = {
 """A producer over several partitions. One transaction may write into all of them, so that they cannot be added up."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerFacts:
-    """Counts of distinct producer ids of a partition, a topic or everything.
+class ProducerTotals(Part, frozen=True):
+    """Producer ids of a partition, a topic or everything, each counted once."""
 
-    Attributes:
-        seen: with any batch; the others are among them.
-        one_batch: wrote one data batch.
-        transactional: have a transaction: a marker, or an open one.
-        one_transaction: have one, or at most one in each partition.
-        bumped: their first and last epochs differ in a partition, or between partitions.
-        near_limit: with an epoch from ``EPOCH_NEAR_LIMIT`` on.
-        highest_epoch: of all, -1 without any.
-    """
-
-    seen: int = 0
-    one_batch: int = 0
-    transactional: int = 0
-    one_transaction: int = 0
-    bumped: int = 0
-    near_limit: int = 0
-    highest_epoch: int = -1
+    seen: Natural = 0
+    """Producers with any batch."""
+    one_batch: Natural = 0
+    """Producers that wrote one data batch."""
+    transactional: Natural = 0
+    """Producers with a transaction: a marker, or an open one."""
+    one_transaction: Natural = 0
+    """Producers with one transaction, or at most one in each partition."""
+    bumped: Natural = 0
+    """Producers whose first and last epochs differ, in a partition or between partitions."""
+    near_limit: Natural = 0
+    """Producers with an epoch of 32000 or more; at 32766 a coordinator allocates a new producer id."""
+    highest_epoch: Natural | None = None
+    """Highest epoch; null without any."""
 
     @classmethod
-    def of(cls, producers: KeyedColumns) -> ProducerFacts:
+    def of(cls, producers: KeyedColumns) -> ProducerTotals:
         """From rows with the columns of ``PRODUCER_JOINS``."""
         low, high, transactions = (producers.columns[name] for name in ("lowest_epoch", "highest_epoch", "transactions"))
+        highest = int(high.max()) if len(high) else -1
         return cls(
             seen=len(producers),
             one_batch=int(np.count_nonzero(producers.columns["batches"] == 1)),
@@ -123,42 +126,46 @@ class ProducerFacts:
             one_transaction=int(np.count_nonzero(transactions == 1)),
             bumped=int(np.count_nonzero(low < high)),
             near_limit=int(np.count_nonzero(high >= EPOCH_NEAR_LIMIT)),
-            highest_epoch=int(high.max()) if len(high) else -1,
+            highest_epoch=None if highest < 0 else highest,
         )
 
 
 @dataclass(slots=True)
-class Totals:
+class StatisticsSums:
     """Sums over segments, of a partition, a topic or everything.
 
     Attributes:
+        partitions: count of those whose segments were counted.
         segments: count of those that were read.
-        size_bytes: of the segments that were read, of which ``bytes_read``.
+        size_bytes: of the segments that were read, of which ``read_bytes``.
+        batches: of all kinds.
         entries: producers of each partition: what a broker would have without expiry.
         open_transactions: entries with one.
-        kept: entries that are left at the clock's moment with each of the expirations of the result; open transactions never expire.
+        live_entries: entries that are left at the clock's moment with each of the expirations of the result. Open transactions never
+            expire.
+        producers: counts of distinct ids; no sum over partitions.
     """
 
     partitions: int = 0
     segments: int = 0
     size_bytes: int = 0
-    bytes_read: int = 0
+    read_bytes: int = 0
     batches: BatchStatistics = field(default_factory=BatchStatistics)
     entries: int = 0
     open_transactions: int = 0
-    kept: tuple[int, ...] = ()
-    facts: ProducerFacts = ProducerFacts()
+    live_entries: tuple[int, ...] = ()
+    producers: ProducerTotals = field(default_factory=ProducerTotals)
 
-    def add(self, other: Totals) -> None:
-        """Adds the sums; ``facts`` is no sum."""
+    def add(self, other: StatisticsSums) -> None:
+        """Adds the sums. ``producers`` stays as it is: a producer may write to several partitions."""
         self.partitions += other.partitions
         self.segments += other.segments
         self.size_bytes += other.size_bytes
-        self.bytes_read += other.bytes_read
+        self.read_bytes += other.read_bytes
         self.batches = self.batches.plus(other.batches)
         self.entries += other.entries
         self.open_transactions += other.open_transactions
-        self.kept = tuple(map(sum, zip(self.kept, other.kept, strict=True)))
+        self.live_entries = tuple(map(sum, zip(self.live_entries, other.live_entries, strict=True)))
 
     @property
     def batch_count(self) -> int:
@@ -171,12 +178,13 @@ class PartitionStats:
     """The statistics of a partition.
 
     Attributes:
+        source: the partition.
         totals: sums over its segments, as far as they could be read.
         segments: rows of ``SEGMENT_ROW`` if it is one of the partitions with the most batches, else None.
     """
 
     source: PartitionSource
-    totals: Totals
+    totals: StatisticsSums
     segments: np.ndarray | None = None
     findings: list[Finding] = field(default_factory=list)
 
@@ -186,7 +194,7 @@ class StatsResult:
     """The statistics of all partitions.
 
     Attributes:
-        expirations_ms: those of ``Totals.kept``, ascending, with that of the clock.
+        expirations_ms: those of ``StatisticsSums.live_entries``, ascending, with that of the clock.
         total: of everything.
         topics: by name, over all log directories, the one with the most batches first.
         partitions: all selected ones, the one with the most batches first.
@@ -195,19 +203,19 @@ class StatsResult:
 
     clock: Clock
     expirations_ms: tuple[int, ...]
-    total: Totals
-    topics: dict[str, Totals]
+    total: StatisticsSums
+    topics: dict[str, StatisticsSums]
     partitions: tuple[PartitionStats, ...]
     producers: KeyedColumns
     source_findings: tuple[Finding, ...]
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Those of the source and of every partition."""
+        """Findings of the source and of every partition."""
         return (*self.source_findings, *(finding for partition in self.partitions for finding in partition.findings))
 
 
-def stats(
+def collect_statistics(
     source: Source,
     run: Run,
     *,
@@ -249,17 +257,17 @@ def stats(
 class _Group:
     """Partitions that are counted together: their sums, and the producers of those that are done, until all are done."""
 
-    totals: Totals
+    totals: StatisticsSums
     waiting: int = 0
     producers: JoinedColumns = field(default_factory=lambda: JoinedColumns(PRODUCER_JOINS))
 
-    def add(self, totals: Totals, producers: KeyedColumns) -> None:
+    def add(self, totals: StatisticsSums, producers: KeyedColumns) -> None:
         self.totals.add(totals)
         self.producers.add(producers)
         self.waiting -= 1
 
     def close(self) -> None:
-        self.totals.facts = ProducerFacts.of(self.producers.total())
+        self.totals.producers = ProducerTotals.of(self.producers.total())
         self.producers = JoinedColumns(PRODUCER_JOINS)
 
 
@@ -276,12 +284,12 @@ class _Sums:
         self._top = top
         self._with_segments: list[tuple[int, int, PartitionStats]] = []
 
-    def no_totals(self) -> Totals:
+    def no_totals(self) -> StatisticsSums:
         """Sums without any partition."""
-        return Totals(kept=(0,) * len(self.expirations_ms))
+        return StatisticsSums(live_entries=(0,) * len(self.expirations_ms))
 
     def add(self, place: int, partition: PartitionStats, producers: KeyedColumns) -> None:
-        partition.totals.facts = ProducerFacts.of(producers)
+        partition.totals.producers = ProducerTotals.of(producers)
         self.everything.add(partition.totals, producers)
         topic = self.topics[partition.source.directory.name.topic]
         topic.add(partition.totals, producers)
@@ -333,7 +341,7 @@ class _StatsTask(PartitionTask):
         self._producers.add(statistics.producers)
         totals.segments += 1
         totals.size_bytes += summary.size_bytes
-        totals.bytes_read += summary.read_bytes
+        totals.read_bytes += summary.read_bytes
         totals.batches = totals.batches.plus(statistics.batches)
         if summary.facts.max_timestamp >= 0:
             self._moment_ms = summary.facts.max_timestamp
@@ -391,7 +399,7 @@ class _StatsTask(PartitionTask):
         totals.partitions = 1
         totals.entries = len(entries)
         totals.open_transactions = int(np.count_nonzero(entries["current_txn_first_offset"] >= 0))
-        totals.kept = tuple(_live(entries, self._clock.as_of_ms, each) for each in self._sums.expirations_ms)
+        totals.live_entries = tuple(_live(entries, self._clock.as_of_ms, each) for each in self._sums.expirations_ms)
         self._report_wrong_clock()
         self._stats.segments = np.array(self._rows, dtype=SEGMENT_ROW)
         self._sums.add(self._place, self._stats, _whole(self._producers.total(), self._prefix))

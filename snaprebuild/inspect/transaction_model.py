@@ -2,69 +2,101 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.inspect.coordinator_records import TwoPhase
-from snaprebuild.inspect.hang_reasons import Explanation
+from snaprebuild.inspect.hang_reasons import HangReason, TransactionEvidence
+from snaprebuild.published import Natural, Part
 from snaprebuild.snapshots.source.source import PartitionSource
 
-__all__ = ["OPEN_LISTED_MAX", "OpenTransaction", "PartitionTransactions", "TransactionCounts"]
+__all__ = [
+    "OPEN_LISTED_MAX",
+    "AbortCommands",
+    "OngoingTransaction",
+    "PartitionTransactions",
+    "TransactionSums",
+    "TransactionTotals",
+]
 
 OPEN_LISTED_MAX = 100
 """Open transactions that a partition lists, the oldest first; all are counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """A transaction without a marker.
+class AbortCommands(Part, frozen=True):
+    """Commands of Kafka's own tool, which were not run."""
 
-    Attributes:
-        first_offset: of its first retained batch.
-        coordinator_epoch: of the last marker of its producer, -1 for none.
-        since_ms: timestamp of that first batch; None if it is not on disk, or has none.
-        last_ms: timestamp of the last batch of its producer, or None.
-        last_offset: of the last batch of its producer.
-        is_late: nothing was written for longer than any coordinator waits.
-        may_have_begun_before: whether it may have begun below the first segment.
-        position_bytes: of its first batch in the segment, or None.
-        two_phase: whether it is under two-phase commit: then it never expires, is never late, and must not be aborted.
-        transactional_id: of its producer; None if it was not looked up, or no coordinator's record names the producer.
-        timeout_ms: with which its producer was initialized; None if that is unknown.
-        explanation: why it is open although it is late; None if it is not late.
-    """
+    since_3_0: str
+    before_3_0: str
 
-    first_offset: int
-    producer_id: int
+
+class OngoingTransaction(Part, frozen=True, kw_only=True):
+    """A transaction without a marker."""
+
+    first_offset: Natural
+    producer_id: Natural
     epoch: int
     coordinator_epoch: int
-    since_ms: int | None
-    last_ms: int | None
-    last_offset: int
+    """Coordinator epoch of the last marker of its producer; -1 for none."""
+    since_ms: Natural | None
+    """Timestamp of its first batch."""
+    last_ms: Natural | None
+    """Timestamp of the last batch of its producer."""
     is_late: bool
     may_have_begun_before: bool
-    position_bytes: int | None
+    """It may have begun below the first segment: nothing on disk shows it."""
+    position_bytes: Natural | None
+    """Position of its first batch in its segment."""
+    abort_commands: AbortCommands | None = None
+    """Null unless the evidence shows that it is over, and that this replica leads its partition."""
     two_phase: TwoPhase = TwoPhase.UNKNOWN
+    """Whether it is under two-phase commit (KIP-939), by __transaction_state; checked only if it would be late. `yes`: never late,
+    and no abort command."""
     transactional_id: str | None = None
-    timeout_ms: int | None = None
-    explanation: Explanation | None = None
+    """By __transaction_state; null where two_phase was not checked, or no record names the producer."""
+    timeout_ms: Natural | None = None
+    """transaction.timeout.ms of its producer, by __transaction_state; null if unknown."""
+    hang_reason: HangReason | None = None
+    """Why it is open (docs/guides/inspect.md); null if it is not late."""
+    reason: str | None = None
+    """For the user; not stable."""
+    facts: Sequence[TransactionEvidence] = ()
+    """Facts that show the reason, the oldest first."""
+    missing_evidence: str | None = None
+    """What would show more; for the user, not stable. Null if nothing is missing."""
 
 
-@dataclass(slots=True)
-class TransactionCounts:
-    """Counts of the closed transactions of a partition.
+class TransactionTotals(msgspec.Struct, kw_only=True):
+    """Transactions by state."""
 
-    Attributes:
-        committed: with batches.
-        aborted: with batches.
-        empty: markers that closed nothing here: the producer had added the partition but written nothing to it.
-        unknown: markers without a retained batch of their producer before them: empty, or of a transaction whose batches are gone.
-    """
+    committed: Natural = 0
+    """Transactions with batches that a marker committed."""
+    aborted: Natural = 0
+    """Transactions with batches that a marker aborted."""
+    empty: Natural = 0
+    """Markers that closed nothing in this partition."""
+    unknown: Natural = 0
+    """Markers without an earlier retained batch of their producer: of an empty transaction, or of one whose batches are deleted."""
+    open: Natural = 0
+    """Transactions without a marker."""
+    late: Natural = 0
+    """Open transactions without a batch for longer than late_after_ms."""
 
-    committed: int = 0
-    aborted: int = 0
-    empty: int = 0
-    unknown: int = 0
+
+class TransactionSums(TransactionTotals, kw_only=True):
+    """Transactions of all partitions by state."""
+
+    partitions_with_late: Natural = 0
+    """Partitions whose oldest transaction is late, as brokers count them."""
+
+    def add(self, partition: PartitionTransactions) -> None:
+        """Adds the transactions of a partition."""
+        for name in TransactionTotals.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(partition.totals, name))
+        self.partitions_with_late += partition.counts_as_late
 
 
 @dataclass(slots=True)
@@ -72,33 +104,33 @@ class PartitionTransactions:
     """The transactions of one partition.
 
     Attributes:
+        source: the partition.
         log_end_offset: up to which the log was replayed; None for an empty log.
-        counts: closed transactions.
-        open_count: count of open transactions.
-        late_count: count of late ones among them.
+        totals: counts of transactions.
         open: the oldest ``OPEN_LISTED_MAX`` open transactions, by first offset.
+        last_offsets: of the last batch of each producer in ``open``, by its id.
         counts_as_late: whether a broker counts the partition: its oldest transaction is late.
-        offsets_held: count of offsets from the last stable offset to the log end.
-        bytes_held: the same in bytes; None if the batch at the last stable offset is not on disk.
-        segments_held: rolled segments that reach above the last stable offset, which tiered storage does not upload.
-        segment_bytes_held: their size.
-        bytes_read: of its segments.
+        held_offsets: count of offsets from the last stable offset to the log end.
+        held_bytes: the same range in bytes; None if the batch at the last stable offset is not on disk.
+        held_segments: rolled segments that reach above the last stable offset, which tiered storage does not upload.
+        held_segment_bytes: their size.
+        findings: about this partition.
+        read_bytes: of its segments.
         has_gap: batches are damaged or missing, and not because of compaction: a marker may have been among them.
     """
 
     source: PartitionSource
     log_end_offset: int | None = None
-    counts: TransactionCounts = field(default_factory=TransactionCounts)
-    open_count: int = 0
-    late_count: int = 0
-    open: list[OpenTransaction] = field(default_factory=list)
+    totals: TransactionTotals = field(default_factory=TransactionTotals)
+    open: list[OngoingTransaction] = field(default_factory=list)
+    last_offsets: dict[int, int] = field(default_factory=dict)
     counts_as_late: bool = False
-    offsets_held: int = 0
-    bytes_held: int | None = 0
-    segments_held: int = 0
-    segment_bytes_held: int = 0
+    held_offsets: int = 0
+    held_bytes: int | None = 0
+    held_segments: int = 0
+    held_segment_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
-    bytes_read: int = 0
+    read_bytes: int = 0
     has_gap: bool = False
 
     @property
@@ -108,7 +140,7 @@ class PartitionTransactions:
 
     @property
     def cluster_id(self) -> str | None:
-        """Of its log directory; None if that is unknown."""
+        """Cluster id of its log directory; None if that is unknown."""
         meta = self.source.log_dir.meta
         return None if meta is None else meta.cluster_id
 

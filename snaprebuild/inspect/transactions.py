@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import shlex
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,10 +22,10 @@ from formats.errors import FormatError
 from formats.log.batch_headers import HeaderReader
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding, Severity, pluralize
-from snaprebuild.inspect.coordinator_records import UNKNOWN_STATE, TransactionStates, TwoPhase, own_transaction_states
-from snaprebuild.inspect.late_transactions import ReadLeaders, explain_late
-from snaprebuild.inspect.transaction_model import OPEN_LISTED_MAX, OpenTransaction, PartitionTransactions
-from snaprebuild.replay.segment_effect import NONE
+from snaprebuild.inspect.coordinator_records import UNKNOWN_STATE, KnownState, TransactionStates, TwoPhase, own_transaction_states
+from snaprebuild.inspect.late_transactions import TOOL, ReadLeaders, explain_late
+from snaprebuild.inspect.transaction_model import OPEN_LISTED_MAX, OngoingTransaction, PartitionTransactions, TransactionSums
+from snaprebuild.replay.segment_effect import NONE, SegmentEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.clock import Clock
@@ -42,8 +42,8 @@ __all__ = [
     "DEFAULT_MAX_TIMEOUT_MS",
     "LATE_BUFFER_MS",
     "TransactionsResult",
-    "abort_commands",
-    "transactions",
+    "find_hanging_command",
+    "read_transactions",
 ]
 
 DEFAULT_MAX_TIMEOUT_MS = 900_000
@@ -52,32 +52,29 @@ DEFAULT_MAX_TIMEOUT_MS = 900_000
 LATE_BUFFER_MS = 300_000
 """``ProducerStateManager.LATE_TRANSACTION_BUFFER_MS``: how much longer a coordinator may take."""
 
-TOOL = "kafka-transactions.sh --bootstrap-server HOST:PORT"
-
 
 @dataclass(frozen=True, slots=True)
 class TransactionsResult:
-    """The transactions of all partitions. ``late_ms``: without a batch for longer than this a transaction is late."""
+    """The transactions of all partitions.
+
+    Attributes:
+        as_of_ms: the time at which transactions are late, ms since 1970.
+        late_after_ms: without a batch for longer than this a transaction is late.
+        partitions: all that were selected.
+        findings: about the source and the partitions.
+    """
 
     as_of_ms: int
-    late_ms: int
+    late_after_ms: int
     partitions: tuple[PartitionTransactions, ...]
     findings: tuple[Finding, ...]
 
-
-def abort_commands(source: PartitionSource, transaction: OpenTransaction) -> tuple[str, str]:
-    """The commands of Kafka's own tool that abort a transaction, for brokers since 3.0, and for older ones.
-
-    With brokers since 3.0 the tool asks the broker whose transaction begins at the offset. An unknown coordinator epoch is given as 0, as
-    the tool itself does. Brokers before 2.8 accept only version 0 of WriteTxnMarkers, which Kafka 4 no longer supports (KIP-896).
-    """
-    name = source.directory.name
-    command = f"{TOOL} abort --topic {shlex.quote(name.topic)} --partition {name.partition}"
-    producer = f"--producer-id {transaction.producer_id} --producer-epoch {transaction.epoch}"
-    return (
-        f"{command} --start-offset {transaction.first_offset}",
-        f"{command} {producer} --coordinator-epoch {max(transaction.coordinator_epoch, 0)}",
-    )
+    def totals(self) -> TransactionSums:
+        """Sums over all partitions."""
+        sums = TransactionSums()
+        for each in self.partitions:
+            sums.add(each)
+        return sums
 
 
 def find_hanging_command(source: PartitionSource) -> str:
@@ -86,10 +83,10 @@ def find_hanging_command(source: PartitionSource) -> str:
     return f"{TOOL} find-hanging --topic {shlex.quote(name.topic)} --partition {name.partition}"
 
 
-def transactions(
+def read_transactions(
     source: Source,
     run: Run,
-    late_ms: int,
+    late_after_ms: int,
     *,
     states: TransactionStates | None = None,
     read_leaders: ReadLeaders = lambda _: None,
@@ -101,26 +98,26 @@ def transactions(
     Args:
         source: from ``open_source``.
         run: its clock is for lateness, and for which snapshot at the first offset is trusted.
-        late_ms: without a batch for longer than this a transaction is late.
+        late_after_ms: without a batch for longer than this a transaction is late.
         states: of the coordinators; None for those in the log directories of ``source``.
         read_leaders: reads leaders from a metadata log, if a transaction is late.
         check_crc: compute checksums.
         progress: called with partition and bytes of every segment.
     """
-    known = own_transaction_states(source) if states is None else states
+    states = own_transaction_states(source) if states is None else states
 
     def work_of(_: int, partition: PartitionTransactions) -> _TransactionsTask:
-        return _TransactionsTask(partition, run.clock, late_ms, known, check_crc=check_crc, progress=progress)
+        return _TransactionsTask(partition, run.clock, late_after_ms, states, check_crc=check_crc, progress=progress)
 
     partitions = read_partitions(source.partitions, lambda _, partition: PartitionTransactions(partition), work_of, run)
-    explain_late(partitions, known, read_leaders, run.clock.as_of_ms)
-    found = [
+    explain_late(partitions, states, read_leaders, run.clock.as_of_ms)
+    findings = [
         *source.findings,
         *live_broker_notes(source),
-        *known.findings,
+        *states.findings,
         *(finding for each in partitions for finding in each.findings),
     ]
-    return TransactionsResult(run.clock.as_of_ms, late_ms, tuple(partitions), tuple(found))
+    return TransactionsResult(run.clock.as_of_ms, late_after_ms, tuple(partitions), tuple(findings))
 
 
 class _TransactionsTask(ReplayTask):
@@ -132,7 +129,7 @@ class _TransactionsTask(ReplayTask):
         self,
         partition: PartitionTransactions,
         clock: Clock,
-        late_ms: int,
+        late_after_ms: int,
         states: TransactionStates,
         *,
         check_crc: bool,
@@ -144,23 +141,23 @@ class _TransactionsTask(ReplayTask):
         super().__init__(partition.source, TaskOutcome(partition.findings), reads, replay, progress)
         self._partition = partition
         self._clock = clock
-        self._late_ms = late_ms
+        self._late_after_ms = late_after_ms
         self._states = states
         self._state: BoundaryState | None = None
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
-        self._partition.bytes_read += summary.read_bytes
+        self._partition.read_bytes += summary.read_bytes
         return super().take_segment(index, summary)
 
     def finish(self) -> None:
         super().finish()
         if self._state is not None:
-            self._open(self._state)
+            self._list_open(self._state)
 
     def boundary(self, state: BoundaryState) -> None:
         self._state = state
         assert state.closes is not None, "the replay began at the first segment, and nothing was cut"
-        counts = self._partition.counts
+        totals = self._partition.totals
         summary = state.segment
         closes = state.closes
         closed = closes.first_offset != NONE
@@ -173,12 +170,12 @@ class _TransactionsTask(ReplayTask):
             unknown = others
         elif state.is_complete:
             unknown = 0
-        counts.committed += committed
-        counts.aborted += aborted
-        counts.unknown += unknown
-        counts.empty += others - unknown
+        totals.committed += committed
+        totals.aborted += aborted
+        totals.unknown += unknown
+        totals.empty += others - unknown
 
-    def _open(self, state: BoundaryState) -> None:
+    def _list_open(self, state: BoundaryState) -> None:
         partition = self._partition
         effect = state.effect
         now = self._clock.as_of_ms
@@ -188,48 +185,22 @@ class _TransactionsTask(ReplayTask):
         rows = np.flatnonzero(effect.txn_first_offset != NONE)
         rows = rows[np.argsort(effect.txn_first_offset[rows], kind="stable")]
         # Like the metric of the broker: a batch without a timestamp makes no transaction late.
-        late = (effect.timestamp[rows] > 0) & (now - effect.timestamp[rows] > self._late_ms)
+        late = (effect.timestamp[rows] > 0) & (now - effect.timestamp[rows] > self._late_after_ms)
         states = [UNKNOWN_STATE] * len(rows)
-        known = self._states.of_cluster(partition.cluster_id) if late.any() else self._states
+        coordinators = self._states.of_cluster(partition.cluster_id) if late.any() else self._states
         for at in np.flatnonzero(late).tolist():
-            states[at] = known.of(int(effect.producer_id[rows[at]]), int(effect.epoch[rows[at]]))
+            states[at] = coordinators.of(int(effect.producer_id[rows[at]]), int(effect.epoch[rows[at]]))
         never_expires = np.array([each.two_phase is TwoPhase.YES for each in states], dtype=bool)
         late &= ~never_expires
         before = ~effect.txn_is_set[rows] & ~effect.starts_fresh[rows] & (not state.is_complete)
-        partition.open_count, partition.late_count = len(rows), int(np.count_nonzero(late))
-        listed = rows[:OPEN_LISTED_MAX]
-        try:
-            places = _first_batches(directory, effect.txn_first_offset[listed].tolist())
-        except (ReadFailedError, FormatError) as error:
-            self.fail(error)
-            places = {}
-        for at, row in enumerate(listed.tolist()):
-            first = int(effect.txn_first_offset[row])
-            last = int(effect.timestamp[row])
-            position, since = places.get(first, (None, -1))
-            coordinator_epoch = int(effect.coordinator_epoch[row]) if effect.marked[row] else NONE
-            partition.open.append(
-                OpenTransaction(
-                    first_offset=first,
-                    producer_id=int(effect.producer_id[row]),
-                    epoch=int(effect.epoch[row]),
-                    coordinator_epoch=coordinator_epoch,
-                    since_ms=None if since < 0 else since,
-                    last_ms=None if last < 0 else last,
-                    last_offset=max(first, int(effect.last_offset[row])),
-                    is_late=bool(late[at]),
-                    may_have_begun_before=bool(before[at]),
-                    position_bytes=position,
-                    two_phase=states[at].two_phase,
-                    transactional_id=states[at].transactional_id,
-                    timeout_ms=states[at].timeout_ms,
-                )
-            )
+        partition.totals.open = len(rows)
+        partition.totals.late = int(np.count_nonzero(late))
+        self._list_rows(effect, rows[:OPEN_LISTED_MAX], states, late, before)
         if partition.open:
-            self._held(state.offset)
+            self._count_held(state.offset)
         if never_expires.any():
             self._report_two_phase(int(never_expires.sum()), int(effect.txn_first_offset[rows[never_expires][0]]))
-        if partition.late_count:
+        if partition.totals.late:
             partition.counts_as_late = partition.open[0].is_late
             self._report_late(int(effect.txn_first_offset[rows[late][0]]))
         if directory.segments[0].base_offset > 0 and not state.is_complete:
@@ -239,18 +210,60 @@ class _TransactionsTask(ReplayTask):
             )
             partition.findings.append(Finding("transactions-before-log-start", Severity.NOTE, directory.path, message))
 
-    def _held(self, log_end_offset: int) -> None:
+    def _list_rows(
+        self, effect: SegmentEffect, rows: np.ndarray, states: Sequence[KnownState], late: np.ndarray, before: np.ndarray
+    ) -> None:
+        """Lists the transactions in some rows of an effect.
+
+        Args:
+            effect: of the whole log.
+            rows: the first open transactions, ascending by their first offsets.
+            states: of the coordinators, for each row.
+            late: whether each is late.
+            before: whether each may have begun below the first segment.
+        """
+        partition = self._partition
+        try:
+            places = _first_batches(partition.source.directory, effect.txn_first_offset[rows].tolist())
+        except (ReadFailedError, FormatError) as error:
+            self.fail(error)
+            places = {}
+        for at, row in enumerate(rows.tolist()):
+            first = int(effect.txn_first_offset[row])
+            last = int(effect.timestamp[row])
+            position, since = places.get(first, (None, -1))
+            producer_id = int(effect.producer_id[row])
+            partition.last_offsets[producer_id] = max(first, int(effect.last_offset[row]))
+            coordinator_epoch = int(effect.coordinator_epoch[row]) if effect.marked[row] else NONE
+            partition.open.append(
+                OngoingTransaction(
+                    first_offset=first,
+                    producer_id=producer_id,
+                    epoch=int(effect.epoch[row]),
+                    coordinator_epoch=coordinator_epoch,
+                    since_ms=None if since < 0 else since,
+                    last_ms=None if last < 0 else last,
+                    is_late=bool(late[at]),
+                    may_have_begun_before=bool(before[at]),
+                    position_bytes=position,
+                    two_phase=states[at].two_phase,
+                    transactional_id=states[at].transactional_id,
+                    timeout_ms=states[at].timeout_ms,
+                )
+            )
+
+    def _count_held(self, log_end_offset: int) -> None:
         """Counts what is above the last stable offset."""
         partition = self._partition
         segments = partition.source.directory.segments
         oldest = partition.open[0]
-        partition.offsets_held = log_end_offset - oldest.first_offset
+        partition.held_offsets = log_end_offset - oldest.first_offset
         index = max(bisect_right([segment.base_offset for segment in segments], oldest.first_offset) - 1, 0)
-        partition.bytes_held = None
+        partition.held_bytes = None
         if oldest.position_bytes is not None:
-            partition.bytes_held = sum(segment.size_bytes for segment in segments[index:]) - oldest.position_bytes
-        partition.segments_held = len(segments) - 1 - index
-        partition.segment_bytes_held = sum(segment.size_bytes for segment in segments[index:-1])
+            partition.held_bytes = sum(segment.size_bytes for segment in segments[index:]) - oldest.position_bytes
+        partition.held_segments = len(segments) - 1 - index
+        partition.held_segment_bytes = sum(segment.size_bytes for segment in segments[index:-1])
 
     def _report_two_phase(self, count: int, first_offset: int) -> None:
         message = (
@@ -262,10 +275,10 @@ class _TransactionsTask(ReplayTask):
 
     def _report_late(self, first_offset: int) -> None:
         partition = self._partition
-        late = pluralize(partition.late_count, "open transaction has", "open transactions have")
-        message = f"{late} no batch for more than {self._late_ms // 1000} s, the oldest from offset {first_offset}"
+        late = pluralize(partition.totals.late, "open transaction has", "open transactions have")
+        message = f"{late} no batch for more than {self._late_after_ms // 1000} s, the oldest from offset {first_offset}"
         if partition.counts_as_late:
-            message += f": {partition.offsets_held} offsets are not stable"
+            message += f": {partition.held_offsets} offsets are not stable"
         path = partition.source.path
         partition.findings.append(Finding("late-transaction", Severity.FINDING, path, message, first_offset))
 
@@ -277,11 +290,11 @@ def _first_batches(directory: PartitionDir, first_offsets: Iterable[int]) -> dic
         ReadFailedError: a segment cannot be read.
     """
     bases = [segment.base_offset for segment in directory.segments]
-    wanted: dict[int, list[int]] = {}
+    offsets_of: dict[int, list[int]] = {}
     for offset in first_offsets:
-        wanted.setdefault(bisect_right(bases, offset) - 1, []).append(offset)
-    found: dict[int, tuple[int, int]] = {}
-    for index, offsets in wanted.items():
+        offsets_of.setdefault(bisect_right(bases, offset) - 1, []).append(offset)
+    places: dict[int, tuple[int, int]] = {}
+    for index, offsets in offsets_of.items():
         if index < 0:
             continue
         segment = directory.segments[index]
@@ -291,7 +304,7 @@ def _first_batches(directory: PartitionDir, first_offsets: Iterable[int]) -> dic
             for block in HeaderReader(source, hint=hint, columns=("base_offset", "max_timestamp", "magic")):
                 for row in np.flatnonzero(np.isin(block.column("base_offset"), offsets) & (block.column("magic") == 2)).tolist():
                     timestamp = int(block.column("max_timestamp")[row])
-                    found[int(block.column("base_offset")[row])] = (int(block.position_bytes[row]), timestamp)
-                if all(offset in found for offset in offsets):
+                    places[int(block.column("base_offset")[row])] = (int(block.position_bytes[row]), timestamp)
+                if all(offset in places for offset in offsets):
                     break
-    return found
+    return places

@@ -45,7 +45,7 @@ from snaprebuild.replay.first_events import FirstEvents
 from snaprebuild.replay.segment_effect import NONE, SegmentEffect, lookup
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 
-__all__ = ["BaseJudge", "Boundary", "LaterSnapshot"]
+__all__ = ["BaseJudge", "LaterSnapshot", "SegmentBoundary"]
 
 LAST_SEQUENCE = 2**31 - 1
 
@@ -76,7 +76,7 @@ class LaterSnapshot(msgspec.Struct, frozen=True, eq=False):
     written_ms: int
 
 
-class Boundary(NamedTuple):
+class SegmentBoundary(NamedTuple):
     """The end of a segment.
 
     Attributes:
@@ -117,7 +117,7 @@ class BaseJudge:
         snapshots: Iterable[LaterSnapshot],
         aborted: Iterable[tuple[str, AbortedTransaction]] = (),
         thrown_at: int | None = None,
-        boundaries: Sequence[Boundary] = (),
+        boundaries: Sequence[SegmentBoundary] = (),
     ) -> BaseVerdict:
         """The verdict.
 
@@ -163,8 +163,8 @@ class BaseJudge:
 
     def _by_events(self, events: FirstEvents) -> None:
         """C2, C3 and B1 to B5, as far as the first events show them."""
-        row, found = lookup(events.producer_id, self._entries["producer_id"])
-        at = found.nonzero()[0]
+        row, is_present = lookup(events.producer_id, self._entries["producer_id"])
+        at = is_present.nonzero()[0]
         # An entry without an epoch is that of a marker whose record is gone: Kafka takes anything after it.
         at = at[self._entries["epoch"][at] != NONE]
         base = self._entries[at]
@@ -230,8 +230,8 @@ class BaseJudge:
         """C3 and B4 by the transaction indexes: only the first marker of a producer can end what was open at the base."""
         opened = {int(each): row for row, each in enumerate(self._entries["current_txn_first_offset"].tolist()) if each >= 0}
         for name, entry in aborted:
-            row, found = lookup(events.producer_id, np.array([entry.producer_id]))
-            if not found[0] or not events.marker_is_abort[row[0]] or events.marker_offset[row[0]] != entry.last_offset:
+            row, is_present = lookup(events.producer_id, np.array([entry.producer_id]))
+            if not is_present[0] or not events.marker_is_abort[row[0]] or events.marker_offset[row[0]] != entry.last_offset:
                 continue
             if entry.last_stable_offset < self.offset and entry.last_stable_offset not in opened:
                 self._refute_one(
@@ -274,9 +274,9 @@ class BaseJudge:
         base = self._entries[at]
         comes = Origins.of(base, rows)
         # A broker that forgot the producer has neither its batch nor its coordinator epoch from before.
-        row, found = lookup(events.producer_id, base["producer_id"])
-        largest = np.where(found, events.largest_timestamp[row], NONE) if len(events) else np.full(len(at), NONE)
-        sequence = np.where(found, events.data_sequence[row], NONE) if len(events) else np.full(len(at), NONE)
+        row, is_present = lookup(events.producer_id, base["producer_id"])
+        largest = np.where(is_present, events.largest_timestamp[row], NONE) if len(events) else np.full(len(at), NONE)
+        sequence = np.where(is_present, events.data_sequence[row], NONE) if len(events) else np.full(len(at), NONE)
         forgotten = rows.assigned & (
             self._may_have_expired(base, largest) | ((sequence == 0) & (base["current_txn_first_offset"] < 0))
         )
@@ -334,10 +334,10 @@ class BaseJudge:
 
     def _absent(self, events: FirstEvents) -> FirstEvents:
         """First events of the producers that the base lacks and whose absence the log alone does not confirm."""
-        _, found = lookup(self._entries["producer_id"], events.producer_id)
+        _, is_present = lookup(self._entries["producer_id"], events.producer_id)
         # An empty transaction before it may have left a coordinator epoch.
         fresh = _are_fresh(events) & ~events.data_is_transactional
-        return events.chosen(~found & ~fresh)
+        return events.chosen(~is_present & ~fresh)
 
     def _open_absent(self, lacking: _Lacking) -> np.ndarray:
         events = lacking.events
@@ -346,7 +346,7 @@ class BaseJudge:
         open_ids: np.ndarray = events.producer_id[~is_absent]
         return open_ids
 
-    def _all_expired_from(self, boundaries: Sequence[Boundary]) -> int:
+    def _all_expired_from(self, boundaries: Sequence[SegmentBoundary]) -> int:
         """The boundary from which on a broker has forgotten every producer that was silent since the base."""
         if not boundaries:
             return NEVER
@@ -363,8 +363,8 @@ class BaseJudge:
             data[~(has["sequence"] & has["batch"])],
             marker[~(has["coordinator"] & has["transaction"])],
         ]
-        row, found = lookup(events.producer_id, open_absent)
-        if not found.all():
+        row, is_present = lookup(events.producer_id, open_absent)
+        if not is_present.all():
             return None
         absent = events.chosen(row)
         is_plain = ~absent.is_marker & ~absent.data_is_transactional
@@ -388,8 +388,8 @@ class BaseJudge:
         producer = int(events.producer_id[rows[0]]) if len(rows) else NONE
         name = "current_txn_first_offset"
         source = f"the batch at {offset}, at which Kafka throws"
-        place, found = lookup(self._entries["producer_id"], np.array([producer]))
-        value = int(self._entries[name][place[0]]) if found[0] else None
+        place, is_present = lookup(self._entries["producer_id"], np.array([producer]))
+        value = int(self._entries[name][place[0]]) if is_present[0] else None
         self._refute_one(BaseRule.KAFKA_THROWS, producer, name, value, NONE, source)
 
     def _refute(self, rule: BaseRule, at: np.ndarray, mask: np.ndarray, name: str, values: np.ndarray, offsets: np.ndarray) -> None:
@@ -418,7 +418,7 @@ def _are_fresh(events: FirstEvents) -> np.ndarray:
     return fresh
 
 
-def _first_boundary(boundaries: Sequence[Boundary], newest_ms: int) -> int:
+def _first_boundary(boundaries: Sequence[SegmentBoundary], newest_ms: int) -> int:
     """The first boundary with a batch below it that is as young; ``NEVER`` if there is none."""
     index = bisect_left(boundaries, newest_ms, key=lambda each: each.newest_ms)
     return boundaries[index].offset if index < len(boundaries) else NEVER
@@ -428,10 +428,10 @@ def _or_never(offsets: np.ndarray) -> np.ndarray:
     return np.where(offsets == NONE, NEVER, offsets)
 
 
-def _of_producers(ids: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def _of_producers(ids: np.ndarray, values: np.ndarray, producer_ids: np.ndarray) -> np.ndarray:
     """The value of each wanted producer, ``NEVER`` for one without any."""
-    row, found = lookup(ids, wanted)
-    return np.where(found, values[row], NEVER) if len(ids) else np.full(len(wanted), NEVER)
+    row, is_present = lookup(ids, producer_ids)
+    return np.where(is_present, values[row], NEVER) if len(ids) else np.full(len(producer_ids), NEVER)
 
 
 class _Lacking:
@@ -445,7 +445,7 @@ class _Lacking:
     def take(self, offset: int, later: np.ndarray) -> None:
         """Takes the next later snapshot: its entries, sorted by producer id."""
         events = self.events
-        row, found = lookup(later["producer_id"], events.producer_id)
-        self.is_lacking |= ~found & (events.offset >= offset)
-        at = (found & (events.offset < offset) & (_or_never(events.marker_offset) >= offset)).nonzero()[0]
+        row, is_present = lookup(later["producer_id"], events.producer_id)
+        self.is_lacking |= ~is_present & (events.offset >= offset)
+        at = (is_present & (events.offset < offset) & (_or_never(events.marker_offset) >= offset)).nonzero()[0]
         self.is_unmarked[at] |= later["coordinator_epoch"][row[at]] == NONE

@@ -179,8 +179,8 @@ def aligned_rows(effect: SegmentEffect, producer_id: np.ndarray) -> SegmentEffec
     """The rows of these producers, which ascend; the identity for those that the effect does not have."""
     if not len(producer_id):
         return IDENTITY
-    row, found = lookup(effect.producer_id, producer_id)
-    return aligned(effect.chosen(row[found]).without_closes(), producer_id)
+    row, is_present = lookup(effect.producer_id, producer_id)
+    return aligned(effect.chosen(row[is_present]).without_closes(), producer_id)
 
 
 def _writes_batch(rows: SegmentEffect) -> np.ndarray:
@@ -208,7 +208,7 @@ class Origins(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, entries: np.ndarray, rows: SegmentEffect) -> Origins:
-        """Of ``rows``, the effect since the base, row by row with ``entries``."""
+        """The origins in ``rows``, which are the effect since the base, row by row with ``entries``."""
         if not len(entries):
             nothing = np.zeros(0, dtype=bool)
             return cls(nothing, nothing, nothing, nothing, nothing)

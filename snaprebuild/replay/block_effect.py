@@ -245,12 +245,12 @@ class _Acting:
         columns["batch"] = np.where(lost, CLEAR, np.where(has_data, SET, IF)).astype(np.uint8)
         conditional = ~lost & ~has_data
         columns["batch_epoch"][conditional] = reference[conditional]
-        kept = ~lost & has_data
-        row = last_data[kept]
+        counts = ~lost & has_data
+        row = last_data[counts]
         delta = self.block.column("last_offset_delta")[self.rows[row]]
-        columns["offset_delta"][kept] = delta
-        columns["last_offset"][kept] = self.base_offset[row] + delta
-        columns["last_sequence"][kept] = last_sequences(self.block.column("base_sequence")[self.rows[row]], delta)
+        columns["offset_delta"][counts] = delta
+        columns["last_offset"][counts] = self.base_offset[row] + delta
+        columns["last_sequence"][counts] = last_sequences(self.block.column("base_sequence")[self.rows[row]], delta)
 
     def _transaction(self, columns: dict[str, np.ndarray], last_marker: np.ndarray) -> None:
         """The first transactional batch after the last marker: that of the last stretch, unless the group ends with a marker."""

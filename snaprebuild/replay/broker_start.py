@@ -176,9 +176,9 @@ class SnapshotFiles:
             segments: how many of them are already loaded, None for all.
         """
         segments = len(base_offsets) if segments is None else segments
-        wanted = [*base_offsets[max(segments - 2, 0) : segments], end]
+        offsets = [*base_offsets[max(segments - 2, 0) : segments], end]
         if trusts_stop and not self.files:
-            for offset in wanted:
+            for offset in offsets:
                 self.take(offset, SnapshotOrigin.EMPTY)
             return
         was_empty = self._map_end >= end
@@ -188,7 +188,7 @@ class SnapshotFiles:
             first = max(0, bisect_right(base_offsets, self._map_end, hi=segments) - 1)
             for base_offset in base_offsets[first : bisect_left(base_offsets, end, hi=segments)]:
                 start = max(base_offset, self._map_end, log_start)
-                if base_offset in wanted:
+                if base_offset in offsets:
                     self.take(start, SnapshotOrigin.REBUILT)
                 self._map_end = start
         self.take(end, SnapshotOrigin.REBUILT)

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import Enum
+from typing import Annotated
 
 import msgspec
 import numpy as np
 
+from snaprebuild.published import one_of
 from snaprebuild.replay.segment_effect import ENDS_CLOSING, ENDS_WITH_DATA, IF, NONE, SET, SegmentEffect, entries_of, sorted_entries
 from snaprebuild.replay.window import expired_mask
 
@@ -134,7 +136,7 @@ class EntryDifference(msgspec.Struct, frozen=True):
 
     producer_id: int
     kind: DifferenceKind
-    field: str | None
+    field: Annotated[str, one_of(*ENTRY_FIELDS)] | None
     expected: int | None
     found: int | None
     is_certain: bool
@@ -262,7 +264,7 @@ class _Differing(msgspec.Struct, frozen=True):
         return int(np.count_nonzero(self.is_certain))
 
     def first(self) -> Iterator[tuple[int, EntryDifference]]:
-        """Those that may be listed, each with its rank: the certain ones first, and of these the open transactions, which cost most."""
+        """The differences that may be listed, with their ranks: certain ones first, and of these the open transactions, which cost most."""
         rank = 2 * (~self.is_certain).astype(np.uint8) + ~self.is_transaction
         for index in np.argsort(rank, kind="stable")[:DIFFERENCES_LISTED_MAX].tolist():
             yield int(rank[index]), self.difference(index)

@@ -118,7 +118,7 @@ class ClosedTransactions(msgspec.Struct, frozen=True):
         return ClosedTransactions(*[np.concatenate((getattr(self, name), getattr(later, name))) for name in self.__struct_fields__])
 
     def without_orphans(self) -> ClosedTransactions:
-        """Those that closed something, given that nothing was open before."""
+        """The transactions that really were closed, if nothing was open before."""
         return self.chosen(self.first_offset != NONE)
 
 
@@ -171,11 +171,11 @@ class SegmentEffect(msgspec.Struct, frozen=True):
         return len(self.producer_id)
 
     def without_closes(self) -> SegmentEffect:
-        """The same function without the list of closed transactions, for prefix scans that would carry it along."""
+        """This effect without the list of closed transactions, for prefix scans that would carry it along."""
         return self.with_closes(NO_CLOSES)
 
     def with_closes(self, closes: ClosedTransactions) -> SegmentEffect:
-        """The same function with another list of closed transactions."""
+        """This effect with another list of closed transactions."""
         if not len(closes) and not len(self.closes):
             return self
         return SegmentEffect(**{name: getattr(self, name) for name in COLUMNS}, closes=closes)
@@ -234,13 +234,13 @@ def identity_rows(producer_id: np.ndarray) -> dict[str, np.ndarray]:
     return columns
 
 
-def lookup(sorted_ids: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def lookup(sorted_ids: np.ndarray, producer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For each wanted id the row that has it (any row if none has), and whether one has it."""
     if not len(sorted_ids):
-        return np.zeros(len(wanted), dtype=np.int64), np.zeros(len(wanted), dtype=bool)
-    row = np.minimum(np.searchsorted(sorted_ids, wanted), len(sorted_ids) - 1)
-    found: np.ndarray = sorted_ids[row] == wanted
-    return row, found
+        return np.zeros(len(producer_ids), dtype=np.int64), np.zeros(len(producer_ids), dtype=bool)
+    row = np.minimum(np.searchsorted(sorted_ids, producer_ids), len(sorted_ids) - 1)
+    is_present: np.ndarray = sorted_ids[row] == producer_ids
+    return row, is_present
 
 
 # ---------------------------------------------------------------------------------------------------------------- composition
@@ -356,10 +356,10 @@ def _composed_batch(a: SegmentEffect, b: SegmentEffect) -> dict[str, np.ndarray]
 def _composed_transaction(a: SegmentEffect, b: SegmentEffect) -> dict[str, np.ndarray]:
     """A marker in b forgets the past; without one the oldest first offset stays."""
     a_open = a.txn_first_offset != NONE
-    kept = _where(a_open, a.txn_first_offset, b.txn_first_offset)
+    first_offset = _where(a_open, a.txn_first_offset, b.txn_first_offset)
     columns = {
         "txn_is_set": _where(b.txn_is_set, b.txn_is_set, a.txn_is_set),
-        "txn_first_offset": _where(b.txn_is_set, b.txn_first_offset, kept),
+        "txn_first_offset": _where(b.txn_is_set, b.txn_first_offset, first_offset),
         "fail_always": _first_of(a.fail_always, b.fail_always),
         "fail_open": a.fail_open,
     }
@@ -401,12 +401,12 @@ def resolve_closes(before: SegmentEffect, closes: ClosedTransactions) -> ClosedT
     """
     if not len(closes) or not len(before):
         return closes
-    row, found = lookup(before.producer_id, closes.producer_id)
-    known = closes.is_incoming & found
+    row, is_present = lookup(before.producer_id, closes.producer_id)
+    is_resolved = closes.is_incoming & is_present
     opened = before.txn_first_offset[row]
     was_set = before.txn_is_set[row]
-    first_offset = np.where(known & (opened != NONE), opened, closes.first_offset)
-    is_incoming = closes.is_incoming & ~(known & was_set)
+    first_offset = np.where(is_resolved & (opened != NONE), opened, closes.first_offset)
+    is_incoming = closes.is_incoming & ~(is_resolved & was_set)
     resolved = ClosedTransactions(closes.producer_id, is_incoming, first_offset, closes.marker_offset, closes.is_aborted)
     return resolved.chosen(is_incoming | (first_offset != NONE))
 

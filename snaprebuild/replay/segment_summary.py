@@ -38,12 +38,12 @@ __all__ = [
     "AnalysisPart",
     "BatchContents",
     "BatchRun",
+    "BatchTotals",
     "IndexEntries",
     "Joiner",
     "Piece",
-    "ReadOptions",
-    "SegmentFacts",
     "SegmentSummary",
+    "SummaryOptions",
     "joined_contents",
     "other_epochs",
     "read_pieces",
@@ -59,7 +59,7 @@ FACT_COLUMNS = ("attributes", "base_offset", "last_offset_delta", "magic", "max_
 """Fields of a header on which the facts depend."""
 
 
-class SegmentFacts(msgspec.Struct, frozen=True):
+class BatchTotals(msgspec.Struct, frozen=True):
     """Counts and extremes of consecutive batches.
 
     Attributes:
@@ -95,13 +95,13 @@ class SegmentFacts(msgspec.Struct, frozen=True):
     index_hits: int = 0
 
     @classmethod
-    def of_block(cls, block: HeaderBlock, indexes: IndexEntries | None = None) -> SegmentFacts:
+    def of_block(cls, block: HeaderBlock, indexes: IndexEntries | None = None) -> BatchTotals:
         """The facts of a block, which is not empty and has ``FACT_COLUMNS``, and ``HIT_COLUMNS`` if indexes are given."""
         (facts,) = cls.of_parts(block, np.zeros(1, dtype=np.int64))
         return facts if indexes is None else replace(facts, index_hits=indexes.hits(block))
 
     @classmethod
-    def of_parts(cls, block: HeaderBlock, starts: np.ndarray) -> list[SegmentFacts]:
+    def of_parts(cls, block: HeaderBlock, starts: np.ndarray) -> list[BatchTotals]:
         """The facts of each part of a block.
 
         Args:
@@ -115,7 +115,7 @@ class SegmentFacts(msgspec.Struct, frozen=True):
         ends = np.append(starts[1:], len(block))
 
         def inside(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[int]]:
-            """Of ascending rows: where those of each part begin and end, and how many it has."""
+            """Where the ascending rows of each part begin and end, and how many each part has."""
             first = np.searchsorted(rows, starts)
             stop = np.searchsorted(rows, ends)
             return first, stop, (stop - first).tolist()
@@ -144,10 +144,10 @@ class SegmentFacts(msgspec.Struct, frozen=True):
             inside(block.control[block.marker_type == ControlRecordType.ABORT])[2],
             strict=True,
         )
-        found = []
+        offsets = []
         for part, (start, end, latest, missing_offsets, partial, empty_control, commits, aborts) in enumerate(columns):
             bad = block.bad_crc[first_bad[part] : stop_bad[part]][:BAD_CRC_LISTED_MAX]
-            found.append(
+            offsets.append(
                 cls(
                     batches=end - start,
                     base_offset=int(base[start]),
@@ -164,10 +164,10 @@ class SegmentFacts(msgspec.Struct, frozen=True):
                     abort_markers=aborts,
                 )
             )
-        return found
+        return offsets
 
-    def after(self, offset: int) -> SegmentFacts:
-        """The same batches after a batch that ends at ``offset`` - 1: with the gap or the disorder between them.
+    def after(self, offset: int) -> BatchTotals:
+        """These batches after a batch that ends at ``offset`` - 1: with the gap or the disorder between them.
 
         Without batches the next offset is ``offset``.
         """
@@ -183,13 +183,13 @@ class SegmentFacts(msgspec.Struct, frozen=True):
         """Base offset of the first batch; None without batches, or when that is a message of magic 0 or 1."""
         return self.base_offset if self.begins_with_magic_2 else None
 
-    def then(self, following: SegmentFacts) -> SegmentFacts:
+    def then(self, following: BatchTotals) -> BatchTotals:
         """The facts of these batches and the following ones. Associative, with ``NO_FACTS`` as its unit."""
         if not self.batches or not following.batches:
             return self if self.batches else following
         rest = following.after(self.next_offset)
         sums = {name: getattr(self, name) + getattr(rest, name) for name in _SUMS}
-        return SegmentFacts(
+        return BatchTotals(
             base_offset=self.base_offset,
             begins_with_magic_2=self.begins_with_magic_2,
             next_offset=rest.next_offset,
@@ -211,7 +211,7 @@ _SUMS = (
     "index_hits",
 )
 
-NO_FACTS = SegmentFacts()
+NO_FACTS = BatchTotals()
 
 
 # ---------------------------------------------------------------------------------------------------------------- indexes
@@ -265,11 +265,11 @@ def other_epochs(epoch: np.ndarray, epoch_start: np.ndarray, block: HeaderBlock)
     Batches of magic 0 and 1 have no epoch. A broker does not add a negative epoch to its checkpoint. DeleteRecords within the segment
     removes the epochs below the log start, so batches below the first entry are not compared.
     """
-    found = block.column("partition_leader_epoch")
+    epochs = block.column("partition_leader_epoch")
     rows = np.searchsorted(epoch_start, block.column("base_offset"), side="right") - 1
     if not len(epoch):
         return np.ones(len(block), dtype=bool)
-    differs: np.ndarray = (rows >= 0) & (epoch[rows] != found) & (found >= 0) & (block.column("magic") == 2)
+    differs: np.ndarray = (rows >= 0) & (epoch[rows] != epochs) & (epochs >= 0) & (block.column("magic") == 2)
     return differs
 
 
@@ -315,17 +315,17 @@ class BatchContents(msgspec.Struct, frozen=True):
         effect: on any producer state; of its closed transactions those that ``index_relevant`` leaves.
         commits_omitted: committed transactions that are not among those of the effect.
         first_events: of each producer; None if not requested, or without batches.
-        extras: what the analyses of ``ReadOptions`` found, in their order; empty without batches.
+        extras: what the analyses of ``SummaryOptions`` found, in their order; empty without batches.
     """
 
-    facts: SegmentFacts = NO_FACTS
+    facts: BatchTotals = NO_FACTS
     effect: SegmentEffect = IDENTITY
     commits_omitted: int = 0
     first_events: FirstEvents | None = None
     extras: tuple[Any, ...] = ()
 
     def after(self, offset: int) -> BatchContents:
-        """The same batches after a batch that ends at ``offset`` - 1 (``SegmentFacts.after``)."""
+        """These batches after a batch that ends at ``offset`` - 1 (``BatchTotals.after``)."""
         return replace(self, facts=self.facts.after(offset))
 
 
@@ -403,7 +403,7 @@ class SegmentSummary(BatchRun, frozen=True, kw_only=True):
     tail: Tail
 
     @property
-    def facts(self) -> SegmentFacts:
+    def facts(self) -> BatchTotals:
         """Facts of its batches. Without any, ``next_offset`` is that of the piece before, or the base offset."""
         return self.contents.facts
 
@@ -413,7 +413,7 @@ class SegmentSummary(BatchRun, frozen=True, kw_only=True):
         return self.contents.effect
 
     def with_effect(self, effect: SegmentEffect) -> SegmentSummary:
-        """The same with another effect."""
+        """This summary with another effect."""
         return replace(self, contents=replace(self.contents, effect=effect))
 
     @classmethod
@@ -423,7 +423,7 @@ class SegmentSummary(BatchRun, frozen=True, kw_only=True):
         return cls(base_offset=base_offset, size_bytes=size_bytes, contents=contents, tail=Tail(TailKind.CLEAN, 0), read_bytes=0)
 
 
-class ReadOptions(TypedDict, total=False):
+class SummaryOptions(TypedDict, total=False):
     """How a segment is read.
 
     Attributes:
@@ -444,7 +444,7 @@ class ReadOptions(TypedDict, total=False):
 
 
 def summarise_pieces(
-    source: SegmentBytes, base_offset: int, cuts: Sequence[int], *, is_last: bool, **options: Unpack[ReadOptions]
+    source: SegmentBytes, base_offset: int, cuts: Sequence[int], *, is_last: bool, **options: Unpack[SummaryOptions]
 ) -> tuple[SegmentSummary, ...]:
     """Reads a segment once, block by block, and cuts it in pieces.
 
@@ -456,7 +456,7 @@ def summarise_pieces(
         base_offset: from its name.
         cuts: distinct offsets above the base offset and below that of the next segment, ascending.
         is_last: of the log: the state at its end is that of the last piece, so no cut is made there or above.
-        options: see ``ReadOptions``.
+        options: see ``SummaryOptions``.
 
     Returns:
         The piece before each cut, and the rest, which may have no batch. No piece for cuts after an end that is not clean.
@@ -501,12 +501,12 @@ def read_pieces(
         cuts: see ``summarise_pieces``.
         start_bytes: of a range (``summarise_range``).
         end_bytes: of a range; None for the end of the segment.
-        check_crc: see ``ReadOptions``, as for the arguments after it.
-        hint: see ``ReadOptions``.
-        block_bytes: see ``ReadOptions``.
-        with_first_events: see ``ReadOptions``.
-        indexes: see ``ReadOptions``.
-        extras: see ``ReadOptions``.
+        check_crc: see ``SummaryOptions``, as for the arguments after it.
+        hint: see ``SummaryOptions``.
+        block_bytes: see ``SummaryOptions``.
+        with_first_events: see ``SummaryOptions``.
+        indexes: see ``SummaryOptions``.
+        extras: see ``SummaryOptions``.
     """
     columns = {*SUMMARY_COLUMNS, *(() if indexes is None else HIT_COLUMNS)}
     columns.update(*(analysis.columns for analysis in extras))
@@ -523,7 +523,7 @@ def read_pieces(
 
     def add(block: HeaderBlock) -> None:
         if len(block):
-            facts = SegmentFacts.of_block(block, indexes)
+            facts = BatchTotals.of_block(block, indexes)
             first_events = first_events_of_block(block) if with_first_events else None
             parts = tuple(analysis.of_block(block, base_offset) for analysis in extras)
             collected.add(BatchContents(facts, effect_of_block(block), 0, first_events, parts))

@@ -98,8 +98,8 @@ def same_when_loaded(one: np.ndarray, other: np.ndarray, as_of_ms: int, expirati
     """Whether a broker that loads either set of entries at ``as_of_ms`` has the same state: equal as maps after one expiry filter."""
 
     def loaded(entries: np.ndarray) -> bytes:
-        kept = sorted_entries(entries[~expired_mask(entries, as_of_ms, expiration_ms)])
-        return bytes(kept.astype(ENTRY_DTYPE).tobytes())
+        live = sorted_entries(entries[~expired_mask(entries, as_of_ms, expiration_ms)])
+        return bytes(live.astype(ENTRY_DTYPE).tobytes())
 
     return loaded(one) == loaded(other)
 
@@ -166,12 +166,12 @@ def witness_fault(
     live = ~expired_mask(entries_of(replayed), as_of_ms, expiration_ms)
     if not live.any():
         return "no live producer in the window could confirm the snapshot after it"
-    row, found = lookup(witness.producer_id, replayed.producer_id)
-    missing = live & ~found
+    row, is_present = lookup(witness.producer_id, replayed.producer_id)
+    missing = live & ~is_present
     if missing.any():
         return f"the snapshot after the window lacks producer {int(replayed.producer_id[missing][0])}"
-    same = replayed.chosen(np.flatnonzero(found))
-    wrong = _contradicts(same, witness.chosen(row[found]), window_offset)
+    same = replayed.chosen(np.flatnonzero(is_present))
+    wrong = _contradicts(same, witness.chosen(row[is_present]), window_offset)
     if wrong.any():
         return f"the snapshot after the window contradicts the replay for producer {int(same.producer_id[wrong][0])}"
     silent = _absent_from(witness, total)
@@ -325,14 +325,14 @@ def _may_cross(later: SegmentEffect, witness: SegmentEffect) -> np.ndarray:
 
 def _absent_from(effect: SegmentEffect, other: SegmentEffect) -> SegmentEffect:
     """The rows of ``effect`` whose producers ``other`` does not touch."""
-    _, found = lookup(other.producer_id, effect.producer_id)
-    return effect.chosen(np.flatnonzero(~found))
+    _, is_present = lookup(other.producer_id, effect.producer_id)
+    return effect.chosen(np.flatnonzero(~is_present))
 
 
 def _column(effect: SegmentEffect, name: str, producers: np.ndarray) -> np.ndarray:
     """A column of ``effect`` for each of ``producers``; -1 or False for one that it does not touch."""
     column: np.ndarray = getattr(effect, name)
-    row, found = lookup(effect.producer_id, producers)
+    row, is_present = lookup(effect.producer_id, producers)
     values = np.full(len(producers), False if column.dtype == np.bool_ else NONE, dtype=column.dtype)
-    values[found] = column[row[found]]
+    values[is_present] = column[row[is_present]]
     return values

@@ -5,7 +5,7 @@ from __future__ import annotations
 from snaprebuild.documents.saved_documents import DocumentHead, typed_members
 from snaprebuild.documents.tier import AuditedCopy, AuditedPartition, TierAudit
 from snaprebuild.published import encoded_members
-from snaprebuild.report.page_data import PageBoundary, PagePartition, PageProducer, PageSegment, SegmentFate
+from snaprebuild.report.page_data import PagePartition, PageSegment, SegmentFate
 from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import SHARED, PageSink
 
@@ -30,9 +30,9 @@ def take_audit(head: DocumentHead, sink: PageSink) -> None:
     number = sink.add_document(document)
     store = ""
     for name, value in typed_members(
-        head.path, TierAudit, ("store", "level", "totals", "partitions", *SHARED), optional=("counts", "answer", "next_command")
+        head.path, TierAudit, ("location", "level", "totals", "partitions", *SHARED), optional=("counts", "answer", "next_command")
     ):
-        if name == "store":
+        if name == "location":
             store = value
             document.facts.append(("store", store))
         elif name == "level":
@@ -47,32 +47,29 @@ def take_audit(head: DocumentHead, sink: PageSink) -> None:
             sink.take_shared(document, name, value)
 
 
-def _take_partition(found: AuditedPartition, partition: PagePartition) -> None:
+def _take_partition(audited: AuditedPartition, partition: PagePartition) -> None:
     partition.kind = "remote"
     segments = []
-    for copy in found.copies:
+    for copy in audited.copies:
         segments.append(PageSegment(copy.start_offset, copy.stored_bytes, None, SegmentFate.COPY))
         if copy.end_offset is not None:
             partition.log_end_at_least = max(partition.log_end_at_least or 0, copy.end_offset + 1)
             _take_copy(copy, partition, copy.end_offset + 1)
     partition.take_segments(segments)
-    if found.local_log_start_offset is not None:
-        partition.facts.append(("on the leader's disk from", str(found.local_log_start_offset)))
+    if audited.local_log_start_offset is not None:
+        partition.facts.append(("on the leader's disk from", str(audited.local_log_start_offset)))
 
 
 def _take_copy(copy: AuditedCopy, partition: PagePartition, offset: int) -> None:
     """The snapshot of a copy is that of the offset after its end."""
-    boundary = partition.boundaries.setdefault(offset, PageBoundary())
+    boundary = partition.boundary(offset)
     boundary.state = boundary.state or "present"
     if boundary.status is None or copy.verdict in WRONG:  # copies may end at the same offset: the worse one is shown
         boundary.status = copy.verdict
-    boundary.is_wrong |= copy.verdict in WRONG
+    boundary.proven_wrong |= copy.verdict in WRONG
     boundary.entries = copy.entries
-    boundary.expected = copy.expected_entries
+    boundary.expected_entries = copy.expected_entries
     if copy.verdict not in QUIET:
-        boundary.why.append(copy.reason)
-    for each in copy.differences:
-        partition.producers.append(
-            PageProducer(each.producer_id, offset, each.kind, None, None, None, True, each.consequence, None)
-        )
-    partition.producers_not_listed += max(0, copy.difference_count - len(copy.differences))
+        boundary.reasons.append(copy.reason)
+    partition.differences += [(offset, each) for each in copy.differences]
+    partition.differences_left += max(0, copy.difference_count - len(copy.differences))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from snaprebuild.documents.fleet import Fleet, Partition, Repair, Replica, Step
+from snaprebuild.cluster.fleet.restart_plan import RepairCover
+from snaprebuild.documents.fleet import Fleet, FleetReplica, RestartStep, UnhealthyPartition
 from snaprebuild.documents.saved_documents import DocumentHead, typed_members
 from snaprebuild.published import encoded_members
 from snaprebuild.report.page_data import PagePartition
@@ -30,7 +31,7 @@ REPLICAS = [
 
 DO = {
     "elect": "elect broker {}, which has every snapshot",
-    "repair": "repair broker {}, then let it lead",
+    "repair_cover": "repair broker {}, then let it lead",
     "verify": "verify: every replica has snapshots that cannot be correct",
     "wait": "wait for retention: a rebuild does not help",
     "not_scanned": "not judged: scan the broker that leads it",
@@ -60,9 +61,11 @@ def take_fleet(head: DocumentHead, sink: PageSink) -> None:
             cluster = f"cluster {value}"
             document.facts.append(("cluster", value))
         elif name == "totals":
-            outcomes = ", ".join(f"{count} {outcome}" for outcome, count in encoded_members(value.outcomes).items() if count)
+            outcomes = ", ".join(
+                f"{count} {outcome}" for outcome, count in encoded_members(value.partitions_by_outcome).items() if count
+            )
             document.facts.append(("partitions", outcomes or "none"))
-        elif name == "repair":
+        elif name == "repair_cover":
             repair = _repair_text(value)
         elif name == "assumes":
             assumes += value
@@ -77,7 +80,7 @@ def take_fleet(head: DocumentHead, sink: PageSink) -> None:
     sink.page.tables.append(("Restarts, one after the other", repair, STEPS, steps))
 
 
-def _repair_text(repair: Repair) -> str:
+def _repair_text(repair: RepairCover) -> str:
     brokers = ", ".join(map(str, repair.brokers))
     if not brokers:
         return "No broker has to be repaired."
@@ -90,7 +93,7 @@ def _repair_text(repair: Repair) -> str:
     )
 
 
-def _step_row(number: int, step: Step) -> list[str]:
+def _step_row(number: int, step: RestartStep) -> list[str]:
     seconds = step.estimated_seconds
     do = "stop, rebuild, start" if step.needs_rebuild else "stop, start"
     return [
@@ -103,20 +106,20 @@ def _step_row(number: int, step: Step) -> list[str]:
     ]
 
 
-def _take_partition(found: Partition, partition: PagePartition) -> None:
-    partition.stuck_bytes = found.stuck_bytes
-    partition.outcome = found.outcome
-    elect = "none" if found.elect is None else found.elect
-    partition.facts.append(("to do", DO.get(found.outcome, found.outcome).format(elect)))
-    for name, value in (("condition", found.condition), ("leader", found.leader)):
+def _take_partition(unhealthy: UnhealthyPartition, partition: PagePartition) -> None:
+    partition.stuck_bytes = unhealthy.stuck_bytes
+    partition.outcome = unhealthy.outcome
+    elect = "none" if unhealthy.elect is None else unhealthy.elect
+    partition.facts.append(("to do", DO.get(unhealthy.outcome, unhealthy.outcome).format(elect)))
+    for name, value in (("condition", unhealthy.condition), ("leader", unhealthy.leader)):
         if value is not None:
             partition.facts.append((name, str(value)))
-    if found.not_scanned:
-        partition.facts.append(("not scanned", ", ".join(map(str, found.not_scanned))))
-    partition.tables.append(("Replicas", REPLICAS, [_replica_row(each) for each in found.replicas]))
+    if unhealthy.not_scanned:
+        partition.facts.append(("not scanned", ", ".join(map(str, unhealthy.not_scanned))))
+    partition.tables.append(("Replicas", REPLICAS, [_replica_row(each) for each in unhealthy.replicas]))
 
 
-def _replica_row(replica: Replica) -> list[str]:
+def _replica_row(replica: FleetReplica) -> list[str]:
     end = replica.log_end_offset
     return [
         str(replica.node_id),

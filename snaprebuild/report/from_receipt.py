@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 
 from snaprebuild.documents.saved_documents import DocumentHead
-from snaprebuild.documents.utc_time import utc_text
 from snaprebuild.findings import Severity, pluralize
-from snaprebuild.report.page_data import PageBoundary, PagePartition, PageSegment, SegmentFate
+from snaprebuild.published import RunRecord
+from snaprebuild.report.page_data import PagePartition, PageSegment, SegmentFate
 from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import PageSink
 from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, read_receipt
@@ -34,33 +34,30 @@ def take_receipt(head: DocumentHead, sink: PageSink) -> None:
     )
     document = PageDocument(sink.name_of(head), head.schema, head.program, lacks=list(LACKS))
     document.facts += [("written", f"{where}; {ended}"), ("files", pluralize(len(receipt.files), "snapshot"))]
-    document.made = utc_text(receipt.began_ms)
-    document.host = receipt.host
-    document.command = receipt.command
-    document.clusters = list(receipt.cluster_ids)
+    document.run = RunRecord(at_ms=receipt.began_ms, host=receipt.host, command=receipt.command, cluster_ids=receipt.cluster_ids)
     document.answer = f"{pluralize(len(receipt.files), 'snapshot')} written {where}; {ended}."
     document.next_command = shlex.join(["snaprebuild", "verify", "--receipt", head.path])
     document.exit_code = Severity.NOTE if receipt.ended else Severity.FINDING
     number = sink.add_document(document)
-    shown: dict[str, PagePartition] = {}
+    partitions: dict[str, PagePartition] = {}
     for each in receipt.partitions.values():
-        partition = shown[each.source] = sink.partition(each.topic_partition, each.source, number)
+        partition = partitions[each.source] = sink.partition(each.topic_partition, each.source, number)
         if not partition.segments:
             segments = [PageSegment(base, size, None, SegmentFate.UNSAID) for base, size in each.segments]
             if segments:
                 segments[-1].fate = SegmentFate.ACTIVE
             partition.take_segments(segments)
-        if each.log is not None and partition.log_end is None:
-            partition.log_end = each.log.log_end
+        if each.log is not None and partition.log_end_offset is None:
+            partition.log_end_offset = each.log.log_end
         if each.target != each.source:
             partition.facts.append(("written to", each.target))
     for file in receipt.files:
-        boundary = shown[file.partition.source].boundaries.setdefault(file.offset, PageBoundary())
+        boundary = partitions[file.partition.source].boundary(file.offset)
         boundary.action = _action_of(file)
         boundary.snapshot_class = boundary.snapshot_class or (file.snapshot_class and file.snapshot_class.value)
 
 
 def _action_of(file: WrittenFile) -> str:
     settled = "written" if file.is_settled else "announced; the outcome is not recorded"
-    action = "only set aside" if file.made is None else settled
+    action = "only set aside" if file.fingerprint is None else settled
     return f"{action}, the old one is now {file.set_aside[0]}" if file.set_aside is not None else action

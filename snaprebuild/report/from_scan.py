@@ -5,17 +5,17 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from snaprebuild.documents.saved_documents import DocumentHead, inconsistent, typed_members
-from snaprebuild.documents.scan import Boundary, LogDir, NextAttempt, Partition, Scan
+from snaprebuild.documents.scan import Scan, ScannedLogDir, ScannedPartition
 from snaprebuild.published import UnexpectedValueError
 from snaprebuild.report.page_data import (
-    PageBoundary,
     PagePartition,
     PageSegment,
-    PageTransaction,
     SegmentFate,
 )
 from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import SHARED, STATUS, PageSink
+from snaprebuild.snapshots.scan.result import BoundaryScan
+from snaprebuild.snapshots.scan.upload_preflight import NextAttempt
 
 __all__ = ["take_scan"]
 
@@ -53,16 +53,16 @@ def take_scan(head: DocumentHead, sink: PageSink) -> None:
             sink.take_shared(document, name, value)
 
 
-def _log_dir_fact(log_dir: LogDir) -> tuple[str, str]:
+def _log_dir_fact(log_dir: ScannedLogDir) -> tuple[str, str]:
     node = "" if log_dir.node_id is None else f", node {log_dir.node_id}"
     cluster = "" if log_dir.cluster_id is None else f" of cluster {log_dir.cluster_id}"
     return log_dir.path, f"stop: {log_dir.shutdown}{node}{cluster}"
 
 
-def _take_partition(found: Partition, partition: PagePartition, nodes: dict[str, int | None]) -> None:
+def _take_partition(found: ScannedPartition, partition: PagePartition, nodes: dict[str, int | None]) -> None:
     partition.node_id = nodes.get(found.log_dir)
-    partition.log_start = found.log_start_offset
-    partition.log_end = found.log_end.offset
+    partition.log_start_offset = found.log_start_offset
+    partition.log_end_offset = found.log_end.offset
     partition.log_end_at_least = found.log_end.at_least
     partition.high_watermark = found.high_watermark
     partition.kind = _kind(found)
@@ -74,33 +74,28 @@ def _take_partition(found: Partition, partition: PagePartition, nodes: dict[str,
     for each in found.boundaries:
         _take_boundary(each, partition, missing)
     _take_segments(found, partition)
-    for boundary in partition.boundaries.values():
-        if boundary.is_log_end and boundary.state == "present":
-            partition.has_snapshot_at_end = True
-            if boundary.first_open_offset is not None:
-                partition.take_transaction(PageTransaction(boundary.first_open_offset))
 
 
-def _kind(found: Partition) -> str | None:
+def _kind(found: ScannedPartition) -> str | None:
     kinds = [] if found.topic_kind == "ordinary" else [found.topic_kind.replace("_", " ")]
     if found.is_compacted:
         kinds.append("compacted")
     return ", ".join(kinds) or None
 
 
-def _take_boundary(found: Boundary, partition: PagePartition, missing: set[int]) -> None:
-    boundary = partition.boundaries.setdefault(found.offset, PageBoundary())
+def _take_boundary(found: BoundaryScan, partition: PagePartition, missing: set[int]) -> None:
+    boundary = partition.boundary(found.offset)
     boundary.state = "not due" if found.state == "irregular" and found.offset not in missing else found.state
     boundary.entries = found.entries
     usual = (boundary.state, found.at_next_start) in (("present", "kept"), ("missing", "absent"))
-    boundary.next_start = None if usual else found.at_next_start
+    boundary.at_next_start = None if usual else found.at_next_start
     boundary.is_log_end = found.is_log_end
-    boundary.is_wrong |= boundary.state == "corrupt"
+    boundary.proven_wrong |= boundary.state == "corrupt"
     boundary.first_open_offset = found.first_open_offset
-    boundary.why += found.reasons
+    boundary.reasons += found.reasons
 
 
-def _take_segments(found: Partition, partition: PagePartition) -> None:
+def _take_segments(found: ScannedPartition, partition: PagePartition) -> None:
     bases = [each.base_offset for each in found.segments]
     if bases != sorted(set(bases)):
         raise UnexpectedValueError("expected base offsets that ascend")
@@ -113,7 +108,7 @@ def _take_segments(found: Partition, partition: PagePartition) -> None:
     )
 
 
-def _fates(found: Partition, bases: list[int]) -> list[SegmentFate]:
+def _fates(found: ScannedPartition, bases: list[int]) -> list[SegmentFate]:
     """The fate of each segment, from the rolled ones above the log start; the last segment is the active one."""
     usual = SegmentFate.BELOW_START if found.can_be_tiered else SegmentFate.NEVER_UPLOADED
     fates = [usual] * len(bases)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from snaprebuild.documents.inspect import PartitionTransactions, Transactions
+from snaprebuild.documents.inspect import Transactions, TransactionsPartition
 from snaprebuild.documents.saved_documents import DocumentHead, typed_members
-from snaprebuild.report.page_data import PagePartition, PageTransaction
+from snaprebuild.report.page_data import PagePartition
 from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import SHARED, PageSink
 
@@ -33,23 +33,13 @@ def take_transactions(head: DocumentHead, sink: PageSink) -> None:
             sink.take_shared(document, name, value)
 
 
-def _take_partition(found: PartitionTransactions, partition: PagePartition) -> None:
-    if partition.log_end is None:
-        partition.log_end = found.log_end_offset
-    partition.is_replayed = True
+def _take_partition(replayed: TransactionsPartition, partition: PagePartition) -> None:
+    if partition.log_end_offset is None:
+        partition.log_end_offset = replayed.log_end_offset
     # By replay, where a scan takes it from a snapshot that may be wrong.
-    partition.last_stable_offset = found.last_stable_offset
-    for each in found.open:
-        partition.take_transaction(
-            PageTransaction(
-                first_offset=each.first_offset,
-                producer_id=each.producer_id,
-                is_late=each.is_late,
-                is_replayed=True,
-                reason=each.reason,
-            )
-        )
-    left = found.totals.open - len(found.open)
+    partition.last_stable_offset = replayed.last_stable_offset
+    partition.open = replayed.open
+    partition.open_by_replay = replayed.totals.open
+    left = replayed.totals.open - len(replayed.open)
     if left > 0:
-        partition.open_not_listed = left
         partition.lacks.append(f"{left} more open transactions, which the document counts and does not list")

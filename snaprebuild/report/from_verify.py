@@ -12,11 +12,9 @@ from snaprebuild.documents.common import InputSegment
 from snaprebuild.documents.saved_documents import DocumentHead, inconsistent, typed_members
 from snaprebuild.documents.verify import VerifiedPartition, Verify
 from snaprebuild.published import UnexpectedValueError
-from snaprebuild.replay.difference import ComparisonStatus, EntryDifference
+from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.report.page_data import (
-    PageBoundary,
     PagePartition,
-    PageProducer,
     PageSegment,
     SegmentFate,
 )
@@ -24,7 +22,7 @@ from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import SHARED, STATUS, PageSink
 from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 
-__all__ = ["producers_of", "take_verify"]
+__all__ = ["take_verify"]
 
 NO_UPLOAD = "which segments would be uploaded: `scan --output json` shows it; both documents make one page"
 
@@ -52,13 +50,13 @@ def take_verify(head: DocumentHead, sink: PageSink) -> None:
             sink.take_shared(document, name, value)
 
 
-def _take_partition(found: VerifiedPartition, partition: PagePartition) -> None:
+def _take_partition(verified: VerifiedPartition, partition: PagePartition) -> None:
     if not partition.segments:
-        partition.take_segments(_segments(found.inputs))
-    for each in found.snapshots:
+        partition.take_segments(_segments(verified.inputs))
+    for each in verified.snapshots:
         _take_snapshot(each, partition)
-    for offset in found.missing_offsets:
-        boundary = partition.boundaries.setdefault(offset, PageBoundary())
+    for offset in verified.missing_offsets:
+        boundary = partition.boundary(offset)
         boundary.state = boundary.state or "missing"
 
 
@@ -75,36 +73,17 @@ def _segments(inputs: Sequence[InputSegment]) -> list[PageSegment]:
     return segments
 
 
-def _take_snapshot(found: VerifiedSnapshot, partition: PagePartition) -> None:
-    comparison = found.comparison
-    boundary = partition.boundaries.setdefault(found.offset, PageBoundary())
+def _take_snapshot(snapshot: VerifiedSnapshot, partition: PagePartition) -> None:
+    comparison = snapshot.comparison
+    boundary = partition.boundary(snapshot.offset)
     boundary.state = boundary.state or "present"
     boundary.status = comparison.status.value
-    boundary.snapshot_class = None if found.snapshot_class is None else found.snapshot_class.value
-    boundary.is_wrong |= comparison.proven_wrong
+    boundary.snapshot_class = None if snapshot.snapshot_class is None else snapshot.snapshot_class.value
+    boundary.proven_wrong |= comparison.proven_wrong
     boundary.entries = comparison.found_entries
-    if found.snapshot_class is not None:
-        boundary.expected = comparison.expected_entries
-    if boundary.is_wrong or comparison.status not in (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY):
-        boundary.why.append(comparison.reason)
-    producers = producers_of(comparison.differences, found.offset)
-    partition.producers += producers
-    partition.producers_not_listed += max(0, comparison.difference_count - len(producers))
-
-
-def producers_of(differences: Sequence[EntryDifference], offset: int) -> list[PageProducer]:
-    """The producers whose entries in a snapshot differ from the log."""
-    return [
-        PageProducer(
-            each.producer_id,
-            offset,
-            each.kind.value,
-            each.field,
-            each.expected,
-            each.found,
-            each.is_certain,
-            each.consequence,
-            each.open_from,
-        )
-        for each in differences
-    ]
+    if snapshot.snapshot_class is not None:
+        boundary.expected_entries = comparison.expected_entries
+    if boundary.proven_wrong or comparison.status not in (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY):
+        boundary.reasons.append(comparison.reason)
+    partition.differences += [(snapshot.offset, each) for each in comparison.differences]
+    partition.differences_left += max(0, comparison.difference_count - len(comparison.differences))

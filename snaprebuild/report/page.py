@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 
-from msgspec.structs import asdict
+import msgspec
 
 from snaprebuild import __version__
 from snaprebuild.report.page_data import PageData
-from snaprebuild.report.page_status import page_totals, status_json
+from snaprebuild.report.page_status import first_lines, page_totals
 
 __all__ = ["page_pieces"]
 
@@ -42,12 +42,12 @@ def page_pieces(page: PageData) -> Iterator[str]:
     head, _, body = before.partition("{{title}}")
     yield head + html.escape(page.title) + body
     yield "{"
-    for name, value in page.head_json():
+    for name, value in page.page_members():
         yield f"{_json(name)}:{_json(value)},\n"
-    yield f'"status":{_json(status_json(page))},\n"totals":{_json(asdict(page_totals(page)))},\n'
+    yield f'"status":{_json(first_lines(page))},\n"totals":{_json(msgspec.to_builtins(page_totals(page)))},\n'
     yield '"partitions":['
     for number, partition in enumerate(page.partitions()):
-        yield (",\n" if number else "\n") + _json(partition.as_json())
+        yield (",\n" if number else "\n") + _json(partition.page_members())
     yield "\n]}"
     yield middle + script + after
 

@@ -5,25 +5,21 @@ The values come from the documents alone. A fact that no document has is absent 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
+from typing import Any
 
+import msgspec
+
+from snaprebuild.broker.fates import StartFate
+from snaprebuild.findings import ReportedFinding
+from snaprebuild.inspect.transaction_model import OngoingTransaction
 from snaprebuild.report.page_document import PageDocument
+from snaprebuild.report.page_values import exact_number, page_object
 
-__all__ = [
-    "PARTITIONS_MAX",
-    "PageBoundary",
-    "PageData",
-    "PageFate",
-    "PageFinding",
-    "PagePartition",
-    "PageProducer",
-    "PageSegment",
-    "PageTransaction",
-    "SegmentFate",
-]
+__all__ = ["PARTITIONS_MAX", "PageBoundary", "PageData", "PagePartition", "PageSegment", "SegmentFate"]
 
 PARTITIONS_MAX = 20_000
 """Partitions of a page, at most: the worst are kept. A browser can hold more, but no reader looks at them."""
@@ -36,17 +32,17 @@ BOUNDARIES_MAX = 2_000
 
 FINDINGS_MAX = 20_000
 
-START_FATES_MAX = 20
+FATES_MAX = 20
 """Fates of one partition, at most."""
 
-PRODUCERS_MAX = 1_000
-"""Producers of one partition, at most."""
+DIFFERENCES_MAX = 1_000
+"""Producers of one partition that differ, at most."""
 
 TRANSACTIONS_MAX = 500
 """Transactions of one partition, at most: the oldest."""
 
-EXACT_NUMBER_MAX = 2**53 - 1
-"""Larger numbers are given as text: JavaScript has doubles."""
+OPEN_MEMBERS = ("first_offset", "producer_id", "is_late", "hang_reason")
+"""Members of an open transaction that the page shows."""
 
 
 class SegmentFate(StrEnum):
@@ -78,149 +74,46 @@ class PageSegment:
     count: int = 1
 
 
-@dataclass(slots=True)
-class PageBoundary:
+class PageBoundary(msgspec.Struct, omit_defaults=True):
     """The facts of the documents about a boundary; a fact that none has is None.
 
     Attributes:
-        state: as ``scan`` says it: ``present``, ``missing``, ...
-        entries: producers in the snapshot; ``expected``: by replay.
-        status: as ``verify`` says it, or the verdict of an audit.
+        offset: of the boundary.
+        state: as ``scan`` has it: ``present``, ``missing``, ...
+        entries: producers in the snapshot.
+        expected_entries: producers by replay.
+        status: of the comparison of ``verify``, or the verdict of an audit.
         snapshot_class: of the replay.
-        next_start: what the next start of the broker leaves.
+        at_next_start: what the next start of the broker leaves, if that is not what is there.
         action: its result in a run that wrote.
         is_log_end: it is the log end.
-        is_wrong: something is proven to be wrong.
+        proven_wrong: the log proves that the snapshot is wrong.
         first_open_offset: of the oldest transaction that the snapshot has as open.
-        why: sentences.
+        reasons: sentences.
     """
 
+    offset: int
     state: str | None = None
     entries: int | None = None
-    expected: int | None = None
+    expected_entries: int | None = None
     status: str | None = None
-    snapshot_class: str | None = None
-    next_start: str | None = None
+    snapshot_class: str | None = msgspec.field(default=None, name="class")
+    at_next_start: str | None = None
     action: str | None = None
     is_log_end: bool = False
-    is_wrong: bool = False
+    proven_wrong: bool = False
     first_open_offset: int | None = None
-    why: list[str] = field(default_factory=list)
+    reasons: list[str] = msgspec.field(default_factory=list)
 
     @property
     def is_plain(self) -> bool:
         """No fact but that it is there."""
-        return not self.why and not self.is_wrong and self.action is None and self.state in (None, "present")
+        return not self.reasons and not self.proven_wrong and self.action is None and self.state in (None, "present")
 
-    def as_json(self, offset: int) -> list[object]:
-        """[offset, state, entries], and where there is more to say, an object."""
-        more = {
-            "expected": self.expected,
-            "status": self.status,
-            "class": self.snapshot_class,
-            "next": self.next_start,
-            "action": self.action,
-            "end": self.is_log_end or None,
-            "wrong": self.is_wrong or None,
-            "open": _number(self.first_open_offset),
-            "why": self.why or None,
-        }
-        known = {name: value for name, value in more.items() if value is not None}
-        row: list[object] = [_number(offset), self.state, self.entries]
-        return [*row, known] if known else row
-
-
-@dataclass(frozen=True, slots=True)
-class PageProducer:
-    """A producer of whom a snapshot says something else than the log.
-
-    Attributes:
-        producer_id: int64.
-        offset: of the snapshot.
-        kind: how it differs.
-        field: that differs; None for the whole entry.
-        expected: by the log; ``found``: in the snapshot.
-        is_certain: the log proves it.
-        cost: what a broker with that snapshot would do.
-        open_from: where the transaction begins that is open by the log.
-    """
-
-    producer_id: int
-    offset: int
-    kind: str
-    field: str | None
-    expected: int | None
-    found: int | None
-    is_certain: bool
-    cost: str
-    open_from: int | None
-
-    def as_json(self) -> list[object]:
-        """The fields in their order."""
-        return [
-            str(self.producer_id),
-            _number(self.offset),
-            self.kind,
-            self.field,
-            _number(self.expected),
-            _number(self.found),
-            self.is_certain,
-            self.cost,
-            _number(self.open_from),
-        ]
-
-
-@dataclass(frozen=True, slots=True)
-class PageTransaction:
-    """A transaction that is open at the log end.
-
-    Attributes:
-        first_offset: of its first batch.
-        producer_id: None where the document does not name it.
-        is_late: no batch for longer than any coordinator waits.
-        is_replayed: a replay of the log proves it; else a snapshot at the log end has it as open.
-        reason: why it is open although it is late; None if the document does not say.
-    """
-
-    first_offset: int
-    producer_id: int | None = None
-    is_late: bool = False
-    is_replayed: bool = False
-    reason: str | None = None
-
-    def as_json(self) -> list[object]:
-        """First offset, None (open to the log end), producer id, whether it is late, and the reason if there is one."""
-        producer = None if self.producer_id is None else str(self.producer_id)
-        reason = [] if self.reason is None else [self.reason]
-        return [_number(self.first_offset), None, producer, self.is_late, *reason]
-
-
-@dataclass(frozen=True, slots=True)
-class PageFinding:
-    """A finding, with the partition that it is of, where it is of one."""
-
-    code: str
-    severity: str
-    path: str
-    message: str
-    offset: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PageFate:
-    """What the next start of a broker does.
-
-    Attributes:
-        kind: name of the kind.
-        severity: of its finding.
-        path: of a partition, a file or a log directory.
-        cause: in a few words.
-    """
-
-    kind: str
-    severity: str
-    path: str
-    cause: str
+    @property
+    def is_snapshot_at_log_end(self) -> bool:
+        """The snapshot shows which transactions were open at the end of the log."""
+        return self.is_log_end and self.state == "present"
 
 
 @dataclass(slots=True)
@@ -228,34 +121,34 @@ class PagePartition:
     """One partition in one place.
 
     Attributes:
-        name: ``<topic>-<partition>``.
+        topic_partition: ``<topic>-<partition>``.
         place: directory, or the store and topic id.
         documents: numbers of the documents that have it.
         kind: what the topic is, where it is not ordinary.
+        next_attempt: of a leader to upload, if it fails: a sentence.
+        outcome: what to do about it, as ``fleet`` has it.
         facts: further lines of the kind (name, value), shown as they are.
         tables: (title, columns, rows), shown as they are.
-        outcome: what to do about it, as ``fleet`` says it.
         segments: ascending; at most some hundreds (``take_segments``) of ``segment_count``.
         boundaries: by offset.
-        producers: see there.
-        transactions: by first offset; ``open_transactions`` are those that count.
-        open_not_listed: open ones that a document counts and does not list.
-        is_replayed: a replay shows which transactions are open.
-        has_snapshot_at_end: a snapshot at the log end shows the oldest one that is open.
-        findings: numbers.
-        fates: those that are more than a note, of its directory or of its log directory.
+        differences: producers about which a snapshot differs from the log, with the offset of the snapshot.
+        differences_left: those that a document counts and does not list.
+        open: transactions by replay, at most as many as the document lists.
+        open_by_replay: count of open transactions by replay; None without one.
+        findings: numbers in the findings of the page.
+        fates: numbers in the fates of the page, of those that are more than a note: of its directory or of its log directory.
         is_concerned: it has a fate or a finding that is more than a note, or was not read.
         stuck_bytes: from the first blocked rolled segment to the last rolled one.
         lacks: what no document has that the timeline needs, sentences.
     """
 
-    name: str
+    topic_partition: str
     place: str
     documents: list[int] = field(default_factory=list)
     kind: str | None = None
     node_id: int | None = None
-    log_start: int | None = None
-    log_end: int | None = None
+    log_start_offset: int | None = None
+    log_end_offset: int | None = None
     log_end_at_least: int | None = None
     high_watermark: int | None = None
     last_stable_offset: int | None = None
@@ -267,16 +160,18 @@ class PagePartition:
     segments: list[PageSegment] = field(default_factory=list)
     segment_count: int = 0
     boundaries: dict[int, PageBoundary] = field(default_factory=dict)
-    producers: list[PageProducer] = field(default_factory=list)
-    producers_not_listed: int = 0
-    transactions: dict[int, PageTransaction] = field(default_factory=dict)
-    open_not_listed: int = 0
-    is_replayed: bool = False
-    has_snapshot_at_end: bool = False
+    differences: list[tuple[int, msgspec.Struct]] = field(default_factory=list)
+    differences_left: int = 0
+    open: Sequence[OngoingTransaction] = ()
+    open_by_replay: int | None = None
     findings: list[int] = field(default_factory=list)
-    fates: list[PageFate] = field(default_factory=list)
+    fates: list[int] = field(default_factory=list)
     is_concerned: bool = False
     lacks: list[str] = field(default_factory=list)
+
+    def boundary(self, offset: int) -> PageBoundary:
+        """The boundary at an offset."""
+        return self.boundaries.setdefault(offset, PageBoundary(offset))
 
     def take_segments(self, segments: list[PageSegment]) -> None:
         """Takes all segments; neighbours that share their fate are put together where there are more than are drawn."""
@@ -293,24 +188,13 @@ class PagePartition:
                 size = sum(each.size_bytes or 0 for each in part)
                 self.segments.append(PageSegment(part[0].base_offset, size, part[-1].modified_ms, fate, len(part)))
 
-    def take_transaction(self, found: PageTransaction) -> None:
-        """Takes an open transaction, which another document may have, too."""
-        known = self.transactions.get(found.first_offset)
-        if known is None or found.is_replayed:
-            self.transactions[found.first_offset] = found
-
-    @property
-    def open_transactions(self) -> list[PageTransaction]:
-        """By first offset. Where a replay shows them, a snapshot that has others as open is wrong."""
-        listed = (each for _, each in sorted(self.transactions.items()))
-        return [each for each in listed if each.is_replayed or not self.is_replayed]
-
     @property
     def open_count(self) -> int | None:
         """Open transactions, listed or not; None where no document shows whether any is open."""
-        if not (self.is_replayed or self.has_snapshot_at_end):
-            return None
-        return len(self.open_transactions) + self.open_not_listed
+        if self.open_by_replay is not None:
+            return self.open_by_replay
+        ends = [each for each in self.boundaries.values() if each.is_snapshot_at_log_end]
+        return len(_open_in_snapshots(ends)) if ends else None
 
     @property
     def missing(self) -> int:
@@ -321,56 +205,68 @@ class PagePartition:
     def badness(self) -> tuple[int, ...]:
         """For sorting: what the next start does, proven wrong, stuck, missing, suspect, any other finding; the worst first."""
         boundaries = self.boundaries.values()
-        wrong = sum(boundary.is_wrong for boundary in boundaries)
+        wrong = sum(boundary.proven_wrong for boundary in boundaries)
         suspect = sum(boundary.state == "suspect" for boundary in boundaries)
         missing = self.missing if self.kind is None else 0
         return (len(self.fates), wrong, self.stuck_bytes or 0, missing, suspect, self.is_concerned, len(self.findings))
 
-    def as_json(self) -> dict[str, object]:
-        """As the page's script takes it; members without a value are left out."""
-        boundaries = sorted(self.boundaries.items())
+    def page_members(self) -> dict[str, object]:
+        """The members that the page's script reads; those without a value are left out."""
+        boundaries = sorted(self.boundaries.values(), key=lambda each: each.offset)
         lacks = list(self.lacks)
         if len(boundaries) > BOUNDARIES_MAX:
-            ranked = sorted(boundaries, key=lambda each: each[1].is_plain)[:BOUNDARIES_MAX]
             lacks.append(
                 f"{len(boundaries) - BOUNDARIES_MAX} of {len(boundaries)} boundaries are left out, beginning with those without a finding"
             )
-            boundaries = sorted(ranked, key=lambda each: each[0])
-        segments = self.segments
-        if len(segments) < self.segment_count:
-            lacks.append(f"{self.segment_count} segments are drawn as {len(segments)}: neighbours are joined")
-        value: dict[str, object] = {
-            "name": self.name,
-            "place": self.place,
-            "documents": self.documents,
-            "kind": self.kind,
-            "node": self.node_id,
-            "start": _number(self.log_start),
-            "end": _number(self.log_end),
-            "atLeast": _number(self.log_end_at_least),
-            "highWatermark": _number(self.high_watermark),
-            "lastStable": _number(self.last_stable_offset),
-            "stuck": self.stuck_bytes,
-            "next": self.next_attempt,
-            "outcome": self.outcome,
+            boundaries = sorted(boundaries, key=lambda each: each.is_plain)[:BOUNDARIES_MAX]
+            boundaries.sort(key=lambda each: each.offset)
+        if len(self.segments) < self.segment_count:
+            lacks.append(f"{self.segment_count} segments are drawn as {len(self.segments)}: neighbours are joined")
+        numbers = ("log_start_offset", "log_end_offset", "log_end_at_least", "high_watermark", "last_stable_offset")
+        plain = ("topic_partition", "place", "documents", "kind", "node_id", "stuck_bytes", "next_attempt", "outcome")
+        differences = [{"offset": exact_number(offset), **page_object(each)} for offset, each in self.differences[:DIFFERENCES_MAX]]
+        members: dict[str, object] = {
+            **{name: getattr(self, name) for name in plain},
+            **{name: exact_number(getattr(self, name)) for name in numbers},
             "facts": self.facts or None,
             "tables": self.tables or None,
-            "bases": [_number(each.base_offset) for each in segments],
-            "sizes": [each.size_bytes for each in segments],
-            "modified": [None if each.modified_ms is None else each.modified_ms // 1000 for each in segments],
-            "fates": "".join(each.fate for each in segments),
-            "counts": [each.count for each in segments] if len(segments) < self.segment_count else None,
-            "boundaries": [boundary.as_json(offset) for offset, boundary in boundaries],
-            "producers": [each.as_json() for each in self.producers[:PRODUCERS_MAX]] or None,
-            "producersLeft": (self.producers_not_listed + max(0, len(self.producers) - PRODUCERS_MAX)) or None,
-            "transactions": [each.as_json() for each in self.open_transactions[:TRANSACTIONS_MAX]] or None,
-            "open": self.open_count,
+            "segments": self._segment_columns(),
+            "boundaries": [page_object(each) for each in boundaries],
+            "differences": differences or None,
+            "differences_left": (self.differences_left + max(0, len(self.differences) - DIFFERENCES_MAX)) or None,
+            "open": self._open_members() or None,
+            "open_count": self.open_count,
             "findings": self.findings or None,
-            "startFates": [[each.kind, each.cause] for each in self.fates[:START_FATES_MAX]] or None,
-            "concerned": self.is_concerned or None,
+            "fates": self.fates[:FATES_MAX] or None,
+            "is_concerned": self.is_concerned or None,
             "lacks": lacks or None,
         }
-        return {name: each for name, each in value.items() if each is not None}
+        return {name: each for name, each in members.items() if each is not None}
+
+    def _segment_columns(self) -> dict[str, object]:
+        """The segments as columns: a page may have very many."""
+        segments = self.segments
+        columns: dict[str, object] = {
+            "base_offset": [exact_number(each.base_offset) for each in segments],
+            "size_bytes": [each.size_bytes for each in segments],
+            "modified_ms": [each.modified_ms for each in segments],
+            "fates": "".join(each.fate for each in segments),
+        }
+        if len(segments) < self.segment_count:
+            columns["counts"] = [each.count for each in segments]
+        return columns
+
+    def _open_members(self) -> list[dict[str, Any]]:
+        """Open transactions by replay; without one the oldest that a snapshot at a log end has, of which only the offset is known."""
+        if self.open_by_replay is not None:
+            return [page_object(each, OPEN_MEMBERS) for each in self.open[:TRANSACTIONS_MAX]]
+        ends = [each for each in self.boundaries.values() if each.is_snapshot_at_log_end]
+        return [{"first_offset": exact_number(offset)} for offset in _open_in_snapshots(ends)]
+
+
+def _open_in_snapshots(boundaries: Iterable[PageBoundary]) -> list[int]:
+    """First offsets of the oldest open transactions, ascending."""
+    return sorted({each.first_open_offset for each in boundaries if each.first_open_offset is not None})
 
 
 @dataclass(slots=True)
@@ -388,33 +284,48 @@ class PageData:
 
     title: str
     documents: list[PageDocument] = field(default_factory=list)
-    findings: list[PageFinding] = field(default_factory=list)
+    findings: list[ReportedFinding] = field(default_factory=list)
     findings_left: int = 0
     tables: list[tuple[str, str, list[str], list[list[str]]]] = field(default_factory=list)
-    fates: list[PageFate] = field(default_factory=list)
+    fates: list[StartFate] = field(default_factory=list)
     _partitions: dict[tuple[str, str], PagePartition] = field(default_factory=dict)
+    _known_findings: set[ReportedFinding] = field(default_factory=set)
+    _known_fates: set[tuple[str, str, str, str]] = field(default_factory=set)
 
-    def partition(self, name: str, place: str, document: int) -> PagePartition:
-        """The partition of this name in this place, as far as other documents tell of it, too."""
-        found = self._partitions.setdefault((name, place), PagePartition(name, place))
-        if document not in found.documents:
-            found.documents.append(document)
-        return found
+    def partition(self, topic_partition: str, place: str, document: int) -> PagePartition:
+        """The partition of this name in this place, with the facts of other documents.
 
-    def add_finding(self, finding: PageFinding, seen: dict[PageFinding, int]) -> None:
-        """Takes a finding, once; ``seen`` numbers those that are there."""
-        if finding in seen:
+        Args:
+            topic_partition: its name.
+            place: directory, or the store and topic id.
+            document: number of a document that has it.
+        """
+        partition = self._partitions.setdefault((topic_partition, place), PagePartition(topic_partition, place))
+        if document not in partition.documents:
+            partition.documents.append(document)
+        return partition
+
+    def add_finding(self, finding: ReportedFinding) -> None:
+        """Takes a finding, unless it is there."""
+        if finding in self._known_findings:
             return
         if len(self.findings) >= FINDINGS_MAX:
             self.findings_left += 1
             return
-        seen[finding] = len(self.findings)
+        self._known_findings.add(finding)
         self.findings.append(finding)
+
+    def add_fate(self, fate: StartFate) -> None:
+        """Takes a fate, unless it is there."""
+        key = (fate.kind, fate.severity, fate.path, fate.cause)
+        if key not in self._known_fates:
+            self._known_fates.add(key)
+            self.fates.append(fate)
 
     @property
     def unread_paths(self) -> list[str]:
         """The paths that the runs of all documents did not read, each once."""
-        return list(dict.fromkeys(path for document in self.documents for path in document.unread))
+        return list(dict.fromkeys(path for document in self.documents for path in document.unread_paths))
 
     def all_partitions(self) -> Iterable[PagePartition]:
         """All of them, shown or not."""
@@ -426,30 +337,25 @@ class PageData:
         return len(self._partitions)
 
     def partitions(self) -> list[PagePartition]:
-        """Those that are shown, the worst first."""
+        """The partitions that are shown, the worst first."""
         ranked = sorted(
-            self._partitions.values(), key=lambda each: (*(-each for each in each.badness), *_by_number(each.name), each.place)
+            self._partitions.values(),
+            key=lambda each: (*(-each for each in each.badness), *_by_number(each.topic_partition), each.place),
         )
         return ranked[:PARTITIONS_MAX]
 
-    def head_json(self) -> Iterator[tuple[str, object]]:
+    def page_members(self) -> Iterator[tuple[str, object]]:
         """Everything but the partitions, by member."""
         yield "title", self.title
-        yield (
-            "documents",
-            [each.as_json() for each in self.documents],
-        )
-        yield "findings", [[each.code, each.severity, each.path, each.message, _number(each.offset)] for each in self.findings]
-        yield "findingsLeft", self.findings_left
+        yield "documents", [page_object(each) for each in self.documents]
+        yield "findings", [page_object(each) for each in self.findings]
+        yield "findings_left", self.findings_left
+        yield "fates", [page_object(each, ("kind", "cause")) for each in self.fates]
         yield (
             "tables",
             [{"title": title, "text": text, "columns": columns, "rows": rows} for title, text, columns, rows in self.tables],
         )
-        yield "partitionsLeft", max(0, self.partition_count - PARTITIONS_MAX)
-
-
-def _number(value: int | None) -> int | str | None:
-    return str(value) if value is not None and abs(value) > EXACT_NUMBER_MAX else value
+        yield "partitions_left", max(0, self.partition_count - PARTITIONS_MAX)
 
 
 def _by_number(name: str) -> tuple[str, int, str]:

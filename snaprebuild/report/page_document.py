@@ -1,13 +1,10 @@
-"""A document that a page was made from."""
+"""A document on a page: which command wrote it, with its first lines and what it lacks."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-
-from msgspec import structs
+import msgspec
 
 from snaprebuild.broker.status import StatusCounts
-from snaprebuild.documents.utc_time import utc_text
 from snaprebuild.published import RunRecord
 
 __all__ = ["NO_ANSWER", "PageDocument"]
@@ -15,19 +12,17 @@ __all__ = ["NO_ANSWER", "PageDocument"]
 NO_ANSWER = "An earlier version wrote this document: it has no first line."
 
 
-@dataclass(slots=True)
-class PageDocument:
+class PageDocument(msgspec.Struct):
     """A document that the page was made from.
 
     Attributes:
         name: of the file.
-        schema: of its form.
-        program: version that wrote it.
+        schema: schema id.
+        snaprebuild: version that wrote it.
         facts: (name, value) lines on it.
         lacks: what it does not have that the timeline would show, sentences.
-        made: when it was made, UTC; empty if the document does not have it, as in older versions. The same holds for ``host``,
-            ``command`` and ``clusters`` (their ids).
-        unread: paths that the run had selected and did not read.
+        run: when, where and how it was made; None if the document does not have it.
+        unread_paths: paths that the run had selected and did not read.
         answer: what the command printed first, in one or two lines.
         next_command: that it printed as the next one; None for none.
         exit_code: of the command.
@@ -36,14 +31,11 @@ class PageDocument:
 
     name: str
     schema: str
-    program: str
-    facts: list[tuple[str, str]] = field(default_factory=list)
-    lacks: list[str] = field(default_factory=list)
-    made: str = ""
-    host: str = ""
-    command: str = ""
-    clusters: list[str] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
+    snaprebuild: str
+    facts: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    lacks: list[str] = msgspec.field(default_factory=list)
+    run: RunRecord | None = None
+    unread_paths: list[str] = msgspec.field(default_factory=list)
     answer: str = NO_ANSWER
     next_command: str | None = None
     exit_code: int = 0
@@ -53,15 +45,3 @@ class PageDocument:
     def verb(self) -> str:
         """Name of the command, words joined by dashes."""
         return self.schema.partition(".")[2].partition("/")[0]
-
-    def take_run(self, run: RunRecord) -> None:
-        """The member ``run`` of a document."""
-        self.host = run.host
-        self.command = run.command
-        self.clusters = list(run.cluster_ids)
-        self.made = utc_text(run.at_ms)
-
-    def as_json(self) -> dict[str, object]:
-        """As the page's script takes it."""
-        counts = None if self.counts is None else structs.asdict(self.counts)
-        return {**asdict(self), "counts": counts}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from snaprebuild.broker.status import StatusCounts, StatusWord, word_of
-from snaprebuild.documents.report import Totals
+from snaprebuild.documents.report import PageTotals
 from snaprebuild.findings import Severity
 from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.report.page_data import PageBoundary, PageData
 from snaprebuild.report.page_document import PageDocument
 
-__all__ = ["first_document", "page_totals", "status_json"]
+__all__ = ["first_document", "first_lines", "page_totals"]
 
 EXIT_CODES = (Severity.STORAGE, Severity.REFUSED, Severity.DAMAGED, Severity.FINDING, Severity.NOTE)
 """The worst first."""
@@ -32,20 +32,20 @@ def _rank(document: PageDocument) -> tuple[int, int]:
     return EXIT_CODES.index(Severity(document.exit_code)), WORDS.index(word_of(counts))
 
 
-def status_json(page: PageData) -> dict[str, object]:
+def first_lines(page: PageData) -> dict[str, object]:
     """The first lines of a page: sentence, details, next command, exit code, name of the document."""
     first = first_document(page.documents)
     sentence, _, details = first.answer.partition("\n")
     return {
         "sentence": sentence,
         "details": details,
-        "next": first.next_command,
-        "exit": first.exit_code,
+        "next_command": first.next_command,
+        "exit_code": first.exit_code,
         "document": first.name,
     }
 
 
-def page_totals(page: PageData) -> Totals:
+def page_totals(page: PageData) -> PageTotals:
     """The numbers at the top of a page. One that no document of it has is unknown, not zero."""
     partitions = page.partitions()
     verbs = {document.verb for document in page.documents}
@@ -55,10 +55,10 @@ def page_totals(page: PageData) -> Totals:
     compares = not verbs.isdisjoint(("verify", "tier-audit"))
     is_scan = not verbs.isdisjoint(("scan", "fleet"))
     boundaries = [boundary for partition in partitions for boundary in partition.boundaries.values()]
-    wrong = max(counts.wrong, sum(boundary.is_wrong for boundary in boundaries))
+    wrong = max(counts.wrong, sum(boundary.proven_wrong for boundary in boundaries))
     missing = max(counts.missing, sum(partition.missing for partition in partitions))
     suspect = counts.suspect if len(page.documents) == 1 else sum(_is_suspect(boundary) for boundary in boundaries)
-    return Totals(
+    return PageTotals(
         segments=segments or None,
         wrong_snapshots=wrong if wrong or compares else None,
         suspect_snapshots=suspect if suspect or compares or is_scan else None,
@@ -73,7 +73,7 @@ def page_totals(page: PageData) -> Totals:
 
 def _is_suspect(boundary: PageBoundary) -> bool:
     """Suspect by a scan or an audit, and neither proven wrong nor proven right by a replay."""
-    return "suspect" in (boundary.state, boundary.status) and not boundary.is_wrong and boundary.status not in PROVEN_RIGHT
+    return "suspect" in (boundary.state, boundary.status) and not boundary.proven_wrong and boundary.status not in PROVEN_RIGHT
 
 
 def _counts(page: PageData) -> StatusCounts:

@@ -6,7 +6,8 @@ import os
 from typing import Any
 
 from snaprebuild.documents.saved_documents import DocumentHead
-from snaprebuild.report.page_data import PageData, PageFate, PageFinding, PagePartition
+from snaprebuild.published import RunRecord
+from snaprebuild.report.page_data import PageData, PagePartition
 from snaprebuild.report.page_document import NO_ANSWER, PageDocument
 
 __all__ = ["SHARED", "STATUS", "PageSink"]
@@ -23,8 +24,6 @@ class PageSink:
 
     def __init__(self, title: str) -> None:
         self.page = PageData(title)
-        self._seen: dict[PageFinding, int] = {}
-        self._fates: set[PageFate] = set()
 
     def name_of(self, head: DocumentHead) -> str:
         """The name of a document on the page: that of its file."""
@@ -42,10 +41,7 @@ class PageSink:
     def take_shared(self, document: PageDocument, name: str, value: Any) -> None:
         """Takes a member that all documents have, or may have (``SHARED``, ``STATUS``), as its struct."""
         if name == "fates":
-            fate = PageFate(value.kind, value.severity, value.path, value.cause)
-            if fate not in self._fates:
-                self._fates.add(fate)
-                self.page.fates.append(fate)
+            self.page.add_fate(value)
         elif name == "answer":
             document.answer = value or NO_ANSWER
         elif name == "next_command":
@@ -55,9 +51,9 @@ class PageSink:
         elif name == "counts":
             document.counts = value
         elif name == "run":
-            document.take_run(value)
+            # That of a scan has more members.
+            document.run = RunRecord(**{member: getattr(value, member) for member in RunRecord.__struct_fields__})
         elif name == "unread_paths":
-            document.unread = value
+            document.unread_paths = value
         elif name == "findings":
-            finding = PageFinding(value.code, value.severity, value.path, value.message, value.offset)
-            self.page.add_finding(finding, self._seen)
+            self.page.add_finding(value)

@@ -155,7 +155,7 @@ def prepare_log_dirs(
     most_first = blocked_bytes if by_blocked_bytes else None
     not_ready = Severity.NOTE if starts_on_exit_code else Severity.FINDING
     planning = replace(run, deadline=planned_by)
-    made = make_plan(
+    plan = make_plan(
         request,
         gate,
         planning,
@@ -165,9 +165,9 @@ def prepare_log_dirs(
         known_fates=fates,
         source=source,
     )
-    rebuilt = rebuild(made, run, dry_run=dry_run, receipt=_receipt(made, receipt), is_rehearsal=dry_run)
+    rebuilt = rebuild(plan, run, dry_run=dry_run, receipt=_receipt(plan, receipt), is_rehearsal=dry_run)
     partitions = tuple(PreparedPartition(each, blocked_bytes(each.plan.source), _bytes_left(each)) for each in rebuilt.partitions)
-    findings = tuple(_weighed(finding, made, run, dry_run=dry_run) for finding in rebuilt.findings)
+    findings = tuple(_weighed(finding, plan, run, dry_run=dry_run) for finding in rebuilt.findings)
     return Preparation(rebuilt, partitions, findings, time.perf_counter() - started)
 
 

@@ -150,7 +150,7 @@ class EnsuredSnapshot:
     index_fault: str | None = field(default=None, repr=False)
 
 
-KeptSummaries = dict[tuple[int, FileIdentity], SegmentSummary]
+SummaryCache = dict[tuple[int, FileIdentity], SegmentSummary]
 """By base offset and identity of the segment."""
 
 
@@ -166,8 +166,8 @@ class BoundaryRequest:
         out: a second directory that the snapshot is written to; None for none.
         after: where an earlier replay ended; None without one.
         source: the partition, already listed; None to list it.
-        kept: the summaries of the segments that earlier replays of this partition read. The replay reads none of them again, and adds its
-            own. None to keep nothing.
+        summaries: of the segments that earlier replays of this partition read. The replay reads none of them again, and adds its own.
+            None to keep nothing.
     """
 
     directory: str
@@ -178,7 +178,7 @@ class BoundaryRequest:
     out: str | None = None
     after: ReplayCheckpoint | None = None
     source: PartitionSource | None = None
-    kept: KeptSummaries | None = None
+    summaries: SummaryCache | None = None
 
 
 def replay_to_boundary(request: BoundaryRequest, take: Callable[[OneBoundaryTask], Result]) -> Result:
@@ -335,21 +335,21 @@ class OneBoundaryTask(ReplayTask):
         self._checkpoint: ReplayCheckpoint | None = None
 
     def tasks(self) -> list[ReadTask]:
-        """As ``PartitionTask.tasks``. A segment whose summary was kept is taken here, and not read."""
+        """The next segments to read. A segment whose summary is known from an earlier replay is taken here, and not read."""
         while True:
             self._due = self._due or deque(super().tasks())
-            found: list[ReadTask] = []
-            while self._due and self._kept(self._due[0]) is None:
-                found.append(self._due.popleft())
-            if found or not self._due:
-                return found
-            summary = self._kept(self._due.popleft())
+            tasks: list[ReadTask] = []
+            while self._due and self._known_summary(self._due[0]) is None:
+                tasks.append(self._due.popleft())
+            if tasks or not self._due:
+                return tasks
+            summary = self._known_summary(self._due.popleft())
             assert summary is not None
             if not self.take(replace(summary, read_bytes=0)):
                 return []
 
-    def _kept(self, task: ReadTask) -> SegmentSummary | None:
-        summary = (self._request.kept or {}).get((task.base_offset, task.identity))
+    def _known_summary(self, task: ReadTask) -> SegmentSummary | None:
+        summary = (self._request.summaries or {}).get((task.base_offset, task.identity))
         if summary is not None and task.with_first_events and summary.facts.batches and summary.contents.first_events is None:
             return None
         return summary
@@ -358,17 +358,17 @@ class OneBoundaryTask(ReplayTask):
         """Raises SnapshotRefusedError if they exceed the limit on bytes."""
         indices = super().next_segments(is_first=is_first)
         read = self.outcome.read_bytes
-        kept = self._request.kept or {}
+        summaries = self._request.summaries or {}
         segments = [self.source.directory.segments[index] for index in indices]
-        unread = sum(each.size_bytes for each in segments if (each.base_offset, each.log.identity) not in kept)
+        unread = sum(each.size_bytes for each in segments if (each.base_offset, each.log.identity) not in summaries)
         _check_bytes(self._request, read + unread, read)
         return indices
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         """No more is wanted once the boundary is there."""
         segment = self.source.directory.segments[index]
-        if self._request.kept is not None:
-            self._request.kept[segment.base_offset, segment.log.identity] = summary
+        if self._request.summaries is not None:
+            self._request.summaries[segment.base_offset, segment.log.identity] = summary
         return super().take_segment(index, summary) and self._state is None
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
@@ -376,7 +376,7 @@ class OneBoundaryTask(ReplayTask):
         self.failure = error
 
     def finish(self) -> None:
-        """As ``PartitionTask.finish``."""
+        """Judges the boundary when every segment was taken."""
         if self._state is None:
             super().finish()
 
@@ -415,14 +415,14 @@ class OneBoundaryTask(ReplayTask):
         if not accepted.get(klass, True):
             reason = RefusalReason.DAMAGED if klass is SnapshotClass.UNSOUND else RefusalReason.UNPROVEN
             raise self.refusal(f"it would be {klass.value}: {judgement.reasons[0]}", reason, judgement)
-        found = self._on_disk(state)
-        if isinstance(found, EnsuredSnapshot):
-            return found
+        on_disk = self._on_disk(state)
+        if isinstance(on_disk, EnsuredSnapshot):
+            return on_disk
         impossible = impossible_entries(state.entries, state.offset)
         if impossible is not None:
             message = f"the log leads to a state that no snapshot can hold: {impossible}"
             raise self.refusal(message, RefusalReason.DAMAGED, judgement)
-        reasons = judgement.reasons if found is None else (*judgement.reasons, f"the file on disk is not taken: {found.reason}")
+        reasons = judgement.reasons if on_disk is None else (*judgement.reasons, f"the file on disk is not taken: {on_disk.reason}")
         data = write_entries(state.entries)
         return self._ensured(data, None, Origin.REBUILT, Judgement(klass, reasons), len(state.entries))
 

@@ -200,13 +200,13 @@ class _Install:
         checked = []
         with self._run.timed("check"):
             for staged in batch:
-                found = self._checked(staged)
-                if isinstance(found, CheckedPartition):
-                    checked.append(found)
-                    self._is_left_out_for_topic_id |= found.is_left_out_for_topic_id
-                    results[staged.path] = found.result
+                partition = self._checked(staged)
+                if isinstance(partition, CheckedPartition):
+                    checked.append(partition)
+                    self._is_left_out_for_topic_id |= partition.is_left_out_for_topic_id
+                    results[staged.path] = partition.result
                 else:
-                    results[staged.path] = found
+                    results[staged.path] = partition
         with self._run.timed("judge"):
             self._leave_out(checked)
         self._run.take_ready([each.result for each in checked])
@@ -332,7 +332,7 @@ class _Install:
 
     def _replay(self, later: Sequence[CheckedPartition]) -> None:
         """Partitions that were staged with the same options are replayed together. Sets their results."""
-        known = functools.partial(self._whole.gate, fates=tuple(self._fates))
+        gate = functools.partial(self._whole.gate, fates=tuple(self._fates))
         together: dict[tuple[RebuildRequest, Clock], list[CheckedPartition]] = {}
         for each in later:
             together.setdefault((each.staged.request, each.staged.evidence.clock), []).append(each)
@@ -342,7 +342,7 @@ class _Install:
             for number in range(max(len(replays) for replays in by_state)):
                 due = [replays[number] for replays in by_state if number < len(replays)]
                 general = tuple(self._findings)
-                whole = replace(self._whole, request=request.in_place_now(), clock=clock, gate=known, findings=general)
+                whole = replace(self._whole, request=request.in_place_now(), clock=clock, gate=gate, findings=general)
                 judged = self._judged(due, whole)
                 planned = [each for each in due if each.path in judged]
                 results = [PartitionResult(judged[each.path]) for each in planned]
@@ -379,11 +379,13 @@ def _log_dir_of(staged: StagedPartition) -> str:
 
 def _would_replay(checked: CheckedPartition) -> None:
     """The boundaries that are replayed, in a dry run."""
-    for wanted in checked.plan.boundaries:
+    for boundary in checked.plan.boundaries:
         why = "rolled since it was staged: replayed from the staged state"
-        if not checked.is_untouched_below(wanted.offset):
+        if not checked.is_untouched_below(boundary.offset):
             why = "its segments were touched since it was staged: replayed"
-        checked.result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, BoundaryAction.WOULD_WRITE, None, (why,)))
+        checked.result.boundaries.append(
+            BoundaryResult(boundary.offset, boundary.is_log_end, BoundaryAction.WOULD_WRITE, None, (why,))
+        )
 
 
 def missing_snapshots(left_out: NotStaged) -> list[int]:

@@ -45,19 +45,19 @@ class StagedFiles:
     """The files that a run stages.
 
     Attributes:
-        made: by directory of the partition and offset.
+        announcements: by directory of the partition and offset.
     """
 
-    made: dict[tuple[str, int], WriteAnnounced] = field(default_factory=dict)
+    announcements: dict[tuple[str, int], WriteAnnounced] = field(default_factory=dict)
 
     def record(self, partition: PartitionPlan, event: WriteEvent) -> None:
         """Takes a file that is about to get its name; or drops one that did not."""
         assert not isinstance(event, SetAsideAnnounced)
         at = partition.source.path, event.offset
         if isinstance(event, WriteAnnounced):
-            self.made[at] = event
+            self.announcements[at] = event
         elif event.error is not None:
-            self.made.pop(at, None)
+            self.announcements.pop(at, None)
 
 
 @contextlib.contextmanager
@@ -138,7 +138,7 @@ def _replaces(result: PartitionResult, earlier: Mapping[str, StagedPartition]) -
     """Whether this run has looked at a partition, so that the line of an earlier run does not count any more."""
     plan = result.plan
     staged = earlier.get(plan.path)
-    return bool(plan.wanted) or (staged is not None and is_disproved(plan, staged))
+    return bool(plan.all_boundaries) or (staged is not None and is_disproved(plan, staged))
 
 
 def _log_dirs(plan: Plan, run: Run) -> set[str]:
@@ -247,24 +247,24 @@ def _snapshots(result: PartitionResult, files: StagedFiles) -> tuple[list[Staged
     """The snapshots that a run staged of a partition, ascending, and the reasons for the class of the last."""
     plan = result.plan
     directory = result.plan.source.directory
-    exists = {boundary.offset for boundary in plan.wanted if boundary.exists}
+    exists = {boundary.offset for boundary in plan.all_boundaries if boundary.exists}
     snapshots: list[StagedSnapshot] = []
     reasons: tuple[str, ...] = ()
     for boundary in result.boundaries:
         if (
             boundary.action not in (BoundaryAction.WRITTEN, BoundaryAction.EQUAL)
-            or (directory.path, boundary.offset) not in files.made
+            or (directory.path, boundary.offset) not in files.announcements
         ):
             continue
-        made = files.made[directory.path, boundary.offset]
+        announcement = files.announcements[directory.path, boundary.offset]
         inode = os.lstat(os.path.join(plan.target, snapshot_file_name(boundary.offset))).st_ino
         snapshots.append(
             StagedSnapshot(
                 offset=boundary.offset,
-                **asdict(made.file),
+                **asdict(announcement.file),
                 inode=inode,
-                snapshot_class=made.snapshot_class,
-                entries=made.entries,
+                snapshot_class=announcement.snapshot_class,
+                entries=announcement.entries,
                 is_due=boundary.offset not in exists,
             )
         )

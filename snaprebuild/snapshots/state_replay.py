@@ -74,17 +74,17 @@ class StateReplay:
         plan = replayed.plan
         settled = {each.offset for each in replayed.boundaries}
         reasons = dict(plan.not_planned)
-        for wanted in self.boundaries:
-            if wanted.offset in settled:
+        for boundary in self.boundaries:
+            if boundary.offset in settled:
                 continue
-            if wanted.offset in reasons:
-                why = reasons[wanted.offset].text
+            if boundary.offset in reasons:
+                why = reasons[boundary.offset].text
             elif plan.fault is not None:
                 why = plan.fault
             else:
                 why = "segments went while they were replayed: no segment ends here any more"
-                result.add_finding("boundary-not-reached", Severity.FINDING, why, wanted.offset)
-            result.give_up(wanted, why, BoundaryAction.SKIPPED if plan.verdict is None else BoundaryAction.REFUSED)
+                result.add_finding("boundary-not-reached", Severity.FINDING, why, boundary.offset)
+            result.give_up(boundary, why, BoundaryAction.SKIPPED if plan.verdict is None else BoundaryAction.REFUSED)
         result.plan = replace(plan, boundaries=result.plan.boundaries, ready=result.plan.ready)
         result.outcome.add(replayed.outcome)
         result.outcome.replay_index = replayed.outcome.replay_index

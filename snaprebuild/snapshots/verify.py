@@ -82,7 +82,7 @@ class VerifyOutcome(TaskOutcome):
         )
 
     def add(self, part: VerifyOutcome) -> None:
-        """As ``TaskOutcome.add``."""
+        """Adds the outcome of the next part of the partition."""
         if self.is_unsound_reported:  # each part reports it by itself
             part.findings = [finding for finding in part.findings if finding.cause is not FindingCause.UNSOUND_BOUNDARY]
         TaskOutcome.add(self, part)
@@ -130,7 +130,7 @@ class VerifyResult:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Those of the source and of every partition."""
+        """Findings of the source and of every partition."""
         return (*self.source_findings, *(finding for partition in self.partitions for finding in partition.findings))
 
     @property

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from formats.remote.aiven_key import AivenObject
 from formats.remote.local_tier_name import LocalTierFile
 from snaprebuild.errors import RefusedError
-from snaprebuild.storage.remote.listing import TierCopy, TierLayout
+from snaprebuild.published import Natural, Part, Seconds
+from snaprebuild.storage.remote.listing import CopyObjects, TierLayout
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
-from snaprebuild.tier.copies import CopyFacts
+from snaprebuild.tier.remote_copy import LOG_OF, RemoteCopy
 
-__all__ = ["COLD", "LOG_OF", "AuditCost", "CopyRead", "audit_cost", "refuse_cold", "refuse_cold_objects"]
+__all__ = ["COLD", "AuditCost", "CopyRead", "audit_cost", "refuse_cold", "refuse_cold_objects"]
 
 _USUAL = "STANDARD"
 
@@ -31,6 +32,9 @@ asked for. Transfer out of the region is not in them."""
 COLD = ("STANDARD_IA", "ONEZONE_IA", "GLACIER_IR", "GLACIER", "DEEP_ARCHIVE")
 """Where each byte that is read has a price of its own, or nothing can be read before it was restored."""
 
+DOLLAR_DIGITS = 12
+"""Decimal places, so that JSON has no rounding errors of the sums."""
+
 _SMALL_REQUESTS = {TierLayout.AIVEN: 16, TierLayout.LOCAL_TIERED_STORAGE: 5}
 """Requests for each copy of which nothing is known yet, without the ranges of its segment.
 
@@ -38,8 +42,6 @@ With Aiven's layout they are for the manifest, the identity and range of the sna
 indexes. They also are for the manifest and identity of the segment, whose end may be asked for twice. In a layout with separate files
 they are for the small files alone.
 """
-
-LOG_OF: dict[TierLayout, str] = {TierLayout.AIVEN: AivenObject.LOG, TierLayout.LOCAL_TIERED_STORAGE: LocalTierFile.LOG}
 
 
 @dataclass(slots=True)
@@ -50,7 +52,7 @@ class CopyRead:
         parts: kind of object, bytes, and requests for them.
     """
 
-    copy: TierCopy
+    copy: RemoteCopy
     parts: list[tuple[str, int, int]] = field(default_factory=list)
 
     def add(self, kind: str, size_bytes: int) -> None:
@@ -61,9 +63,7 @@ class CopyRead:
     @classmethod
     def of(
         cls,
-        layout: TierLayout,
-        copy: TierCopy,
-        facts: CopyFacts,
+        copy: RemoteCopy,
         *,
         segment: bool = False,
         compared: bool = False,
@@ -75,9 +75,7 @@ class CopyRead:
         """The reads of a copy whose manifest was read.
 
         Args:
-            layout: of the copy.
-            copy: its objects.
-            facts: of it.
+            copy: with facts.
             segment: it is read.
             compared: so are its indexes, which are compared with it.
             snapshots: how often its producer snapshot is.
@@ -85,59 +83,58 @@ class CopyRead:
             time: the end of its time index is read.
             end: so are the end of the segment, which only its batches have, and its leader epochs.
         """
-        found = cls(copy)
-        is_aiven = layout is TierLayout.AIVEN
+        read = cls(copy)
+        facts = copy.facts
+        log = LOG_OF[copy.layout]
+        is_aiven = copy.layout is TierLayout.AIVEN
         small: list[tuple[LocalTierFile, int]] = list(facts.compared) if compared else []
         if segment:
-            found.add(LOG_OF[layout], copy.objects[LOG_OF[layout]].identity.size_bytes)
+            read.add(log, copy.objects.by_kind[log].identity.size_bytes)
         small += [(LocalTierFile.PRODUCER_SNAPSHOT, facts.snapshot_bytes or 0)] * snapshots
         if index:
             small.append((LocalTierFile.TRANSACTION_INDEX, facts.index_bytes or 0))
         for kind, size in small:
-            found.add(AivenObject.INDEXES if is_aiven else kind, size)
+            read.add(AivenObject.INDEXES if is_aiven else kind, size)
         if time:
-            found.parts.append((AivenObject.INDEXES if is_aiven else LocalTierFile.TIME_INDEX, 0, 1))
+            read.parts.append((AivenObject.INDEXES if is_aiven else LocalTierFile.TIME_INDEX, 0, 1))
         if end:
             files = (LocalTierFile.OFFSET_INDEX, LocalTierFile.LEADER_EPOCHS, LocalTierFile.TIME_INDEX)
-            kinds = (LOG_OF[layout], *((AivenObject.INDEXES,) * len(files) if is_aiven else files))
-            found.parts += [(kind, 0, 1) for kind in kinds]
-        return found
+            kinds = (log, *((AivenObject.INDEXES,) * len(files) if is_aiven else files))
+            read.parts += [(kind, 0, 1) for kind in kinds]
+        return read
 
     @classmethod
-    def unknown(cls, layout: TierLayout, copy: TierCopy) -> CopyRead:
+    def unknown(cls, copy: RemoteCopy) -> CopyRead:
         """The reads of a copy whose manifest was not read yet: all of it."""
-        found = cls(copy)
-        found.add(LOG_OF[layout], copy.objects[LOG_OF[layout]].identity.size_bytes)
-        for kind, each in copy.objects.items():
-            if kind != LOG_OF[layout]:
-                found.parts.append((kind, each.identity.size_bytes, 0))
-        found.parts.append((LOG_OF[layout], 0, _SMALL_REQUESTS[layout]))
-        return found
+        read = cls(copy)
+        log = LOG_OF[copy.layout]
+        read.add(log, copy.objects.by_kind[log].identity.size_bytes)
+        for kind, each in copy.objects.by_kind.items():
+            if kind != log:
+                read.parts.append((kind, each.identity.size_bytes, 0))
+        read.parts.append((log, 0, _SMALL_REQUESTS[copy.layout]))
+        return read
 
 
-@dataclass(frozen=True, slots=True)
-class AuditCost:
-    """An estimate.
+class AuditCost(Part, frozen=True):
+    """Cost of the copies that are read, estimated."""
 
-    Attributes:
-        copies: whose segments are read.
-        objects: that are read, whole or in part.
-        requests: upper bound, if none has to be repeated.
-        read_bytes: of segments and what belongs to them, as they are stored.
-        storage_classes: bytes of these objects by storage class; empty where the store has none, as a directory.
-        dollars: by list prices, without transfer; None where the store has no classes, or one of unknown price.
-    """
-
-    copies: int
-    objects: int
-    requests: int
-    read_bytes: int
-    storage_classes: dict[str, int]
-    dollars: float | None
+    copies: Natural
+    """Copies whose objects are read."""
+    objects: Natural
+    """Objects that are read, in part or as a whole."""
+    requests: Natural
+    """The most that are sent, if none must be repeated."""
+    read_bytes: Natural
+    """Stored bytes that are read."""
+    storage_classes: dict[str, Natural]
+    """Bytes by storage class; empty if the store has none."""
+    dollars: Seconds | None
+    """US dollars by assumed list prices, without transfer; null if a price is not known."""
 
     @property
     def cold(self) -> dict[str, int]:
-        """Those of the classes that are cold."""
+        """Bytes of the cold storage classes."""
         return {name: size for name, size in self.storage_classes.items() if name in COLD}
 
 
@@ -152,7 +149,7 @@ def audit_cost(reads: Iterable[CopyRead]) -> AuditCost:
         for kind, part_bytes, part_requests in read.parts:
             requests += part_requests
             size += part_bytes
-            storage_class = read.copy.objects[kind].storage_class
+            storage_class = read.copy.objects.by_kind[kind].storage_class
             if storage_class is not None:
                 classes[storage_class] += part_bytes
                 requests_of[storage_class] += part_requests
@@ -160,7 +157,14 @@ def audit_cost(reads: Iterable[CopyRead]) -> AuditCost:
     if classes and all(name in _PRICES for name in classes):
         bytes_dollars = sum(_PRICES[name][1] * count / 1e9 for name, count in classes.items())
         dollars = bytes_dollars + sum(_PRICES[name][0] * count / 1e3 for name, count in requests_of.items())
-    return AuditCost(copies, objects, requests, size, dict(sorted(classes.items())), dollars)
+    return AuditCost(
+        copies=copies,
+        objects=objects,
+        requests=requests,
+        read_bytes=size,
+        storage_classes=dict(sorted(classes.items())),
+        dollars=None if dollars is None else round(dollars, DOLLAR_DIGITS),
+    )
 
 
 def refuse_cold(cost: AuditCost, max_read_bytes: int | None, place: str) -> None:
@@ -172,14 +176,14 @@ def refuse_cold(cost: AuditCost, max_read_bytes: int | None, place: str) -> None
     _refuse(cost.cold, max_read_bytes, place)
 
 
-def refuse_cold_objects(copies: Iterable[TierCopy], max_read_bytes: int | None, place: str) -> None:
-    """The same by the listing alone, before even a manifest is read.
+def refuse_cold_objects(copies: Iterable[CopyObjects], max_read_bytes: int | None, place: str) -> None:
+    """Refuses, by the listing alone, to read cold storage classes without a limit of bytes, before even a manifest is read.
 
     Raises:
         RefusedError: as ``refuse_cold``.
     """
     sizes: Counter[str] = Counter()
-    for each in (each for copy in copies for each in copy.objects.values() if each.storage_class in COLD):
+    for each in (each for copy in copies for each in copy.by_kind.values() if each.storage_class in COLD):
         assert each.storage_class is not None
         sizes[each.storage_class] += each.identity.size_bytes
     _refuse(dict(sorted(sizes.items())), max_read_bytes, place)

@@ -12,35 +12,36 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
+from typing import Annotated
 
-from formats.partition.partition_metadata import uuid_to_text
+from formats.partition.checkpoint_file import LeaderEpochEntry
+from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
 from formats.remote.local_tier_name import LocalTierFile
 from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState, TopicIdPartition
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
-from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition, UnknownObjects
+from snaprebuild.published import Int64, Natural, Part, Uuid, one_of
+from snaprebuild.storage.partition_names import TopicPartition, named
+from snaprebuild.storage.remote.listing import TierLayout, UnknownObjects
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 from snaprebuild.storage.store_path import StorePath
-from snaprebuild.storage.thread_pool import map_in_threads
-from snaprebuild.tier.copies import (
+from snaprebuild.tier.listing import UNVERIFIED, unreadable_objects
+from snaprebuild.tier.remote_copy import (
     ICEBERG_LACKS,
-    CopyFacts,
-    copy_facts,
+    OBJECTS_NEEDED,
+    RemoteCopy,
     fault_finding,
-    manifest_bytes,
-    missing_objects,
     torn_index,
 )
-from snaprebuild.tier.listing import UNVERIFIED, TierListing, list_store, unreadable_objects
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
+from snaprebuild.tier.remote_partition import RemotePartition, list_store
 from snaprebuild.tier.zero_ids import zero_id_findings
 
 __all__ = [
     "CopyState",
     "InventoryCopy",
-    "PartitionInventory",
-    "TierInventory",
+    "InventoryPartition",
+    "StoreInventory",
     "tier_inventory",
     "unrecorded_finding",
     "unrecorded_states",
@@ -48,7 +49,7 @@ __all__ = [
 
 
 class CopyState(StrEnum):
-    """State of a copy; Kafka's own states are those of ``RemoteLogSegmentState``."""
+    """State of a copy of a segment."""
 
     LIVE = "live"
     """Finished, and reads are served from it."""
@@ -78,99 +79,100 @@ SERVING = (CopyState.LIVE, CopyState.UNVERIFIED, CopyState.LOST)
 """States of copies that count towards gaps and overlaps."""
 
 
-@dataclass(frozen=True, slots=True)
-class InventoryCopy:
-    """One copy of a segment.
+class OffsetRange(Part, frozen=True):
+    """Offsets, both ends included."""
 
-    Attributes:
-        segment_id: 16 bytes.
-        state: see there.
-        start_offset: of the segment.
-        end_offset: last offset; None if only the metadata log could have it.
-        leader_epochs: (epoch, first offset in the segment), ascending; none if unknown.
-        segment_bytes: size of the segment; None if unknown.
-        stored_bytes: of its objects.
-        event_timestamp_ms: when its state began, ms since 1970; None without the metadata log.
-        missing: kinds of objects that it needs and does not have.
-        fault: why its manifest cannot be read, or which of its sizes is wrong, or None.
-        is_unread: the store did not hand the manifest out, so that the copy may be good.
-    """
+    first_offset: Natural
+    last_offset: Natural
 
-    segment_id: bytes
+
+class InventoryCopy(Part, frozen=True):
+    """A copy of a segment."""
+
+    segment_id: Uuid
+    """Id of this attempt at copying the segment."""
     state: CopyState
-    start_offset: int
-    end_offset: int | None
-    leader_epochs: tuple[tuple[int, int], ...]
-    segment_bytes: int | None
-    stored_bytes: int
-    event_timestamp_ms: int | None
-    missing: tuple[str, ...]
-    fault: str | None = None
-    is_unread: bool = False
+    """State of the copy (docs/guides/remote-storage.md)."""
+    start_offset: Natural
+    """First offset of the segment."""
+    end_offset: Natural | None
+    """Last offset; null if only the metadata log could have it."""
+    leader_epochs: Sequence[LeaderEpochEntry]
+    """Leader epochs of the segment, ascending; empty if they are not known."""
+    segment_bytes: Natural | None
+    """Size of the segment; null if it is not known."""
+    stored_bytes: Natural
+    """Bytes of its objects."""
+    event_timestamp_ms: Int64 | None
+    """When its state began; null without the metadata log."""
+    missing: Sequence[Annotated[str, one_of(*(kind for kinds in OBJECTS_NEEDED.values() for kind in kinds))]]
+    """Kinds of objects that are required but missing."""
+    fault: str | None
+    """Why its manifest cannot be read, or which of its sizes is wrong; null if nothing is."""
 
 
-@dataclass(slots=True)
-class PartitionInventory:
-    """One partition.
+class InventoryTotals(Part, frozen=True):
+    """Copies by state."""
 
-    Attributes:
-        topic: name.
-        topic_id: 16 bytes.
-        partition: number.
-        layout: of its objects; None where there are none.
-        copies: by start offset.
-        gaps: offsets (first, last) between copies that serve, of which there is none.
-        overlaps: the same for those of which there are several.
-    """
+    live: Natural
+    superseded: Natural
+    lost: Natural
+    phantom: Natural
+    unfinished: Natural
+    deleting: Natural
+    deleted: Natural
+    unknown: Natural
+    orphan: Natural
+    unverified: Natural
+    unreadable: Natural
 
-    topic: str
-    topic_id: bytes
-    partition: int
+
+class InventoryPartition(TopicPartition, frozen=True):
+    """A partition in remote storage."""
+
+    topic_id: Uuid
     layout: TierLayout | None
-    copies: tuple[InventoryCopy, ...]
-    gaps: tuple[tuple[int, int], ...] = ()
-    overlaps: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Topic and partition."""
-        return f"{self.topic}-{self.partition}"
+    """Layout of its objects; null if there are none."""
+    stored_bytes: Natural
+    """Bytes of all its objects."""
+    totals: InventoryTotals
+    gaps: Sequence[OffsetRange]
+    """Offsets without a copy, between those that serve reads."""
+    overlaps: Sequence[OffsetRange]
+    """Offsets for which several copies serve reads."""
+    copies: Sequence[InventoryCopy]
+    """By start offset."""
 
     @property
     def counts(self) -> Counter[CopyState]:
         """Copies by state."""
         return Counter(copy.state for copy in self.copies)
 
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes of all objects."""
-        return sum(copy.stored_bytes for copy in self.copies)
-
 
 @dataclass(slots=True)
-class TierInventory:
-    """A store.
+class StoreInventory:
+    """The inventory of a store.
 
     Attributes:
-        root: its location.
+        location: of the store.
         has_metadata: a metadata log was given, so that states are known.
-        is_whole_log: and all of it could be read: brokers have no other copies.
-        partitions: in the order of the store, then those that only the metadata log knows.
+        verified: and all of it could be read: brokers have no other copies.
+        partitions: in the order of the store, then those that the metadata log alone has.
         findings: what is wrong, and notes.
         unknown: objects of no known layout.
     """
 
-    root: str
+    location: str
     has_metadata: bool
-    is_whole_log: bool = False
-    partitions: list[PartitionInventory] = field(default_factory=list)
+    verified: bool = False
+    partitions: list[InventoryPartition] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     unknown: UnknownObjects = field(default_factory=UnknownObjects)
 
 
 def tier_inventory(
     root: StorePath, metadata_logs: Sequence[str] = (), stores: S3Settings = USUAL_S3, key_prefix: str = ""
-) -> TierInventory:
+) -> StoreInventory:
     """Lists everything below a location.
 
     Args:
@@ -184,108 +186,98 @@ def tier_inventory(
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    listing = list_store(root, metadata_logs, stores, key_prefix)
-    logs = listing.logs
-    inventory = TierInventory(
-        root.path, listing.has_metadata, listing.is_whole_log, findings=listing.findings, unknown=listing.unknown
-    )
+    tier = list_store(root, metadata_logs, stores, key_prefix=key_prefix)
+    logs = tier.logs
+    inventory = StoreInventory(root.path, tier.has_metadata, tier.verified, findings=tier.findings, unknown=tier.unknown)
     dropped = logs.dropped + sum(log.dropped for log in logs.partitions.values())
     if dropped:
         message = f"{pluralize(dropped, 'record')} that did not fit earlier records; brokers drop them, too"
         inventory.findings.append(Finding("metadata-dropped", Severity.NOTE, metadata_logs[0], message))
-    left = dict.fromkeys(logs.partitions)
-    for found in listing.partitions:
-        left.pop(found.id, None)
-        inventory.partitions.append(_partition_of_objects(root, found, listing))
-    for partition in left:
-        segments = _segments(logs.partitions[partition])
-        copies = [_recorded_copy(None, TierLayout.AIVEN, each, listing, partition) for each in segments]
-        inventory.partitions.append(_with_gaps(partition, None, copies))
+    inventory.findings += zero_id_findings(root.path, tier.partitions.values())
+    for wanted in dict.fromkeys((*tier.partitions, *logs.partitions)):
+        layout = tier.partitions[wanted].layout if wanted in tier.partitions else None
+        remote = tier.listed_partition(wanted)
+        partition = _inventory_of(remote, logs, layout)
+        inventory.partitions.append(partition)
+        inventory.findings += _partition_findings(partition, remote, logs)
     if not inventory.partitions and not inventory.unknown.claims:
         raise UsageError("has no copy of a segment", path=root.path)
-    inventory.findings += [*zero_id_findings(root.path, listing.partitions), *_findings(inventory, logs)]
+    inventory.findings += _store_findings(inventory)
     return inventory
 
 
-def _segments(log: RemoteLog) -> list[RemoteSegment]:
-    return sorted(log.segments.values(), key=lambda segment: segment.start_offset)
-
-
-def _partition_of_objects(root: StorePath, found: TierPartition, listing: TierListing) -> PartitionInventory:
-    logs = listing.logs
-    partition = found.id
-    copies = {copy.segment_id: copy for copy in found.copies}
-    rows = [
-        _recorded_copy(copies.pop(segment.segment_id, None), found.layout, segment, listing, partition)
-        for segment in _segments(logs.partitions.get(partition, RemoteLog()))
-    ]
-    states = unrecorded_states(logs, partition, copies, is_whole_log=listing.is_whole_log)
-    left = list(copies.values())
-    facts = map_in_threads(partial(copy_facts, root, found.layout), left, manifest_bytes)
-    rows += [_unrecorded_copy(found.layout, copy, known, states[copy.segment_id]) for copy, known in zip(left, facts, strict=True)]
-    return _with_gaps(partition, found.layout, rows)
-
-
-def _recorded_copy(
-    copy: TierCopy | None, layout: TierLayout, segment: RemoteSegment, listing: TierListing, partition: TopicIdPartition
-) -> InventoryCopy:
-    """One that the metadata log has."""
-    logs = listing.logs
-    unanswered = listing.unanswered.get(segment.segment_id)
-    log = logs.partitions[partition]
-    missing = missing_objects(layout, copy)
-    if segment.state is SegmentState.COPY_SEGMENT_STARTED:
-        state = CopyState.PHANTOM if copy is None else CopyState.UNFINISHED
-    elif segment.state is SegmentState.DELETE_SEGMENT_STARTED or partition in logs.deletions:
-        state = CopyState.DELETING
-    elif not log.is_referenced(segment):
-        state = CopyState.SUPERSEDED
-    elif missing == ICEBERG_LACKS or unanswered is not None:
-        state = CopyState.UNREADABLE
-    else:
-        state = CopyState.LOST if missing else CopyState.LIVE
-    fault = None if unanswered is None else f"objects that the listing lacks: {unanswered}"
-    if copy is not None and state is CopyState.LIVE and layout is not TierLayout.AIVEN:
-        size = copy.objects[LocalTierFile.LOG].identity.size_bytes
-        fault = torn_index(copy)
-        if size != segment.size_bytes:
-            fault = f"its .log has {size} bytes, and the metadata log has {segment.size_bytes}"
-    return InventoryCopy(
-        segment_id=segment.segment_id,
-        state=state,
-        start_offset=segment.start_offset,
-        end_offset=segment.end_offset,
-        leader_epochs=tuple((entry.epoch, entry.start_offset) for entry in segment.leader_epochs),
-        segment_bytes=segment.size_bytes,
-        stored_bytes=0 if copy is None else copy.size_bytes,
-        event_timestamp_ms=segment.event_timestamp_ms,
-        missing=missing,
-        fault=fault,
-        is_unread=unanswered is not None,
+def _inventory_of(remote: RemotePartition, logs: RemoteLogs, layout: TierLayout | None) -> InventoryPartition:
+    unrecorded = [copy for copy in remote.copies.values() if copy.record is None]
+    remote.read_facts(unrecorded)
+    states = unrecorded_states(logs, remote.id, [copy.segment_id for copy in unrecorded], verified=remote.verified)
+    recorded = [remote.copies[segment_id] for segment_id in remote.log.segments]
+    rows = [_recorded_copy(copy, remote, is_deleted=remote.id in logs.deletions) for copy in recorded]
+    rows += [_unrecorded_copy(copy, states[copy.segment_id]) for copy in unrecorded]
+    rows.sort(key=lambda row: (row.start_offset, -1 if row.end_offset is None else row.end_offset))
+    gaps, overlaps = _gaps_and_overlaps(rows)
+    counts = Counter(row.state for row in rows)
+    return InventoryPartition(
+        **named(remote.id.topic, remote.id.partition),
+        topic_id=uuid_to_text(remote.id.topic_id),
+        layout=layout,
+        stored_bytes=sum(row.stored_bytes for row in rows),
+        totals=InventoryTotals(**{state.value: counts[state] for state in CopyState}),
+        gaps=gaps,
+        overlaps=overlaps,
+        copies=rows,
     )
 
 
-def _unrecorded_copy(layout: TierLayout, copy: TierCopy, facts: CopyFacts, state: CopyState | None) -> InventoryCopy:
-    """One of which only the objects are known."""
-    missing = missing_objects(layout, copy)
-    fault = facts.fault or facts.torn_index
+def _recorded_copy(copy: RemoteCopy, remote: RemotePartition, *, is_deleted: bool) -> InventoryCopy:
+    """A copy that the metadata log has; ``is_deleted`` if the deletion of its partition has begun."""
+    record = copy.record
+    assert record is not None
+    state = _recorded_state(copy, record, remote.log, is_deleted=is_deleted)
+    fault = None if copy.unanswered is None else f"objects that the listing lacks: {copy.unanswered}"
+    if copy.objects.by_kind and state is CopyState.LIVE and copy.layout is not TierLayout.AIVEN:
+        size = copy.objects.by_kind[LocalTierFile.LOG].identity.size_bytes
+        fault = torn_index(copy.objects)
+        if size != record.size_bytes:
+            fault = f"its .log has {size} bytes, and the metadata log has {record.size_bytes}"
+    return _inventory_copy(copy, state, fault, record.event_timestamp_ms)
+
+
+def _recorded_state(copy: RemoteCopy, record: RemoteSegment, log: RemoteLog, *, is_deleted: bool) -> CopyState:
+    if record.state is SegmentState.COPY_SEGMENT_STARTED:
+        return CopyState.UNFINISHED if copy.objects.by_kind else CopyState.PHANTOM
+    if record.state is SegmentState.DELETE_SEGMENT_STARTED or is_deleted:
+        return CopyState.DELETING
+    if not log.is_referenced(record):
+        return CopyState.SUPERSEDED
+    if copy.missing == ICEBERG_LACKS or copy.unanswered is not None:
+        return CopyState.UNREADABLE
+    return CopyState.LOST if copy.missing else CopyState.LIVE
+
+
+def _unrecorded_copy(copy: RemoteCopy, state: CopyState | None) -> InventoryCopy:
+    """A copy of which only the objects are known."""
+    fault = copy.facts.fault or copy.facts.torn_index
+    own = CopyState.UNREADABLE if copy.missing or fault is not None else CopyState.UNVERIFIED
+    return _inventory_copy(copy, state or own, fault, None)
+
+
+def _inventory_copy(copy: RemoteCopy, state: CopyState, fault: str | None, event_timestamp_ms: int | None) -> InventoryCopy:
     return InventoryCopy(
-        segment_id=copy.segment_id,
-        state=state or (CopyState.UNREADABLE if missing or fault is not None else CopyState.UNVERIFIED),
-        start_offset=copy.base_offset,
-        end_offset=facts.end_offset,
-        leader_epochs=facts.leader_epochs,
-        segment_bytes=facts.segment_bytes,
-        stored_bytes=copy.size_bytes,
-        event_timestamp_ms=None,
-        missing=missing,
+        segment_id=uuid_to_text(copy.segment_id),
+        state=state,
+        start_offset=copy.start_offset,
+        end_offset=copy.end_offset,
+        leader_epochs=copy.leader_epochs,
+        segment_bytes=copy.segment_bytes,
+        stored_bytes=copy.objects.size_bytes,
+        event_timestamp_ms=event_timestamp_ms,
+        missing=copy.missing,
         fault=fault,
-        is_unread=facts.is_unread,
     )
 
 
 def unrecorded_states(
-    logs: RemoteLogs, partition: TopicIdPartition, ids: Iterable[bytes], *, is_whole_log: bool
+    logs: RemoteLogs, partition: TopicIdPartition, ids: Iterable[bytes], *, verified: bool
 ) -> dict[bytes, CopyState | None]:
     """Why brokers do not have copies of these ids; None for those that they have, and where nothing shows it.
 
@@ -293,10 +285,10 @@ def unrecorded_states(
         logs: the metadata log.
         partition: of the copies.
         ids: of the copies.
-        is_whole_log: a metadata log was given, and all that was given could be read.
+        verified: a metadata log was given, and all of it could be read.
     """
     other: CopyState | None = None
-    if is_whole_log:
+    if verified:
         other = CopyState.ORPHAN if partition in logs.partitions or logs.not_given(partition) is None else CopyState.UNKNOWN
     if partition in logs.deleted:
         return dict.fromkeys(ids, CopyState.DELETED)
@@ -357,20 +349,24 @@ _UNRECORDED = {
 # ---------------------------------------------------------------------------------------------------------------- what follows
 
 
-def _with_gaps(partition: TopicIdPartition, layout: TierLayout | None, copies: Iterable[InventoryCopy]) -> PartitionInventory:
-    rows = tuple(sorted(copies, key=lambda copy: (copy.start_offset, -1 if copy.end_offset is None else copy.end_offset)))
+def _gaps_and_overlaps(copies: Iterable[InventoryCopy]) -> tuple[list[OffsetRange], list[OffsetRange]]:
+    """The offsets between copies that serve reads which are in none of them, and those that are in several.
+
+    Args:
+        copies: by start offset.
+    """
     gaps = []
     overlaps = []
     reached: int | None = None
-    for row in rows:
-        if row.state not in SERVING or row.end_offset is None:
+    for copy in copies:
+        if copy.state not in SERVING or copy.end_offset is None:
             continue
-        if reached is not None and row.start_offset > reached + 1:
-            gaps.append((reached + 1, row.start_offset - 1))
-        if reached is not None and row.start_offset <= reached:
-            overlaps.append((row.start_offset, min(reached, row.end_offset)))
-        reached = row.end_offset if reached is None else max(reached, row.end_offset)
-    return PartitionInventory(partition.topic, partition.topic_id, partition.partition, layout, rows, tuple(gaps), tuple(overlaps))
+        if reached is not None and copy.start_offset > reached + 1:
+            gaps.append(OffsetRange(first_offset=reached + 1, last_offset=copy.start_offset - 1))
+        if reached is not None and copy.start_offset <= reached:
+            overlaps.append(OffsetRange(first_offset=copy.start_offset, last_offset=min(reached, copy.end_offset)))
+        reached = copy.end_offset if reached is None else max(reached, copy.end_offset)
+    return gaps, overlaps
 
 
 PHANTOM_ADVICE = (
@@ -380,41 +376,40 @@ PHANTOM_ADVICE = (
 )
 
 
-def _findings(inventory: TierInventory, logs: RemoteLogs) -> Iterator[Finding]:
-    for partition in inventory.partitions:
-        place = f"{inventory.root}: {partition.name} ({uuid_to_text(partition.topic_id)})"
-        yield from _partition_findings(partition, place, logs)
+def _store_findings(inventory: StoreInventory) -> Iterator[Finding]:
+    """Findings about the store as a whole."""
     yield from _claim_findings(inventory)
     if not inventory.has_metadata:
-        yield Finding("tier-unverified", Severity.NOTE, inventory.root, UNVERIFIED)
+        yield Finding("tier-unverified", Severity.NOTE, inventory.location, UNVERIFIED)
     iceberg = sum(copy.missing == ICEBERG_LACKS for partition in inventory.partitions for copy in partition.copies)
-    yield from unreadable_objects(inventory.root, inventory.unknown, iceberg)
+    yield from unreadable_objects(inventory.location, inventory.unknown, iceberg)
 
 
-def _partition_findings(partition: PartitionInventory, place: str, logs: RemoteLogs) -> Iterator[Finding]:
+def _partition_findings(partition: InventoryPartition, remote: RemotePartition, logs: RemoteLogs) -> Iterator[Finding]:
     counts = partition.counts
+    place = remote.place
     first = {copy.state: copy.start_offset for copy in reversed(partition.copies)}
     for state, code, severity, what in _STATE_FINDINGS:
         if counts[state]:
             yield Finding(code, severity, place, f"{pluralize(counts[state], 'copy', 'copies')} {what}", first[state])
-    named = TopicIdPartition(partition.topic, partition.topic_id, partition.partition)
     for state in _UNRECORDED:
         if counts[state]:
-            yield unrecorded_finding(logs, named, place, state, counts[state], first[state])
+            yield unrecorded_finding(logs, remote.id, place, state, counts[state], first[state])
     for copy in partition.copies:
         if copy.fault is not None:
-            yield fault_finding(place, copy.segment_id, copy.start_offset, copy.fault, is_unread=copy.is_unread)
-    for start, end in partition.gaps:
-        yield Finding("tier-gap", Severity.FINDING, place, f"offsets {start} to {end} are in no copy", start)
+            yield fault_finding(place, remote.copies[uuid_from_text(copy.segment_id)], copy.fault)
+    for gap in partition.gaps:
+        message = f"offsets {gap.first_offset} to {gap.last_offset} are in no copy"
+        yield Finding("tier-gap", Severity.FINDING, place, message, gap.first_offset)
     if partition.overlaps:
         message = f"{pluralize(len(partition.overlaps), 'range')} of offsets in more than one copy, as after a new leader: harmless"
-        yield Finding("tier-overlap", Severity.NOTE, place, message, partition.overlaps[0][0])
+        yield Finding("tier-overlap", Severity.NOTE, place, message, partition.overlaps[0].first_offset)
 
 
-def _claim_findings(inventory: TierInventory) -> Iterator[Finding]:
+def _claim_findings(inventory: StoreInventory) -> Iterator[Finding]:
     """Claims of ``tier upload``, and those among them without a complete copy from their first offset on."""
     begun = {
-        (partition.topic_id, partition.partition, copy.start_offset)
+        (uuid_from_text(partition.topic_id), partition.partition, copy.start_offset)
         for partition in inventory.partitions
         for copy in partition.copies
         if not copy.missing and copy.fault is None
@@ -430,7 +425,7 @@ def _claim_findings(inventory: TierInventory) -> Iterator[Finding]:
         last = unfinished[0].end_offset
         place = f"topic {uuid_to_text(unfinished[0].topic_id)}, partition {unfinished[0].partition}"
         message += f"; {len(unfinished)} of them without a complete copy, the first of offsets {first} to {last} ({place})"
-    yield Finding("tier-claim", Severity.NOTE, inventory.root, message, first)
+    yield Finding("tier-claim", Severity.NOTE, inventory.location, message, first)
 
 
 _STATE_FINDINGS = (

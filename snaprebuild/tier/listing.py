@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from formats.errors import BadVersionError, FormatError
@@ -17,68 +17,44 @@ from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_err
 from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier, merged
+from snaprebuild.storage.remote.listing import CopyObjects, ListedPartition, TierLayout, UnknownObjects, list_tier, merged
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.storage.thread_pool import map_in_threads
-from snaprebuild.tier.copies import PARTITION_MEMBERS, json_member
 from snaprebuild.tier.cost import COLD
+from snaprebuild.tier.remote_copy import PARTITION_MEMBERS, json_member
 from snaprebuild.tier.remote_log import RemoteLogs
 from snaprebuild.tier.unlisted_objects import request_unlisted
 
-__all__ = ["UNVERIFIED", "TierListing", "list_store", "read_remote_logs", "unreadable_objects"]
+__all__ = ["UNVERIFIED", "list_partitions", "read_remote_logs", "unreadable_objects"]
 
 UNVERIFIED = "whether brokers have these copies, or gave them up, is not verified: give --metadata-log"
 
 
-@dataclass(slots=True)
-class TierListing:
-    """A store and the metadata logs.
-
-    Attributes:
-        root: location of the store.
-        has_metadata: a metadata log was given, so that the states of copies are known.
-        is_whole_log: all of the metadata logs could be read: brokers have no copy that these do not have.
-        partitions: in the order of the store.
-        findings: about the metadata logs.
-        unanswered: finished copies that lack objects in the listing, and why a request for these had no answer, by segment id.
-    """
-
-    root: str
-    has_metadata: bool
-    is_whole_log: bool
-    logs: RemoteLogs
-    partitions: list[TierPartition]
-    unknown: UnknownObjects
-    findings: list[Finding] = field(default_factory=list)
-    unanswered: dict[bytes, str] = field(default_factory=dict)
-
-
-def list_store(root: StorePath, metadata_logs: Sequence[str], stores: S3Settings, key_prefix: str) -> TierListing:
-    """Lists a store and reads the metadata logs.
+def list_partitions(
+    root: StorePath, logs: RemoteLogs, key_prefix: str, unknown: UnknownObjects
+) -> tuple[list[ListedPartition], dict[bytes, str]]:
+    """The partitions of a store with their true topic names, and with objects that the listing lacks and a request finds.
 
     Args:
         root: of the store, absolute.
-        metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them, or good copies look unreferenced.
-        stores: how the object stores are reached that ``metadata_logs`` are in.
+        logs: of the metadata.
         key_prefix: of the plugin, below the location.
+        unknown: gets the objects that are left out.
+
+    Returns:
+        The partitions in the order of the store; and why there was no answer to the requests for a copy, by segment id.
 
     Raises:
-        UsageError: there is no partition of ``__remote_log_metadata``.
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    logs, findings = read_remote_logs(metadata_logs, stores)
-    listing = TierListing(
-        root.path, bool(metadata_logs), bool(metadata_logs) and not findings, logs, [], UnknownObjects(), findings
-    )
-    found = list_tier(root, listing.unknown, key_prefix)
-    named = merged(_with_topics(root, _with_recorded_topics(found, logs)))
-    listing.partitions, listing.unanswered = request_unlisted(root, named, logs, key_prefix)
-    return listing
+    listed = list_tier(root, unknown, key_prefix)
+    named = merged(_with_topics(root, _with_recorded_topics(listed, logs)))
+    return request_unlisted(root, named, logs, key_prefix)
 
 
-def _with_recorded_topics(found: list[TierPartition], logs: RemoteLogs) -> list[TierPartition]:
+def _with_recorded_topics(partitions: list[ListedPartition], logs: RemoteLogs) -> list[ListedPartition]:
     """Partitions with the names that the metadata logs have for them, where these have any.
 
     ``key.prefix`` needs no separator at its end, so that keys alone do not show where the topic begins.
@@ -87,54 +63,54 @@ def _with_recorded_topics(found: list[TierPartition], logs: RemoteLogs) -> list[
     for each in (*logs.partitions, *logs.deletions, *logs.deleted):
         topics.setdefault((each.topic_id, each.partition), []).append(each.topic)
 
-    def recorded(partition: TierPartition) -> TierPartition:
+    def recorded(partition: ListedPartition) -> ListedPartition:
         names = topics.get((partition.topic_id, partition.partition), ())
         fitting = [name for name in names if partition.head.endswith(name)]
         if partition.named is not None or not fitting:
             return partition
         return replace(partition, named=max(fitting, key=len))
 
-    return [recorded(each) for each in found]
+    return [recorded(each) for each in partitions]
 
 
-def _with_topics(root: StorePath, found: list[TierPartition]) -> list[TierPartition]:
+def _with_topics(root: StorePath, partitions: list[ListedPartition]) -> list[ListedPartition]:
     """Partitions with the names that manifests have. One manifest is read for each topic that has no name yet."""
-    asked = dict[tuple[str, bytes], TierCopy]()
-    for each in found:
+    unnamed = dict[tuple[str, bytes], CopyObjects]()
+    for each in partitions:
         if each.layout is TierLayout.AIVEN and each.named is None:
-            copy = next((copy for copy in each.copies if AivenObject.MANIFEST in copy.objects), None)
-            if copy is not None and copy.objects[AivenObject.MANIFEST].storage_class not in COLD:  # where each byte has a price
-                asked.setdefault((each.head, each.topic_id), copy)
-    topics = dict(zip(asked, map_in_threads(partial(_topic_of, root), list(asked.values())), strict=True))
-    named = [replace(each, named=each.named or topics.get((each.head, each.topic_id))) for each in found]
+            copy = next((copy for copy in each.copies if AivenObject.MANIFEST in copy.by_kind), None)
+            if copy is not None and copy.by_kind[AivenObject.MANIFEST].storage_class not in COLD:  # where each byte has a price
+                unnamed.setdefault((each.head, each.topic_id), copy)
+    topics = dict(zip(unnamed, map_in_threads(partial(_topic_of, root), list(unnamed.values())), strict=True))
+    named = [replace(each, named=each.named or topics.get((each.head, each.topic_id))) for each in partitions]
     # A topic id other than zero has one name, which the manifests below another prefix have, too.
     names: dict[bytes, set[str]] = {}
     for each in named:
         if each.named is not None and each.topic_id != ZERO_UUID:
             names.setdefault(each.topic_id, set()).add(each.named)
 
-    def known(partition: TierPartition) -> TierPartition:
+    def with_name(partition: ListedPartition) -> ListedPartition:
         fitting = [name for name in names.get(partition.topic_id, ()) if partition.head.endswith(name)]
         return replace(partition, named=max(fitting, key=len)) if partition.named is None and fitting else partition
 
-    return [known(each) for each in named]
+    return [with_name(each) for each in named]
 
 
-def _topic_of(root: StorePath, copy: TierCopy) -> str | None:
+def _topic_of(root: StorePath, copy: CopyObjects) -> str | None:
     """The topic in a manifest, whose bytes are kept; None where it has none, or cannot be read."""
-    manifest = copy.objects[AivenObject.MANIFEST]
+    manifest = copy.by_kind[AivenObject.MANIFEST]
     file = root.below(manifest.key)
     key = parse_aiven_key(manifest.key)
     topic_id = None if key is None else uuid_to_text(key.topic_id)
     try:
         data = file.read_small(MANIFEST_BYTES_MAX) or b""
-        copy.objects[AivenObject.MANIFEST] = replace(manifest, data=data)
-        found = read_aiven_manifest(data, file=file.path).segment
+        copy.by_kind[AivenObject.MANIFEST] = replace(manifest, data=data)
+        metadata = read_aiven_manifest(data, file=file.path).segment
     except (FormatError, ReadFailedError, LimitReachedError):
         return None
-    if json_member(found, *PARTITION_MEMBERS, "topicId") not in (None, topic_id):
+    if json_member(metadata, *PARTITION_MEMBERS, "topicId") not in (None, topic_id):
         return None  # of another topic: ``copy_facts`` finds it
-    topic = json_member(found, *PARTITION_MEMBERS, "topicPartition", "topic")
+    topic = json_member(metadata, *PARTITION_MEMBERS, "topicPartition", "topic")
     return topic if isinstance(topic, str) and topic and (key is None or key.topic.endswith(topic)) else None
 
 
@@ -148,9 +124,9 @@ def read_remote_logs(paths: Sequence[str], stores: S3Settings) -> tuple[RemoteLo
     if not paths:
         return logs, []
     by_number: dict[int, PartitionDir] = {}
-    found = find_partitions(paths, stores)
-    findings = [finding_of_error(error, error.path or "") for error in found.faults]
-    for directory in (each for log_dir in found.log_dirs for each in log_dir.partitions):
+    directories = find_partitions(paths, stores)
+    findings = [finding_of_error(error, error.path or "") for error in directories.faults]
+    for directory in (each for log_dir in directories.log_dirs for each in log_dir.partitions):
         other = by_number.get(directory.name.partition)
         if directory.name.topic == METADATA_TOPIC and (other is None or other.size_bytes < directory.size_bytes):
             by_number[directory.name.partition] = directory

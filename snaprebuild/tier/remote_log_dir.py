@@ -20,12 +20,11 @@ from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
-from snaprebuild.storage.remote.listing import TierCopy, TierLayout
+from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.storage.store import FileIdentity, Ownership, ReadStore
 from snaprebuild.storage.store_path import ReadPath, StorePath
 from snaprebuild.storage.thread_pool import map_in_threads
-from snaprebuild.tier.copies import CopyFacts, copy_facts, manifest_bytes
-from snaprebuild.tier.cost import LOG_OF
+from snaprebuild.tier.remote_copy import LOG_OF, UNREAD, CopyFacts, RemoteCopy, copy_facts, manifest_bytes
 
 __all__ = ["RemoteLogDir"]
 
@@ -47,36 +46,32 @@ class RemoteLogDir:
     store: ReadStore
 
     @property
-    def root(self) -> str:
-        """Location of the store."""
-        return self.base.path
-
-    @property
     def place(self) -> str:
         """For messages."""
-        return f"{self.root}: {self.id.topic}-{self.id.partition} ({uuid_to_text(self.id.topic_id)})"
+        return f"{self.base.path}: {self.id.topic}-{self.id.partition} ({uuid_to_text(self.id.topic_id)})"
 
-    def name(self, copy: TierCopy, kind: LocalTierFile = LocalTierFile.LOG) -> str:
+    def name(self, copy: RemoteCopy, kind: LocalTierFile = LocalTierFile.LOG) -> str:
         """Name of a file of a copy."""
-        return copy.objects[LOG_OF[self.layout]].key.removesuffix(LocalTierFile.LOG) + kind
+        return copy.objects.by_kind[LOG_OF[self.layout]].key.removesuffix(LocalTierFile.LOG) + kind
 
-    def path(self, copy: TierCopy, kind: LocalTierFile = LocalTierFile.LOG) -> str:
+    def path(self, copy: RemoteCopy, kind: LocalTierFile = LocalTierFile.LOG) -> str:
         """Location of a file of a copy."""
-        return f"{self.root}/{self.name(copy, kind)}"
+        return f"{self.base.path}/{self.name(copy, kind)}"
 
-    def file(self, copy: TierCopy, kind: LocalTierFile = LocalTierFile.LOG) -> ReadPath:
+    def file(self, copy: RemoteCopy, kind: LocalTierFile = LocalTierFile.LOG) -> ReadPath:
         """A file of a copy, to be read."""
         return ReadPath(self.store, self.path(copy, kind))
 
-    def facts_of(self, copies: Sequence[TierCopy]) -> Iterator[CopyFacts]:
-        """The facts of each copy from the listing and the manifests, in the order of the copies.
+    def facts_of(self, copies: Sequence[RemoteCopy]) -> Iterator[CopyFacts]:
+        """The facts of each copy from the listing and the manifests, in the order of the copies, which have objects.
 
         Raises:
             RefusedError: a limit of the run is used up.
         """
-        return map_in_threads(partial(copy_facts, self.base, self.layout), copies, manifest_bytes)
+        objects = [each.objects for each in copies]
+        return map_in_threads(partial(copy_facts, self.base, self.layout), objects, manifest_bytes)
 
-    def read(self, copy: TierCopy, kind: LocalTierFile, bytes_max: int = limits.INDEX_BYTES_MAX) -> bytes | None:
+    def read(self, copy: RemoteCopy, kind: LocalTierFile, bytes_max: int = limits.INDEX_BYTES_MAX) -> bytes | None:
         """Bytes of a small file of a copy; None where it has none.
 
         Raises:
@@ -86,22 +81,22 @@ class RemoteLogDir:
         """
         return self.file(copy, kind).read_small(bytes_max)
 
-    def segment(self, copy: TierCopy, facts: CopyFacts, *, until: int | None = None, with_indexes: bool = False) -> SegmentFiles:
+    def segment(self, copy: RemoteCopy, *, until: int | None = None, with_indexes: bool = False) -> SegmentFiles:
         """A copy as a segment of the directory.
 
         Args:
-            copy: its objects.
-            facts: of the copy, at least ``segment_bytes``.
+            copy: with a record, or with facts.
             until: offset after the last one that is taken; None for all.
-            with_indexes: its offset and time index may be read, too.
+            with_indexes: its offset and time index may be read as those of a directory; they are not compared with the segment.
         """
-        assert facts.segment_bytes is not None
-        identity = replace(copy.objects[LOG_OF[self.layout]].identity, size_bytes=facts.segment_bytes)
+        assert copy.segment_bytes is not None
+        facts = UNREAD if with_indexes else copy.facts
+        identity = replace(copy.objects.by_kind[LOG_OF[self.layout]].identity, size_bytes=copy.segment_bytes)
         offset_index, time_index = (
             self.name(copy, kind) if with_indexes else None for kind in (LocalTierFile.OFFSET_INDEX, LocalTierFile.TIME_INDEX)
         )
         return SegmentFiles(
-            base_offset=copy.base_offset,
+            base_offset=copy.start_offset,
             log=ListedFile(self.name(copy), identity, NO_OWNER),
             offset_index=offset_index,
             time_index=time_index,
@@ -111,11 +106,12 @@ class RemoteLogDir:
             compared_bytes=tuple(size for _, size in facts.compared),
         )
 
-    def snapshot(self, copy: TierCopy, facts: CopyFacts) -> ListedFile | None:
-        """The producer snapshot of a copy as a file of the directory; None where it has no bytes."""
-        if not facts.snapshot_bytes:
+    def snapshot(self, copy: RemoteCopy) -> ListedFile | None:
+        """The producer snapshot of a copy with facts as a file of the directory; None where it has no bytes."""
+        size_bytes = copy.facts.snapshot_bytes
+        if not size_bytes:
             return None
-        return ListedFile(self.name(copy, LocalTierFile.PRODUCER_SNAPSHOT), FileIdentity(facts.snapshot_bytes, 0, 0), NO_OWNER)
+        return ListedFile(self.name(copy, LocalTierFile.PRODUCER_SNAPSHOT), FileIdentity(size_bytes, 0, 0), NO_OWNER)
 
     def directory(
         self,
@@ -126,7 +122,7 @@ class RemoteLogDir:
         """Copies that follow one another as a partition directory."""
         named = PartitionDirectoryName(self.id.topic, self.id.partition, DirectoryForm.PLAIN)
         return PartitionDir(
-            self.root,
+            self.base.path,
             named,
             0,
             tuple(segments),
@@ -138,4 +134,4 @@ class RemoteLogDir:
 
     def source(self, directory: PartitionDir) -> PartitionSource:
         """A directory of this partition as a source."""
-        return PartitionSource(directory, LogDirState(self.root, store=self.base.store), directory.topic_partition)
+        return PartitionSource(directory, LogDirState(self.base.path, store=self.base.store), directory.topic_partition)

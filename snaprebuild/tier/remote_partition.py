@@ -1,4 +1,4 @@
-"""Remote storage as a broker knows it: per partition the fold of the metadata log, the files of each copy, and chains of copies.
+"""Remote storage as a broker knows it: per partition the fold of the metadata log, the copies of segments, and chains of copies.
 
 Without a metadata log every complete copy counts as finished, in the order in which the copies were made as far as that is known. It is
 then unknown which of them brokers gave up or superseded since.
@@ -6,13 +6,14 @@ then unknown which of them brokers gave up or superseded since.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from formats import limits
 from formats.errors import FormatError, TruncatedError
 from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
 from formats.partition.partition_metadata import uuid_to_text
+from formats.remote.aiven_key import AivenObject
 from formats.remote.aiven_manifest import read_aiven_manifest
 from formats.remote.local_tier_name import LocalTierFile
 from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, RemoteSegmentUpdate, SegmentState, TopicIdPartition
@@ -21,19 +22,19 @@ from snaprebuild.findings import Finding, FindingCause, Severity, pluralize
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.storage.local.index_hints import read_last_timestamp_hint
+from snaprebuild.storage.local.index_hints import read_last_entry_hint
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
-from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierPartition
-from snaprebuild.storage.remote.store import TierStore
+from snaprebuild.storage.remote.listing import ListedPartition, TierLayout, UnknownObjects
+from snaprebuild.storage.remote.store import CachedManifest, TierStore
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 from snaprebuild.storage.store_path import StorePath
-from snaprebuild.tier.copies import ICEBERG_LACKS, CopyFacts, fault_finding, missing_objects
-from snaprebuild.tier.listing import UNVERIFIED, list_store, unreadable_objects
+from snaprebuild.tier.listing import UNVERIFIED, list_partitions, read_remote_logs, unreadable_objects
+from snaprebuild.tier.remote_copy import ICEBERG_LACKS, UNREAD, RemoteCopy, fault_finding
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.tier.remote_log_dir import RemoteLogDir
 
-__all__ = ["RemoteChain", "RemotePartition", "Tier", "open_tier", "trimmed_epochs"]
+__all__ = ["RemoteChain", "RemotePartition", "Tier", "list_store", "open_tier"]
 
 
 @dataclass(slots=True)
@@ -43,16 +44,18 @@ class RemotePartition:
     Attributes:
         files: of its copies.
         log: what a broker knows of it.
-        copies: the objects that are there, by segment id.
-        is_verified: a metadata log that could be read whole has the live copies.
+        copies: by segment id, ascending by start offset: those with objects, and those that the metadata log alone has.
+        verified: a metadata log that could be read whole has the live copies.
+        private_keys: for copies that are encrypted.
         stores: how the store is reached, and how much may be read of it.
         findings: about copies that cannot be read.
     """
 
     files: RemoteLogDir
     log: RemoteLog
-    copies: dict[bytes, TierCopy] = field(default_factory=dict)
-    is_verified: bool = False
+    copies: dict[bytes, RemoteCopy] = field(default_factory=dict)
+    verified: bool = False
+    private_keys: PrivateKeys = NO_KEYS
     stores: S3Settings = USUAL_S3
     findings: tuple[Finding, ...] = ()
 
@@ -71,36 +74,114 @@ class RemotePartition:
         """Copies from which reads are served."""
         return [each for each in self.log.segments.values() if self.log.is_live(each.segment_id)]
 
-    def objects_of(self, segment: RemoteSegment) -> TierCopy:
-        """The objects of a copy.
+    @property
+    def has_objects(self) -> bool:
+        """Whether the store has objects of any copy."""
+        return any(each.objects.by_kind for each in self.copies.values())
+
+    def may_be_live(self, copy: RemoteCopy) -> bool:
+        """Whether brokers read a copy, as far as the metadata log could be read."""
+        is_unknown = copy.record is None and copy.segment_id not in self.log.deleted
+        return self.log.is_live(copy.segment_id) or (is_unknown and not self.verified)
+
+    def complete_copy(self, segment: RemoteSegment) -> RemoteCopy:
+        """The copy of a record, with all objects that it needs.
 
         Raises:
             ReadFailedError: there are none, or one that it needs is missing.
         """
         copy = self.copies.get(segment.segment_id)
-        missing = missing_objects(self.files.layout, copy)
-        if copy is None or missing:
-            what = "its objects are not there" if copy is None else f"objects of it are missing: {', '.join(missing)}"
+        if copy is None or not copy.objects.by_kind:
+            raise ReadFailedError(f"copy {uuid_to_text(segment.segment_id)}: its objects are not there", path=self.place)
+        if copy.missing:
+            what = f"objects of it are missing: {', '.join(copy.missing)}"
             raise ReadFailedError(f"copy {uuid_to_text(segment.segment_id)}: {what}", path=self.place)
         return copy
+
+    # ------------------------------------------------------------------------------------------------------------ what is read
+
+    def read_facts(self, copies: Iterable[RemoteCopy]) -> None:
+        """Reads the manifests of copies that have objects, each once; the files of these copies are read with them from then on.
+
+        Raises:
+            RefusedError: a limit of the run is used up; then none of the copies has facts.
+        """
+        unread = [each for each in copies if each.facts is UNREAD]
+        for copy, facts in zip(unread, list(self.files.facts_of(unread)), strict=True):
+            copy.take_facts(facts)
+        if self.files.layout is TierLayout.AIVEN and unread:
+            manifests = [each for copy in self.copies.values() if (each := self._manifest_of(copy)) is not None]
+            manifests.sort(key=lambda each: each.stem)
+            self.files = replace(self.files, store=TierStore(self.files.base.store, self.private_keys, tuple(manifests)))
+
+    def _manifest_of(self, copy: RemoteCopy) -> CachedManifest | None:
+        """The manifest of a copy; None if it was not read, or if the objects are below several prefixes."""
+        facts = copy.facts
+        if facts.manifest is None or facts.fault is not None or copy.missing:
+            return None
+        stem = self.files.name(copy).removesuffix(LocalTierFile.LOG)
+        indexes = copy.objects.by_kind[AivenObject.INDEXES]
+        if indexes.key != f"{stem}.{AivenObject.INDEXES}":
+            return None
+        return CachedManifest(f"{self.files.base.path}/{stem}", facts.manifest, indexes.identity)
+
+    def read_end(self, copy: RemoteCopy) -> None:
+        """Reads where a segment ends, if nothing else has it; it stays unknown if no batch is whole.
+
+        Raises:
+            FormatError, ReadFailedError: the segment cannot be read.
+            RefusedError: a limit of the run is used up.
+        """
+        if copy.end_offset is None:
+            segment = self.files.segment(copy, with_indexes=True)
+            end = log_end_offset(self.files.directory([segment])) - 1
+            copy.end_offset = end if end >= copy.start_offset else None
+
+    def read_epochs(self, copy: RemoteCopy) -> None:
+        """Reads the leader epochs of a segment whose end is known, if nothing else has them.
+
+        Raises:
+            FormatError, ReadFailedError: the leader epoch checkpoint cannot be read.
+            RefusedError: a limit of the run is used up.
+        """
+        if not copy.leader_epochs:
+            entries = self.read_log_epochs(copy)
+            copy.leader_epochs = _trimmed_epochs(entries, copy.start_offset, copy.next_offset - 1)
+
+    def read_log_epochs(self, copy: RemoteCopy) -> tuple[LeaderEpochEntry, ...]:
+        """The leader epochs of the log up to the end of a copy: all entries.
+
+        Raises:
+            FormatError, ReadFailedError, RefusedError: as ``read_epochs``.
+        """
+        file = self.files.file(copy, LocalTierFile.LEADER_EPOCHS)
+        data = file.read_small(limits.TEXT_FILE_BYTES_MAX) or b""
+        return read_leader_epoch_checkpoint(data, file=file.path)
+
+    def read_time(self, copy: RemoteCopy) -> None:
+        """Reads the greatest timestamp of a copy from the end of its time index, if nothing else has it."""
+        if copy.max_timestamp_ms is None:
+            last = read_last_entry_hint(self.files.file(copy, LocalTierFile.TIME_INDEX))
+            if last is not None:
+                copy.max_timestamp_ms = last.timestamp
+                copy.indexed_offset = copy.start_offset + last.relative_offset
 
     def directory(self, segment: RemoteSegment) -> PartitionDir:
         """A copy as a partition directory of one segment, with its offset and time index.
 
         Raises:
-            ReadFailedError: as ``objects_of``.
+            ReadFailedError: as ``complete_copy``.
         """
-        facts = CopyFacts(segment_bytes=segment.size_bytes)
-        return self.files.directory([self.files.segment(self.objects_of(segment), facts, with_indexes=True)])
+        return self.files.directory([self.files.segment(self.complete_copy(segment), with_indexes=True)])
 
     def file(self, segment: RemoteSegment, kind: LocalTierFile) -> bytes:
         """A small file that each copy has, as the producer snapshot and the leader epochs.
 
         Raises:
-            ReadFailedError: as ``objects_of``; or it cannot be read, or is absent.
+            ReadFailedError: as ``complete_copy``; or it cannot be read, or is absent.
             FormatError, RefusedError: as ``RemoteLogDir.read``.
         """
-        data = self.files.read(self.objects_of(segment), kind)
+        data = self.files.read(self.complete_copy(segment), kind)
         if data is None:
             raise ReadFailedError(f"copy {uuid_to_text(segment.segment_id)}: it has no {kind}", path=self.place)
         return data
@@ -121,21 +202,21 @@ class RemotePartition:
             epochs: of the log, ascending.
             end: offset after the last one that is wanted.
         """
-        found: list[RemoteSegment] = []
-        wanted = end - 1
-        why = "the log begins here"
-        while wanted >= 0:
-            epoch = epoch_of(epochs, wanted)
-            segment = None if epoch is None else self.log.lookup(epoch, wanted)
+        segments: list[RemoteSegment] = []
+        offset = end - 1
+        reason = "the log begins here"
+        while offset >= 0:
+            epoch = epoch_of(epochs, offset)
+            segment = None if epoch is None else self.log.lookup(epoch, offset)
             if segment is None:
-                why = f"no finished copy holds offset {wanted} of leader epoch {epoch}"
+                reason = f"no finished copy holds offset {offset} of leader epoch {epoch}"
                 break
-            if found and segment.end_offset >= found[-1].start_offset:
-                why = f"the copy that holds {wanted} overlaps the next one"
+            if segments and segment.end_offset >= segments[-1].start_offset:
+                reason = f"the copy that holds {offset} overlaps the next one"
                 break
-            found.append(segment)
-            wanted = segment.start_offset - 1
-        return RemoteChain(self, tuple(reversed(found)), why) if found else None
+            segments.append(segment)
+            offset = segment.start_offset - 1
+        return RemoteChain(self, tuple(reversed(segments)), reason) if segments else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +231,6 @@ class RemoteChain:
     remote: RemotePartition
     segments: tuple[RemoteSegment, ...]
     ends_at: str
-    _facts: dict[bytes, CopyFacts] = field(default_factory=dict, compare=False)
 
     @property
     def start_offset(self) -> int:
@@ -168,25 +248,20 @@ class RemoteChain:
             ReadFailedError: objects are missing, or of another size than they should be.
             RefusedError: they are encrypted for a key that was not given.
         """
+        copies = [self.remote.complete_copy(each) for each in (*segments, *snapshots)]
+        self.remote.read_facts(dict.fromkeys(copies))
         files = self.remote.files
-        self._read_facts(*segments, *snapshots)
         listed = []
         for each in snapshots:
-            snapshot = files.snapshot(self.remote.objects_of(each), self._facts[each.segment_id])
+            snapshot = files.snapshot(self.remote.complete_copy(each))
             if snapshot is not None:
                 listed.append((each.end_offset + 1, snapshot))
         return files.source(files.directory([self._segment(each) for each in segments], listed))
 
-    def _read_facts(self, *segments: RemoteSegment) -> None:
-        """Reads each manifest once, when its copy is first wanted."""
-        files = self.remote.files
-        unknown = {each.segment_id: self.remote.objects_of(each) for each in segments if each.segment_id not in self._facts}
-        self._facts.update(zip(unknown, files.facts_of(list(unknown.values())), strict=True))
-
     def _segment(self, segment: RemoteSegment) -> SegmentFiles:
         files = self.remote.files
-        copy = self.remote.objects_of(segment)
-        facts = self._facts[segment.segment_id]
+        copy = self.remote.complete_copy(segment)
+        facts = copy.facts
         location = files.path(copy)
         if facts.fault is not None:
             raise ReadFailedError(facts.fault, path=location)
@@ -195,7 +270,7 @@ class RemoteChain:
         if facts.segment_bytes != segment.size_bytes:
             message = f"has {facts.segment_bytes} bytes, and the metadata log has {segment.size_bytes}"
             raise ReadFailedError(message, path=location)
-        return files.segment(copy, facts)
+        return files.segment(copy)
 
 
 @dataclass(slots=True)
@@ -205,26 +280,29 @@ class Tier:
     Attributes:
         base: where the objects are.
         has_metadata: a metadata log was given.
-        is_whole_log: and all of it could be read.
-        partitions: of the store.
+        verified: and all of it could be read: brokers have no copy that it does not have.
+        logs: of the metadata.
+        partitions: of the listing, in the order of the store.
+        unknown: objects of no known layout.
+        unanswered: finished copies that lack objects in the listing, and why a request for these had no answer, by segment id.
         private_keys: for copies that are encrypted.
         findings: about the store and the metadata log.
         stores: how the store is reached, and how much may be read of it.
-        unknown_objects: count of objects in the store of no known layout.
     """
 
     base: StorePath
     has_metadata: bool
-    is_whole_log: bool
+    verified: bool
     logs: RemoteLogs
-    partitions: dict[TopicIdPartition, TierPartition]
-    private_keys: PrivateKeys
-    findings: list[Finding]
+    partitions: dict[TopicIdPartition, ListedPartition]
+    unknown: UnknownObjects = field(default_factory=UnknownObjects)
+    unanswered: dict[bytes, str] = field(default_factory=dict)
+    private_keys: PrivateKeys = NO_KEYS
+    findings: list[Finding] = field(default_factory=list)
     stores: S3Settings = USUAL_S3
-    unknown_objects: int = 0
 
     @property
-    def root(self) -> str:
+    def location(self) -> str:
         """Location of the store."""
         return self.base.path
 
@@ -233,26 +311,40 @@ class Tier:
         """Findings of the metadata logs, without those about other partitions of the store."""
         return [each for each in self.findings if each.cause is FindingCause.METADATA_TOPIC]
 
-    def partition(self, wanted: TopicIdPartition) -> RemotePartition:
-        """The partition in remote storage.
+    def listed_partition(self, partition: TopicIdPartition) -> RemotePartition:
+        """The partition as the listing and the metadata log have it: no object was read."""
+        listed = self.partitions.get(partition)
+        layout = self._layout_of(listed)
+        store = self.base.store
+        files = RemoteLogDir(
+            partition, self.base, layout, TierStore(store, self.private_keys) if layout is TierLayout.AIVEN else store
+        )
+        log = self.logs.partitions.get(partition, RemoteLog())
+        objects = {} if listed is None else {each.segment_id: each for each in listed.copies}
+        copies = [RemoteCopy.of(layout, each, log.segments.get(segment_id)) for segment_id, each in objects.items()]
+        copies += [RemoteCopy.of(layout, None, each) for each in log.segments.values() if each.segment_id not in objects]
+        for copy in copies:
+            copy.unanswered = self.unanswered.get(copy.segment_id)
+        copies.sort(key=lambda copy: copy.start_offset)
+        by_id = {copy.segment_id: copy for copy in copies}
+        return RemotePartition(files, log, by_id, self.verified, self.private_keys, self.stores)
+
+    def _layout_of(self, listed: ListedPartition | None) -> TierLayout:
+        """The layout of a partition; of one without objects that of the first partition of the store."""
+        if listed is None:
+            listed = next(iter(self.partitions.values()), None)
+        return TierLayout.AIVEN if listed is None else listed.layout
+
+    def partition(self, partition: TopicIdPartition) -> RemotePartition:
+        """The partition as a broker knows it: without a metadata log every complete copy is taken for a finished one.
 
         Raises:
             RefusedError: a limit of the run is used up.
         """
-        found = self.partitions.get(wanted)
-        layout = TierLayout.AIVEN if found is None else found.layout
-        store = self.base.store
-        files = RemoteLogDir(
-            wanted, self.base, layout, TierStore(store, self.private_keys) if layout is TierLayout.AIVEN else store
-        )
-        copies = {} if found is None else {copy.segment_id: copy for copy in found.copies}
-        log = RemoteLog()
-        findings = list[Finding]()
-        if self.has_metadata:
-            log = self.logs.partitions.get(wanted, log)
-        elif found is not None:
-            log, findings = _log_of_objects(files, found)
-        return RemotePartition(files, log, copies, self.is_whole_log, self.stores, tuple(findings))
+        remote = self.listed_partition(partition)
+        if not self.has_metadata and remote.copies:
+            _take_all_for_finished(remote)
+        return remote
 
     def partition_named(self, topic: str, number: int, topic_id: bytes | None) -> RemotePartition | None:
         """The partition of a name in remote storage; None if there is none.
@@ -272,7 +364,9 @@ class Tier:
             ids = [topic_id] if topic_id in ids else []
         if len(ids) > 1:
             among = ", ".join(map(uuid_to_text, ids))
-            raise UsageError(f"has copies of several topics called {topic}: name one with --topic-id, of {among}", path=self.root)
+            raise UsageError(
+                f"has copies of several topics called {topic}: name one with --topic-id, of {among}", path=self.location
+            )
         return self.partition(TopicIdPartition(topic, ids[0], number)) if ids else None
 
 
@@ -300,88 +394,121 @@ def open_tier(
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    listing = list_store(root, metadata_logs, stores, key_prefix)
-    findings = [*listing.findings, *unreadable_objects(root.path, listing.unknown)]
-    if not listing.partitions and not metadata_logs and not findings:
+    tier = list_store(root, metadata_logs, stores, private_keys, key_prefix)
+    tier.findings += unreadable_objects(root.path, tier.unknown)
+    if not tier.partitions and not metadata_logs and not tier.findings:
         if not may_be_empty:
             raise UsageError("has no copy of a segment", path=root.path)
         message = "the store is empty: nothing was uploaded, or it is another store or prefix than the brokers'"
-        findings.append(Finding("tier-empty", Severity.NOTE, root.path, message))
+        tier.findings.append(Finding("tier-empty", Severity.NOTE, root.path, message))
     elif not metadata_logs:
-        findings.append(Finding("tier-unverified", Severity.NOTE, root.path, UNVERIFIED))
-    partitions = {each.id: each for each in listing.partitions}
-    known = listing.has_metadata, listing.is_whole_log, listing.logs
-    return Tier(root, *known, partitions, private_keys, findings, stores, listing.unknown.count)
+        tier.findings.append(Finding("tier-unverified", Severity.NOTE, root.path, UNVERIFIED))
+    return tier
+
+
+def list_store(
+    root: StorePath,
+    metadata_logs: Sequence[str],
+    stores: S3Settings,
+    private_keys: PrivateKeys = NO_KEYS,
+    key_prefix: str = "",
+) -> Tier:
+    """Lists a store and reads the metadata logs; an empty store is no error.
+
+    Args:
+        root: of the store, absolute.
+        metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them, or good copies look unreferenced.
+        stores: how the object stores are reached that ``metadata_logs`` are in.
+        private_keys: for copies that are encrypted.
+        key_prefix: of the plugin, below the location.
+
+    Raises:
+        UsageError: there is no partition of ``__remote_log_metadata``.
+        ReadFailedError: the store cannot be listed.
+        RefusedError: a limit of the run is used up.
+    """
+    logs, findings = read_remote_logs(metadata_logs, stores)
+    unknown = UnknownObjects()
+    partitions, unanswered = list_partitions(root, logs, key_prefix, unknown)
+    return Tier(
+        base=root,
+        has_metadata=bool(metadata_logs),
+        verified=bool(metadata_logs) and not findings,
+        logs=logs,
+        partitions={each.id: each for each in partitions},
+        unknown=unknown,
+        unanswered=unanswered,
+        private_keys=private_keys,
+        findings=findings,
+        stores=stores,
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- objects alone
 
 
-def _log_of_objects(files: RemoteLogDir, found: TierPartition) -> tuple[RemoteLog, list[Finding]]:
-    """Takes every complete copy for a finished one; and what cannot be read."""
-    missing = [missing_objects(files.layout, copy) for copy in found.copies]
-    whole = [copy for copy, lacks in zip(found.copies, missing, strict=True) if not lacks]
-    iceberg = missing.count(ICEBERG_LACKS)
-    findings = unreadable_objects(files.place, iceberg=iceberg)
-    left = len(found.copies) - len(whole) - iceberg
+def _take_all_for_finished(remote: RemotePartition) -> None:
+    """Takes every complete copy for a finished one, and adds the findings about those that cannot be read.
+
+    Raises:
+        RefusedError: a limit of the run is used up.
+    """
+    complete = [copy for copy in remote.copies.values() if not copy.missing]
+    iceberg = sum(copy.missing == ICEBERG_LACKS for copy in remote.copies.values())
+    findings = unreadable_objects(remote.place, iceberg=iceberg)
+    left = len(remote.copies) - len(complete) - iceberg
     if left:
         message = f"{pluralize(left, 'copy', 'copies')} left out, because objects are missing"
-        findings.append(Finding("tier-unreadable", Severity.FINDING, files.place, message))
+        findings.append(Finding("tier-unreadable", Severity.FINDING, remote.place, message))
+    remote.read_facts(complete)
     segments = []
-    for copy, facts in zip(whole, files.facts_of(whole), strict=True):
+    for copy in complete:
+        facts = copy.facts
         fault = facts.fault
         is_unread = facts.is_unread
         if fault is None:
             try:
-                segments.append(_segment(files, copy, facts))
+                segments.append(_segment_of(remote, copy))
                 continue
             except (FormatError, ReadFailedError) as error:
                 fault = error.message
                 is_unread = isinstance(error, ReadFailedError)
-        findings.append(fault_finding(files.place, copy.segment_id, copy.base_offset, fault, is_unread=is_unread))
-    log = RemoteLog()
+        findings.append(fault_finding(remote.place, copy, fault, is_unread=is_unread))
     for segment in sorted(segments, key=lambda each: (each.event_timestamp_ms, each.start_offset)):
         assert segment.id is not None
-        log.take(segment)
+        remote.log.take(segment)
         finished = SegmentState.COPY_SEGMENT_FINISHED
-        log.take(RemoteSegmentUpdate(segment.id, segment.broker_id, segment.event_timestamp_ms, None, finished))
-    return log, findings
+        remote.log.take(RemoteSegmentUpdate(segment.id, segment.broker_id, segment.event_timestamp_ms, None, finished))
+    remote.findings = tuple(findings)
 
 
-def _segment(files: RemoteLogDir, copy: TierCopy, facts: CopyFacts) -> RemoteSegment:
-    """A copy as its metadata would have it: from its manifest, else from its files."""
-    assert facts.segment_bytes is not None
-    end = facts.end_offset
-    epochs = facts.leader_epochs
-    greatest = facts.max_timestamp_ms
-    if end is None:
-        end = log_end_offset(files.directory([files.segment(copy, facts, with_indexes=True)])) - 1
-        if end < copy.base_offset:
-            raise TruncatedError("segment", file=files.path(copy), position=0, expected="a batch", found="none that is whole")
-    if not epochs:
-        file = files.file(copy, LocalTierFile.LEADER_EPOCHS)
-        data = file.read_small(limits.TEXT_FILE_BYTES_MAX) or b""
-        epochs = trimmed_epochs(read_leader_epoch_checkpoint(data, file=file.path), copy.base_offset, end)
-    if greatest is None:
-        greatest = read_last_timestamp_hint(files.file(copy, LocalTierFile.TIME_INDEX))
+def _segment_of(remote: RemotePartition, copy: RemoteCopy) -> RemoteSegment:
+    """A copy as its record would have it: from its manifest, else from its files."""
+    remote.read_end(copy)
+    if copy.end_offset is None:
+        path = remote.files.path(copy)
+        raise TruncatedError("segment", file=path, position=0, expected="a batch", found="none that is whole")
+    remote.read_epochs(copy)
+    remote.read_time(copy)
+    assert copy.segment_bytes is not None
     return RemoteSegment(
-        id=RemoteSegmentId(files.id, copy.segment_id),
+        id=RemoteSegmentId(remote.id, copy.segment_id),
         segment_id=copy.segment_id,
-        start_offset=copy.base_offset,
-        end_offset=end,
+        start_offset=copy.start_offset,
+        end_offset=copy.end_offset,
         broker_id=-1,
-        max_timestamp_ms=-1 if greatest is None else greatest,
-        event_timestamp_ms=facts.event_timestamp_ms or 0,
-        leader_epochs=tuple(LeaderEpochEntry(epoch, start) for epoch, start in epochs),
-        size_bytes=facts.segment_bytes,
+        max_timestamp_ms=-1 if copy.max_timestamp_ms is None else copy.max_timestamp_ms,
+        event_timestamp_ms=copy.event_timestamp_ms,
+        leader_epochs=copy.leader_epochs,
+        size_bytes=copy.segment_bytes,
         custom_metadata=None,
         state=SegmentState.COPY_SEGMENT_STARTED,
         txn_index_empty=False,
     )
 
 
-def trimmed_epochs(entries: Sequence[LeaderEpochEntry], first: int, last: int) -> tuple[tuple[int, int], ...]:
+def _trimmed_epochs(entries: Sequence[LeaderEpochEntry], first: int, last: int) -> tuple[LeaderEpochEntry, ...]:
     """The epochs of a segment, of a checkpoint that begins with the log (``LeaderEpochFileCache.epochEntriesInRange``)."""
-    inside = [(entry.epoch, entry.start_offset) for entry in entries if first < entry.start_offset <= last]
+    inside = [entry for entry in entries if first < entry.start_offset <= last]
     before = [entry.epoch for entry in entries if entry.start_offset <= first]
-    return ((before[-1], first), *inside) if before else tuple(inside)
+    return (LeaderEpochEntry(before[-1], first), *inside) if before else tuple(inside)

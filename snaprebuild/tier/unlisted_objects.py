@@ -14,17 +14,17 @@ from formats.remote.aiven_key import AivenKey, AivenObject, aiven_key, parse_aiv
 from formats.remote.local_tier_name import LocalTierFile, LocalTierName
 from formats.remote.remote_log_metadata import RemoteSegment, TopicIdPartition
 from snaprebuild.errors import LimitReachedError, ReadFailedError
-from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierObject, TierPartition
+from snaprebuild.storage.remote.listing import CopyObjects, ListedPartition, TierLayout, TierObject
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.storage.thread_pool import map_in_threads
-from snaprebuild.tier.copies import ICEBERG_LACKS, missing_objects
+from snaprebuild.tier.remote_copy import ICEBERG_LACKS, missing_objects
 from snaprebuild.tier.remote_log import RemoteLogs
 
 __all__ = ["request_unlisted"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _LackingCopy:
     """A finished copy that lacks objects in the listing.
 
     Attributes:
@@ -33,13 +33,13 @@ class _Wanted:
 
     place: TopicIdPartition
     layout: TierLayout
-    copy: TierCopy
+    copy: CopyObjects
     stems: tuple[str, ...]
 
 
 def request_unlisted(
-    root: StorePath, partitions: Sequence[TierPartition], logs: RemoteLogs, key_prefix: str
-) -> tuple[list[TierPartition], dict[bytes, str]]:
+    root: StorePath, partitions: Sequence[ListedPartition], logs: RemoteLogs, key_prefix: str
+) -> tuple[list[ListedPartition], dict[bytes, str]]:
     """Requests what finished copies lack.
 
     Args:
@@ -53,49 +53,49 @@ def request_unlisted(
         object that is still missing is lost.
     """
     listed = {each.id: each for each in partitions}
-    wanted = list(_wanted(listed, partitions, logs, key_prefix))
+    lacking = list(_lacking_copies(listed, partitions, logs, key_prefix))
     unanswered: dict[bytes, str] = {}
-    for each, found in zip(wanted, map_in_threads(partial(_request, root), wanted), strict=True):
-        if isinstance(found, str):
-            unanswered[each.copy.segment_id] = found
-        elif found:
-            _add(listed, each, found)
+    for each, objects in zip(lacking, map_in_threads(partial(_request, root), lacking), strict=True):
+        if isinstance(objects, str):
+            unanswered[each.copy.segment_id] = objects
+        elif objects:
+            _add(listed, each, objects)
     return list(listed.values()), unanswered
 
 
-def _wanted(
-    listed: dict[TopicIdPartition, TierPartition], partitions: Sequence[TierPartition], logs: RemoteLogs, key_prefix: str
-) -> Iterable[_Wanted]:
+def _lacking_copies(
+    listed: dict[TopicIdPartition, ListedPartition], partitions: Sequence[ListedPartition], logs: RemoteLogs, key_prefix: str
+) -> Iterable[_LackingCopy]:
     heads = {each.head.removesuffix(each.topic) for each in partitions if each.layout is TierLayout.AIVEN}
     places = {
         os.path.dirname(os.path.dirname(key))
         for each in partitions
         if each.layout is TierLayout.LOCAL_TIERED_STORAGE
-        for key in [next(iter(each.copies[0].objects.values())).key]
+        for key in [next(iter(each.copies[0].by_kind.values())).key]
     }
     default = TierLayout.LOCAL_TIERED_STORAGE if places and not heads else TierLayout.AIVEN
     for place, log in logs.partitions.items():
         if place in logs.deletions:
             continue
-        found = listed.get(place)
-        copies = {} if found is None else {copy.segment_id: copy for copy in found.copies}
-        layout = default if found is None else found.layout
+        partition = listed.get(place)
+        copies = {} if partition is None else {copy.segment_id: copy for copy in partition.copies}
+        layout = default if partition is None else partition.layout
         for segment in log.segments.values():
             copy = copies.get(segment.segment_id)
             missing = missing_objects(layout, copy)
             if not missing or missing == ICEBERG_LACKS or not log.is_live(segment.segment_id):
                 continue
-            known = TierCopy(segment.start_offset, segment.segment_id, {}) if copy is None else copy
+            objects = CopyObjects(segment.start_offset, segment.segment_id, {}) if copy is None else copy
             prefixes = {key_prefix} | heads if layout is TierLayout.AIVEN else places
-            yield _Wanted(place, layout, known, _stems(place, layout, segment, copy, prefixes))
+            yield _LackingCopy(place, layout, objects, _stems(place, layout, segment, copy, prefixes))
 
 
 def _stems(
-    place: TopicIdPartition, layout: TierLayout, segment: RemoteSegment, copy: TierCopy | None, prefixes: Iterable[str]
+    place: TopicIdPartition, layout: TierLayout, segment: RemoteSegment, copy: CopyObjects | None, prefixes: Iterable[str]
 ) -> tuple[str, ...]:
     """The keys of a copy without the kind of object: that of its other objects, else those below each prefix of the listing."""
     if copy is not None:
-        kind, other = next(iter(copy.objects.items()))
+        kind, other = next(iter(copy.by_kind.items()))
         return (other.key.removesuffix(kind),)
     number = place.partition
     start = segment.start_offset
@@ -107,32 +107,32 @@ def _stems(
     return tuple(sorted(os.path.join(each, name).removesuffix(LocalTierFile.LOG) for each in prefixes))
 
 
-def _request(root: StorePath, wanted: _Wanted) -> dict[str, TierObject] | str:
+def _request(root: StorePath, lacking: _LackingCopy) -> dict[str, TierObject] | str:
     """The objects that are there; none if one of the kinds that a copy needs is in no place. The reason if there is no answer."""
     try:
-        for stem in wanted.stems:
-            found: dict[str, TierObject] = {}
-            for kind in missing_objects(wanted.layout, wanted.copy):
+        for stem in lacking.stems:
+            objects: dict[str, TierObject] = {}
+            for kind in missing_objects(lacking.layout, lacking.copy):
                 file = root.below(f"{stem}{kind}")
                 if file.read_end(1) is None:
                     break
                 with file.open(may_grow=True) as source:
-                    found[kind] = TierObject(f"{stem}{kind}", source.identity)
+                    objects[kind] = TierObject(f"{stem}{kind}", source.identity)
             else:
-                return found
+                return objects
     except (ReadFailedError, LimitReachedError) as error:
         return error.message
     return {}
 
 
-def _add(listed: dict[TopicIdPartition, TierPartition], wanted: _Wanted, found: dict[str, TierObject]) -> None:
-    copy = replace(wanted.copy, objects={**wanted.copy.objects, **found})
-    partition = listed.get(wanted.place)
+def _add(listed: dict[TopicIdPartition, ListedPartition], lacking: _LackingCopy, objects: dict[str, TierObject]) -> None:
+    copy = replace(lacking.copy, by_kind={**lacking.copy.by_kind, **objects})
+    partition = listed.get(lacking.place)
     others = () if partition is None else partition.copies
     copies = sorted((copy, *(each for each in others if each.segment_id != copy.segment_id)), key=lambda each: each.base_offset)
     if partition is None:
-        key: AivenKey | None = parse_aiven_key(next(iter(found.values())).key)
-        head = wanted.place.topic if key is None else key.head
-        place = wanted.place
-        partition = TierPartition(wanted.layout, head, place.topic_id, place.partition, (), named=place.topic)
-    listed[wanted.place] = replace(partition, copies=tuple(copies))
+        key: AivenKey | None = parse_aiven_key(next(iter(objects.values())).key)
+        head = lacking.place.topic if key is None else key.head
+        place = lacking.place
+        partition = ListedPartition(lacking.layout, head, place.topic_id, place.partition, (), named=place.topic)
+    listed[lacking.place] = replace(partition, copies=tuple(copies))

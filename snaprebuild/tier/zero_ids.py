@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from formats.partition.partition_metadata import ZERO_UUID
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
-from snaprebuild.storage.remote.listing import TierPartition
+from snaprebuild.storage.remote.listing import ListedPartition
 
 __all__ = ["zero_id_findings"]
 
 
-def zero_id_findings(root: str, partitions: Iterable[TierPartition]) -> list[Finding]:
+def zero_id_findings(root: str, partitions: Iterable[ListedPartition]) -> list[Finding]:
     """One finding for all partitions under topic id zero; none without any.
 
     Args:

@@ -18,6 +18,7 @@ from live_broker import LiveBroker
 from live_truth import Archive, Files, Fold, Truth
 from log_dirs import Entries, entries_in, snapshots_in
 from oracle import Oracle
+from sentences import CHANGED_WHILE_READ
 from typer.testing import CliRunner
 
 from formats.partition.producer_snapshot import ProducerEntry
@@ -33,7 +34,7 @@ CLOCK = ("--expiration-ms", "9000000000000")
 REFUSALS = {"storage-failed", "refused"}
 """A file that was listed is gone, or another."""
 ALLOWED = {
-    "boundary-not-reached": "the log changed while it was read",
+    "boundary-not-reached": f"the log {CHANGED_WHILE_READ}",
     "interrupted-compaction": "the cleaner was about to give its segments their names",
 }
 """Findings that a healthy broker's moments justify, whatever they are about."""

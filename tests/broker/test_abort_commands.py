@@ -12,7 +12,8 @@ import pytest
 from kafka_classpath import KAFKA_VERSION, OTHER_VERSIONS, kafka_classpath
 from log_dirs import TRANSACTIONAL, batch, write_partition
 
-from snaprebuild.inspect.transactions import abort_commands, transactions
+from snaprebuild.inspect.late_transactions import abort_commands
+from snaprebuild.inspect.transactions import read_transactions
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
@@ -35,10 +36,12 @@ def run_tool(version: str, command: str, config: Path) -> subprocess.CompletedPr
 def test_the_tool_takes_the_commands(version: str, tmp_path: Path) -> None:
     data = batch(5, producer_id=2**62, epoch=2**15 - 1, attributes=TRANSACTIONAL)
     write_partition(tmp_path / "a.topic_with-dashes-11", {5: data})
-    (found,) = transactions(open_source([str(tmp_path)]), Run(clock=Clock(0, 1)), 0).partitions
+    (found,) = read_transactions(open_source([str(tmp_path)]), Run(clock=Clock(0, 1)), 0).partitions
     config = tmp_path / "client.properties"
     config.write_text("default.api.timeout.ms=1500\nrequest.timeout.ms=1000\n")
-    new, old = abort_commands(found.source, found.open[0])
+    commands = abort_commands(found.source, found.open[0])
+    new = commands.since_3_0
+    old = commands.before_3_0
     understood = {new: [], old: [f"producerId={2**62}", f"producerEpoch={2**15 - 1}", "coordinatorEpoch=0"]}
     for command, words in understood.items():
         done = run_tool(version, command, config)

@@ -14,7 +14,7 @@ from simulated_broker import SimulatedBroker
 from strategies import TRANSACTIONAL, batch_of, header_of
 
 from formats.log.batch_headers import BytesSegment
-from snaprebuild.inspect.broker_answer import Answer, Attempt, BrokerAnswer, ProducerMemory, answer_to
+from snaprebuild.inspect.broker_answer import AnswerKind, Attempt, BrokerAnswer, ProducerMemory, answer_to
 from snaprebuild.inspect.producer_trace import ProducerTrace, TraceAnalysis, traced_rows
 from snaprebuild.replay.segment_summary import summarise_pieces
 
@@ -86,12 +86,12 @@ def memories_of(trace: ProducerTrace) -> tuple[ProducerMemory | None, ProducerMe
     return trace.memory, None if trace.entry is None else ProducerMemory.loaded(trace.entry)
 
 
-def compare(oracle: Oracle, log: bytes, end_offset: int, producer_id: int, rng: random.Random) -> list[list[Answer]]:
+def compare(oracle: Oracle, log: bytes, end_offset: int, producer_id: int, rng: random.Random) -> list[list[AnswerKind]]:
     """Our answers while it runs and after a start, which are those of Kafka."""
     major, minor = map(int, oracle.version.split(".")[:2])
     trace = trace_of(log, producer_id)
     attempts = attempts_on(trace.memory, rng, bumps=major >= 4)
-    batches = [(bytes_of(producer_id, end_offset, each), each.bumps_epochs) for each in attempts]
+    batches = [(bytes_of(producer_id, end_offset, each), each.transaction_version_2) for each in attempts]
     reported = []
     for memory, reload in zip(memories_of(trace), (False, True), strict=True):
         ours = [answer_to(memory, attempt, (major, minor)) for attempt in attempts]
@@ -113,18 +113,18 @@ def questions(logs: int) -> Iterator[tuple[bytes, int, int, random.Random]]:
 
 
 def test_answers_are_those_of_kafka(versioned: Oracle) -> None:
-    reached: Counter[Answer] = Counter()
+    reached: Counter[AnswerKind] = Counter()
     differ_after_a_start = 0
     for log, end_offset, producer_id, rng in questions(LOGS):
         running, restarted = compare(versioned, log, end_offset, producer_id, rng)
         reached.update([*running, *restarted])
         differ_after_a_start += running != restarted
     expected = {
-        Answer.ACCEPTED,
-        Answer.DUPLICATE,
-        Answer.OUT_OF_ORDER_SEQUENCE,
-        Answer.INVALID_PRODUCER_EPOCH,
-        Answer.INVALID_TXN_STATE,
+        AnswerKind.ACCEPTED,
+        AnswerKind.DUPLICATE,
+        AnswerKind.OUT_OF_ORDER_SEQUENCE,
+        AnswerKind.INVALID_PRODUCER_EPOCH,
+        AnswerKind.INVALID_TXN_STATE,
     }
     assert {answer for answer, count in reached.items() if count >= 20} == expected
     assert differ_after_a_start >= LOGS // 4
@@ -153,13 +153,13 @@ def test_answers_are_those_of_kafka_before_3(version: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("records", [1, 4])
 def test_sequences_that_wrap(versioned: Oracle, records: int) -> None:
     """Batches that end before 2^31 - 1, at it, or continue after it with 0."""
-    reached: Counter[Answer] = Counter()
+    reached: Counter[AnswerKind] = Counter()
     for first in range(2**31 - 2 * records - 2, 2**31):
         attempts = [Attempt(0, (first + at * records) % 2**31, records) for at in range(3)]
         log = b"".join(bytes_of(7, at * records, attempt) for at, attempt in enumerate(attempts))
         reported = compare(versioned, log, 3 * records, 7, random.Random(first))
         reached.update(answer for each in reported for answer in each)
-    assert {Answer.ACCEPTED, Answer.DUPLICATE, Answer.OUT_OF_ORDER_SEQUENCE} <= reached.keys()
+    assert {AnswerKind.ACCEPTED, AnswerKind.DUPLICATE, AnswerKind.OUT_OF_ORDER_SEQUENCE} <= reached.keys()
 
 
 @pytest.mark.parametrize(("recovery_point", "is_clean"), [(0, False), (6, False), (16, False), (16, True)])

@@ -11,6 +11,7 @@ from command import Run, snaprebuild_process
 from kafka_classpath import KAFKA_VERSION, OTHER_VERSIONS, kafka_classpath
 from log_dirs import batch_positions
 from manifests import FIXTURES, bundled, is_known_corruption
+from sentences import MORE_OF_THIS_KIND
 
 from formats.log.record_batch import parse_batch_header
 
@@ -169,4 +170,4 @@ def test_an_index_that_points_elsewhere_is_reported_alike(tmp_path: Path) -> Non
     assert sorted(ours) == sorted(reported)
     assert len(reported) == 2
     assert [re.sub(r" log offset: \d+$", "", line) for line in run.stdout.splitlines()] == theirs
-    assert "and 1 more of this kind" in run.stderr
+    assert f"and 1 {MORE_OF_THIS_KIND}" in run.stderr

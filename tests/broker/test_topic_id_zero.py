@@ -7,6 +7,7 @@ import pytest
 from command import in_json_process, snaprebuild_process
 from kafka_node import KafkaNode
 from planted_log import plant_old_log
+from sentences import NOT_READY, RAISE_THE_PROTOCOL
 
 pytestmark = [pytest.mark.broker, pytest.mark.night]
 
@@ -59,7 +60,7 @@ def test_copies_under_id_zero_are_lost_when_the_protocol_is_raised(tmp_path: Pat
         assert directories(node, "orders-0") == {ZERO}
         tier = (node.remote_dir, "--metadata-log", node.log_dir)
         assert in_json_process("tier inventory", *tier).codes["tier-topic-id-zero"] == 1
-        assert snaprebuild_process("scan", *properties_of(node)).text.startswith("Not ready for remote storage: 1 topic has no id.")
+        assert snaprebuild_process("scan", *properties_of(node)).text.startswith(f"{NOT_READY}1 topic has no id.")
     with KafkaNode(tmp_path, version=VERSION, settings=RAISED) as node:
         node.start()
         assert wait_until_moved(node, "orders", 0) > 0, "the loss that this is about"
@@ -76,7 +77,7 @@ def test_a_topic_without_an_id_is_uploaded_after_the_protocol_was_raised(tmp_pat
         assert not (partition / "partition.metadata").exists()
         run = snaprebuild_process("rebuild", *properties_of(node))
         assert run.exit_code == 3
-        assert run.text.startswith("Not ready for remote storage: 1 topic has no id. Raise the protocol first.")
+        assert run.text.startswith(f"{NOT_READY}1 topic has no id. {RAISE_THE_PROTOCOL}")
         started = snaprebuild_process("before-start", *properties_of(node), "--fail-closed", "--", "echo", "started")
         assert (started.exit_code, started.stdout) == (0, "started\n")
         assert sorted(path.name for path in partition.glob("*.snapshot")) == before

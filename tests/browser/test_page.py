@@ -12,6 +12,7 @@ import pytest
 from command import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, snapshot_name
 from pages import HOSTILE, scan_document, scanned, written
+from sentences import ONE_PROVEN_WRONG
 
 from snaprebuild.report.make import make_report
 
@@ -83,7 +84,7 @@ def test_what_stands_there(browser: Browser, mixed: Path) -> None:
             "missing snapshots": "14",
         }
         first, following = tab.locator("main p").all_inner_texts()[:2]
-        assert first.startswith("1 snapshot is proven wrong. "), first
+        assert first.startswith(f"{ONE_PROVEN_WRONG}. "), first
         assert following == f"Next: snaprebuild plan {mixed.parent / 'kafka27-mixed'} --set-aside"
         below = dict(zip(tab.locator("#cards dt").all_inner_texts(), tab.locator("#cards .below").all_inner_texts(), strict=True))
         assert below["wrong snapshots"] == "32 producers with wrong state"

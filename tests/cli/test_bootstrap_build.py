@@ -12,6 +12,7 @@ from command import Run, in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, flip, make_log_dir, snapshot_name, tree
 from manifests import AIVEN, FIXTURES, READS
 from other_process import live_broker
+from sentences import HELD_BY_PROCESS, NO_FINISHED_COPY, NO_FINISHED_SEGMENT
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import RefusedError
@@ -44,7 +45,7 @@ def test_the_end_of_remote_storage(tmp_path: Path, metadata: tuple[object, ...])
     assert (run.exit_code, run.document["next_offset"], run.document["local_log_start_offset"]) == (0, end, end)
     assert (run.document["log_start_offset"], run.document["verified"]) == (0, bool(metadata))
     remote = run.document["remote"]
-    assert (remote["verdict"], remote["class"], remote["source"]) == ("right", "EXACT", "remote-snapshot")
+    assert (remote["verdict"], remote["class"], remote["entries_source"]) == ("right", "EXACT", "remote-snapshot")
     made, leader = tmp_path / "new" / "mixed-0", TIERED / "logs" / "mixed-0"
     assert files_below(tmp_path / "new") == {f"mixed-0/{name.format(f'{end:020d}')}" for name in FILES}
     assert (made / snapshot_name(end)).read_bytes() == (leader / snapshot_name(end)).read_bytes()
@@ -52,7 +53,7 @@ def test_the_end_of_remote_storage(tmp_path: Path, metadata: tuple[object, ...])
         assert (made / name).read_bytes() == (leader / name).read_bytes()
     assert [(made / f"{end:020d}{suffix}").read_bytes() for suffix in (".log", ".index", ".timeindex")] == [b"", b"", b""]
     line = {"topic": "mixed", "partition": 0, "topic_partition": "mixed-0"}
-    assert run.document["checkpoints"]["log-start-offset-checkpoint"] == {**line, "offset": 0}
+    assert run.document["checkpoint_lines"]["log-start-offset-checkpoint"] == {**line, "offset": 0}
 
 
 def test_a_follower_with_cut_leader_epochs_is_never_made(tmp_path: Path) -> None:
@@ -86,7 +87,7 @@ def test_every_copy_that_follows_from_the_first_offset(tmp_path: Path, name: str
             assert (run.exit_code, "are UNPROVEN: " in run.stderr, place.exists() and os.listdir(place)) == (3, True, [])
             continue
         tried += 1
-        assert run.document["remote"]["source"] == ("remote-snapshot" if segment["disease"] is None else "rebuilt")
+        assert run.document["remote"]["entries_source"] == ("remote-snapshot" if segment["disease"] is None else "rebuilt")
         made = place / partition
         assert entries_in((made / snapshot_name(end)).read_bytes()) == frozenset(
             ProducerEntry(**entry) for entry in segment["right_snapshot"]["entries"]
@@ -146,7 +147,7 @@ def test_a_hole_is_no_log_start(tmp_path: Path, overlapping: bool) -> None:
             path.unlink()
     (tmp_path / "new").mkdir()
     run = snaprebuild("follower", "build", remote, tmp_path / "new", "--topic-partition", "payments-0", *NOW)
-    why = "the copy that holds 172 overlaps the next one" if overlapping else "no finished copy holds offset 234"
+    why = "the copy that holds 172 overlaps the next one" if overlapping else f"{NO_FINISHED_COPY}234"
     assert (run.exit_code, "others begin at 0" in run.stderr, why in run.stderr) == (3, True, True), run.stderr
     assert os.listdir(tmp_path / "new") == []
     named = build(remote, tmp_path / "new", "payments-0", "--assume", "log_start=0", "--allow-unproven")
@@ -162,10 +163,10 @@ def test_what_has_expired_need_not_be_there(tmp_path: Path) -> None:
     snapshot.write_bytes(EMPTY_SNAPSHOT)
     run = build(remote, tmp_path / "new", "payments-0", *later, 561)
     reported = run.document["remote"]
-    assert (reported["verdict"], reported["source"], reported["class"]) == ("right", "remote-snapshot", "LOAD_EQUIVALENT")
+    assert (reported["verdict"], reported["entries_source"], reported["class"]) == ("right", "remote-snapshot", "LOAD_EQUIVALENT")
     run = build(AIVEN / "diseased" / "store", tmp_path / "open", "mixed-0", *later, 1231)
     reported = run.document["remote"]
-    assert (reported["verdict"], reported["source"], reported["class"]) == ("false-empty", "rebuilt", "EXACT")
+    assert (reported["verdict"], reported["entries_source"], reported["class"]) == ("false-empty", "rebuilt", "EXACT")
     assert reported["open_transactions"] > 0
 
 
@@ -215,7 +216,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
 
 def test_a_target_beyond_remote_storage(tmp_path: Path) -> None:
     run = snaprebuild("follower", "build", TIERED / "remote", tmp_path, "--topic-partition", "mixed-0", "--target", 6391)
-    assert (run.exit_code, "no finished segment holds offset 6390 of leader epoch 0" in run.stderr) == (3, True)
+    assert (run.exit_code, f"{NO_FINISHED_SEGMENT}6390 of leader epoch 0" in run.stderr) == (3, True)
 
 
 # ---------------------------------------------------------------------------------------------------------------- next to a broker
@@ -233,7 +234,7 @@ def test_files_of_the_broker_are_not_touched(tmp_path: Path) -> None:
         set(),
         set(),
     )
-    offsets = {name: each["offset"] for name, each in run.document["checkpoints"].items()}
+    offsets = {name: each["offset"] for name, each in run.document["checkpoint_lines"].items()}
     assert offsets == {
         "log-start-offset-checkpoint": 5,
         "recovery-point-offset-checkpoint": 6390,
@@ -251,5 +252,5 @@ def test_a_live_broker_is_left_alone(tmp_path: Path) -> None:
     with live_broker(log_dir):
         before = tree(log_dir)
         run = snaprebuild("follower", "build", TIERED / "remote", log_dir, "--topic-partition", "mixed-0")
-        assert (run.exit_code, "is held by process" in run.stderr) == (3, True)
+        assert (run.exit_code, HELD_BY_PROCESS in run.stderr) == (3, True)
         assert tree(log_dir) == before

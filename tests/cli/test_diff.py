@@ -10,6 +10,7 @@ from command import in_json, snaprebuild
 from log_dirs import cut, flip, snapshot_bytes, snapshot_name, truth
 from manifests import FIXTURES
 from msgspec.structs import replace
+from sentences import OPEN_FROM
 
 from formats.partition.producer_snapshot import ProducerEntry
 
@@ -69,7 +70,7 @@ def test_each_kind_of_difference(pair: tuple[Path, Path]) -> None:
         "current_txn_first_offset": 17,
     }
     assert entries[2]["b"] == {}
-    assert "its transaction, open from 17, is forgotten" in entries[2]["consequence"]
+    assert f"{OPEN_FROM}17, is forgotten" in entries[2]["consequence"]
     assert (entries[3]["a"], entries[3]["b"]) == ({"epoch": 1, "timestamp": 6_000}, {"epoch": 2, "timestamp": 7_000})
     assert "fenced epoch" in entries[3]["consequence"]
     assert entries[9]["kind"] == "only_in_b"
@@ -134,7 +135,7 @@ def test_the_cost_of_batches(pair: tuple[Path, Path], right: ProducerEntry, wron
 def test_expiry(pair: tuple[Path, Path], options: tuple[str, ...], status: str, expired: int | None) -> None:
     run = in_json("inspect diff", *write(pair, ALL, (OPEN, ENDED)), *options)
     assert run.document["status"] == status
-    assert run.document["a"]["expired"] == expired
+    assert run.document["a"]["expired_entries"] == expired
     assert run.exit_code == (1 if status == "different" else 0)
 
 

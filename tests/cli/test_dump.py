@@ -12,6 +12,7 @@ from documents import check_lines
 from index_reference import write_transaction_index
 from log_dirs import batch, batch_positions, cut, flip, marker, record, snapshot_name, truth, write_segment
 from manifests import FIXTURES, REPOSITORY, is_known_corruption
+from sentences import INVALID_BYTES, MORE_OF_THIS_KIND
 
 from formats.partition.file_names import DumpedKind
 from formats.partition.producer_snapshot import ProducerEntry
@@ -194,7 +195,7 @@ def test_a_torn_batch(log: Path) -> None:
     assert (finding["position"], finding["expected"], finding["found"]) == (last, "a whole batch", "30 bytes")
     run = snaprebuild("inspect", "dump", log)
     assert run.exit_code == 4
-    assert run.stdout.endswith(f"Found 30 invalid bytes at the end of {log.name}\n")
+    assert run.stdout.endswith(f"Found 30 {INVALID_BYTES}{log.name}\n")
 
 
 def test_a_wrong_checksum(log: Path) -> None:
@@ -236,7 +237,7 @@ def test_gaps_between_batches_are_a_note(tmp_path: Path) -> None:
     finding = one_finding(path)
     assert (finding["code"], finding["severity"], finding["position"]) == ("offset-gaps", "note", len(batches[0]))
     assert (finding["expected"], finding["found"], finding["offset"]) == ("12", "13", 13)
-    assert "and 1 more of this kind" in finding["message"]
+    assert f"and 1 {MORE_OF_THIS_KIND}" in finding["message"]
     assert snaprebuild("inspect", "dump", path).stderr == ""
     assert "offset-gaps" in snaprebuild("inspect", "dump", "-v", path).stderr
 

@@ -76,13 +76,13 @@ def test_a_batch_that_is_asked_about(arguments: tuple[object, ...], expected: tu
 def test_an_expired_producer_is_forgotten() -> None:
     run = asked(MIXED, 1, "--as-of", "2200-01-01")
     found = run.partition("mixed-0")
-    assert found["is_expired"]
+    assert found["expired"]
     (entry,) = (each for each in truth("kafka27-mixed", "mixed-0")[8231] if each.producer_id == 1)
     assert found["expires_at_ms"] == entry.timestamp + 86_400_000
     assert set(answers(run).values()) == {("accepted", "accepted")}, "an idempotent producer has no transaction version"
     old = asked(MIXED, 1, "--as-of", "2200-01-01", "--assume", "kafka_release=2.4.1", "--sequence", 15)
     assert answers(old) == {"as asked": ("UnknownProducerIdException", "UnknownProducerIdException")}
-    assert not asked(MIXED, 1, "--as-of", "2200-01-01", "--expiration-ms", 2**62).partition("mixed-0")["is_expired"]
+    assert not asked(MIXED, 1, "--as-of", "2200-01-01", "--expiration-ms", 2**62).partition("mixed-0")["expired"]
 
 
 def test_the_last_epoch_has_no_new_one(tmp_path: Path) -> None:

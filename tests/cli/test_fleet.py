@@ -60,12 +60,12 @@ def test_table_and_page(place: Path, tmp_path: Path) -> None:
     assert "stop, rebuild, start" in run.stdout
     assert "3 partitions: elect the replica that has every snapshot" in run.text
     data = data_of(page)
-    assert {each["name"]: each["outcome"] for each in data["partitions"]} == OUTCOMES
+    assert {each["topic_partition"]: each["outcome"] for each in data["partitions"]} == OUTCOMES
     (table,) = data["tables"]
     assert len(table["rows"]) == 1
     # And as a document next to the scans of the brokers.
     assert snaprebuild("report", document, place / "1.json", "--html", tmp_path / "both.html").exit_code == 0
-    names = [each["name"] for each in data_of(tmp_path / "both.html")["partitions"]]
+    names = [each["topic_partition"] for each in data_of(tmp_path / "both.html")["partitions"]]
     assert names.count("orders-0") == 2, "the cluster's, and the replica"
 
 
@@ -140,7 +140,7 @@ def test_brokers_that_count_as_stopped(place: Path) -> None:
     """Of three brokers two are stopped: the third one must stay, and the order is printed for what there is."""
     scans = [place / f"{node}.json" for node in OLD]
     run = merged(place, "--assume", "down=2", "--assume", "down=3")
-    restarts = {each["node_id"]: each["go"] for each in run.document["upgrade"] if each["step"] == "restart"}
+    restarts = {each["node_id"]: each["go"] for each in run.document["upgrade"] if each["kind"] == "restart"}
     assert restarts == {1: "no-go", 2: "no-go", 3: "no-go"}
     (step,) = run.document["steps"]
     assert (step["node_id"], "broker 2 counts as stopped; broker 3 counts as stopped" in step["hold"]) == (1, True)

@@ -19,6 +19,7 @@ from documents import check
 from log_dirs import blocked_bytes, copy_of, cut, entries_in, flip, missing_boundaries, snapshot_name, tree, truth
 from manifests import REPOSITORY
 from other_process import live_broker
+from sentences import NOT_STARTED, NOTHING_CHECKED, STARTED_ALL_THE_SAME, USES_LOG_DIR
 
 PARTITIONS = ("mixed-0", "logappend-0", "deleted-0", "plain-0")
 HOOK_SECONDS_MAX = 400
@@ -107,7 +108,7 @@ def test_a_directory_that_a_broker_holds_is_refused(logs: Path) -> None:
     with live_broker(logs):
         run = in_json("before-start", logs, "--jobs", 1)
         assert (run.exit_code, run.codes) == (3, {"refused": 1}), "also where nothing is missing"
-        assert "uses this log directory" in run.messages("refused")
+        assert USES_LOG_DIR in run.messages("refused")
         assert in_json("before-start", logs, "--jobs", 1, "--dry-run").codes == {"live-broker": 1}, "which writes nothing"
         beside = (logs, "--jobs", 1, "--set", "priority=usual")  # an idle process may wait for minutes on a busy machine
         closed = hook(*beside, "--fail-closed", "--", "echo", "started")
@@ -236,7 +237,7 @@ def test_fail_open_and_fail_closed(logs: Path, failure: str) -> None:
         assert (done.exit_code, done.stdout) == (0, "started\n")
     else:
         assert (done.exit_code, done.stdout) == (code, "")
-        assert done.stderr.splitlines()[-1].startswith("snaprebuild: echo is not started (--fail-closed)")
+        assert done.stderr.splitlines()[-1].startswith(f"snaprebuild: {NOT_STARTED}")
     done = hook(logs, *arguments, "--", "echo", "started", **options)
     assert (done.exit_code, done.stdout) == (0, "started\n")
 
@@ -246,7 +247,7 @@ def test_a_held_broker_is_told_why(logs: Path) -> None:
     done = hook(logs, "--fail-closed", "--", "echo", "started")
     assert (done.exit_code, done.stdout) == (3, "")
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("snaprebuild: echo is not started (--fail-closed): mixed-0 lost its end: ")
+    assert last.startswith(f"snaprebuild: {NOT_STARTED}: mixed-0 lost its end: ")
     assert last.endswith(", its checkpoints say 8231.")
 
 
@@ -255,7 +256,7 @@ def test_an_error_of_usage_starts_the_command(logs: Path) -> None:
     for wrong in (["--deadline", "soon"], ["--no-such-option"]):
         done = hook(logs, *wrong, "--", "echo", "started")
         assert (done.exit_code, done.stdout) == (0, "started\n")
-        assert done.stderr.splitlines()[-1] == "snaprebuild: nothing was prepared; echo is started all the same"
+        assert done.stderr.splitlines()[-1] == f"snaprebuild: nothing was prepared; echo {STARTED_ALL_THE_SAME}"
     for wrong in (["--fail-close"], ["--failclosed", "--deadline", "soon"]):
         done = hook(logs, *wrong, "--", "echo", "started")
         assert (done.exit_code, done.stdout) == (2, "")
@@ -268,7 +269,7 @@ def test_the_switch_is_looked_at_before_anything_else(logs: Path, arguments: lis
     on = {**os.environ, "SNAPREBUILD_START_ANYWAY": "1"}
     done = hook(logs, *arguments, "--", "echo", "started", env=on)
     assert (done.exit_code, done.stdout) == (0, "started\n")
-    assert done.stderr == "snaprebuild: Nothing was checked: SNAPREBUILD_START_ANYWAY=1.\n"
+    assert done.stderr == f"{NOTHING_CHECKED}SNAPREBUILD_START_ANYWAY=1.\n"
     assert tree(logs) == before
 
 

@@ -17,6 +17,7 @@ from documents import validator_of
 from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
 from manifests import FIXTURES
 from other_process import live_broker
+from sentences import NOT_APPROVED, STARTED_ALL_THE_SAME, USES_LOG_DIR, WOULD_DISTURB
 from staged_logs import AS_OF, MIXED, bases_of, earlier, installed, installed_here, running, snapshots_below, staged
 
 from snaprebuild.errors import UsageError
@@ -76,7 +77,7 @@ def test_a_broker_may_run_while_it_is_staged_and_not_while_it_is_installed(logs:
         assert (dry.exit_code, dry.totals) == (0, {"would_write": 14}), dry.stderr
         refused = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
         assert (refused.exit_code, refused.stdout) == (3, "")
-        assert "uses this log directory. Stop it, then run this command again" in refused.stderr
+        assert f"{USES_LOG_DIR}. Stop it, then run this command again" in refused.stderr
     appeared, vanished, changed = changes(before, tree(logs))
     assert (appeared, vanished, changed) == ({".lock"}, set(), set())
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
@@ -371,7 +372,7 @@ def test_places_that_are_refused(logs: Path, tmp_path: Path) -> None:
     for place in (logs, logs / "staged", logs / "mixed-0" / "staged"):
         run = snaprebuild("stage", logs, "--to", place)
         assert run.exit_code == 3, place
-        assert "log directory" in run.stderr or "would disturb a broker" in run.stderr
+        assert "log directory" in run.stderr or WOULD_DISTURB in run.stderr
     inside = snaprebuild("stage", "--server-properties", properties, "--to", tmp_path / "new disk" / "staged")
     assert (inside.exit_code, "no broker starts" in inside.stderr) == (3, True), "also one that is still empty"
     elsewhere = snaprebuild("stage", logs, "--to", "/dev/shm/snaprebuild-staged")  # another file system
@@ -393,7 +394,7 @@ def test_only_the_approved_plan_is_installed(logs: Path, plan: Path, tmp_path: P
     for options in (("--dry-run",), ("--receipt", tmp_path / "refused.jsonl")):
         refused = snaprebuild("install", plan, "--require-plan", approved, *options)
         assert (refused.exit_code, refused.stdout) == (3, "")
-        assert f"is not the approved plan: its SHA-256 is {changed}, --require-plan has {approved}" in refused.stderr
+        assert f"{NOT_APPROVED}: its SHA-256 is {changed}, --require-plan has {approved}" in refused.stderr
     assert (tree(logs), (tmp_path / "refused.jsonl").exists()) == (before, False)
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl", "--require-plan", changed.upper())
     assert (done.exit_code, done.totals) == (0, {"written": 14}), done.stderr
@@ -440,4 +441,4 @@ def test_the_command_starts_whatever_happens(reason: str, plan: Path, logs: Path
         rest = (*COMMAND, "before-start", logs, "--deadline", 60, "--jobs", 1, "--") if reason == "a broker runs" else ()
         run = wrapped(plan, *rest, "echo", "started")
     assert (run.exit_code, run.stdout) == (0, "started\n")
-    assert "is started all the same" in run.stderr
+    assert STARTED_ALL_THE_SAME in run.stderr

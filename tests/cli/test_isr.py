@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from command import in_json, snaprebuild
 from manifests import CLUSTER, FIXTURES, REPOSITORY
+from sentences import NOT_PROVEN
 
 from snaprebuild.simulations.isr.scenarios import SCENARIOS
 
@@ -112,7 +113,7 @@ def test_check_with_the_logs_of_other_voters() -> None:
     run = in_json("cluster isr", CLUSTER / "node2", *voters)
     assert ({each["is_proven"] for each in run.document["events"]}, run.document["proven_end_offset"]) == ({True}, 348)
     text = snaprebuild("cluster", "isr", CLUSTER / "node2")
-    assert "offsets from 315 on, marked with a star, are not proven to be committed: 1 of 3 voters" in text.text
+    assert f"offsets from 315 on, marked with a star, are {NOT_PROVEN}: 1 of 3 voters" in text.text
     text = snaprebuild("cluster", "isr", CLUSTER / "node2", *map(str, voters))
     assert "all of it is proven to be committed" in text.stdout
 

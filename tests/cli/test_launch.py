@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from budgets import first_of
 from command import COMMAND, SECONDS_MAX, run_process
+from sentences import CANNOT_BE_LOADED, STARTED_ALL_THE_SAME
 from wrapper_command_lines import CMD, STARTS, STARTS_NOT
 
 from snaprebuild.__main__ import _start_wrapped_command
@@ -105,7 +106,7 @@ def test_a_damaged_module_keeps_no_broker_from_starting(error: str, words: tuple
     environment = os.environ | {"KEPT": "yes"}
     done = run_process(*COMMAND, *words, cwd=tmp_path, env=environment)
     assert done.exit_code == DAMAGED[words], done
-    assert "snaprebuild: cannot be loaded: " in done.stderr
+    assert CANNOT_BE_LOADED in done.stderr
     if done.exit_code == 0:
         assert "KEPT=yes" in done.stdout.splitlines()
     assert "OPENBLAS_NUM_THREADS" not in done.stdout
@@ -146,4 +147,4 @@ def test_what_a_verb_imports_later_keeps_no_broker_from_starting(module: str, tm
     done = subprocess.run([sys.executable, "-c", FINDER, *words], capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
     assert (done.returncode, done.stdout) == (0, "CMD\n"), done
     assert "unforeseen ValueError: bad marshal data" in done.stderr
-    assert "echo is started all the same" in done.stderr
+    assert f"echo {STARTED_ALL_THE_SAME}" in done.stderr

@@ -11,12 +11,14 @@ from command import in_json, snaprebuild
 from log_dirs import copy_of
 from manifests import FIXTURES
 from prometheus_client.parser import text_string_to_metric_families
+from sentences import REPLACES_ONLY_ITS_OWN
 
 from snaprebuild.cli import result
 from snaprebuild.cli.render.metrics import METRICS, write_metrics
 from snaprebuild.documents import scan as doc
 from snaprebuild.findings import Finding, Severity, exit_code_of
 from snaprebuild.published import RunRecord
+from snaprebuild.snapshots.scan.result import ScanTotals
 
 AS_OF = ("--as-of", "1795266500000")
 COPIES = FIXTURES / "damaged" / "zero-bytes-copy"
@@ -115,12 +117,12 @@ def test_the_other_commands(tmp_path: Path) -> None:
 def scan_of(topics: dict[str, tuple[str, int]]) -> doc.Scan:
     """A document with stuck bytes and the state of remote storage of each topic."""
     return doc.Scan(
-        request=doc.Request(paths=(), server_properties=None, topics=(), partitions=()),
+        request=doc.ScanRequest(paths=(), server_properties=None, topics=(), partitions=()),
         run=RunRecord(at_ms=0, host="", command="", cluster_ids=()),
-        totals=doc.Totals(),
+        totals=ScanTotals(),
         log_dirs=[],
         topics=[
-            doc.Topic(topic=name, remote_storage=state, totals=doc.Totals(stuck_bytes=stuck, missing=1))
+            doc.ScannedTopic(topic=name, remote_storage=state, totals=ScanTotals(stuck_bytes=stuck, missing=1))
             for name, (state, stuck) in topics.items()
         ],
         partitions=[],
@@ -191,7 +193,7 @@ def test_a_run_without_a_result_leaves_the_file(tmp_path: Path) -> None:
         ("absent/scan.prom", 2, "--metrics: the directory of {tmp}/absent/scan.prom does not exist"),
         ("logs/scan.prom", 3, "is in a directory of a broker ({tmp}/logs), where only the broker may write files"),
         ("logs/plain-0/scan.prom", 3, "is in a directory of a broker ({tmp}/logs), where only the broker may write files"),
-        ("foreign.prom", 3, "already exists and is no plan or report of this program"),
+        ("foreign.prom", 3, f"{REPLACES_ONLY_ITS_OWN} of this program"),
     ],
 )
 def test_places(name: str, exit_code: int, message: str, tmp_path: Path) -> None:

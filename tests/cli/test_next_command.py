@@ -12,6 +12,15 @@ from every_verb import VERBS, filled, written
 from log_dirs import EMPTY_SNAPSHOT, copy_of, remove_snapshots, snapshot_name
 from manifests import FIXTURES
 from refused_reads import refused
+from sentences import (
+    CORRECT_WHAT_STDERR_LISTS,
+    CORRECTS_NOTHING,
+    KEEP_REMOTE_STORAGE_OFF,
+    NONE_MISSING,
+    ONE_PATH_DAMAGED,
+    ONE_PATH_UNREAD,
+    ONE_PROVEN_WRONG,
+)
 
 STEPS_MAX = 6
 
@@ -25,7 +34,7 @@ def next_words(ran: Run) -> list[str]:
     """The words of the next command, without the name of the program; empty if there is none."""
     assert ran.stdout, ran
     (line,) = [line for line in ran.stdout.splitlines() if line.startswith("Next: ")]
-    if line in ("Next: nothing to do.", "Next: no command corrects this; see what stderr lists."):
+    if line in ("Next: nothing to do.", f"Next: {CORRECTS_NOTHING}; see what stderr lists."):
         return []
     program, *words = shlex.split(line.removeprefix("Next: "))
     assert program == "snaprebuild"
@@ -52,7 +61,7 @@ def followed(words: Sequence[str]) -> list[str]:
 def test_missing(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     assert followed(["scan", str(logs), "--topic", "mixed", "--topic", "logappend"]) == ["scan", "plan", "rebuild", "verify"]
-    assert snaprebuild("scan", logs).text.startswith("No snapshot missing in 4 partitions.")
+    assert snaprebuild("scan", logs).text.startswith(f"{NONE_MISSING}4 partitions.")
 
 
 def test_nothing_missing() -> None:
@@ -64,14 +73,14 @@ def test_incomplete(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     with refused(logs / "logappend-0" / "leader-epoch-checkpoint", errno.EACCES, []):
         ran = snaprebuild("scan", logs, "--topic", "logappend")
-    assert ran.text.startswith("INCOMPLETE: 1 path could not be read: correct what stderr lists.")
+    assert ran.text.startswith(f"{ONE_PATH_UNREAD}{CORRECT_WHAT_STDERR_LISTS}")
     assert next_words(ran) == ["scan", str(logs), "--topic", "logappend"]
     assert next_words(snaprebuild(*next_words(ran)))[0] == "plan"
 
 
 def test_blocked_for_a_reason_that_a_rebuild_does_not_remove(tmp_path: Path) -> None:
     ran = snaprebuild("scan", copy_of("magicup", tmp_path))
-    assert "Keep remote.storage.enable off for these topics until retention deletes the segments." in ran.text
+    assert f"{KEEP_REMOTE_STORAGE_OFF} deletes the segments." in ran.text
     assert followed(next_words(ran)) == ["plan", "rebuild", "verify"], "four snapshots are missing all the same"
 
 
@@ -82,7 +91,7 @@ def test_corrupt(tmp_path: Path) -> None:
     assert followed(["scan", str(logs), "--topic", "mixed"])[:3] == ["scan", "verify", "plan"]
     snapshots[2].write_bytes(EMPTY_SNAPSHOT)
     ran = snaprebuild("verify", logs, "--as-of", "1795261244275")
-    assert ran.text.startswith("1 snapshot is proven wrong.")
+    assert ran.text.startswith(f"{ONE_PROVEN_WRONG}.")
     assert next_words(ran) == ["plan", str(logs), "--set-aside"]
     assert next_words(snaprebuild(*next_words(ran))) == ["rebuild", str(logs), "--set-aside"]
 
@@ -120,7 +129,7 @@ def test_a_damaged_segment(verb: str, position: int, tmp_path: Path) -> None:
     segment.write_bytes(data)
     ran = snaprebuild(*verb.format(tmp_path / "staged").split(), logs / "mixed-0")
     assert ran.exit_code == 4
-    assert ran.text.startswith("INCOMPLETE: 1 path damaged; stderr shows where.") == (position == 8)
+    assert ran.text.startswith(ONE_PATH_DAMAGED) == (position == 8)
     assert next_words(ran) == ["inspect", "dump", str(segment)]
     assert "isvalid: false" in snaprebuild(*next_words(ran)).stdout or position == 8
 

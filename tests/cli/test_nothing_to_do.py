@@ -11,6 +11,7 @@ from edited_tree import Files, Odd, Place
 from every_verb import VERBS, filled
 from log_dirs import EMPTY_SNAPSHOT
 from manifests import REPOSITORY
+from sentences import CORRECTS_NOTHING
 
 NOTHING = "Next: nothing to do."
 IS_FINDING = re.compile(r"^(finding|refused|damaged|storage): ", re.MULTILINE)
@@ -89,4 +90,4 @@ def test_a_file_of_the_result_that_cannot_be_written(tmp_path: Path) -> None:
     place = Place.made(VERBS["verify"], tmp_path)
     ran = snaprebuild(*filled(place.verb.arguments, place.root), "--save-json", "/proc/report.json")
     assert ran.exit_code == 5
-    assert "Next: no command corrects this; see what stderr lists." in ran.text
+    assert f"Next: {CORRECTS_NOTHING}; see what stderr lists." in ran.text

@@ -17,13 +17,14 @@ from faulty_store import FaultyStore, faulty_store
 from log_dirs import copy_of, entries_in, files_below, snapshot_name, truth
 from manifests import FIXTURES, REPOSITORY
 from object_store import ObjectStore
+from sentences import PLAN_IS_STALE, WOULD_DISTURB
 
 from snaprebuild import ReplayOptions, SnapshotRefusedError, UsageError, ensure_snapshot
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.scan.scan import scan
+from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
 from snaprebuild.storage import thread_pool
@@ -224,7 +225,7 @@ def test_out_leads_into_a_copy_of_a_log_directory(object_store: ObjectStore, upl
         before = object_store.files(logs)
         run = snaprebuild("rebuild", logs, "--out", out, *AS_OF)
         assert run.exit_code == 3, out
-        assert "where its files would disturb a broker" in run.stderr
+        assert f"where its files {WOULD_DISTURB}" in run.stderr
         assert object_store.files(logs) == before
 
 
@@ -239,7 +240,7 @@ def test_a_saved_plan(object_store: ObjectStore, tmp_path: Path) -> None:
     object_store.put(f"{location}/{name}", object_store.get(f"{location}/{name}")[:-1] + b"\xff")
     run = snaprebuild("rebuild", "--plan", saved)
     assert run.exit_code == 3
-    assert "the plan is stale: segments: was offset " in run.stderr
+    assert f"{PLAN_IS_STALE}: segments: was offset " in run.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -405,7 +406,7 @@ def test_no_remedy_is_named_that_objects_do_not_have(counted: FaultyStore) -> No
 
 def test_what_a_scan_costs(counted: FaultyStore) -> None:
     """As docs/guides/object-storage.md has it: small files and snapshots, each once, and nothing else."""
-    scan(open_source(["s3://b/logs"], run=runs.Run(stores=S3Settings(endpoint_url=counted.endpoint, path_style=True))))
+    scan_source(open_source(["s3://b/logs"], run=runs.Run(stores=S3Settings(endpoint_url=counted.endpoint, path_style=True))))
     of_broker = 7 + 6  # asked for, and read: no one reads the lock
     snapshots = sum(name.endswith(".snapshot") for name in counted.objects)
     of_partitions = sum(name.endswith(("/leader-epoch-checkpoint", "/partition.metadata")) for name in counted.objects)
@@ -417,7 +418,7 @@ def test_a_scan_reads_several_snapshots_at_once(counted: FaultyStore, monkeypatc
     settings = S3Settings(endpoint_url=counted.endpoint, path_style=True)
     for counted.seconds in (0.02, 0.2, 2.0):  # on a busy machine quick requests may not meet
         counted.seen.clear()
-        result = scan(open_source(["s3://b/logs/mixed-0"], run=runs.Run(stores=settings)))
+        result = scan_source(open_source(["s3://b/logs/mixed-0"], run=runs.Run(stores=settings)))
         assert counted.at_once <= thread_pool.THREADS + 1
         if counted.at_once >= 4:
             break
@@ -425,7 +426,7 @@ def test_a_scan_reads_several_snapshots_at_once(counted: FaultyStore, monkeypatc
     snapshots = [name for name in counted.objects if name.startswith("b/logs/mixed-0/") and name.endswith(".snapshot")]
     asked = [path.strip("/") for method, path, _ in counted.seen if method == "GET" and path.endswith(".snapshot")]
     assert sorted(asked) == sorted(snapshots), "each once"
-    here = scan(open_source([str(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0")]))
+    here = scan_source(open_source([str(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0")]))
     (found,), (expected,) = result.partitions, here.partitions
     assert (found.boundaries, found.totals) == (expected.boundaries, expected.totals)
 

@@ -11,6 +11,7 @@ import pytest
 from command import in_json, snaprebuild
 from log_dirs import make_log_dir, tree, write_partition
 from manifests import FIXTURES
+from sentences import NO_COPY_IN_STORE, OBJECTS_MISSING
 
 TIERED, FOLLOWER, AIVEN = FIXTURES / "tiered-local", FIXTURES / "follower-lost-state", FIXTURES / "aiven-layout"
 LEADER = (FOLLOWER / "node1", FOLLOWER / "remote", "--topic", "payments", "--metadata-log", FOLLOWER / "node1")
@@ -215,7 +216,7 @@ def test_without_a_store_nothing_is_reported_about_remote_storage() -> None:
     run = in_json("follower offsets", FOLLOWER / "node1", "--topic", "payments", *options_of([-5, -6, 1, -2, -4]))
     assert offsets_of(run.document) == {-5: None, -6: None, 1: None, -2: 0, -4: 456}
     (partition,) = run.document["partitions"]
-    assert (partition["remote_storage"]["enabled"], partition["highest_remote"]) == (True, None)
+    assert (partition["remote_storage_setting"]["enabled"], partition["highest_remote"]) == (True, None)
 
 
 def test_without_a_topic_id_no_one_can_say_which_copies_are_meant() -> None:
@@ -228,7 +229,7 @@ def test_without_a_topic_id_no_one_can_say_which_copies_are_meant() -> None:
 def test_the_store_of_another_cluster() -> None:
     run = in_json("follower offsets", FOLLOWER / "node1", TIERED / "remote", "--topic", "payments", *options_of([-1]))
     assert (run.exit_code, run.codes["remote-part-missing"]) == (1, 1)
-    assert "the log starts at 0, the disk begins at 456, and the store has no copy" in run.messages("remote-part-missing")
+    assert f"the log starts at 0, the disk begins at 456, and {NO_COPY_IN_STORE}" in run.messages("remote-part-missing")
 
 
 def test_a_copy_without_its_object_is_no_answer(tmp_path: Path) -> None:
@@ -238,7 +239,7 @@ def test_a_copy_without_its_object_is_no_answer(tmp_path: Path) -> None:
     run = in_json("follower offsets", FOLLOWER / "node1", tmp_path / "remote", *LEADER[2:], "--timestamp", "1795266408209")
     assert run.exit_code == 5
     assert offsets_of(run.document) == {1795266408209: None}
-    assert "objects of it are missing: .log" in run.messages("storage-failed")
+    assert f"{OBJECTS_MISSING}.log" in run.messages("storage-failed")
 
 
 def test_of_a_damaged_log_nothing_is_reported_that_hangs_on_open_transactions() -> None:
@@ -277,7 +278,7 @@ def test_offsets(tmp_path: Path) -> None:
     reported = in_json("follower offsets", TIERED_LOGS, store, "--topic", "mixed", "--metadata-log", log)
     assert reported.document["partitions"][0]["answers"] == run.document["partitions"][0]["answers"]
     table = snaprebuild("follower", "offsets", TIERED_LOGS, store, "--topic", "mixed").stdout
-    assert "the store has no copy: nothing was uploaded" in " ".join(table.split())
+    assert f"{NO_COPY_IN_STORE}: nothing was uploaded" in " ".join(table.split())
 
 
 @pytest.mark.parametrize(

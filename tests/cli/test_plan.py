@@ -10,6 +10,7 @@ import pytest
 from command import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, batch, changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
 from manifests import FIXTURES
+from sentences import PLAN_IS_STALE
 
 MISSING = {"mixed-0": 12, "logappend-0": 2, "deleted-0": 0, "plain-0": 0}
 
@@ -155,7 +156,7 @@ def test_a_saved_plan_is_carried_out(tmp_path: Path) -> None:
     assert sorted(snapshots_in(logs / "logappend-0")) == [1617, 2280, 2315], "not in the selection"
     again = snaprebuild("rebuild", "--plan", plan)
     assert again.exit_code == 3, "what it planned is done: the disk has moved on"
-    assert "the plan is stale" in again.stderr
+    assert PLAN_IS_STALE in again.stderr
 
 
 def grown(logs: Path) -> None:
@@ -180,7 +181,7 @@ def test_a_stale_plan_is_refused(move: str, tmp_path: Path) -> None:
     before = tree(logs)
     run = snaprebuild("rebuild", "--plan", plan, "--output", "json")
     assert (run.exit_code, run.stdout) == (3, "")
-    assert "the plan is stale" in run.stderr
+    assert PLAN_IS_STALE in run.stderr
     assert changes(before, tree(logs)) == (set(), set(), set())
 
 

@@ -23,6 +23,7 @@ from log_dirs import (
 )
 from manifests import FIXTURES, REPOSITORY, bundled, partition_fixtures
 from other_process import live_broker
+from sentences import DIRECTORY_HAS, NOTHING_TO_REBUILD, PROCESS_HAS, SEGMENTS_HAVE
 
 from snaprebuild.snapshots.rebuild.denied import denied_finding
 from snaprebuild.storage.local.file_calls import FileCalls
@@ -103,7 +104,7 @@ def test_in_place_exactly_the_missing_files_appear(tmp_path: Path) -> None:
     assert tree(logs) == after
     table = snaprebuild("rebuild", logs)
     assert table.exit_code == 0
-    assert "nothing to rebuild in 4 partitions" in table.stdout
+    assert f"{NOTHING_TO_REBUILD}4 partitions" in table.stdout
 
 
 def test_dry_run_writes_nothing_anywhere(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_wrong_snapshots(code: str, reason: str, data: bytes, tmp_path: Path) ->
     assert aside.read_bytes() == data
     assert replaced.totals == {"equal": 22, "written": 1}
     (boundary,) = [each for each in replaced.partition("mixed-0")["boundaries"] if each["offset"] == 7045]
-    assert boundary["set_aside"] == aside.name
+    assert boundary["set_aside_name"] == aside.name
     assert changes(before, tree(logs))[0] == appeared | {f"mixed-0/{aside.name}"}
 
 
@@ -222,8 +223,8 @@ def test_permission_problems_are_one_line_for_each_directory(tmp_path: Path, mon
     assert "Nothing was written; 14 failed in 2 of 4 partitions." in ran.stdout
     uid, gid = os.getuid(), os.getgid()
     owner = (
-        f"This process has uid 4711, gid 0; the segments have uid {uid}, gid {gid}; "
-        f"the directory has uid {uid}, gid {gid}, mode 0700. Run as uid {uid}, gid {gid} (of a container: --user {uid}:{gid})"
+        f"{PROCESS_HAS}4711, gid 0; {SEGMENTS_HAVE}{uid}, gid {gid}; "
+        f"{DIRECTORY_HAS}{uid}, gid {gid}, mode 0700. Run as uid {uid}, gid {gid} (of a container: --user {uid}:{gid})"
     )
     if uid != 0:
         owner += ", or as root"
@@ -242,8 +243,8 @@ def test_an_owner_who_may_not_write_is_not_sent_to_the_owner(tmp_path: Path, mon
     message = denied_finding(str(tmp_path), 2, Ownership(uid, gid, 0o644)).message
     tmp_path.chmod(0o755)
     assert message == (
-        "permission denied: 2 snapshots not written. This process has uid 4711, gid 4712; the segments have uid 4711, gid 4712; "
-        f"the directory has uid {os.getuid()}, gid {os.getgid()}, mode 0555. Run chown 4711:4712 {tmp_path} as root"
+        f"permission denied: 2 snapshots not written. {PROCESS_HAS}4711, gid 4712; {SEGMENTS_HAVE}4711, gid 4712; "
+        f"{DIRECTORY_HAS}{os.getuid()}, gid {os.getgid()}, mode 0555. Run chown 4711:4712 {tmp_path} as root"
     )
 
 

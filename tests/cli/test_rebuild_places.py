@@ -22,6 +22,7 @@ from log_dirs import (
     write_partition,
 )
 from other_process import live_broker
+from sentences import BROKER_HOLDS, HELD_BY_PROCESS, NOTHING_TO_REBUILD
 
 LINE = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
 
@@ -36,7 +37,7 @@ def test_a_live_broker_is_refused(tmp_path: Path) -> None:
     with live_broker(logs) as process_id:
         run = in_json("rebuild", logs)
     assert run.exit_code == 3
-    assert f"is held by process {process_id}" in run.messages("refused")
+    assert f"{HELD_BY_PROCESS} {process_id}" in run.messages("refused")
     assert run.totals == {"refused": 14}
     assert tree(logs) == before
 
@@ -48,7 +49,7 @@ def test_a_refusal_names_the_ways_that_work(tmp_path: Path) -> None:
         refused = snaprebuild("rebuild", logs)
         lines = refused.stdout.splitlines()
         assert refused.exit_code == 3
-        assert refused.text.startswith(f"Nothing was written; 14 refused in 2 of 4 partitions. A live broker holds {logs}. Next: ")
+        assert refused.text.startswith(f"Nothing was written; 14 refused in 2 of 4 partitions. {BROKER_HOLDS}{logs}. Next: ")
         commands = [shlex.split(line.partition("snaprebuild ")[2]) for line in lines if "snaprebuild " in line]
         assert [words[0] for words in commands] == ["stage"], "2.7 wrote this, and deletes what is written next to it"
         assert f"fuser -v {logs}/.lock" in refused.stdout
@@ -58,7 +59,7 @@ def test_a_refusal_names_the_ways_that_work(tmp_path: Path) -> None:
         assert install[0] == "install"
         assert snaprebuild(*install).exit_code == 3, "the broker runs"
     assert snaprebuild(*install).text.startswith("14 snapshots installed in 2 partitions.")
-    assert snaprebuild("rebuild", logs).text.startswith("Nothing was written; nothing to rebuild in 4 partitions.")
+    assert snaprebuild("rebuild", logs).text.startswith(f"Nothing was written; {NOTHING_TO_REBUILD}4 partitions.")
 
 
 def test_a_broker_that_writes_topic_ids_may_run_meanwhile(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from log_dirs import EMPTY_SNAPSHOT, copy_of, snapshot_name
 from manifests import FIXTURES, REPOSITORY
 from pages import HOSTILE, data_of, parsed, partition_of, scan_document, scanned, written
 from refused_reads import refused
+from sentences import REPLACES_ONLY_ITS_OWN
 
-from snaprebuild.report.page_data import PageData, PageFinding
+from snaprebuild.findings import ReportedFinding
+from snaprebuild.report.page_data import PageData
 from snaprebuild.report.page_links import LINKS_MAX, link_paths
 
 AS_OF = ("--as-of", "2026-11-21T12:00:00Z")
@@ -36,21 +38,21 @@ def test_a_scan(tmp_path: Path) -> None:
     said = json.loads(scan.read_text())
     page = page_of(tmp_path, scan)
     data = data_of(page)
-    names = [each["name"] for each in data["partitions"]]
+    names = [each["topic_partition"] for each in data["partitions"]]
     assert names[:2] == ["mixed-0", "logappend-0"], "the worst first"
     assert sorted(names[2:]) == ["deleted-0", "plain-0"]
     mixed = data["partitions"][0]
     files = sorted((FIXTURES / "kafka27-mixed/logs/mixed-0").glob("*.log"))
-    assert mixed["bases"] == [int(file.stem) for file in files]
-    assert mixed["sizes"] == [file.stat().st_size for file in files]
-    assert mixed["fates"] == "b" * 12 + "wwa", "12 blocked, two above the last stable offset, the active one"
-    missing = [row[0] for row in mixed["boundaries"] if row[1] == "missing"]
+    assert mixed["segments"]["base_offset"] == [int(file.stem) for file in files]
+    assert mixed["segments"]["size_bytes"] == [file.stat().st_size for file in files]
+    assert mixed["segments"]["fates"] == "b" * 12 + "wwa", "12 blocked, two above the last stable offset, the active one"
+    missing = [row["offset"] for row in mixed["boundaries"] if row["state"] == "missing"]
     assert missing == [each["offset"] for each in said["partitions"][0]["boundaries"] if each["state"] == "missing"]
     assert len(missing) == 12
-    assert (mixed["start"], mixed["end"], mixed["lastStable"]) == (0, 8231, 6913)
+    assert (mixed["log_start_offset"], mixed["log_end_offset"], mixed["last_stable_offset"]) == (0, 8231, 6913)
     # Two transactions are open in it, as tests of `inspect transactions` have it; a scan knows the oldest one alone.
-    assert mixed["transactions"] == [[6913, None, None, False]]
-    assert [data["findings"][number][0] for number in mixed["findings"]] == ["missing-snapshots", "above-last-stable-offset"]
+    assert mixed["open"] == [{"first_offset": 6913}]
+    assert [data["findings"][number]["code"] for number in mixed["findings"]] == ["missing-snapshots", "above-last-stable-offset"]
     assert any("which producers" in each for each in data["documents"][0]["lacks"])
 
 
@@ -67,29 +69,29 @@ def test_a_partition_is_listed_once_with_what_all_documents_report(tmp_path: Pat
     data = data_of(page_of(tmp_path, *documents))
     assert len(data["partitions"]) == 4
     mixed = data["partitions"][0]
-    assert (mixed["name"], mixed["documents"]) == ("mixed-0", [0, 1, 2])
-    (end,) = [row for row in mixed["boundaries"] if row[0] == 8231]
-    assert end[2] == 0
-    assert (end[3]["status"], end[3]["wrong"], end[3]["expected"]) == ("false_empty", True, 35)
-    forgotten = {int(row[0]): row for row in mixed["producers"]}
+    assert (mixed["topic_partition"], mixed["documents"]) == ("mixed-0", [0, 1, 2])
+    (end,) = [row for row in mixed["boundaries"] if row["offset"] == 8231]
+    assert end["entries"] == 0
+    assert (end["status"], end["proven_wrong"], end["expected_entries"]) == ("false_empty", True, 35)
+    forgotten = {row["producer_id"]: row for row in mixed["differences"]}
     assert forgotten.keys() == {each["producer_id"] for each in judged["snapshots"][-1]["comparison"]["differences"]}
     assert len(forgotten) == 32, "of the 35 that Kafka's classes have there three have expired"
-    assert mixed["lastStable"] == 6913, "by replay: the scan takes it from the wrong snapshot"
-    assert {first: producer for first, _, producer, *_ in mixed["transactions"]} == {6913: "33", 8226: "34"}
-    assert [row[3:] for row in mixed["transactions"]] == [[True, "unknown"], [True, "unknown"]], "why they are late"
-    assert {producer: row[8] for producer, row in forgotten.items() if row[8] is not None} == {33: 6913, 34: 8226}
+    assert mixed["last_stable_offset"] == 6913, "by replay: the scan takes it from the wrong snapshot"
+    assert {row["first_offset"]: row["producer_id"] for row in mixed["open"]} == {6913: 33, 8226: 34}
+    assert [(row["is_late"], row["hang_reason"]) for row in mixed["open"]] == [(True, "unknown")] * 2, "why they are late"
+    assert {producer: row["open_from"] for producer, row in forgotten.items() if "open_from" in row} == {33: 6913, 34: 8226}
 
 
 def test_a_receipt(tmp_path: Path) -> None:
     logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
     assert snaprebuild("rebuild", logs, "--receipt", receipt, *AS_OF).exit_code == 0
     mixed = partition_of(page_of(tmp_path, receipt), "mixed-0")
-    assert [(row[0], row[3]["action"], row[3]["class"]) for row in mixed["boundaries"]] == [
+    assert [(row["offset"], row["action"], row["class"]) for row in mixed["boundaries"]] == [
         (int(path.name[:20]), "written", "EXACT")
         for path in sorted((logs / "mixed-0").glob("*.snapshot"))
         if not (FIXTURES / "kafka27-mixed/logs/mixed-0" / path.name).exists()
     ]
-    assert len(mixed["bases"]) == 15
+    assert len(mixed["segments"]["base_offset"]) == 15
 
 
 def test_an_audit(tmp_path: Path) -> None:
@@ -97,9 +99,9 @@ def test_an_audit(tmp_path: Path) -> None:
     said = json.loads(audit.read_text())
     wrong = {"false-empty", "zero-bytes", "corrupt", "missing-producers", "wrong"}
     data = data_of(page_of(tmp_path, audit))
-    found = [row for partition in data["partitions"] for row in partition["boundaries"] if row[3].get("wrong")]
+    found = [row for partition in data["partitions"] for row in partition["boundaries"] if row.get("proven_wrong")]
     assert len(found) == sum(count for verdict, count in said["totals"].items() if verdict in wrong) > 0
-    assert sum(len(partition["bases"]) for partition in data["partitions"]) == sum(
+    assert sum(len(partition["segments"]["base_offset"]) for partition in data["partitions"]) == sum(
         len(each["copies"]) for each in said["partitions"]
     )
 
@@ -114,7 +116,7 @@ def test_names_get_nowhere(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert snaprebuild("report", scan, "--html", page, "--title", HOSTILE[0]).exit_code == 0
     data = data_of(page)  # there are two scripts, and the policy allows the second as it is
-    assert {each["name"] for each in data["partitions"]} == {f"{name}-{number}" for number, name in enumerate(HOSTILE)}
+    assert {each["topic_partition"] for each in data["partitions"]} == {f"{name}-{number}" for number, name in enumerate(HOSTILE)}
     assert parsed(page).title == data["title"] == HOSTILE[0]
     raw = page.read_bytes()
     assert b"<script>alert" not in raw
@@ -126,15 +128,20 @@ def test_large_offsets_stay_as_they_are(tmp_path: Path) -> None:
     most = 2**63 - 1
     partition = scanned("far", log_end={"offset": most, "source": "x", "at_least": most}, high_watermark=2**53)
     far = partition_of(page_of(tmp_path, written(scan_document([partition]), tmp_path / "scan.json")), "far-0")
-    assert (far["end"], far["highWatermark"], far["start"]) == (str(most), str(2**53), 0), "as text, where a double is not enough"
+    assert (far["log_end_offset"], far["high_watermark"], far["log_start_offset"]) == (str(most), str(2**53), 0), (
+        "as text, where a double is not enough"
+    )
 
 
 def test_links_from_findings_to_partitions_have_a_limit() -> None:
     """Many partitions and findings of one place would be linked each with each."""
-    page, seen = PageData("title"), dict[PageFinding, int]()
+    page = PageData("title")
     for number in range(1000):
         page.partition(f"t-{number}", "/one/place", 0)
-        page.add_finding(PageFinding("code", "note", "/one/place/file", str(number)), seen)
+        finding = ReportedFinding(
+            code="code", severity="note", path="/one/place/file", message=str(number), offset=None, reason=None
+        )
+        page.add_finding(finding)
     link_paths(page)
     links = [len(each.findings) for each in page.partitions()]
     assert (sum(links), max(links)) == (LINKS_MAX, 200)
@@ -143,12 +150,12 @@ def test_links_from_findings_to_partitions_have_a_limit() -> None:
 def test_partitions_and_segments_have_limits(tmp_path: Path) -> None:
     page = page_of(tmp_path, written(scan_document([scanned("long", segments=4321, missing=7)]), tmp_path / "scan.json"))
     long = partition_of(page, "long-0")
-    assert len(long["bases"]) <= 1100
-    assert sum(long["counts"]) == 4321
-    assert sum(long["sizes"]) == 4321 << 20
-    assert long["fates"].count("b") == 2, "7 blocked, 5 at a time"
+    assert len(long["segments"]["base_offset"]) <= 1100
+    assert sum(long["segments"]["counts"]) == 4321
+    assert sum(long["segments"]["size_bytes"]) == 4321 << 20
+    assert long["segments"]["fates"].count("b") == 2, "7 blocked, 5 at a time"
     assert len(long["boundaries"]) == 2000
-    assert [row[0] for row in long["boundaries"] if row[1] == "missing"] == [100 * number for number in range(1, 8)]
+    assert [row["offset"] for row in long["boundaries"] if row["state"] == "missing"] == [100 * number for number in range(1, 8)]
     assert any("4321 segments are drawn as" in each for each in long["lacks"])
 
 
@@ -163,14 +170,14 @@ def test_partitions_and_segments_have_limits(tmp_path: Path) -> None:
         ('{"schema": "snaprebuild.plan/1", "snaprebuild": "0.1.0"}', "found snaprebuild.plan/1"),
         (
             '{"schema": "snaprebuild.scan/1", "snaprebuild": "0.1.0"}',
-            "expected snaprebuild.scan/3, found snaprebuild.scan/1 of snaprebuild '0.1.0'; make it again with this program",
+            "expected snaprebuild.scan/4, found snaprebuild.scan/1 of snaprebuild '0.1.0'; make it again with this program",
         ),
-        ('{"schema": "snaprebuild.scan/3", "snaprebuild": "0.1.0"}', "is damaged: expected a member totals, found none"),
+        ('{"schema": "snaprebuild.scan/4", "snaprebuild": "0.1.0"}', "is damaged: expected a member totals, found none"),
         (
-            '{"schema": "snaprebuild.scan/3", "snaprebuild": "0.1.0", "totals": {}, "log_dirs": [], "partitions": [{}]}',
+            '{"schema": "snaprebuild.scan/4", "snaprebuild": "0.1.0", "totals": {}, "log_dirs": [], "partitions": [{}]}',
             "is damaged: partitions[0]: object missing required field",
         ),
-        ('{"schema": "snaprebuild.scan/3", "snaprebuild": "0.1.0", "totals": {}, "log_dirs": [3]}', "is damaged: log_dirs"),
+        ('{"schema": "snaprebuild.scan/4", "snaprebuild": "0.1.0", "totals": {}, "log_dirs": [3]}', "is damaged: log_dirs"),
         ('{"schema": "snaprebuild.receipt/1", "snaprebuild": "0.1.0"}\n', "is of another version: expected snaprebuild.receipt/3"),
         ('{"schema": "snaprebuild.receipt/3", "snaprebuild": "0.1.0"}\n', "is damaged: line 1"),
     ],
@@ -195,7 +202,7 @@ def test_only_an_own_page_is_replaced(tmp_path: Path) -> None:
     page.write_text("<html>mine</html>")
     run = snaprebuild("report", scan, "--html", page)
     assert (run.exit_code, page.read_text()) == (3, "<html>mine</html>")
-    assert "already exists and is no plan or report of this program" in run.stderr
+    assert f"{REPLACES_ONLY_ITS_OWN} of this program" in run.stderr
     assert snaprebuild("report", scan, "--html", scan).exit_code == 2
     logs = copy_of("magic0", tmp_path)
     assert snaprebuild("report", scan, "--html", logs / "page.html").exit_code == 3, "never among a broker's files"
@@ -219,7 +226,7 @@ def test_only_what_is_open_at_the_log_end_counts(tmp_path: Path) -> None:
     scan = document(tmp_path / "scan.json", "scan", FIXTURES / "kafka27-killed")
     run = in_json("report", scan, "--html", tmp_path / "page.html")
     assert run.document["totals"]["open_transactions"] is None, "the log ends of a killed broker are in no snapshot"
-    assert not any(each.get("transactions") for each in data_of(tmp_path / "page.html")["partitions"])
+    assert not any(each.get("open") for each in data_of(tmp_path / "page.html")["partitions"])
     open_ones = document(tmp_path / "transactions.json", "inspect transactions", FIXTURES / "kafka27-killed", *AS_OF)
     verify = document(tmp_path / "verify.json", "verify", FIXTURES / "kafka27-killed", *AS_OF)
     counted = json.loads(open_ones.read_text())["totals"]["open"]
@@ -233,14 +240,15 @@ def test_each_input_is_named_with_its_run(tmp_path: Path) -> None:
     scan = document(tmp_path / "scan.json", "scan", FIXTURES / "kafka4-mixed")
     run = in_json("report", scan, "--html", tmp_path / "page.html")
     (said,) = run.document["documents"]
-    assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", said["made"])
-    assert said["host"] == socket.gethostname()
-    assert said["command"] == f"snaprebuild scan {FIXTURES / 'kafka4-mixed'} --output json"
+    run_of_scan = json.loads(scan.read_text())["run"]
+    assert {name: run_of_scan[name] for name in said["run"]} == said["run"]
+    assert said["run"]["host"] == socket.gethostname()
+    assert said["run"]["command"] == f"snaprebuild scan {FIXTURES / 'kafka4-mixed'} --output json"
     (shown,) = data_of(tmp_path / "page.html")["documents"]
-    assert (shown["made"], shown["host"], shown["command"]) == (said["made"], said["host"], said["command"])
+    assert shown["run"] == said["run"]
     clusters = re.findall(r"^cluster\.id=(\S+)$", (FIXTURES / "kafka4-mixed/logs/meta.properties").read_text(), re.MULTILINE)
     assert len(clusters) == 1
-    assert shown["clusters"] == said["cluster_ids"] == clusters
+    assert shown["run"]["cluster_ids"] == clusters
 
 
 def test_what_a_run_did_not_read_is_on_the_page(tmp_path: Path) -> None:
@@ -249,5 +257,5 @@ def test_what_a_run_did_not_read_is_on_the_page(tmp_path: Path) -> None:
         scan = document(tmp_path / "scan.json", "scan", logs)
     run = snaprebuild("report", scan, "--html", tmp_path / "page.html")
     assert run.text.startswith("INCOMPLETE: the documents do not cover what could not be read: ")
-    assert data_of(tmp_path / "page.html")["documents"][0]["unread"] == [str(logs / "mixed-0")]
+    assert data_of(tmp_path / "page.html")["documents"][0]["unread_paths"] == [str(logs / "mixed-0")]
     assert in_json("report", scan, "--html", tmp_path / "page.html").document["unread"] == 1

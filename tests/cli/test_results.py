@@ -11,6 +11,7 @@ from documents import validator_of
 from log_dirs import copy_of, make_log_dir, snapshot_name, tree
 from manifests import FIXTURES
 from plans import make_plan
+from sentences import NOT_REPLACED
 
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
@@ -118,7 +119,7 @@ def test_what_is_there_is_not_replaced(name: str, tmp_path: Path) -> None:
     line = ("rebuild", FIXTURES / "magic0", "--out", tmp_path / "out", "--results", file, *OPTIONS)
     run = snaprebuild(*line)
     assert (run.exit_code, run.stdout) == (3, "")
-    assert "already exists and is not replaced" in run.stderr
+    assert NOT_REPLACED in run.stderr
     assert not (tmp_path / "out").exists()
     file.unlink()
     file.symlink_to(tmp_path / "nowhere")

@@ -18,6 +18,7 @@ import pytest
 from command import Run, snaprebuild
 from log_dirs import copy_of, tree
 from other_process import live_broker
+from sentences import BROKER_HOLDS
 from staged_logs import AS_OF
 
 import snaprebuild as package
@@ -315,7 +316,7 @@ def test_a_plan_is_made_before_the_stop(tmp_path: Path) -> None:
     place = Place(tmp_path)
     with live_broker(place.logs):
         plan = snaprebuild(*place.words(IN_PLACE[0]))
-        assert (plan.exit_code, f"A live broker holds {place.logs}. Next: snaprebuild stage" in plan.text) == (0, True)
+        assert (plan.exit_code, f"{BROKER_HOLDS}{place.logs}. Next: snaprebuild stage" in plan.text) == (0, True)
         assert snaprebuild(*place.words(STAGED[2])).exit_code == 0
 
 

@@ -12,6 +12,7 @@ from log_dirs import copy_of, snapshot_name
 from manifests import FIXTURES
 from other_process import live_broker
 from refused_reads import refused
+from sentences import CORRECT_WHAT_STDERR_LISTS, FREES_ALL, KEEP_REMOTE_STORAGE_OFF, NONE_MISSING, ONE_PATH_UNREAD, STORAGE_UNKNOWN
 
 from snaprebuild.storage.local.broker_lock import hold
 
@@ -41,7 +42,7 @@ def test_the_answer_and_the_next_command_come_first(tmp_path: Path) -> None:
     run = snaprebuild("scan", root, "--topic", "mixed", "--topic", "logappend")
     answer, more, following, empty, *table = run.stdout.splitlines()
     assert answer == "14 snapshots missing in 2 of 2 partitions. 4 segments waiting."
-    assert more == "1.1 MiB cannot be uploaded. `rebuild` frees all of it."
+    assert more == f"1.1 MiB cannot be uploaded. {FREES_ALL}."
     assert empty == ""
     command = shlex.split(following.removeprefix("Next: "))
     assert command[:2] == ["snaprebuild", "plan"]
@@ -66,7 +67,7 @@ def test_the_answer_and_the_next_command_come_first(tmp_path: Path) -> None:
             f"snaprebuild verify {FIXTURES}/txn-state --kafka-release 3.9.2",
         ),
         ("damaged/missing-index", (), "removes 2 snapshots. Start, stop, run again.", "snaprebuild scan"),
-        ("txn-state", ("--partition", "1"), "No snapshot missing in 2 partitions.", "snaprebuild"),
+        ("txn-state", ("--partition", "1"), f"{NONE_MISSING}2 partitions.", "snaprebuild"),
     ],
 )
 def test_answers(name: str, options: tuple[str, ...], answer: str, following: str) -> None:
@@ -74,14 +75,14 @@ def test_answers(name: str, options: tuple[str, ...], answer: str, following: st
     first, _, rest = run.text.partition(" Next: ")
     assert answer in first
     assert rest.startswith(following)
-    assert ("Keep remote.storage.enable off for these topics until retention" in first) == (name == "magicup")
+    assert (KEEP_REMOTE_STORAGE_OFF in first) == (name == "magicup")
 
 
 def test_what_could_not_be_read_comes_first(tmp_path: Path) -> None:
     root = copy_of("kafka27-mixed", tmp_path)
     with refused(root / "logappend-0" / "leader-epoch-checkpoint", errno.EACCES, []):
         run = snaprebuild("scan", root)
-    assert run.text.startswith("INCOMPLETE: 1 path could not be read: correct what stderr lists. 14 missing, 4 waiting. ")
+    assert run.text.startswith(f"{ONE_PATH_UNREAD}{CORRECT_WHAT_STDERR_LISTS} 14 missing, 4 waiting. ")
     assert f"Next: snaprebuild scan {root}\n" in run.stdout
     assert "UNREAD" in run.stdout
 
@@ -144,4 +145,4 @@ def test_the_metadata_log_shows_whether_remote_storage_is_on(tmp_path: Path) -> 
     run = snaprebuild("scan", logs)
     assert "remote.storage.enable of the topics: off for 2, unknown for 1" in " ".join(run.stdout.split())
     assert "note: " in run.stderr
-    assert "remote.storage.enable of the topics cannot be read: " in run.stderr
+    assert STORAGE_UNKNOWN in run.stderr

@@ -11,6 +11,7 @@ from command import in_json, snaprebuild
 from log_dirs import batch_positions, copy_of, flip, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, truth
 from manifests import CLUSTER, FIXTURES
 from plans import make_plan
+from sentences import CONFIGURATION_UNREAD, STAGE_AGAIN
 from staged_logs import AS_OF, DAY_MS, aged, bases_of, earlier, installed, running, staged
 
 from snaprebuild.snapshots import stage as module
@@ -40,7 +41,7 @@ def test_what_a_later_run_finds_unsound_is_not_installed(tmp_path: Path) -> None
     assert list(rows_of(tmp_path / "staged")) == ["mixed-0"], "which the second run did not look at"
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert (done.exit_code, done.totals) == (1, {"written": 12})
-    assert "2 snapshots missing: stage again" in done.messages("not-staged")
+    assert f"2 {STAGE_AGAIN}" in done.messages("not-staged")
     assert snapshots_in(logs / "logappend-0") == before
 
 
@@ -176,7 +177,7 @@ def test_without_the_configuration_only_what_rests_on_a_window_is_refused(of_a_w
     (tmp_path / "server.properties").unlink()
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert (done.exit_code, done.codes["refused"]) == (3, 1)
-    assert "the broker's configuration cannot be read" in done.messages("refused")
+    assert CONFIGURATION_UNREAD in done.messages("refused")
     assert set(done.actions("mixed-0").values()) == {"refused"}
     assert set(done.actions("logappend-0").values()) == {"written"}
 
@@ -193,4 +194,4 @@ def test_without_the_configuration_what_closed_since_is_not_installed(tmp_path: 
     properties.unlink()
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert (done.exit_code, done.totals) == (1, {"written": 8, "failed": 6})
-    assert "the broker's configuration cannot be read" in done.messages("not-staged")
+    assert CONFIGURATION_UNREAD in done.messages("not-staged")

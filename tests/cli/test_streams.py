@@ -17,6 +17,7 @@ from compressed_batches import compressed
 from log_dirs import batch, copy_of, make_log_dir, snapshots_in, tree, truth, write_partition
 from manifests import REPOSITORY
 from other_process import live_broker
+from sentences import HELD_BY_PROCESS
 from terminal import in_terminal
 
 from formats import limits
@@ -181,7 +182,7 @@ def test_the_same_is_not_reported_for_every_partition(tmp_path: Path) -> None:
         run = snaprebuild("rebuild", logs)
     assert run.exit_code == 3
     (line,) = run.stderr.splitlines()
-    assert line.startswith(f"refused: {logs}/.lock: is held by process {process_id}")
+    assert line.startswith(f"refused: {logs}/.lock: {HELD_BY_PROCESS} {process_id}")
     assert line.endswith("(refused)"), "one cause is one finding"
 
 

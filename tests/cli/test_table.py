@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import batch, make_log_dir, write_partition
+from sentences import MORE_ROWS
 
 from snaprebuild.cli.render.row_text import ROWS_AT_ONCE, RowText
-from snaprebuild.cli.render.stats import stats_document
+from snaprebuild.cli.render.stats import StatsView
 from snaprebuild.cli.result import json_text
 from snaprebuild.cli.table import middle_cut, printable, table_text
 from snaprebuild.inspect.dump_items import Words
-from snaprebuild.inspect.stats import stats
+from snaprebuild.inspect.stats import collect_statistics
 from snaprebuild.published import encoded_members
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
@@ -82,7 +83,7 @@ def test_no_line_is_wider(width: int) -> None:
     assert max(map(len, lines)) <= width
     assert not [line for line in lines if line != line.rstrip()]
     assert text.count(f"-{number}") == 20, "the number of a partition is never cut"
-    assert lines[-3] == "and 10 more: -v or --output json"
+    assert lines[-3] == f"and 10 {MORE_ROWS}"
 
 
 def test_a_reason_that_repeats_is_a_footnote() -> None:
@@ -155,9 +156,9 @@ def test_the_document_of_many_partitions_comes_in_pieces(tmp_path: Path) -> None
     logs = make_log_dir(tmp_path / "logs")
     for number in range(30):
         write_partition(logs / f"topic-{number}", {0: batch(0, producer_id=number)})
-    pieces = list(
-        json_text(encoded_members(stats_document(stats(open_source([str(logs)]), Run(clock=Clock(2_000, 1_000)), top=1), 0.0)))
-    )
+    result = collect_statistics(open_source([str(logs)]), Run(clock=Clock(2_000, 1_000)), top=1)
+    view = StatsView(result, 0.0, top=1, all_segments=False)
+    pieces = list(json_text(encoded_members(view.document())))
     document = json.loads("".join(pieces))
     assert len(document["partitions"]) == 30
     assert max(map(len, pieces)) < 2 * len(json.dumps(document["partitions"][0], indent=2)) < len("".join(pieces)) / 10

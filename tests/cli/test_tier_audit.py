@@ -10,6 +10,7 @@ import pytest
 from command import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, flip, tree
 from manifests import AIVEN, FIXTURES, LONG_AGO, READS
+from sentences import CHECKSUM_DIFFERS, OBJECTS_MISSING
 from tiers import copied as copied_file
 
 KEY = ("--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}")
@@ -155,7 +156,7 @@ def test_a_damaged_segment_ends_what_can_be_judged(tmp_path: Path) -> None:
 
 def test_a_flipped_bit_in_compressed_or_encrypted_chunks(tmp_path: Path) -> None:
     """What decompresses to something else is found by the checksums of batches."""
-    for name, message in (("zstd", "the checksum of the batch at byte"), ("encrypted", "chunk: expected the content that its tag")):
+    for name, message in (("zstd", f"{CHECKSUM_DIFFERS}byte"), ("encrypted", "chunk: expected the content that its tag")):
         shutil.copytree(AIVEN / name / "store", tmp_path / name)
         log = sorted((tmp_path / name).rglob("*.log"))[0]
         data = bytearray(log.read_bytes())
@@ -180,7 +181,7 @@ def test_a_copy_that_lacks_an_object_is_a_row(plain: Path, suffix: str, level: s
     path.unlink()
     run = in_json("tier audit", plain, *LONG_AGO, "--level", level)
     (copy,) = [each for partition in run.document["partitions"] for each in partition["copies"] if each["start_offset"] == 1151]
-    assert (copy["verdict"], copy["reason"]) == ("not-read", f"objects of it are missing: {suffix}")
+    assert (copy["verdict"], copy["reason"]) == ("not-read", f"{OBJECTS_MISSING}{suffix}")
     assert run.exit_code == exit_code
 
 

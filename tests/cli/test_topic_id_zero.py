@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from command import in_json, snaprebuild, snaprebuild_process
 from log_dirs import copy_of, remove_snapshots, snapshots_in
+from sentences import NOT_READY, RAISE_THE_PROTOCOL
 
 PARTITIONS = ("deleted-0", "logappend-0", "mixed-0", "plain-0")
-FIRST_LINE = "Not ready for remote storage: 4 topics have no id. Raise the protocol first."
+FIRST_LINE = f"{NOT_READY}4 topics have no id. {RAISE_THE_PROTOCOL}"
 ACCEPT = "--accept-topic-id-zero"
 
 
@@ -105,7 +106,7 @@ def test_with_ids_there_is_not_even_a_note(logs: Path) -> None:
 def test_verbs_that_read_report_it(verb: str, logs: Path) -> None:
     run = snaprebuild(verb, "--server-properties", properties(logs, "2.7"))
     assert run.exit_code == 1
-    assert run.stdout.startswith("Not ready for remote storage: 4 topics have no id. Also: 23 missing")
+    assert run.stdout.startswith(f"{NOT_READY}4 topics have no id. Also: 23 missing")
     assert FIRST_LINE in run.text
     assert len(run.stdout.splitlines()[0]) <= 100
     healthy = snaprebuild(verb, "--server-properties", properties(logs, "3.6"))
@@ -118,7 +119,7 @@ def test_it_is_reported_too_if_no_snapshot_is_missing(logs: Path) -> None:
     for verb in ("scan", "verify", "plan", "rebuild"):
         run = snaprebuild(verb, *source)
         assert run.exit_code == 1, verb
-        assert run.text.startswith(FIRST_LINE.removesuffix(" Raise the protocol first."))
+        assert run.text.startswith(FIRST_LINE.removesuffix(f" {RAISE_THE_PROTOCOL}"))
         assert FIRST_LINE in run.text
         assert "nothing to do" not in run.text
 
@@ -133,7 +134,7 @@ def test_install_asks_the_configuration_of_the_next_start(logs: Path, tmp_path: 
         assert refused.exit_code == 3
         assert refused.codes["topic-id-zero"] == 1
         assert written(logs) == {}
-    assert snaprebuild("install", plan).text.startswith("Not ready for remote storage: ")
+    assert snaprebuild("install", plan).text.startswith(NOT_READY)
     properties(logs, "3.6")
     give_ids(logs, *PARTITIONS)
     assert in_json("install", plan).exit_code == 0

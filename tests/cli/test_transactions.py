@@ -9,6 +9,7 @@ from kafka_file_writers import write_transaction_state
 from log_dirs import TRANSACTIONAL, batch, copy_of, flip, record, tree, write_partition
 from manifests import FIXTURES, PartitionFixture, partition_fixtures
 from reference_producer_state import Marker, ProducerState, producer_batches
+from sentences import FIND_HANGING, MORE_ROWS
 
 from formats.log.batch_headers import BytesSegment, HeaderReader
 
@@ -75,7 +76,7 @@ def test_when_a_transaction_is_late(as_of_ms: int, arguments: tuple[object, ...]
     assert run.exit_code == late
     assert run.partition("mixed-0")["totals"]["late"] == late
     assert run.document["totals"]["partitions_with_late"] == late
-    assert [each["reason"] for each in run.partition("mixed-0")["open"]] == ["unknown" if late else None, None]
+    assert [each["hang_reason"] for each in run.partition("mixed-0")["open"]] == ["unknown" if late else None, None]
     assert [each["abort_commands"] for each in run.partition("mixed-0")["open"]] == [None, None], "no coordinator ended them"
 
 
@@ -118,21 +119,21 @@ def test_transactions_that_their_coordinator_still_has(logs: str, states: str) -
     )
     found = [each for partition in run.document["partitions"] for each in partition["open"]]
     assert {each["transactional_id"] for each in found} == {"hang-1", "hang-2"}
-    assert {(each["reason"], each["abort_commands"]) for each in found} == {("over_timeout", None)}
+    assert {(each["hang_reason"], each["abort_commands"]) for each in found} == {("over_timeout", None)}
     young = in_json(
         "inspect transactions",
         *(FIXTURES / logs, "--transaction-state", FIXTURES / states / "logs"),
         *("--as-of", LAST_MS + 10_000, "--assume", "late_after_ms=1"),
     )
     found = [each for partition in young.document["partitions"] for each in partition["open"]]
-    assert {(each["reason"], each["abort_commands"]) for each in found} == {("within_timeout", None)}
+    assert {(each["hang_reason"], each["abort_commands"]) for each in found} == {("within_timeout", None)}
 
 
 def test_a_cluster_whose_coordinators_partition_has_no_leader() -> None:
     run = in_json("inspect transactions", FIXTURES / "kraft-cluster3" / "node2", "--as-of", "2030-01-01")
     (found,) = run.partition("orders-0")["open"]
-    assert (found["transactional_id"], found["reason"], found["abort_commands"]) == ("hang", "over_timeout", None)
-    assert "__transaction_state-0 has no leader" in [each["what"] for each in found["evidence"]]
+    assert (found["transactional_id"], found["hang_reason"], found["abort_commands"]) == ("hang", "over_timeout", None)
+    assert "__transaction_state-0 has no leader" in [each["what"] for each in found["facts"]]
 
 
 def test_a_transaction_that_may_have_begun_earlier_is_marked(tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ def test_many_late_ones_end_in_a_count(tmp_path: Path) -> None:
     run = snaprebuild("inspect", "transactions", write_partition(tmp_path / "t-0", {0: data}))
     assert "100 transactions: unknown." in run.text
     assert "Why: 100 unknown, 30 not listed." in run.text
-    assert "and 81 more: -v or --output json" in run.stdout, "rows of the table, of which one counts what is not listed"
+    assert f"and 81 {MORE_ROWS}" in run.stdout, "rows of the table, of which one counts what is not listed"
 
 
 # ------------------------------------------------------------------------------------------------------- two-phase commit (KIP-939)
@@ -187,7 +188,7 @@ def test_no_abort_is_printed_for_a_transaction_under_two_phase_commit(tmp_path: 
     table = snaprebuild("inspect", "transactions", logs, "--transaction-state", tmp_path / "other")
     assert "--start-offset" not in table.stdout
     assert "--producer-id 7" not in table.stdout
-    assert "find-hanging --topic t --partition 0" in table.stdout
+    assert FIND_HANGING in table.stdout
     assert "abort none that is under two-phase commit" in table.text, "producer 9 is not known"
     words = " ".join(table.stdout.split())
     assert words.startswith("2 transactions are late in 1 partition. All transactions: 3 open, 2 late.")

@@ -9,6 +9,7 @@ from command import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, cut, make_log_dir, remove_snapshots, snapshot_name, tree, write_partition
 from manifests import FIXTURES
 from other_process import live_broker
+from sentences import BROKER_HOLDS, NONE_MISSING, NOTHING_TO_REBUILD, ONE_PATH_DAMAGED, ONE_PROVEN_WRONG
 
 MIXED = "fixtures/kafka27-mixed"
 SCAN = f"Next: snaprebuild scan {MIXED}\n\n"
@@ -29,7 +30,7 @@ def test_a_rebuild_that_wrote(tmp_path: Path) -> None:
     assert "\nUndo: snaprebuild undo " in run.stdout
     assert re.search(r"mixed-0 +583 \.\. 6390 +12 written +12 proven", run.stdout)
     run = snaprebuild("rebuild", logs)
-    assert run.stdout == f"Nothing was written; nothing to rebuild in 4 partitions.\nNext: snaprebuild verify {logs}\n\n"
+    assert run.stdout == f"Nothing was written; {NOTHING_TO_REBUILD}4 partitions.\nNext: snaprebuild verify {logs}\n\n"
 
 
 def test_a_rebuild_elsewhere_takes_no_effect(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_a_plan_that_would_be_refused(tmp_path: Path) -> None:
     with live_broker(logs):
         for verb, option in (("plan", ()), ("rebuild", ("--dry-run",))):
             run = snaprebuild(verb, logs, *option)
-            assert f" A live broker holds {logs}. Next: snaprebuild stage {logs} --to {logs.parent}/snaprebuild-staged" in run.text
+            assert f" {BROKER_HOLDS}{logs}. Next: snaprebuild stage {logs} --to {logs.parent}/snaprebuild-staged" in run.text
             assert "stop it first" not in run.text
             assert "live broker" not in snaprebuild(verb, logs, *option, "--out", tmp_path / "out").text
 
@@ -65,9 +66,7 @@ def test_a_rebuild_that_failed_in_part(tmp_path: Path) -> None:
     assert run.exit_code == 4
     written = len(list(logs.rglob("*.snapshot"))) - 9
     assert 0 < written < 14
-    assert run.text.startswith(
-        f"INCOMPLETE: 1 path damaged; stderr shows where. {written} snapshots written in 2 of 4 partitions; {14 - written} failed. "
-    )
+    assert run.text.startswith(f"{ONE_PATH_DAMAGED} {written} snapshots written in 2 of 4 partitions; {14 - written} failed. ")
     assert f"{logs / 'mixed-0'}" in run.stderr
 
 
@@ -119,7 +118,7 @@ def test_verify_begins_with_the_verdict(tmp_path: Path) -> None:
     (logs / "mixed-0" / snapshot_name(7045)).write_bytes(EMPTY_SNAPSHOT)
     remove_snapshots(logs / "plain-0")
     run = snaprebuild("verify", logs)
-    assert title(run.stdout) == "1 snapshot is proven wrong. 15 snapshots are missing. 4 segments waiting."
+    assert title(run.stdout) == f"{ONE_PROVEN_WRONG}. 15 snapshots are missing. 4 segments waiting."
     assert run.text.partition(" Next: ")[0].endswith(" 4 partitions: 7 equal, 1 false empty.")
     assert re.search(r"mixed-0 +7045 +false empty +0 +34 +the log contradicts", run.stdout)
     assert "Snapshots that are not equal\n" in run.stdout
@@ -152,7 +151,7 @@ def test_two_partitions_of_one_name_are_distinguished(verb: str, tmp_path: Path)
 def test_scan_of_health() -> None:
     run = snaprebuild("scan", "fixtures/kafka4-mixed")
     assert run.stdout.splitlines()[:2] == [
-        "No snapshot missing in 4 partitions. 4 segments waiting.",
+        f"{NONE_MISSING}4 partitions. 4 segments waiting.",
         "Next: snaprebuild verify fixtures/kafka4-mixed",
     ]
     assert "`scan` checks no contents; `verify` does." in run.stdout

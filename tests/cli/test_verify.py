@@ -26,6 +26,7 @@ from log_dirs import (
 from manifests import FIXTURES
 from other_process import live_broker
 from receipts import steps
+from sentences import BROKER_HAD_NO_REASON
 
 from snaprebuild.snapshots.receipts import undo as undo_module
 from snaprebuild.snapshots.receipts.receipt_lines import UndoingStep, UndoneStep
@@ -181,7 +182,7 @@ def test_what_no_one_explains_is_a_finding(tmp_path: Path) -> None:
     assert run.exit_code == 5, "what cannot be read weighs most"
     found = reasons(run)
     assert found[4] == "removed: it is still due, and a broker had no reason to remove it"
-    assert found[5].startswith("replaced: a broker had no reason to write it")
+    assert found[5].startswith(BROKER_HAD_NO_REASON)
     assert found[7].startswith("unreadable: ")
     assert sorted(found) == [4, 5, 7], "with the same bytes it is kept, whoever wrote it"
     assert run.codes == {"lost-snapshot": 2, "storage-failed": 1}
@@ -222,7 +223,7 @@ def test_what_a_start_after_a_crash_writes_anew(tmp_path: Path) -> None:
         (logs / "t-0" / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)  # in place of the broker's own
     run = reported(receipt)
     assert reasons(run)[10].startswith("replaced: a start after an unclean stop rebuilds it")
-    assert reasons(run)[9].startswith("replaced: a broker had no reason to write it")
+    assert reasons(run)[9].startswith(BROKER_HAD_NO_REASON)
     assert (run.exit_code, run.codes) == (1, {"taken-by-broker": 1, "lost-snapshot": 1})
 
 

@@ -9,6 +9,7 @@ import pytest
 from command import Run, snaprebuild
 from every_verb import VERBS, filled, words_of, written
 from log_dirs import batch, make_log_dir, write_partition
+from sentences import MORE_ROWS
 
 from snaprebuild.cli import result
 
@@ -84,7 +85,7 @@ def test_long_names(verb: str, width: int, long_names: Path, monkeypatch: pytest
     assert len(numbers) >= 10, "rows are shown"
     assert numbers <= known, "the number of a partition is never cut"
     if verb != "inspect stats":  # --top asks for this many rows
-        assert re.search(r"(?m)^and [0-9]+ more: -v or --output json$", ran.stdout)
+        assert re.search(rf"(?m)^and [0-9]+ {MORE_ROWS}$", ran.stdout)
 
 
 @pytest.mark.parametrize("width", [100, 80])

@@ -12,13 +12,14 @@ from pages import scan_document, scanned, segments_of, totals_of, written
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement, view_of
 from snaprebuild.cluster.fleet.election_risk import TopicStorage
-from snaprebuild.cluster.fleet.fleet_partition import Outcome
+from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome
 from snaprebuild.cluster.fleet.merge import merge_scans
 from snaprebuild.cluster.fleet.outdated import AGE_MAX_MS
-from snaprebuild.cluster.fleet.replicas import PartitionKey, Replica, ReplicaState
+from snaprebuild.cluster.fleet.replicas import PartitionKey, ReplicaReadiness, ScannedReplica
 from snaprebuild.cluster.fleet.restart_plan import restart_order
 from snaprebuild.cluster.metadata.image_model import ConfigResource, MetadataImage, ResourceType
 from snaprebuild.cluster.metadata.image_reader import read_image
+from snaprebuild.documents.saved_scans import saved_scans
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity
 
@@ -67,14 +68,14 @@ def test_what_to_do_about_each(tmp_path: Path) -> None:
         },
     )
     assert outcomes(result) == {
-        "fine-0": (Outcome.HEALTHY, None),
-        "free-0": (Outcome.ELECT, 2),
-        "both-0": (Outcome.REPAIR, 1),
-        "never-0": (Outcome.WAIT, None),
-        "odd-0": (Outcome.VERIFY, None),
-        "index-0": (Outcome.REPAIR, 1),
+        "fine-0": (FleetOutcome.HEALTHY, None),
+        "free-0": (FleetOutcome.ELECT, 2),
+        "both-0": (FleetOutcome.REPAIR, 1),
+        "never-0": (FleetOutcome.WAIT, None),
+        "odd-0": (FleetOutcome.VERIFY, None),
+        "index-0": (FleetOutcome.REPAIR, 1),
     }
-    assert result.cover.brokers == (1,), "broker 2 costs less for one of them, and cannot help the other"
+    assert result.repair_cover.brokers == (1,), "broker 2 costs less for one of them, and cannot help the other"
     (step,) = result.steps
     assert (step.node_id, step.needs_rebuild, step.missing) == (1, True, 3 + 2)
     assert step.replay_bytes == (3 + 2) << 20, "the segments below the last boundary that lacks a snapshot"
@@ -96,10 +97,12 @@ def test_a_start_is_enough_where_only_an_index_is_missing(tmp_path: Path) -> Non
 
 def test_the_cheaper_of_two_brokers_and_the_rate(tmp_path: Path) -> None:
     result = merged(
-        tmp_path, {1: [scanned("a", segments=9, missing=8)], 2: [scanned("a", segments=9, missing=2)]}, rate_bytes=1 << 20
+        tmp_path,
+        {1: [scanned("a", segments=9, missing=8)], 2: [scanned("a", segments=9, missing=2)]},
+        rate_bytes_per_second=1 << 20,
     )
-    assert result.cover.brokers == (2,)
-    assert [(step.replay_bytes, step.seconds, step.freed_bytes) for step in result.steps] == [(2 << 20, 2.0, 8 << 20)]
+    assert result.repair_cover.brokers == (2,)
+    assert [(step.replay_bytes, step.estimated_seconds, step.freed_bytes) for step in result.steps] == [(2 << 20, 2.0, 8 << 20)]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +115,7 @@ def test_the_cheaper_of_two_brokers_and_the_rate(tmp_path: Path) -> None:
 )
 def test_a_replica_that_lagged_leads_only_when_it_is_in_sync(tmp_path: Path, changed: dict[str, Any], said: str | None) -> None:
     (partition,) = merged(tmp_path, {1: [scanned("a", missing=1)], 2: [scanned("a", **changed)]}).partitions
-    assert (partition.outcome, partition.elect) == (Outcome.ELECT, 2)
+    assert (partition.outcome, partition.elect) == (FleetOutcome.ELECT, 2)
     assert partition.condition is None if said is None else said in str(partition.condition)
 
 
@@ -131,7 +134,7 @@ def test_what_the_metadata_log_adds(tmp_path: Path) -> None:
         view=placed,
     )
     by_name = {each.name: each for each in result.partitions}
-    assert by_name["leads-0"].outcome is Outcome.HEALTHY, "who leads has every snapshot"
+    assert by_name["leads-0"].outcome is FleetOutcome.HEALTHY, "who leads has every snapshot"
     assert (by_name["out-0"].elect, by_name["out-0"].condition) == (2, "it is not in sync: elect it when it is")
     assert by_name["more-0"].not_scanned == (9,)
     codes = {each.code: each.message for each in result.findings}
@@ -155,8 +158,8 @@ class RepairedPartition:
         self.stuck_bytes = stuck_bytes
 
 
-def replica(node: int, replay_bytes: int) -> Replica:
-    return Replica(node, ReplicaState.REBUILD, 0, 9, 9, 9, 0, 9, 1, 0, 1, 9, replay_bytes)
+def replica(node: int, replay_bytes: int) -> ScannedReplica:
+    return ScannedReplica(node, ReplicaReadiness.REBUILD, 0, 9, 9, 9, 0, 9, 1, 0, 1, 9, replay_bytes)
 
 
 @given(
@@ -179,7 +182,7 @@ def test_each_partition_once_in_any_order(
     for step in steps:
         assert all(step.node_id in partitions[key[1]][0] for key in step.partitions)
         assert step.freed_bytes == sum(partitions[key[1]][1] for key in step.partitions)
-        assert step.seconds == step.replay_bytes / 10
+        assert step.estimated_seconds == step.replay_bytes / 10
     flags = [(step.node_id == leader, step.is_controller) for step in steps]
     assert flags == sorted(flags)
 
@@ -190,7 +193,7 @@ def test_each_partition_once_in_any_order(
 def refused(place: Path, *documents: dict[str, Any]) -> str:
     paths = [str(written(each, place / f"{number}.json")) for number, each in enumerate(documents)]
     with pytest.raises(UsageError) as caught:
-        merge_scans(paths)
+        merge_scans(saved_scans(paths))
     return str(caught.value).replace(str(place), "")
 
 
@@ -212,16 +215,16 @@ def test_an_only_replica_that_is_empty_is_not_called_healthy(tmp_path: Path) -> 
     """Nothing in a scan shows whether it was never written to, or lost with its disk."""
     result = merged(tmp_path, {1: [nothing_in("alone"), nothing_in("both")], 2: [nothing_in("both"), scanned("full")]})
     assert outcomes(result) == {
-        "alone-0": (Outcome.VERIFY, None),
-        "both-0": (Outcome.HEALTHY, None),
-        "full-0": (Outcome.HEALTHY, None),
+        "alone-0": (FleetOutcome.VERIFY, None),
+        "both-0": (FleetOutcome.HEALTHY, None),
+        "full-0": (FleetOutcome.HEALTHY, None),
     }
     assert [(each.code, each.path) for each in result.findings if each.severity] == [("only-replica-empty", "alone")]
 
 
-@pytest.mark.parametrize(("leader_epoch", "outcome"), [(0, Outcome.HEALTHY), (1, Outcome.VERIFY)])
+@pytest.mark.parametrize(("leader_epoch", "outcome"), [(0, FleetOutcome.HEALTHY), (1, FleetOutcome.VERIFY)])
 def test_an_only_replica_of_which_no_other_was_elected_was_never_written_to(
-    leader_epoch: int, outcome: Outcome, tmp_path: Path
+    leader_epoch: int, outcome: FleetOutcome, tmp_path: Path
 ) -> None:
     placed = view(alone=Placement((1,), frozenset({1}), 1, leader_epoch=leader_epoch))
     assert outcomes(merged(tmp_path, {1: [nothing_in("alone")]}, view=placed)) == {"alone-0": (outcome, None)}
@@ -231,10 +234,10 @@ def test_the_scan_of_a_replaced_disk_is_not_the_brokers(tmp_path: Path) -> None:
     """Its directory id is none of those that the broker registered with: its replicas are left out, and that is a finding."""
     placed = view(a=Placement((1, 2), frozenset({1, 2}), 1))
     scans = {1: [scanned("a")], 2: [scanned("a", missing=1)]}
-    assert outcomes(merged(tmp_path, scans, view=placed)) == {"a-0": (Outcome.HEALTHY, 1)}
+    assert outcomes(merged(tmp_path, scans, view=placed)) == {"a-0": (FleetOutcome.HEALTHY, 1)}
     replaced = ClusterView(9, placed.placements, placed.controllers, 3, {1: frozenset({TOPIC_ID})})
     result = merged(tmp_path, scans, view=replaced)
-    assert outcomes(result) == {"a-0": (Outcome.NOT_SCANNED, None)}, "broker 1 leads it, and its present disk was not scanned"
+    assert outcomes(result) == {"a-0": (FleetOutcome.NOT_SCANNED, None)}, "broker 1 leads it, and its present disk was not scanned"
     (finding,) = [each for each in result.findings if each.code == "scan-not-whole"]
     assert "has directory id none, and broker 1 registered with" in finding.message
 
@@ -255,10 +258,10 @@ OFFLINE = {"code": "offline-log-dir", "severity": "storage", "path": "/disk2", "
 )
 def test_a_scan_that_is_not_whole_is_reported(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
     whole = written(scan_document([scanned("orders")]), tmp_path / "1.json")
-    assert merge_scans([str(whole)]).findings == ()
+    assert merge_scans(saved_scans([str(whole)])).findings == ()
     partitions = [] if "log_dirs" in changed else [scanned("orders")]
     other = written({**scan_document(partitions, node_id=2), **changed}, tmp_path / "2.json")
-    (reported,) = merge_scans([str(whole), str(other)]).findings
+    (reported,) = merge_scans(saved_scans([str(whole), str(other)])).findings
     assert (reported.code, reported.severity, reported.path) == ("scan-not-whole", Severity.FINDING, str(other))
     assert said in reported.message
 
@@ -268,7 +271,7 @@ def test_partitions_that_no_one_scanned_are_reported(tmp_path: Path) -> None:
     result = merged(tmp_path, {1: [scanned("here")]}, view=view(here=here, there=there, __consumer_offsets=there))
     (reported,) = [each for each in result.findings if each.code == "partition-not-scanned"]
     assert (reported.severity, reported.path) == (Severity.FINDING, "brokers 8")
-    assert outcomes(result) == {"here-0": (Outcome.HEALTHY, None), "there-0": (Outcome.NOT_SCANNED, None)}
+    assert outcomes(result) == {"here-0": (FleetOutcome.HEALTHY, None), "there-0": (FleetOutcome.NOT_SCANNED, None)}
     assert "1 partition (there-0)" in reported.message
 
 
@@ -291,7 +294,7 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
     assert "log_dirs[0]: object missing required field `directory_id`" in refused(tmp_path, less)
     older = refused(tmp_path, scan_document([]) | {"schema": "snaprebuild.scan/1"})
     assert (
-        "is of another version: expected snaprebuild.scan/3, found snaprebuild.scan/1 of snaprebuild '0.1.0'; scan again" in older
+        "is of another version: expected snaprebuild.scan/4, found snaprebuild.scan/1 of snaprebuild '0.1.0'; scan again" in older
     )
     copied = scan_document([])
     copied["log_dirs"] = [{**copied["log_dirs"][0], "path": path, "directory_id": "d"} for path in ("/kafka", "/copy")]
@@ -300,13 +303,13 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
     damaged["partitions"][0]["upload"] = None
     assert refused(tmp_path, damaged) == "/0.json: is damaged: partitions[0]: expected `object`, found `null` at `.upload`"
     with pytest.raises(UsageError, match="name at least one document"):
-        merge_scans([])
+        merge_scans(saved_scans([]))
     copied["log_dirs"] = copied["log_dirs"][:1]  # one that has an id of its own
     one = written(copied, tmp_path / "one.json")
     (tmp_path / "link.json").symlink_to(one)
     for again in ("one.json", "link.json"):
         with pytest.raises(UsageError, match=f"{again}: is named twice"):
-            merge_scans([str(one), str(tmp_path / again)])
+            merge_scans(saved_scans([str(one), str(tmp_path / again)]))
 
 
 def test_topics_that_were_made_again_and_brokers_without_topic_ids(tmp_path: Path) -> None:
@@ -383,7 +386,7 @@ def test_a_refused_scan_has_no_say_in_topic_ids(tmp_path: Path) -> None:
         document = scan_document([partition], node_id=node)
         document["run"]["at_ms"] += node * 2 * AGE_MAX_MS
         paths.append(str(written(document, tmp_path / f"{node}.json")))
-    result = merge_scans(paths)
+    result = merge_scans(saved_scans(paths))
     assert list(result.fleet.refused) == paths[:1]
     assert not [each for each in result.findings if each.code == "topic-id-not-everywhere"]
 
@@ -403,4 +406,4 @@ def test_a_broker_of_kraft_without_a_topic_id_is_another_matter(tmp_path: Path) 
         document = scan_document([partition], node_id=node)
         document["log_dirs"][0]["cluster_kind"] = "kraft"
         paths.append(str(written(document, tmp_path / f"{node}.json")))
-    assert not {each.code for each in merge_scans(paths).findings} & {"topic-id-zero", "topic-id-not-everywhere"}
+    assert not {each.code for each in merge_scans(saved_scans(paths)).findings} & {"topic-id-zero", "topic-id-not-everywhere"}

@@ -11,8 +11,9 @@ from merged_scans import TOPIC_ID, outcomes
 from pages import scan_document, scanned, written
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement, read_cluster_view
-from snaprebuild.cluster.fleet.fleet_partition import Outcome
+from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome
 from snaprebuild.cluster.fleet.merge import FleetResult, merge_scans
+from snaprebuild.documents.saved_scans import saved_scans
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.snapshots.run import Run
@@ -48,7 +49,7 @@ def marked(node: int, epoch: int) -> Change:
 
 def registered_by_its_log(node: int, epoch: int) -> Change:
     """Without a clean-shutdown marker."""
-    state = {"shutdown": "unclean", "cluster_kind": "kraft", "broker_epoch": epoch, "broker_epoch_by": "metadata-log"}
+    state = {"shutdown": "unclean", "cluster_kind": "kraft", "broker_epoch": epoch, "broker_epoch_source": "metadata-log"}
     return lambda scans: scans[node]["log_dirs"][0].update(state)
 
 
@@ -64,34 +65,34 @@ def without_topic(node: int, topic: str) -> Change:
 
 
 def merged_from(place: Path, scans: Documents, view: ClusterView | None = VIEW) -> FleetResult:
-    return merge_scans([str(written(each, place / f"{node}.json")) for node, each in scans.items()], view)
+    return merge_scans(saved_scans([str(written(each, place / f"{node}.json")) for node, each in scans.items()]), view)
 
 
-FAULTS: dict[str, tuple[Change, set[str], dict[str, Outcome]]] = {
+FAULTS: dict[str, tuple[Change, set[str], dict[str, FleetOutcome]]] = {
     # The codes of the findings above notes, and the partitions that are not judged.
-    "an old copy of broker 1": (marked(1, 9), {"scan-refused", "partition-not-scanned"}, {"a-0": Outcome.NOT_SCANNED}),
+    "an old copy of broker 1": (marked(1, 9), {"scan-refused", "partition-not-scanned"}, {"a-0": FleetOutcome.NOT_SCANNED}),
     "an old copy of broker 1, without a marker": (
         registered_by_its_log(1, 9),
         {"scan-refused", "partition-not-scanned"},
-        {"a-0": Outcome.NOT_SCANNED},
+        {"a-0": FleetOutcome.NOT_SCANNED},
     ),
-    "a log older than broker 2": (marked(2, 300), {"scan-refused", "partition-not-scanned"}, {"b-0": Outcome.NOT_SCANNED}),
-    "the disk of another broker": (marked(3, 273), {"scan-refused", "partition-not-scanned"}, {"c-0": Outcome.NOT_SCANNED}),
+    "a log older than broker 2": (marked(2, 300), {"scan-refused", "partition-not-scanned"}, {"b-0": FleetOutcome.NOT_SCANNED}),
+    "the disk of another broker": (marked(3, 273), {"scan-refused", "partition-not-scanned"}, {"c-0": FleetOutcome.NOT_SCANNED}),
     "one of three scanned": (
         left_out(2, 3),
         {"partition-not-scanned"},
-        {"b-0": Outcome.NOT_SCANNED, "c-0": Outcome.NOT_SCANNED},
+        {"b-0": FleetOutcome.NOT_SCANNED, "c-0": FleetOutcome.NOT_SCANNED},
     ),
-    "two of three scanned": (left_out(3), {"partition-not-scanned"}, {"c-0": Outcome.NOT_SCANNED}),
+    "two of three scanned": (left_out(3), {"partition-not-scanned"}, {"c-0": FleetOutcome.NOT_SCANNED}),
     "the leader's replica is in no scan": (
         without_topic(2, "b"),
         {"partition-not-scanned"},
-        {"b-0": Outcome.NOT_SCANNED},
+        {"b-0": FleetOutcome.NOT_SCANNED},
     ),
     "a partition that no scan has": (
         lambda scans: [without_topic(node, "c")(scans) for node in EPOCHS],
         {"partition-not-scanned"},
-        {"c-0": Outcome.NOT_SCANNED},
+        {"c-0": FleetOutcome.NOT_SCANNED},
     ),
     "a broker that is not registered": (
         lambda scans: scans.update({9: scan_document([scanned("a")], node_id=9)}),
@@ -122,7 +123,7 @@ def test_what_was_not_scanned_is_not_judged(tmp_path: Path, fault: str) -> None:
     assert {each.code for each in result.findings if each.severity} == codes
     assert exit_code_of(result.findings) == (3 if "scan-refused" in codes else 1)
     found = {name: outcome for name, (outcome, _) in outcomes(result).items()}
-    assert found == {f"{topic}-0": Outcome.HEALTHY for topic in TOPICS} | not_judged
+    assert found == {f"{topic}-0": FleetOutcome.HEALTHY for topic in TOPICS} | not_judged
 
 
 @pytest.mark.parametrize("form", HEALTHY)
@@ -132,8 +133,8 @@ def test_healthy_forms_raise_no_alarm(tmp_path: Path, form: str) -> None:
     result = merged_from(tmp_path, scans)
     assert [each.message for each in result.findings if each.severity] == []
     found = {name: outcome for name, (outcome, _) in outcomes(result).items()}
-    gone = {"gone-0": Outcome.GONE} if form == "a topic that was deleted" else {}
-    assert found == {f"{topic}-0": Outcome.HEALTHY for topic in TOPICS} | gone, "a deleted topic does not count as healthy"
+    gone = {"gone-0": FleetOutcome.GONE} if form == "a topic that was deleted" else {}
+    assert found == {f"{topic}-0": FleetOutcome.HEALTHY for topic in TOPICS} | gone, "a deleted topic does not count as healthy"
 
 
 def test_the_counts_of_the_tables() -> None:
@@ -149,7 +150,7 @@ def test_no_election_rests_on_the_scan_of_an_old_copy(tmp_path: Path, epoch: int
     if epoch is not None:
         marked(1, epoch)(scans)
     result = merged_from(tmp_path, scans)
-    elected = {each.topic: each.replicas[0] for moment in result.elections() or () for each in moment.elections}
+    elected = {each.topic: each.replicas[0] for moment in result.elections() or () for each in moment.partitions}
     if epoch is None:
         assert elected == {"b": 1, "c": 1}, "of which it is not the leader yet"
         return
@@ -178,7 +179,7 @@ def test_who_is_in_sync_by_the_log_and_is_not_by_the_scan(
     scans[2]["log_dirs"][0]["shutdown"] = shutdown
     view = ClusterView(400, {("a", 0, TOPIC_ID): Placement((1, 2), frozenset({1, 2}), 1, leader_epoch=4)})
     (partition,) = merged_from(tmp_path, scans, view).partitions
-    assert (partition.outcome, partition.elect) == (Outcome.ELECT, 2)
+    assert (partition.outcome, partition.elect) == (FleetOutcome.ELECT, 2)
     assert partition.condition is None if condition is None else condition in str(partition.condition)
     moments = merged_from(tmp_path, scans, view).elections()
     assert bool(moments) == (condition is None)
@@ -193,7 +194,7 @@ def test_kraft_without_a_metadata_log_is_unknown(tmp_path: Path) -> None:
     marked(1, 15)(scans)
     result = merged_from(tmp_path, scans, None)
     assert [each.code for each in result.findings if each.severity] == ["fleet-without-metadata"]
-    assert {outcome for outcome, _ in outcomes(result).values()} == {Outcome.HEALTHY}
+    assert {outcome for outcome, _ in outcomes(result).values()} == {FleetOutcome.HEALTHY}
 
 
 def aged(node: int, days: float, *, taken: bool = False, behind: bool = True, shutdown: str = "clean") -> Change:
@@ -241,11 +242,11 @@ def test_without_a_leader_all_that_may_lead_must_be_scanned(tmp_path: Path) -> N
     key = ("a", 0, TOPIC_ID)
     view = replace(VIEW, placements={key: Placement((1, 2, 3), frozenset({1, 2}), None, leader_epoch=4)})
     scans = {1: scan_document([scanned("a")])}
-    assert outcomes(merged_from(tmp_path, scans, view)) == {"a-0": (Outcome.NOT_SCANNED, None)}, "broker 2 may lead"
+    assert outcomes(merged_from(tmp_path, scans, view)) == {"a-0": (FleetOutcome.NOT_SCANNED, None)}, "broker 2 may lead"
     scans[2] = scan_document([scanned("a")], node_id=2)
-    assert outcomes(merged_from(tmp_path, scans, view)) == {"a-0": (Outcome.HEALTHY, None)}
+    assert outcomes(merged_from(tmp_path, scans, view)) == {"a-0": (FleetOutcome.HEALTHY, None)}
     scans = {3: scan_document([scanned("a")], node_id=3)}
-    assert outcomes(merged_from(tmp_path, scans, view)) == {"a-0": (Outcome.NOT_SCANNED, None)}
+    assert outcomes(merged_from(tmp_path, scans, view)) == {"a-0": (FleetOutcome.NOT_SCANNED, None)}
 
 
 def test_a_metadata_log_of_another_cluster_is_no_evidence(tmp_path: Path) -> None:
@@ -257,8 +258,9 @@ def test_a_metadata_log_of_another_cluster_is_no_evidence(tmp_path: Path) -> Non
     with pytest.raises(
         UsageError, match=r"is of another cluster: expected Zx4kQm3BTyGd1rPq7sVwYA, as .*; found Pq2wE8rTSkGz6xYb1nMc3A"
     ):
-        merge_scans([path], other)
+        merge_scans(saved_scans([path]), other)
     assert (
-        merge_scans([path], read_cluster_view(str(CLUSTER / "node1"), Run())).fleet.cluster_id == scan["log_dirs"][0]["cluster_id"]
+        merge_scans(saved_scans([path]), read_cluster_view(str(CLUSTER / "node1"), Run())).fleet.cluster_id
+        == scan["log_dirs"][0]["cluster_id"]
     )
-    merge_scans([path], replace(other, cluster_id=None))
+    merge_scans(saved_scans([path]), replace(other, cluster_id=None))

@@ -15,7 +15,7 @@ from pages import scanned
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
 from snaprebuild.cluster.fleet.election_risk import TopicStorage
 from snaprebuild.cluster.fleet.elections import write_elections
-from snaprebuild.cluster.fleet.fleet_partition import Outcome
+from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome
 from snaprebuild.cluster.fleet.merge import FleetResult
 from snaprebuild.cluster.fleet.replicas import PartitionKey
 from snaprebuild.errors import RefusedError, UsageError
@@ -53,8 +53,8 @@ def test_who_is_elected_now_and_behind_a_restart(tmp_path: Path) -> None:
     )
     moments = result.elections()
     assert moments is not None
-    assert [(each.step, each.name) for each in moments] == [(0, "now"), (1, "step-1")]
-    reported = {each.topic: (each.replicas, each.replicas_before) for moment in moments for each in moment.elections}
+    assert [(each.after_step, each.name) for each in moments] == [(None, "now"), (1, "step-1")]
+    reported = {each.topic: (each.replicas, each.replicas_before) for moment in moments for each in moment.partitions}
     # One that leads and is the preferred leader stays; one that lags, repaired or not, or is moved, waits.
     assert [step.node_id for step in result.steps] == [1]
     conditions = {each.key[0]: each.condition for each in result.partitions}
@@ -83,7 +83,7 @@ def test_a_broker_that_lost_its_replica_never_leads(tmp_path: Path) -> None:
     brokers = {node: [scanned("orders", missing=3)] for node in (1, 2, 3)} | {4: [scanned("orders", missing=1), scanned("gone")]}
     result = merged(tmp_path, brokers, view=view)
     (partition,) = [each for each in result.partitions if each.key[0] == "orders"]
-    assert (partition.outcome, partition.elect, partition.condition) == (Outcome.REPAIR, 1, None), "what is stuck is repaired"
+    assert (partition.outcome, partition.elect, partition.condition) == (FleetOutcome.REPAIR, 1, None), "what is stuck is repaired"
     assert [each.node_id for each in partition.replicas] == [1, 2, 3]
     assert [(step.node_id, step.missing) for step in result.steps] == [(1, 3)]
     (reported,) = [each for each in result.findings if each.code == "replica-not-assigned"]
@@ -95,7 +95,7 @@ def test_a_broker_that_lost_its_replica_never_leads(tmp_path: Path) -> None:
 def test_files_of_nothing_but_lost_replicas_are_reported_and_left_out(tmp_path: Path) -> None:
     view = ClusterView(9, {("orders", 0, TOPIC_ID): Placement((1, 2, 3), CLUSTER, 1)})
     result = merged(tmp_path, {4: [scanned("orders", missing=1)]}, view=view)
-    assert [(each.outcome, each.replicas) for each in result.partitions] == [(Outcome.NOT_SCANNED, ())]
+    assert [(each.outcome, each.replicas) for each in result.partitions] == [(FleetOutcome.NOT_SCANNED, ())]
     assert (result.steps, result.elections()) == ((), ())
     assert [each.code for each in result.findings] == ["replica-not-assigned", "partition-not-scanned"]
 
@@ -103,7 +103,7 @@ def test_files_of_nothing_but_lost_replicas_are_reported_and_left_out(tmp_path: 
 def elected_again(result: FleetResult) -> list[tuple[str, int, tuple[int, ...], tuple[int, ...]]]:
     moments = result.elections()
     assert moments is not None
-    return [(each.topic, each.partition, each.replicas, each.replicas_before) for moment in moments for each in moment.elections]
+    return [(each.topic, each.partition, each.replicas, each.replicas_before) for moment in moments for each in moment.partitions]
 
 
 @given(
@@ -189,7 +189,7 @@ def test_elections_that_may_delete_data_are_in_no_file(tmp_path: Path) -> None:
     topics = {name: TopicStorage(name != "off", {"unlimited": -1, "unstated": None}.get(name, 1 << 30)) for name in names}
     brokers = {1: [scanned(name, missing=2) for name in names], 2: [scanned(name) for name in names]}
     result = merged(tmp_path, brokers, view=ClusterView(9, placements, topics=topics, levels={2: 21}))
-    risks = {each.key[0]: each.risk.outcome.value for each in result.partitions if each.risk is not None}
+    risks = {each.key[0]: each.election_risk.outcome.value for each in result.partitions if each.election_risk is not None}
     assert risks == {
         "off": "not-affected",
         "unlimited": "not-affected",
@@ -203,7 +203,7 @@ def test_elections_that_may_delete_data_are_in_no_file(tmp_path: Path) -> None:
     assert [each.code for each in result.findings].count("election-risk-unknown") == 1
 
     def elected(found: FleetResult) -> set[str]:
-        return {each.topic for moment in found.elections() or () for each in moment.elections}
+        return {each.topic for moment in found.elections() or () for each in moment.partitions}
 
     assert elected(result) == {"off", "unlimited"}
     view = ClusterView(9, placements, topics=topics, levels={2: 21})

@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from manifests import CLUSTER
 from merged_scans import TOPIC_ID, merged, merged_documents, view
 from pages import scan_document, scanned
+from sentences import NO_REPLICA_LEFT, NO_SCAN_HAS_BROKER
 from small_cluster import SmallCluster, SmallPartition, random_cluster
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement, read_cluster_view
-from snaprebuild.cluster.fleet.leader_standing import Standing, may_all_lead, standings_of
+from snaprebuild.cluster.fleet.leader_standing import LeaderStanding, may_all_lead, standings_of
 from snaprebuild.cluster.fleet.merge import FleetResult
 from snaprebuild.cluster.fleet.upgrade_steps import Go, StepName
 from snaprebuild.errors import UsageError
@@ -51,12 +52,12 @@ def replica(topic: str, end: int, mark: int | None, epoch: int | None = 3, start
 
 def going(result: FleetResult) -> list[int | None]:
     """The brokers to restart, in order."""
-    return [each.node_id for each in result.upgrade if each.name is StepName.RESTART and each.go is Go.GO]
+    return [each.node_id for each in result.upgrade if each.kind is StepName.RESTART and each.go is Go.GO]
 
 
 def held(result: FleetResult) -> dict[int | None, str]:
     """The others, each with the evidence."""
-    return {each.node_id: each.evidence for each in result.upgrade if each.name is StepName.RESTART and each.go is not Go.GO}
+    return {each.node_id: each.evidence for each in result.upgrade if each.kind is StepName.RESTART and each.go is not Go.GO}
 
 
 def codes(result: FleetResult) -> set[str]:
@@ -106,7 +107,7 @@ def check_quick_look(cluster: SmallCluster, result: FleetResult, down: set[int],
         placement = None if placed is None else placed.placements[key]
         if may_all_lead(replicas, placement, down):
             standings = standings_of(replicas, placement, down, result.fleet.brokers)
-            assert {each.standing for each in standings.values()} == {Standing.FIT}, cluster
+            assert {each.standing for each in standings.values()} == {LeaderStanding.FIT}, cluster
 
 
 def check_order(cluster: SmallCluster, result: FleetResult, given_nodes: set[int], down: set[int], *, placed: bool) -> None:
@@ -250,7 +251,7 @@ FAULTS: dict[str, tuple[dict[int, list[dict[str, Any]]], dict[str, Any], list[in
             )
         },
         [],
-        {1: "no replica that may lead would be left of a-0: broker 3 has to start first", 3: "the only replica"},
+        {1: f"{NO_REPLICA_LEFT}a-0: broker 3 has to start first", 3: "the only replica"},
         {"replica-must-not-lead", "restart-would-lose"},
     ),
     "the others are stopped": (
@@ -281,7 +282,7 @@ FAULTS: dict[str, tuple[dict[int, list[dict[str, Any]]], dict[str, Any], list[in
         },
         {},
         [],
-        {1: "no replica that may lead would be left of __consumer_offsets-0", 2: "broker 1 ends at 400"},
+        {1: f"{NO_REPLICA_LEFT}__consumer_offsets-0", 2: "broker 1 ends at 400"},
         {"leading-loses-records", "restart-would-lose"},
     ),
     "an only replica that its start empties": (
@@ -381,8 +382,8 @@ def test_a_scan_that_is_missing_is_asked_for(tmp_path: Path) -> None:
     result = merged(tmp_path, {1: [replica("a", 500, 500), replica("b", 5, 5)], 2: [replica("a", 500, 500)]}, view=placed)
     assert going(result) == [2]
     assert held(result) == {
-        1: "no replica that may lead would be left of b-0: broker 3 has no valid scan",
-        3: "no scan has this broker",
+        1: f"{NO_REPLICA_LEFT}b-0: broker 3 has no valid scan",
+        3: NO_SCAN_HAS_BROKER,
     }
     (step,) = [each for each in result.upgrade if each.node_id == 1]
     assert step.go is Go.UNKNOWN

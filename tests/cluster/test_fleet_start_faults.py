@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from merged_scans import TOPIC_ID, is_elected, merged, merged_documents, view
 from pages import scan_document, scanned
+from sentences import DELETED_MEANWHILE
 
 import snaprebuild.broker
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.cluster.fleet.cluster_view import Placement
-from snaprebuild.cluster.fleet.fleet_partition import Outcome
+from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome
 from snaprebuild.cluster.fleet.merge import FleetResult
-from snaprebuild.cluster.fleet.replicas import ReplicaState
+from snaprebuild.cluster.fleet.replicas import ReplicaReadiness
 from snaprebuild.findings import Severity
 
 CHOWN = "Give the file to the broker's user (chown)"
@@ -49,11 +50,11 @@ def fleet_with(place: Path, *fates: dict[str, Any], placed: bool = True) -> Flee
     return merged_documents(place, documents, view=view(a=placement, b=placement) if placed else None)
 
 
-def states(result: FleetResult, node: int = 2) -> dict[str, ReplicaState]:
+def states(result: FleetResult, node: int = 2) -> dict[str, ReplicaReadiness]:
     return {each.name: replica.state for each in result.partitions for replica in each.replicas if replica.node_id == node}
 
 
-BLOCKED, READY = ReplicaState.BLOCKED, ReplicaState.READY
+BLOCKED, READY = ReplicaReadiness.BLOCKED, ReplicaReadiness.READY
 FAULTS = {
     "does not start": (fate(FateKind.NO_START), {"a-0": BLOCKED, "b-0": BLOCKED}, "broker 2 does not start"),
     "by one partition": (fate(FateKind.NO_START, "/kafka/a-0"), {"a-0": BLOCKED, "b-0": BLOCKED}, "broker 2 does not start"),
@@ -80,7 +81,7 @@ def test_a_broker_that_does_not_start_is_not_ready(name: str, placed: bool, tmp_
     assert "the cause (backup); correct this before any restart. Move it out" in finding.message
     for partition in result.partitions:
         is_blocked = expected[partition.name] is BLOCKED
-        assert (partition.outcome, partition.elect) == ((Outcome.REPAIR, 1) if is_blocked else (Outcome.ELECT, 2))
+        assert (partition.outcome, partition.elect) == ((FleetOutcome.REPAIR, 1) if is_blocked else (FleetOutcome.ELECT, 2))
     assert [step.node_id for step in result.steps] == [1]
     assert not [each for each in result.findings if each.code in ("replica-must-not-lead", "restart-elects-unfit-replica")]
     if placed and BLOCKED in expected.values() and READY not in expected.values():
@@ -159,7 +160,7 @@ def test_unread_paths_make_a_scan_incomplete(severity: str, head: dict[str, Any]
         "code": "busy-log",
         "severity": severity,
         "path": "/kafka/orders-0",
-        "message": "was deleted during the run",
+        "message": DELETED_MEANWHILE,
         "offset": None,
     }
     document = {**scan_document([scanned("orders")], [found], node_id=2), **head}

@@ -15,7 +15,7 @@ from source_verdicts import check, verdicts
 from stopped_broker import BASES, KRAFT, TOPIC_ID, made
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
-from snaprebuild.cluster.fleet.fleet_partition import Outcome
+from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome
 from snaprebuild.cluster.source_check.verdict import SourceRule
 from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.plan.source_verdict import VerdictOutcome as Verdict
@@ -100,7 +100,7 @@ def test_such_a_replica_is_never_elected(tmp_path: Path, state: str) -> None:
     change, cause = UNFIT[state]
     result = fleet_of(tmp_path, change)
     (partition,) = result.partitions
-    assert (partition.outcome, partition.elect) == (Outcome.REPAIR, 2)
+    assert (partition.outcome, partition.elect) == (FleetOutcome.REPAIR, 2)
     assert not is_elected(result, 1)
     (finding,) = [each for each in result.findings if each.code == "replica-must-not-lead"]
     before, _, after = finding.message.partition(" Do not elect it.")
@@ -124,7 +124,7 @@ def test_a_healthy_one_is_elected(tmp_path: Path, state: str) -> None:
     result = fleet_of(tmp_path, FIT[state])
     assert not [each for each in result.findings if each.code in ("replica-must-not-lead", "restart-elects-unfit-replica")]
     (partition,) = result.partitions
-    assert (partition.outcome, partition.elect) == (Outcome.ELECT, 1)
+    assert (partition.outcome, partition.elect) == (FleetOutcome.ELECT, 1)
     assert is_elected(result, 1)
 
 

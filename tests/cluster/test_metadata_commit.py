@@ -1,5 +1,7 @@
 """What logs of voters prove: cases of the Raft paper and of KIP-595, and no proof that a later election could refute."""
 
+from sentences import ENDS_LATER
+
 from snaprebuild.cluster.metadata.proof import EpochLineage, MajorityProof, VoterLog, common_end, majority_proof
 
 
@@ -42,7 +44,7 @@ def test_a_record_of_an_old_epoch_on_a_majority_is_not_committed() -> None:
     assert "knows of epoch 4" in seen.reason
     everyone = proof(5, (1, first, 4), (2, second, 4), (3, third, 4), (4, fourth, 4), (5, fifth, 3))
     assert everyone.end_offset is None
-    assert "voter 5 ends with a later one" in everyone.reason
+    assert f"voter 5 {ENDS_LATER}" in everyone.reason
     without = proof(5, (1, first, 4), (2, second, 4), (3, third, 4), (4, fourth, 4), (5, fourth, 3))
     assert without.end_offset == 2, "every log is known, and who has not these records can win no election"
     committed = lineage(3, (1, 0), (2, 1), (4, 2))
@@ -56,7 +58,7 @@ def test_a_later_epoch_threatens_only_where_the_record_is_missing() -> None:
     assert found.end_offset == 2
     lacks = proof(3, (1, first, 4), (2, first, 4), (3, lineage(5, (1, 0), (4, 1)), 4))
     assert lacks.end_offset is None
-    assert "voter 3 ends with a later one, lacks that record" in lacks.reason
+    assert f"voter 3 {ENDS_LATER}, lacks that record" in lacks.reason
 
 
 def test_a_voter_that_does_not_say_what_it_has_heard_of() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cluster_images import as_in_manifest
 from manifests import CLUSTER, FIXTURES
+from sentences import CHANGED_WHILE_READ
 
 from formats.errors import BadValueError
 from snaprebuild.cluster.metadata.image_reader import ImageAt, image_at, read_image, with_fresh_listing
@@ -115,7 +116,7 @@ def test_a_checkpoint_that_shrinks_behind_the_look_at_it(tmp_path: Path, monkeyp
         return checkpoint
 
     monkeypatch.setattr(MetadataLog, "newest_valid_checkpoint", and_shrinks)
-    with pytest.raises(ReadFailedError, match="changed while it was read") as raised:
+    with pytest.raises(ReadFailedError, match=CHANGED_WHILE_READ) as raised:
         read_headers(log)
     assert raised.value.path == log.checkpoints[-1].path
 

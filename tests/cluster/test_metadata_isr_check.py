@@ -9,6 +9,7 @@ import pytest
 from log_dirs import batch, record
 from manifests import CLUSTER, FIXTURES
 from msgspec.structs import replace
+from sentences import NOT_PROVEN
 
 from formats.message_schema import load_schemas
 from formats.metadata.cluster_metadata import (
@@ -265,7 +266,7 @@ def test_an_unproven_violation_says_so(tmp_path: Path) -> None:
     (event,) = result.events
     assert (event.offset, result.proof.proven_end_offset, event.is_proven) == (8, 8, False)
     (finding,) = [each for each in result.findings if each.severity]
-    assert finding.message.endswith("; not proven to be committed")
+    assert finding.message.endswith(f"; {NOT_PROVEN}")
 
 
 @pytest.mark.parametrize(("voter_records", "is_proven"), [(10, False), (11, True)])

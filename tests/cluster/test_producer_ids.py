@@ -13,6 +13,7 @@ from command import in_json, snaprebuild
 from log_dirs import batch, copy_of, of_zookeeper
 from manifests import FIXTURES
 from metadata_logs import append_metadata_record
+from sentences import IDS_UP_TO, NEXT_ID
 from snapshot_by_grammar import build_snapshot
 from source_verdicts import NOW_MS, check, partition_changed
 
@@ -90,7 +91,7 @@ def test_ids_that_are_yet_to_be_given_out(name: str, node: Path) -> None:
     change(node)
     (found,) = collisions("scan", node)
     assert found["path"] == str(node / "orders-1")
-    assert f"ids up to {following + distance}, and the next one that the cluster gives out is {following}" in str(found["message"])
+    assert f"{IDS_UP_TO}{following + distance}, {NEXT_ID}{following}" in str(found["message"])
     assert [each["message"] for each in collisions("cluster source", node)] == [found["message"]]
 
 
@@ -130,7 +131,7 @@ def test_verify_compares_the_batches_above_the_newest_snapshot(
     run = in_json("verify", node, "--topic", "orders")
     assert run.codes.keys() & {CODE, "producer-ids-unknown"} == codes
     if CODE in codes:
-        assert f"1 producer with ids up to {following + distance}" in run.messages(CODE)
+        assert f"1 producer with {IDS_UP_TO}{following + distance}" in run.messages(CODE)
         assert run.exit_code
     assert collisions("scan", node) == [], "it reads snapshots alone"
 
@@ -140,7 +141,7 @@ def test_rebuild_compares_the_batches_that_it_reads(node: Path, tmp_path: Path, 
     following = next_id(node)
     write_above_the_newest_snapshot(node, following + distance, modified_ms=1)
     run = in_json("rebuild", node, "--topic", "orders", "--out", tmp_path / "out")
-    assert (f"ids up to {following + distance}, and the next one" in run.messages(CODE)) is is_found
+    assert (f"{IDS_UP_TO}{following + distance}, and the next one" in run.messages(CODE)) is is_found
     assert (CODE in run.codes) is is_found
 
 
@@ -178,7 +179,7 @@ def test_several_partitions_are_one_finding_with_the_two_ways_out(node: Path) ->
     (found,) = collisions("scan", node)
     message = str(found["message"])
     assert found["path"] == str(node)
-    assert f"2 partitions (orders-0, orders-1) have 2 producers with ids up to {following + 9}" in message
+    assert f"2 partitions (orders-0, orders-1) have 2 producers with {IDS_UP_TO}{following + 9}" in message
     assert "Wait until they have expired, 20" in message
     assert "or end their 1 open transaction, then write the state without them" in message
 
@@ -282,5 +283,5 @@ def test_a_follower_gets_no_producers_of_another_cluster(given_out: bool, tmp_pa
         append_metadata_record(node, MetadataRecordType.PRODUCER_IDS, record, 0, read_image(str(node)).fold.offset + 1)
     arguments = (fixture / "remote", node, "--topic-partition", "payments-0", "--as-of", "2026-11-21T20:00:00Z", "--dry-run")
     run = snaprebuild("follower build", *arguments, "--accept-own-log")
-    assert ("and the next one that the cluster gives out is 14. A new producer may get one" in run.stderr) is not given_out
+    assert (f"{NEXT_ID}14. A new producer may get one" in run.stderr) is not given_out
     assert run.exit_code == (3 if not given_out else 0), run.stderr

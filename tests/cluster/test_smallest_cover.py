@@ -28,7 +28,7 @@ def test_as_by_trying_every_set(partitions: list[frozenset[int]], costs: list[in
     priced = dict(enumerate(costs))
     cover = smallest_cover(partitions, priced)
     assert cover.is_smallest
-    assert cover.at_least == len(cover.brokers)
+    assert cover.brokers_at_least == len(cover.brokers)
     assert all(not each.isdisjoint(cover.brokers) for each in partitions)
     assert (len(cover.brokers), sum(priced[each] for each in cover.brokers)) == by_trying(partitions, priced)
 
@@ -40,7 +40,7 @@ def test_the_bound_holds_where_the_search_is_ended(partitions: list[frozenset[in
     smallest, _ = by_trying(partitions, priced)
     assert not cover.is_smallest
     assert all(not each.isdisjoint(cover.brokers) for each in partitions)
-    assert cover.at_least <= smallest <= len(cover.brokers)
+    assert cover.brokers_at_least <= smallest <= len(cover.brokers)
     most = max(sum(broker in each for each in set(partitions)) for broker in cover.brokers)
     assert len(cover.brokers) <= smallest * sum(1 / number for number in range(1, most + 1)) + 1e-9, "as greedy choices promise"
     assert all(any(each & set(cover.brokers) == {broker} for each in partitions) for broker in cover.brokers), "none is needless"

@@ -14,6 +14,7 @@ from command import snaprebuild
 from log_dirs import changes, missing_boundaries, snapshots_in, tree, truth
 from manifests import FIXTURES
 from other_process import live_broker
+from sentences import NOT_APPROVED, USES_LOG_DIR
 
 pytestmark = pytest.mark.full
 
@@ -195,7 +196,7 @@ def test_a_broker_that_has_not_stopped(fleet: Fleet) -> None:
     approve = ("-e", f"snaprebuild_approved={sha256(fleet.approval / 'approvals.json')}", "-e", "snaprebuild_stop_retries=1")
     with live_broker(fleet.brokers[0] / LOGS):
         printed = fleet.play(str(restart), *approve, exit_code=2)
-    assert "uses this log directory. Stop it" in " ".join(printed.split())
+    assert f"{USES_LOG_DIR}. Stop it" in " ".join(printed.split())
     assert [missing_boundaries(broker / LOGS / "mixed-0") for broker in fleet.brokers] == [MISSING] * 3
     fleet.play(str(restart), *approve)
     assert [missing_boundaries(broker / LOGS / "mixed-0") for broker in fleet.brokers] == [[]] * 3
@@ -212,7 +213,7 @@ def test_a_plan_that_is_not_what_was_approved(fleet: Fleet) -> None:
     whole, before = copy.read_text(), fleet.trees()
 
     copy.write_text(whole.replace('"entries":', '"entries" :', 1))
-    assert "it is not the approved plan" in fleet.play(str(restart), *approve, exit_code=2)
+    assert f"it {NOT_APPROVED}" in fleet.play(str(restart), *approve, exit_code=2)
 
     first = json.loads(whole.splitlines()[1])["snapshots"][0]["sha256"]
     copy.write_text(whole.replace(first, "0" * 64, 1))

@@ -16,6 +16,7 @@ import pytest
 from log_dirs import snapshots_in, truth
 from manifests import FIXTURES
 from podman import IMAGE, Podman, made
+from sentences import PROCESS_HAS
 
 USER = 65532
 FIXTURE = "kafka27-mixed"
@@ -179,13 +180,13 @@ HEALTHY = {
     "root": (BROKER, ("--user", "0:0", "--cap-add", "CHOWN,FOWNER,DAC_OVERRIDE")),
 }
 GROUP_DIFFERS = (
-    f"This process has uid {BROKER}, gid 0: the group differs. "
+    f"{PROCESS_HAS}{BROKER}, gid 0: the group differs. "
     f"Run as uid {BROKER}, gid {BROKER} (of a container: --user {BROKER}:{BROKER}), or as root"
 )
 REFUSED = {
     "no group": (BROKER, ("--user", str(BROKER)), GROUP_DIFFERS),
-    "the default user on files of another": (BROKER, (), f"This process has uid {USER}, gid {USER}"),
-    "root without capabilities": (BROKER, ("--user", "0:0"), "This process has uid 0, gid 0"),
+    "the default user on files of another": (BROKER, (), f"{PROCESS_HAS}{USER}, gid {USER}"),
+    "root without capabilities": (BROKER, ("--user", "0:0"), f"{PROCESS_HAS}0, gid 0"),
 }
 
 

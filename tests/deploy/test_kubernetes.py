@@ -19,6 +19,7 @@ from manifest_rules import PLACEHOLDER, faults_of, own_containers
 from manifests import REPOSITORY
 from other_process import live_broker
 from podman import HOST_DIRECTORIES, IMAGE, Podman
+from sentences import STARTED_ALL_THE_SAME, USES_LOG_DIR
 
 if TYPE_CHECKING:
     from kafka_node import KafkaNode
@@ -373,7 +374,7 @@ def test_staged_next_to_a_broker_and_installed_before_it_starts_again(podman: Po
         options = ("--rm", "--network=none", f"--user={USER}:{USER}", f"--volume={volume}:{VOLUME}")
         refused = podman.run("run", *options, IMAGE, *installs, code=3)
         node.stop()
-        assert "uses this log directory" in refused.stderr, staged
+        assert USES_LOG_DIR in refused.stderr, staged
         command = broker_command(node, volume)
         pod_names = [directory / name for name in sorted(expected)[:-1]]
 
@@ -393,7 +394,7 @@ def test_staged_next_to_a_broker_and_installed_before_it_starts_again(podman: Po
             path.unlink()
         plan = volume / "staged/plan.jsonl"
         plan.write_text(plan.read_text().replace('"segments"', '"segment"'))
-        start("snaprebuild is started all the same")
+        start(f"snaprebuild {STARTED_ALL_THE_SAME}")
         assert list(state_of(volume).glob("snaprebuild-receipt-*.jsonl")) == [], "a stage needs none"
 
 

@@ -14,6 +14,7 @@ import pytest
 from command import snaprebuild
 from log_dirs import copy_of, entries_in, snapshot_name, truth
 from manifests import FIXTURES, REPOSITORY
+from sentences import STARTED_ALL_THE_SAME
 
 EXAMPLES = REPOSITORY / "docs" / "examples"
 
@@ -80,7 +81,7 @@ def test_the_unit_prepares_and_becomes_the_broker(unit: Path, bin_dir: Path) -> 
     shutil.rmtree(unit.parent / "kafka27-mixed")
     done = subprocess.run(command, env=environment(bin_dir), capture_output=True, text=True, check=False)
     assert done.returncode == 7
-    assert "is started all the same" in done.stderr
+    assert STARTED_ALL_THE_SAME in done.stderr
 
 
 def test_systemd_understands_the_unit(unit: Path) -> None:
@@ -154,7 +155,7 @@ def test_the_entry_point_reads_the_configuration_of_the_broker(tmp_path: Path, b
     assert "14 snapshots written" in reported
     assert_prepared(logs)
     assert len(list((tmp_path / "kept").iterdir())) == 1
-    assert "is started all the same" in enter(bin_dir, KAFKA_SERVER_PROPERTIES=str(tmp_path / "no-such-file"))
+    assert STARTED_ALL_THE_SAME in enter(bin_dir, KAFKA_SERVER_PROPERTIES=str(tmp_path / "no-such-file"))
 
 
 def test_the_entry_point_starts_where_nothing_is(tmp_path: Path, bin_dir: Path) -> None:

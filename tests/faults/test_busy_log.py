@@ -16,6 +16,7 @@ from command import Run, snaprebuild
 from every_verb import VERBS as EVERY_VERB
 from every_verb import filled, written
 from log_dirs import entries_in
+from sentences import DELETED_MEANWHILE
 from simulated_broker import Entries, SimulatedBroker
 
 from formats.partition.producer_snapshot import ProducerEntry
@@ -134,7 +135,7 @@ def test_the_first_line_says_what_was_deleted(verb: str, tmp_path: Path) -> None
     with broker.at_work(1, lambda path: path.endswith(".log") or (verb == "scan" and path.endswith(".snapshot"))):
         ran_ = snaprebuild(*verb.split(), str(broker.root))
     assert ran_.exit_code == 0, ran_
-    assert ran_.text.startswith("1 partition was deleted during the run."), ran_
+    assert ran_.text.startswith(f"1 partition {DELETED_MEANWHILE}."), ran_
 
 
 def test_a_topic_is_deleted_while_the_log_directory_is_listed(tmp_path: Path) -> None:

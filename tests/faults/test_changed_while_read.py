@@ -13,6 +13,7 @@ import command
 import pytest
 from budgets import by_turns
 from every_verb import VERBS, filled, written
+from sentences import CHANGED_SINCE_LISTED, CHANGED_WHILE_READ
 
 import snaprebuild
 from formats.partition.file_names import FileKind
@@ -103,7 +104,7 @@ def tasks_of(tmp_path: Path) -> list[ReadTask]:
 def test_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     *rolled, active = tasks_of(tmp_path)
     for task in rolled:
-        with filled_again(monkeypatch), pytest.raises(ChangedFileError, match="changed since it was listed"):
+        with filled_again(monkeypatch), pytest.raises(ChangedFileError, match=CHANGED_SINCE_LISTED):
             read_segment(task)
     with filled_again(monkeypatch) as changed:
         read_segment(active)  # once more, and then it is one log
@@ -233,7 +234,7 @@ def test_a_part_of_a_log_that_was_truncated_since_it_was_listed(tmp_path: Path) 
     appended(task.path)
     read_range(task, 0, 2)  # it grew
     other_epochs(task.path)
-    with pytest.raises(RefusedError, match="changed since it was listed"):
+    with pytest.raises(RefusedError, match=CHANGED_SINCE_LISTED):
         read_range(task, 0, 2)
 
 
@@ -256,7 +257,7 @@ def test_a_small_file_is_read_once_more(times: int, tmp_path: Path, monkeypatch:
     if times == 1:
         assert read_small_file(str(path)) == b"new" * 2000
     else:
-        with pytest.raises(ChangedFileError, match="changed while it was read"):
+        with pytest.raises(ChangedFileError, match=CHANGED_WHILE_READ):
             read_small_file(str(path))
 
 

@@ -18,6 +18,7 @@ from command import snaprebuild
 from edited_tree import Place
 from every_verb import VERBS, filled
 from same_result import DRAWN, OF_THE_RUN, differing, without
+from sentences import DELETED_MEANWHILE
 
 pytestmark = pytest.mark.full
 
@@ -26,7 +27,7 @@ OF_THE_LISTING = ("bytes", "size_bytes", "deleted_bytes", "stays_because")
 """Sizes are reported as they were listed, next to what was read later."""
 NOT_COMPARED = OF_THE_RUN + OF_THE_LISTING
 SAYS_SO = re.compile(
-    r"cannot be opened: No such file|changed while|was deleted during the run|(is|are) gone|has changed|is the active segment"
+    rf"cannot be opened: No such file|changed while|{DELETED_MEANWHILE}|(is|are) gone|has changed|is the active segment"
     r"|tier-not-audited|busy-log|in-flux"
 )
 DAMAGED = 4

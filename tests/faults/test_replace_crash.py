@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from crash_model import Content, Disk, State, build_state, read_state
 from recorded_calls import RecordedCalls, ShortWrites, failing_at, failing_from
+from sentences import CHANGED_WHILE_READ
 
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, WriteFailedError
 from snaprebuild.storage.local.file_calls import OS, FileCalls
@@ -116,7 +117,7 @@ def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.
         return data
 
     monkeypatch.setattr(os, "read", grows)
-    with pytest.raises(SnaprebuildError, match="changed while it was read"):
+    with pytest.raises(SnaprebuildError, match=CHANGED_WHILE_READ):
         read_identified(str(directory / NAME), 1000)
 
 

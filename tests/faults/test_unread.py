@@ -12,6 +12,7 @@ from every_verb import VERBS, filled, written
 from log_dirs import copy_of, make_log_dir
 from manifests import FIXTURES
 from refused_reads import refused
+from sentences import CORRECT_WHAT_STDERR_LISTS, NO_START, NONE_MISSING, ONE_PATH_UNREAD
 
 WRITING = ("before-start", "follower build", "follower repair", "install", "rebuild --plan", "rebuild in place")
 WRITING += ("stage", "tier repair", "tier upload", "undo", "verify --receipt")
@@ -79,8 +80,8 @@ def test_a_partition_that_cannot_be_listed(tmp_path: Path) -> None:
         document = json.loads(snaprebuild("scan", str(logs), "--output", "json").stdout)
     assert ran.exit_code == 5
     assert ran.text.startswith(
-        "INCOMPLETE: 1 path could not be read: correct what stderr lists. none missing, 0-4 waiting. "
-        "No snapshot missing in the 4 partitions that were read. Segments waiting: at least 0, unknown for 4. "
+        f"{ONE_PATH_UNREAD}{CORRECT_WHAT_STDERR_LISTS} none missing, 0-4 waiting. "
+        f"{NONE_MISSING}the 4 partitions that were read. Segments waiting: at least 0, unknown for 4. "
     )
     assert str(unread) in ran.stderr
     assert (document["unread"], document["unread_paths"], document["totals"]["missing"]) == (1, [str(unread)], 0)
@@ -88,7 +89,7 @@ def test_a_partition_that_cannot_be_listed(tmp_path: Path) -> None:
     with refused(logs, errno.EACCES, []):
         nothing = snaprebuild("scan", str(logs))
     assert nothing.exit_code == 5
-    assert nothing.text.startswith("INCOMPLETE: 1 path could not be read: correct what stderr lists. No partition was read. Next: ")
+    assert nothing.text.startswith(f"{ONE_PATH_UNREAD}{CORRECT_WHAT_STDERR_LISTS} No partition was read. Next: ")
     assert str(logs) in nothing.stderr
 
 
@@ -99,7 +100,7 @@ def test_a_log_directory_that_is_not_there(verb: str, tmp_path: Path) -> None:
     (tmp_path / "server.properties").write_text(f"log.dirs={tmp_path}/here,{tmp_path}/gone\n")
     ran = snaprebuild(*verb.split(), "--server-properties", str(tmp_path / "server.properties"))
     assert ran.exit_code == 5
-    assert ran.stdout.startswith("INCOMPLETE: 1 path could not be read: correct what stderr lists.")
+    assert ran.stdout.startswith(f"{ONE_PATH_UNREAD}{CORRECT_WHAT_STDERR_LISTS}")
     assert f"{tmp_path}/gone" in ran.stderr
     assert not [each for each in HEALTH if each in ran.stdout]
 
@@ -115,7 +116,7 @@ def test_a_damaged_small_file(name: str, tmp_path: Path) -> None:
     assert ran.exit_code == 4, "a broker reports the log directory offline"
     first, text = ran.stdout.splitlines()[0], " ".join(ran.stdout.split())
     assert (
-        first.startswith("INCOMPLETE: 1 path could not be read: ")
-        or (" unread." in first and "INCOMPLETE: 1 path could not be read: " in text)
-        or "This broker does not start: malformed leader-epoch-checkpoint" in text
+        first.startswith(ONE_PATH_UNREAD)
+        or (" unread." in first and ONE_PATH_UNREAD in text)
+        or f"{NO_START}malformed leader-epoch-checkpoint" in text
     )

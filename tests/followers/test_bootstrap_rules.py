@@ -3,12 +3,13 @@
 import pytest
 from msgspec.structs import replace
 from remote_records import copy, epochs, finished
+from sentences import NO_FINISHED_SEGMENT
 
 from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.followers.bootstrap_rules import (
     EMPTY_FOLLOWER,
+    BootstrapFollower,
     FollowerAction,
-    FollowerState,
     LeaderOffsets,
     NotInRemoteStorageError,
     Profile,
@@ -77,7 +78,7 @@ ROWS = [
 def test_rows(
     row: int,
     leader: LeaderOffsets,
-    follower: FollowerState,
+    follower: BootstrapFollower,
     seed: tuple[FollowerAction, int | None],
     kafka: tuple[FollowerAction, int | None] | None,
 ) -> None:
@@ -99,7 +100,7 @@ def test_rows(
     ],
 )
 def test_what_follows_row_2(
-    leader: LeaderOffsets, follower: FollowerState, then: tuple[int, FollowerAction, int | None] | None
+    leader: LeaderOffsets, follower: BootstrapFollower, then: tuple[int, FollowerAction, int | None] | None
 ) -> None:
     """The next fetch gets OFFSET_MOVED_TO_TIERED_STORAGE where it is below the local start."""
     found = after_reset(leader, follower, decide(leader, follower), SEED)
@@ -137,7 +138,7 @@ def test_every_target_of_the_example(target: int, target_epoch: int, epoch: int,
 
 
 def test_what_no_segment_holds() -> None:
-    with pytest.raises(NotInRemoteStorageError, match="no finished segment holds offset 6 of leader epoch 2"):
+    with pytest.raises(NotInRemoteStorageError, match=f"{NO_FINISHED_SEGMENT}6 of leader epoch 2"):
         auxiliary_state(7, LEADER_EPOCHS, 9, 3, EXAMPLE)
 
 

@@ -6,12 +6,12 @@
 import pytest
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.inspect.broker_answer import VERSIONS, Answer, Attempt, BatchInMemory, ProducerMemory, answer_to
+from snaprebuild.inspect.broker_answer import VERSIONS, AnswerKind, Attempt, BatchInMemory, ProducerMemory, answer_to
 from snaprebuild.replay.difference import next_sequence
 
-A, D = Answer.ACCEPTED, Answer.DUPLICATE
-OUT, INVALID, FENCED = Answer.OUT_OF_ORDER_SEQUENCE, Answer.INVALID_PRODUCER_EPOCH, Answer.PRODUCER_FENCED
-UNKNOWN, TXN = Answer.UNKNOWN_PRODUCER_ID, Answer.INVALID_TXN_STATE
+A, D = AnswerKind.ACCEPTED, AnswerKind.DUPLICATE
+OUT, INVALID, FENCED = AnswerKind.OUT_OF_ORDER_SEQUENCE, AnswerKind.INVALID_PRODUCER_EPOCH, AnswerKind.PRODUCER_FENCED
+UNKNOWN, TXN = AnswerKind.UNKNOWN_PRODUCER_ID, AnswerKind.INVALID_TXN_STATE
 
 
 def holding(*sequences: tuple[int, int], txn_first_offset: int | None = None) -> ProducerMemory:
@@ -53,7 +53,7 @@ CASES = [
 
 @pytest.mark.parametrize(("memory", "epoch", "sequence", "answers"), CASES)
 def test_each_version_answers_as_its_source_says(
-    memory: ProducerMemory | None, epoch: int, sequence: int, answers: tuple[Answer, ...]
+    memory: ProducerMemory | None, epoch: int, sequence: int, answers: tuple[AnswerKind, ...]
 ) -> None:
     versions = ((2, 4), (2, 5), (2, 6), (2, 7), (4, 0), (4, 4))
     reported = tuple(answer_to(memory, Attempt(epoch, sequence), version) for version in versions)
@@ -76,10 +76,10 @@ def test_a_transaction_continues_inside_and_not_outside() -> None:
 
 
 @pytest.mark.parametrize(("version", "answer"), [((3, 9), A), ((4, 0), A), ((4, 1), OUT), ((4, 4), OUT)])
-def test_a_producer_of_version_2_begins_with_0_where_nothing_is_known(version: tuple[int, int], answer: Answer) -> None:
-    attempt = Attempt(3, 10, is_transactional=True, bumps_epochs=True)
+def test_a_producer_of_version_2_begins_with_0_where_nothing_is_known(version: tuple[int, int], answer: AnswerKind) -> None:
+    attempt = Attempt(3, 10, is_transactional=True, transaction_version_2=True)
     assert answer_to(None, attempt, version).answer is answer
-    assert answer_to(None, Attempt(3, 0, is_transactional=True, bumps_epochs=True), version).answer is A
+    assert answer_to(None, Attempt(3, 0, is_transactional=True, transaction_version_2=True), version).answer is A
     assert answer_to(ONE, attempt, version).answer is A
 
 
@@ -91,9 +91,11 @@ def test_a_group_coordinator_has_no_sequences() -> None:
 
 
 def test_a_loaded_entry_is_one_batch_at_most() -> None:
-    assert ProducerMemory.loaded(ProducerEntry(7, 3, 9, 99, 4, 5000, 3, -1)) == ProducerMemory(3, ((5, 9, 95),))
-    assert ProducerMemory.loaded(ProducerEntry(7, 3, 1, 99, 3, 5000, 3, 80)) == ProducerMemory(3, ((2**31 - 2, 1, 96),), 80)
-    assert ProducerMemory.loaded(ProducerEntry(7, 3, -1, 99, 3, 5000, 3, 80)) == ProducerMemory(3, ((-1, -1, 96),), 80)
+    assert ProducerMemory.loaded(ProducerEntry(7, 3, 9, 99, 4, 5000, 3, -1)) == ProducerMemory(3, (BatchInMemory(5, 9, 95),))
+    assert ProducerMemory.loaded(ProducerEntry(7, 3, 1, 99, 3, 5000, 3, 80)) == ProducerMemory(
+        3, (BatchInMemory(2**31 - 2, 1, 96),), 80
+    )
+    assert ProducerMemory.loaded(ProducerEntry(7, 3, -1, 99, 3, 5000, 3, 80)) == ProducerMemory(3, (BatchInMemory(-1, -1, 96),), 80)
     assert ProducerMemory.loaded(ProducerEntry(7, 3, 77, -1, 5, 5000, 3, -1)) == BARE
 
 

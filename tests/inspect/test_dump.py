@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from log_dirs import batch, batch_positions, marker, write_segment
 from manifests import FIXTURES
 from memory_peak import measured
+from sentences import INVALID_BYTES
 from strategies import header_of
 
 from formats import limits
@@ -156,7 +157,7 @@ def test_a_broker_appends_before_its_turn(tail: bytes, tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(batch(1) + tail)
     assert sum(map(len, dump.items)) == 2
-    assert TextLines(payload=False).end(dump) == f"Found {len(tail)} invalid bytes at the end of {path.name}\n"
+    assert TextLines(payload=False).end(dump) == f"Found {len(tail)} {INVALID_BYTES}{path.name}\n"
     assert dump.preallocated_bytes == (None if any(tail) else len(tail))
 
 

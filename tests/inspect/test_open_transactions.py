@@ -12,8 +12,9 @@ from simulated_broker import Client, SimulatedBroker
 from strategies import LogBatch
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.inspect.transaction_model import OPEN_LISTED_MAX, PartitionTransactions
-from snaprebuild.inspect.transactions import abort_commands, transactions
+from snaprebuild.inspect.late_transactions import abort_commands
+from snaprebuild.inspect.transaction_model import OPEN_LISTED_MAX, AbortCommands, PartitionTransactions
+from snaprebuild.inspect.transactions import read_transactions
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
@@ -23,7 +24,7 @@ LOGS = scaled(150)
 
 
 def reported(directory: Path, *, as_of_ms: int = 0, late_ms: int = 1000) -> PartitionTransactions:
-    (found,) = transactions(open_source([str(directory)]), Run(clock=Clock(as_of_ms, EXPIRATION_MS)), late_ms).partitions
+    (found,) = read_transactions(open_source([str(directory)]), Run(clock=Clock(as_of_ms, EXPIRATION_MS)), late_ms).partitions
     return found
 
 
@@ -63,13 +64,13 @@ def reported_as_counted(seed: int, reached: Counter[str]) -> None:
         broker.write(Path(place) / "t-0", {}, deleted)
         found = reported(Path(place) / "t-0", as_of_ms=as_of_ms, late_ms=late_ms)
     counts = naive_counts(batches, begins_at_zero=segments[0].base_offset == 0)
-    assert Counter({name: getattr(found.counts, name) for name in ("committed", "aborted", "empty", "unknown")}) == counts
+    assert Counter({name: getattr(found.totals, name) for name in ("committed", "aborted", "empty", "unknown")}) == counts
 
     state = ProducerState()
     list(state.append(each.meaning for each in batches if each.meaning is not None))
     open_now = sorted(state.ongoing.items())
     assert [(each.first_offset, each.producer_id) for each in found.open] == open_now
-    assert found.open_count == len(open_now)
+    assert found.totals.open == len(open_now)
     reached.update(counts, open=len(open_now))
     assert found.last_stable_offset == (open_now[0][0] if open_now else broker.end_offset)
     by_offset = {each.header.base_offset: each for each in batches}
@@ -86,7 +87,7 @@ def reported_as_counted(seed: int, reached: Counter[str]) -> None:
         starts = isinstance(own[0], DataBatch) and (own[0].epoch, own[0].base_sequence) == (0, 0)
         closed_before = any(isinstance(meaning, Marker) for meaning in own)
         assert each.may_have_begun_before == (segments[0].base_offset > 0 and not closed_before and not starts)
-    assert found.late_count == sum(lates)
+    assert found.totals.late == sum(lates)
     assert found.counts_as_late == bool(lates and lates[0])
     if open_now:
         stable = open_now[0][0]
@@ -94,10 +95,10 @@ def reported_as_counted(seed: int, reached: Counter[str]) -> None:
         at = max((s for s in segments if s.base_offset <= stable), key=lambda s: s.base_offset)
         position = found.open[0].position_bytes
         assert position is not None
-        assert found.bytes_held == len(at.data) - position + sum(len(s.data) for s in above)
-        assert found.offsets_held == broker.end_offset - stable
+        assert found.held_bytes == len(at.data) - position + sum(len(s.data) for s in above)
+        assert found.held_offsets == broker.end_offset - stable
         closed = [s for s in (at, *above) if s is not segments[-1]]
-        assert (found.segments_held, found.segment_bytes_held) == (len(closed), sum(len(s.data) for s in closed))
+        assert (found.held_segments, found.held_segment_bytes) == (len(closed), sum(len(s.data) for s in closed))
 
 
 def in_transaction(offset: int, producer_id: int, **fields: int) -> bytes:
@@ -109,7 +110,7 @@ def test_late_is_longer_than_and_not_as_long_as(as_of_ms: int, is_late: bool, tm
     """``hasLateTransaction``: current time - last timestamp > limit."""
     write_partition(tmp_path / "t-0", {0: in_transaction(0, 7, timestamp=10) + in_transaction(1, 7, sequence=1, timestamp=1000)})
     found = reported(tmp_path / "t-0", as_of_ms=as_of_ms, late_ms=1000)
-    assert (found.open[0].is_late, found.late_count, found.open[0].since_ms, found.open[0].last_ms) == (is_late, is_late, 10, 1000)
+    assert (found.open[0].is_late, found.totals.late, found.open[0].since_ms, found.open[0].last_ms) == (is_late, is_late, 10, 1000)
 
 
 @pytest.mark.parametrize("timestamp", [-1, 0])
@@ -117,7 +118,7 @@ def test_without_a_timestamp_nothing_is_late(timestamp: int, tmp_path: Path) -> 
     """``hasLateTransaction``: last timestamp > 0."""
     write_partition(tmp_path / "t-0", {0: in_transaction(0, 7, timestamp=timestamp)})
     found = reported(tmp_path / "t-0", as_of_ms=10**12)
-    assert (found.open_count, found.late_count, found.findings) == (1, 0, [])
+    assert (found.totals.open, found.totals.late, found.findings) == (1, 0, [])
 
 
 def test_a_broker_counts_a_partition_by_its_oldest_transaction(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def test_of_many_open_transactions_the_oldest_are_listed(tmp_path: Path) -> None
     write_partition(tmp_path / "t-0", {0: data})
     found = reported(tmp_path / "t-0", as_of_ms=10**6)
     assert [each.first_offset for each in found.open] == list(range(OPEN_LISTED_MAX))
-    assert (found.open_count, found.late_count) == (count, count)
+    assert (found.totals.open, found.totals.late) == (count, count)
 
 
 def test_a_snapshot_knows_of_a_transaction_that_began_below_the_log(tmp_path: Path) -> None:
@@ -145,7 +146,7 @@ def test_a_snapshot_knows_of_a_transaction_that_began_below_the_log(tmp_path: Pa
     for offset in (100, 101):
         (directory / snapshot_name(offset)).write_bytes(snapshot_bytes([entry]))
     found = reported(directory)
-    assert (found.last_stable_offset, found.offsets_held, found.bytes_held, found.findings) == (90, 12, None, [])
+    assert (found.last_stable_offset, found.held_offsets, found.held_bytes, found.findings) == (90, 12, None, [])
     (one,) = found.open
     assert (one.first_offset, one.coordinator_epoch, one.since_ms, one.position_bytes) == (90, 3, None, None)
     assert not one.may_have_begun_before
@@ -154,11 +155,11 @@ def test_a_snapshot_knows_of_a_transaction_that_began_below_the_log(tmp_path: Pa
 def test_a_marker_closes_what_the_snapshot_knows(tmp_path: Path) -> None:
     entry = ProducerEntry(7, 2, 9, 99, 4, 5000, 0, 90)
     directory = write_partition(tmp_path / "t-0", {100: batch(100) + marker(101, 7, epoch=2, commit=False), 102: batch(102)})
-    assert reported(directory).counts.unknown == 1
+    assert reported(directory).totals.unknown == 1
     (directory / snapshot_name(100)).write_bytes(snapshot_bytes([entry]))
     after = ProducerEntry(7, 2, 9, 99, 4, 1000, 0, -1)
     (directory / snapshot_name(102)).write_bytes(snapshot_bytes([after]))
-    counts = reported(directory).counts
+    counts = reported(directory).totals
     assert (counts.committed, counts.aborted, counts.empty, counts.unknown) == (0, 1, 0, 0)
 
 
@@ -168,13 +169,13 @@ def test_commands(tmp_path: Path) -> None:
     write_partition(tmp_path / "a.topic-11", {0: b"".join(each.data for each in batches)})
     found = reported(tmp_path / "a.topic-11")
     command = "kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic a.topic --partition 11"
-    assert abort_commands(found.source, found.open[0]) == (
-        f"{command} --start-offset 2",
-        f"{command} --producer-id 7 --producer-epoch 3 --coordinator-epoch 5",
+    assert abort_commands(found.source, found.open[0]) == AbortCommands(
+        since_3_0=f"{command} --start-offset 2",
+        before_3_0=f"{command} --producer-id 7 --producer-epoch 3 --coordinator-epoch 5",
     )
     write_partition(tmp_path / "b-0", {0: in_transaction(0, 7)})
     fresh = reported(tmp_path / "b-0")
-    assert abort_commands(fresh.source, fresh.open[0])[1].endswith("--coordinator-epoch 0")
+    assert abort_commands(fresh.source, fresh.open[0]).before_3_0.endswith("--coordinator-epoch 0")
 
 
 def test_an_empty_log(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from budgets import FEWER_EXAMPLES, scaled, search_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 from reference_producer_state import (
     DataBatch,
     EmptyControlBatch,
@@ -22,7 +22,7 @@ from strategies import CONTROL, TRANSACTIONAL, GeneratedLog, LogBatch, batch_of,
 
 from formats.log.batch_headers import BytesSegment
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.inspect.broker_answer import BATCHES_IN_MEMORY, last_sequence_of
+from snaprebuild.inspect.broker_answer import BATCHES_IN_MEMORY, BatchInMemory, last_sequence_of
 from snaprebuild.inspect.producer_trace import ProducerTrace, TraceAnalysis, deciding, traced_rows
 from snaprebuild.replay.segment_summary import summarise_pieces
 
@@ -106,7 +106,7 @@ def check(log: GeneratedLog, cuts: list[int], producer_id: int, block_bytes: int
     assert trace.entry == (steps[-1][1] if steps else None)
     assert {name: batch.base_offset for name, batch in trace.set_by.items()} == naive_set_by(steps)
     meanings = [batch.meaning for _, _, batch in steps if batch.meaning is not None]
-    assert list(trace.in_memory) == naive_memory(meanings)
+    assert [astuple(each) for each in trace.in_memory] == naive_memory(meanings)
     positions = {
         base_offset_of(b): (at, b) for part in log.segments(cuts) for b, at in zip(part.batches, part.positions, strict=True)
     }
@@ -190,13 +190,13 @@ def test_a_trace_continues_from_a_snapshot() -> None:
     """The batch of the snapshot is in memory, and what no batch sets is unchanged."""
     entry = ProducerEntry(7, 0, 1, 99, 3, 5000, 2, 90)
     trace = ProducerTrace.begun_with(entry)
-    assert list(trace.in_memory) == [(2**31 - 2, 1, 96)]
+    assert [astuple(each) for each in trace.in_memory] == [(2**31 - 2, 1, 96)]
     assert trace.memory is not None
-    assert asdict(trace.memory) == {"epoch": 0, "batches": ((2**31 - 2, 1, 96),), "txn_first_offset": 90}
+    assert asdict(trace.memory) == {"epoch": 0, "batches": (BatchInMemory(2**31 - 2, 1, 96),), "txn_first_offset": 90}
     client = Client(7, is_transactional=True, sequence=2)
     log = GeneratedLog((client.data(100, 1, 6000),))
     (piece,) = summarise_pieces(BytesSegment(log.data), 100, (), is_last=True, extras=[TraceAnalysis(7)])
     trace.take(traced_rows(piece.contents), 7)
     assert trace.entry == ProducerEntry(7, 0, 2, 100, 0, 6000, 2, 90)
     assert set(trace.set_by) == {*LAST, "timestamp"}
-    assert list(trace.in_memory) == [(2**31 - 2, 1, 96), (2, 2, 100)]
+    assert [astuple(each) for each in trace.in_memory] == [(2**31 - 2, 1, 96), (2, 2, 100)]

@@ -15,13 +15,13 @@ from manifests import FIXTURES
 from strategies import GeneratedLog, block_sizes, logs
 
 from formats.log.batch_headers import BytesSegment
-from snaprebuild.cli.render.stats import stats_document
+from snaprebuild.cli.render.stats import StatsView
 from snaprebuild.cli.result import json_text
 from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.findings import Severity
 from snaprebuild.inspect import stats as stats_module
 from snaprebuild.inspect.segment_statistics import BatchFacts, StatisticsAnalysis, statistics_of
-from snaprebuild.inspect.stats import stats
+from snaprebuild.inspect.stats import collect_statistics
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
@@ -31,8 +31,9 @@ CLOCKS = st.sampled_from((Clock(2_000, 1_000), Clock(1_000, 1), Clock(1 << 41, 8
 
 
 def document_of(root: Path, clock: Clock, **options: Any) -> dict[str, Any]:
-    result = stats(open_source([str(root)]), Run(clock=clock), **{"top": 100, **options})
-    return json.loads("".join(json_text(members_of_document(stats_document(result, 0.0), result.findings))))  # type: ignore[no-any-return]
+    result = collect_statistics(open_source([str(root)]), Run(clock=clock), **{"top": 100, **options})
+    view = StatsView(result, 0.0, top=10, all_segments=False)
+    return json.loads("".join(json_text(members_of_document(view.document(), view.findings))))  # type: ignore[no-any-return]
 
 
 def without(document: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -143,10 +144,10 @@ def test_damage_ends_nothing(tmp_path: Path) -> None:
     broken = batch(0, producer_id=7) + batch(1, producer_id=8)[:-3]
     torn = batch(2, producer_id=9) + batch(3, producer_id=9)[:20]
     write_partition(tmp_path / "t-0", {0: broken, 2: torn})
-    result = stats(open_source([str(tmp_path)]), Run(clock=Clock(2_000, 10_000)), top=1)
+    result = collect_statistics(open_source([str(tmp_path)]), Run(clock=Clock(2_000, 10_000)), top=1)
     found = [(each.code, each.severity, each.offset) for each in result.findings]
     assert found == [("damaged-segment", Severity.DAMAGED, 1), ("torn-tail", Severity.NOTE, 3)]
-    assert (result.total.facts.seen, result.total.batch_count, result.total.segments) == (2, 2, 2)
+    assert (result.total.producers.seen, result.total.batch_count, result.total.segments) == (2, 2, 2)
 
 
 SEGMENT = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0" / "00000000000000005821.log"
@@ -198,9 +199,9 @@ def test_what_no_one_foresaw_costs_one_partition(tmp_path: Path, monkeypatch: py
         return take(work, summary)
 
     monkeypatch.setattr(stats_module._StatsTask, "take", fails)
-    result = stats(open_source([str(tmp_path)]), Run(clock=Clock(2_000, 10_000)), top=1)
+    result = collect_statistics(open_source([str(tmp_path)]), Run(clock=Clock(2_000, 10_000)), top=1)
     assert [each.code for each in result.findings] == ["out-of-memory"]
-    assert result.total.facts.seen == result.topics["t"].facts.seen == 2
+    assert result.total.producers.seen == result.topics["t"].producers.seen == 2
 
 
 def test_a_sum_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,6 +217,6 @@ def test_a_sum_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.Monkey
         return made
 
     monkeypatch.setattr(stats_module, "_whole", fails)
-    result = stats(open_source([str(tmp_path)]), Run(clock=Clock(2_000, 10_000)), top=1)
+    result = collect_statistics(open_source([str(tmp_path)]), Run(clock=Clock(2_000, 10_000)), top=1)
     assert [each.code for each in result.findings] == ["out-of-memory"]
-    assert result.total.facts.seen == result.topics["t"].facts.seen == 1
+    assert result.total.producers.seen == result.topics["t"].producers.seen == 1

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, entries_in, make_log_dir, marker, remove_snapshots, snapshot_name, truth
 from manifests import FIXTURES, PartitionFixture, partition_fixtures
+from sentences import CHANGED_WHILE_READ, CHECKSUM_DIFFERS
 
 import snaprebuild
 from snaprebuild import Origin, PreparedUpload, ReplayOptions, SnapshotRefusedError, UploadRefusedError, UsageError, prepare_upload
@@ -233,7 +234,7 @@ def test_a_segment_that_is_not_whole(tmp_path: Path) -> None:
     broken = bytearray(batch(0) + batch(1))
     broken[-1] ^= 1
     directory = small_partition(tmp_path / "crc", {0: bytes(broken), 2: batch(2), 3: b""}, end=3)
-    assert f"the checksum of the batch at byte {len(batch(0))} differs" in refused(log_of(directory, 0), "damaged-segment")
+    assert f"{CHECKSUM_DIFFERS}byte {len(batch(0))} differs" in refused(log_of(directory, 0), "damaged-segment")
     refused(log_of(small_partition(tmp_path / "empty", {0: b"", 2: batch(2)}, end=3), 0), "empty-segment")
 
 
@@ -294,7 +295,7 @@ def test_changed_underfoot(logs: Path, monkeypatch: pytest.MonkeyPatch, name: st
     monkeypatch.setattr(operation, "check_stable", somebody_is_at_work)
     is_deleted = (name, what) == ("log", "gone")
     assert str(path) in refused(log_of(directory, 0), "below-log-start" if is_deleted else "changed")
-    with pytest.raises(UploadRefusedError, match="changed while it was read"):
+    with pytest.raises(UploadRefusedError, match=CHANGED_WHILE_READ):
         upload.check_unchanged()
 
 
@@ -304,7 +305,7 @@ def test_a_transaction_index_that_appears(tmp_path: Path) -> None:
     upload = prepare_upload(log_of(directory, 0), options=EARLY)
     assert (upload.transaction_index, upload.txn_index_empty) == (None, True)
     index.write_bytes(b"")
-    with pytest.raises(UploadRefusedError, match="changed while it was read"):
+    with pytest.raises(UploadRefusedError, match=CHANGED_WHILE_READ):
         upload.check_unchanged()
     assert prepare_upload(log_of(directory, 0), options=EARLY).transaction_index == b""
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 from command import Run
 from launcher_runs import COMMAND, LIBRARY, SECONDS_MAX, at, is_started, small_release, start, trees
+from sentences import NOTHING_CHECKED, STARTED_ALL_THE_SAME
 from wrapper_command_lines import CMD, CMD_CODE, CMD_OUT, STARTS, STARTS_NOT
 
 pytestmark = pytest.mark.release
@@ -130,7 +131,7 @@ def test_cmd_starts_after_each_fault(words: str, fault: str, one: Path, tmp_path
     reported = run_with(FAULTS[fault], one, tmp_path / "mount" / "cache", *words.split(), *CMD)
     assert (reported.stdout, reported.exit_code) == (CMD_OUT, CMD_CODE)
     assert FAULTS[fault].message in reported.stderr
-    assert "nothing was prepared; sh is started all the same" in reported.stderr
+    assert f"nothing was prepared; sh {STARTED_ALL_THE_SAME}" in reported.stderr
 
 
 @pytest.mark.root
@@ -179,7 +180,7 @@ SWITCH = {"SNAPREBUILD_START_ANYWAY": "1"}
 def test_the_switch_starts_cmd_before_anything_is_unpacked(options: list[str], one: Path, nowhere: dict[str, str]) -> None:
     reported = start(one, "before-start", *options, *CMD, environment=nowhere | SWITCH)
     assert (reported.stdout, reported.exit_code) == (CMD_OUT, CMD_CODE)
-    assert reported.stderr == "snaprebuild: Nothing was checked: SNAPREBUILD_START_ANYWAY=1.\n"
+    assert reported.stderr == f"{NOTHING_CHECKED}SNAPREBUILD_START_ANYWAY=1.\n"
 
 
 @pytest.mark.parametrize("verb", ["install", "scan"])

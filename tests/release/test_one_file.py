@@ -19,6 +19,7 @@ from command import SECONDS_MAX, run_process
 from manifests import FIXTURES, REPOSITORY
 from one_file_runs import CHROOT, FIXTURE, assert_as_kafka_says, many_bytes, run, unpacked
 from releases import EPOCH
+from sentences import WORKERS_CANNOT_START
 from typer.testing import CliRunner
 
 from snaprebuild.cli.main import app
@@ -117,7 +118,7 @@ def test_in_an_empty_file_system(one_file: Path, tmp_path: Path) -> None:
     version, document = reported.stdout.split("\n", 1)
     assert version == "snaprebuild 0.1.0"
     assert json.loads(document)["totals"]["written"] == 23
-    assert "worker processes cannot be started: No such file or directory. They need /dev/null and /dev/shm" in reported.stderr
+    assert f"{WORKERS_CANNOT_START}No such file or directory. They need /dev/null and /dev/shm" in reported.stderr
     assert "/tmp/snaprebuild-0: is mounted noexec" in reported.stderr
 
 

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 from segment_summaries import summarise_segment
+from sentences import CHECKSUM_DIFFERS
 from simulated_broker import Client, idempotent_log
 from strategies import CONTROL, LogBatch, batch_of, header_of, message_of
 
@@ -73,7 +74,7 @@ def marker(offset: int, count: int) -> LogBatch:
         ([summary_of(0, plain(0), plain(0))], "offset 0 does not follow the one before it"),
         ([summary_of(5, plain(4))], "offset 4 does not follow the one before it"),
         ([summary_of(0, plain(0, 3)), summary_of(2, plain(3))], "segment 0 ends at 3, above the base 2 of the next one"),
-        ([summary_of(0, plain(0), plain(1), damage=30)], "0.log, byte 0: the checksum of the batch at offset 0 differs"),
+        ([summary_of(0, plain(0), plain(1), damage=30)], f"0.log, byte 0: {CHECKSUM_DIFFERS}offset 0 differs"),
     ],
 )
 def test_each_doubt_makes_it_unsound(summaries: list[SegmentSummary], reason: str) -> None:

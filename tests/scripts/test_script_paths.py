@@ -68,6 +68,7 @@ def test_a_program_can_be_started_and_says_what_it_needs(program: Path) -> None:
     groups = set(usage[0].split(" | ")) | {"package"}
     needs = needs_of(program)
     assert needs in (["python"], ["release"]) or set(needs) <= groups
+    assert '\nif __name__ == "__main__":\n' in program.read_text(), "an import would run it"
 
 
 def test_a_program_that_does_not_say_what_it_needs_is_refused(tmp_path: Path) -> None:

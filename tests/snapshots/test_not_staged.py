@@ -5,6 +5,7 @@ from pathlib import Path
 
 from log_dirs import snapshot_name
 from manifests import bundled
+from sentences import STAGE_AGAIN
 from staged_logs import installed, running, staged
 
 from snaprebuild.snapshots.install import missing_snapshots
@@ -32,7 +33,7 @@ def test_install_lists_what_was_not_staged(tmp_path: Path) -> None:
 
     run = installed(tmp_path / "staged", tmp_path / "receipt.jsonl", "--dry-run")
     assert run.exit_code == 1
-    assert f"{MISSING} snapshots missing: stage again" in run.messages("not-staged")
+    assert f"{MISSING} {STAGE_AGAIN}" in run.messages("not-staged")
 
     (logs / "mixed-0" / snapshot_name(583)).write_bytes(b"")
     assert len(missing_snapshots(left_out)) == MISSING - 1, "what is there now is not missing"

@@ -18,7 +18,7 @@ from log_dirs import batch_positions, copy_of, cut, flip, make_log_dir
 from manifests import FIXTURES
 from replays import DAY_MS, FIXTURE_AS_OF_MS
 
-from snaprebuild.inspect.explain import Question, explain
+from snaprebuild.inspect.explain import Question, explain_producer
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 
@@ -145,7 +145,7 @@ def test_an_unreadable_batch_is_no_torn_end(tmp_path: Path) -> None:
     counts: Counter[str] = Counter()
     assert disagreements(logs, tmp_path, Moment(FIXTURE_AS_OF_MS, DAY_MS), counts) == []
     assert counts["last_stable, damaged"]
-    explained = explain(
+    explained = explain_producer(
         open_source([str(logs / "mixed-0")]), Question(33), Run(clock=Moment(FIXTURE_AS_OF_MS, DAY_MS).clock, jobs=1)
     )
     assert [each.offset for each in explained.partitions] == [int(last.stem)]

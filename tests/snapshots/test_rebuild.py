@@ -312,7 +312,7 @@ def test_states_that_wait_to_be_written_are_few_where_they_are_large(
     is_met = threading.Event()
 
     def slow(writer: OutWriter, snapshot: RebuiltSnapshot) -> BoundaryResult:
-        writing.add(snapshot.wanted.offset)
+        writing.add(snapshot.boundary.offset)
         most[0] = max(most[0], len(writing))
         if most[0] >= min(at_once):
             is_met.set()
@@ -321,7 +321,7 @@ def test_states_that_wait_to_be_written_are_few_where_they_are_large(
         try:
             return write(writer, snapshot)
         finally:
-            writing.discard(snapshot.wanted.offset)
+            writing.discard(snapshot.boundary.offset)
 
     monkeypatch.setattr(OutWriter, "write", slow)
     directory = write_partition(make_log_dir(tmp_path / "logs") / "t-0", {at: batch(at, producer_id=at) for at in range(30)})

@@ -15,6 +15,7 @@ from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapsh
 from msgspec.structs import replace
 from plans import load_plan, planned
 from schema_validator import Draft202012Validator
+from sentences import PLAN_IS_STALE
 
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.snapshots.plan import plan_file as saved_plan
@@ -152,10 +153,10 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
     path = str(saved(tmp_path, planned(logs)))
 
     def stale() -> str:
-        with pytest.raises(RefusedError, match="the plan is stale: ") as caught:
+        with pytest.raises(RefusedError, match=f"{PLAN_IS_STALE}: ") as caught:
             load_plan(path)
         assert caught.value.path == str(logs / "mixed-0")
-        reason, _, rest = caught.value.message.removeprefix("the plan is stale: ").partition(". Nothing was written. ")
+        reason, _, rest = caught.value.message.removeprefix(f"{PLAN_IS_STALE}: ").partition(". Nothing was written. ")
         assert rest == "Make the plan again with `snaprebuild plan`"
         return reason
 

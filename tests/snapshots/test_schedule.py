@@ -22,6 +22,7 @@ from dying_reads import dies_whatever_it_reads, dies_where_marked, mark, runs_ou
 from log_dirs import batch, write_partition
 from manifests import REPOSITORY
 from recorded_tasks import RecordedTask
+from sentences import CHANGED_SINCE_LISTED
 from simulated_broker import listed
 
 from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError, StorageError
@@ -127,7 +128,7 @@ def test_a_segment_that_changed_is_refused(jobs: int, tmp_path: Path, monkeypatc
     run_tasks(works, Run(jobs=jobs))
     assert [len(work.taken) for work in works] == [2, 2, 6, 5]
     assert [type(work.error) for work in works] == [ChangedFileError, GoneFileError, type(None), ChangedFileError]
-    assert "changed since it was listed" in str(works[0].error)
+    assert CHANGED_SINCE_LISTED in str(works[0].error)
 
 
 def test_a_failure_while_taking(anywhere: int, tmp_path: Path) -> None:

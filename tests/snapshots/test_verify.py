@@ -8,6 +8,7 @@ import pytest
 from command import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, snapshot_bytes, snapshot_name, write_partition
 from manifests import FIXTURES, PartitionFixture
+from sentences import BELOW_LOG_START, BELOW_SNAPSHOT
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.findings import Severity, exit_code_of
@@ -168,7 +169,7 @@ def test_a_log_that_lost_its_tail(tmp_path: Path) -> None:
     result = verified(shortened(tmp_path))
     (finding,) = result.findings
     assert (finding.code, finding.severity, finding.offset) == ("snapshot-above-log-end", Severity.FINDING, 8231)
-    assert "the log ends at 7637, below the snapshot at 8231: the log lost its tail" in finding.message
+    assert f"the log ends at 7637, {BELOW_SNAPSHOT}8231: the log lost its tail" in finding.message
     (mixed,) = [each for each in result.partitions if each.source.topic_partition == "mixed-0"]
     verdicts = {each.offset: each.comparison for each in mixed.snapshots}
     assert verdicts[7637].status.value == "equal", "at the log end itself there is nothing to say"
@@ -197,7 +198,7 @@ def test_a_log_that_ends_below_its_log_start(tmp_path: Path) -> None:
         found = [each for each in verified(logs).findings if each.code == "log-start-above-log-end"]
         assert [each.severity for each in found] == ([] if severity is None else [severity])
         assert all((each.offset, Path(each.path).name) == (8232, "mixed-0") for each in found)
-        assert all("the log ends at 8231, below its log start offset 8232" in each.message for each in found)
+        assert all(f"the log ends at 8231, {BELOW_LOG_START}8232" in each.message for each in found)
 
 
 def test_several_snapshots_above_the_log_end(tmp_path: Path) -> None:
@@ -209,14 +210,14 @@ def test_several_snapshots_above_the_log_end(tmp_path: Path) -> None:
     result = verified(partition)
     assert {finding.code for finding in result.findings} == {"wrong-snapshot", "snapshot-above-log-end"}
     (finding,) = [each for each in result.findings if each.code == "snapshot-above-log-end"]
-    assert "the log ends at 1, below the snapshot at 9 and 1 more" in finding.message
+    assert f"the log ends at 1, {BELOW_SNAPSHOT}9 and 1 more" in finding.message
     assert finding.severity is Severity.FINDING
     selected = verified(partition, selection=Selection(offset_to=5)).findings
-    assert "below the snapshot at 5:" in next(each.message for each in selected if each.code == finding.code)
+    assert f"{BELOW_SNAPSHOT}5:" in next(each.message for each in selected if each.code == finding.code)
     assert all(each.code != finding.code for each in verified(partition, selection=Selection(offset_to=4)).findings)
     (partition / f"{0:020d}.log").unlink()
     (finding,) = verified(partition).findings
-    assert "the log ends at 0, below the snapshot at 9 and 2 more" in finding.message
+    assert f"the log ends at 0, {BELOW_SNAPSHOT}9 and 2 more" in finding.message
 
 
 def test_progress_and_selection() -> None:

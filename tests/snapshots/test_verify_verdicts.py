@@ -21,6 +21,7 @@ from log_dirs import (
 )
 from manifests import FIXTURES, partition_fixtures
 from msgspec.structs import replace
+from sentences import OPEN_FROM
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.findings import Finding, exit_code_of
@@ -132,7 +133,7 @@ def judged(tmp_path: Path, data: bytes, as_of_ms: int = AS_OF_MS) -> tuple[str, 
     ("entry", "changes", "status", "consequence"),
     [
         (IDEMPOTENT, None, "missing_entries", "is accepted as new (duplicate), and older epochs are not fenced"),
-        (HANGING, {"current_txn_first_offset": -1}, "stale", "its transaction, open from 6913, is forgotten"),
+        (HANGING, {"current_txn_first_offset": -1}, "stale", f"{OPEN_FROM}6913, is forgotten"),
         (IDEMPOTENT, {"current_txn_first_offset": 6000}, "stale", "a closed transaction stays open from 6000"),
         (IDEMPOTENT, {"epoch": 77}, "stale", "epoch"),
         (IDEMPOTENT, {"last_sequence": 0}, "stale", "is refused"),
@@ -158,7 +159,7 @@ def test_a_false_empty(tmp_path: Path) -> None:
         assert (status, exit_code_of(findings)) == ("false_empty", 1)
         hanging = differences[HANGING.producer_id]
         assert (hanging.kind.value, hanging.is_certain) == ("missing", True)
-        assert hanging.consequence.startswith("its transaction, open from 6913, is forgotten")
+        assert hanging.consequence.startswith(f"{OPEN_FROM}6913, is forgotten")
         assert missing is None or set(differences) == missing
 
 

@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 from log_dirs import batch, write_partition
 from recorded_tasks import RecordedTask
+from sentences import WORKERS_CANNOT_START
 from simulated_broker import listed
 
 from snaprebuild.errors import OutOfMemoryError, StorageError
@@ -50,4 +51,4 @@ def test_where_there_is_no_room_for_workers(
         assert isinstance(task.error, StorageError)
         return
     assert kind is (OutOfMemoryError if isinstance(error, RuntimeError) else StorageError)
-    assert re.fullmatch(r"worker processes cannot be started: .*; --jobs 1 starts none", text)
+    assert re.fullmatch(rf"{WORKERS_CANNOT_START}.*; --jobs 1 starts none", text)

@@ -20,6 +20,7 @@ from log_dirs import (
 )
 from pyspark.sql import datasource
 from pyspark.sql.datasource import EqualTo
+from sentences import CHANGED_SINCE_LISTED
 from source_rows import A0, A1, damaged, entries, expected_rows, headers, reader_of, rows_of, three
 
 from formats.errors import BadMagicError, FormatError, TruncatedError
@@ -148,13 +149,13 @@ def test_a_segment_that_is_replaced_while_its_task_reads(replacement: bytes | No
         new.write_bytes((root / A0[10]).read_bytes() if replacement is None else replacement)
         new.replace(root / A0[10])
         if mode == "FAILFAST":
-            with pytest.raises(RefusedError, match=f"{A0[10]}: changed since it was listed"):
+            with pytest.raises(RefusedError, match=f"{A0[10]}: {CHANGED_SINCE_LISTED}"):
                 list(rows)
         else:
             found += [row for some in rows for row in some.to_pylist()]
             assert [row["base_offset"] for row in found if not row["error"]] == [*range(0, 10, 2), *range(20, 30, 2)]
             (error,) = [row["error"] for row in found if row["error"]]
-            assert f"{A0[10]}: changed since it was listed" in error
+            assert f"{A0[10]}: {CHANGED_SINCE_LISTED}" in error
 
 
 # ---------------------------------------------------------------------------------------------------------------- a plan that is used again

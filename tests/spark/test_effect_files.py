@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_dirs import batch, flip
 from msgspec.structs import replace
+from sentences import CHANGED_SINCE_LISTED, WOULD_DISTURB
 from strategies import logs
 
 from formats.log.batch_headers import BytesSegment
@@ -354,7 +355,7 @@ def test_a_segment_that_was_replaced_since_it_was_listed(tmp_path: Path) -> None
     Path(task.path).unlink()
     assert not summaries(effects, [task], reported)
     changed, gone = reported
-    assert changed.endswith(": the segment has changed since it was listed")
+    assert changed.endswith(f": the segment has {CHANGED_SINCE_LISTED}")
     assert gone.startswith(f"{task.path}: is read again: ")
 
 
@@ -376,7 +377,7 @@ def test_where_effects_may_go(tmp_path: Path) -> None:
     (tmp_path / "logs" / "meta.properties").write_text("version=0\n")
     partitions = open_source([str(tmp_path / "logs")]).partitions
     for place in ("logs", "logs/effects", "logs/t-0", "logs/t-0/effects"):
-        with pytest.raises(RefusedError, match=r"--cache leads into .*, where its files would disturb a broker"):
+        with pytest.raises(RefusedError, match=rf"--cache leads into .*, where its files {WOULD_DISTURB}"):
             EffectCache.at(str(tmp_path / place)).prepare(partitions)
     (tmp_path / "link").symlink_to(tmp_path / "logs")
     with pytest.raises(RefusedError):

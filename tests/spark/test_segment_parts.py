@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from log_dirs import batch, batch_positions, cut, flip, record, write_partition
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import from_arrow_schema
+from sentences import CHANGED_SINCE_LISTED
 
 from formats.errors import BadMagicError
 from snaprebuild.errors import ReadFailedError, RefusedError
@@ -198,7 +199,7 @@ def test_a_log_that_grows_and_one_that_is_replaced(tmp_path: Path) -> None:
     path.rename(path.with_suffix(".gone"))
     path.write_bytes(data)
     for task in tasks:
-        with pytest.raises(RefusedError, match=r"changed since it was listed, .*: load the DataFrame or view again"):
+        with pytest.raises(RefusedError, match=rf"{CHANGED_SINCE_LISTED}, .*: load the DataFrame or view again"):
             list(reader.read(task))
 
 

@@ -17,6 +17,7 @@ from budgets import first_of
 from command import Run, run_process, snaprebuild_process
 from log_dirs import files_below
 from manifests import REPOSITORY
+from sentences import SPARK_DOES_NOT_START
 
 from snaprebuild.cli.interrupts import INTERRUPTED
 from snaprebuild.cli.main import INTERRUPTED_TEXT
@@ -191,7 +192,7 @@ def test_a_java_that_cannot_run_spark(of: str, tmp_path: Path) -> None:
         places = ":".join([str(tmp_path), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))])
         run = command(*ARGUMENTS, *SPARK, PATH=path_without_java(tmp_path / "path"), JAVA_HOME=None, PYTHONPATH=places)
     assert (run.exit_code, run.stdout) == (2, "")
-    assert run.stderr.startswith("snaprebuild: Spark does not start: ")
+    assert run.stderr.startswith(SPARK_DOES_NOT_START)
     assert "UnsupportedClassVersionError: 61.0" in run.stderr
     assert run.stderr.count("\n") == 1
 
@@ -201,9 +202,7 @@ def test_a_master_that_is_none() -> None:
     """What Java said is reported, and nothing of its stack."""
     run = command(*ARGUMENTS, "--engine", "spark", "--master", "local[0]")
     assert (run.exit_code, run.stdout) == (2, "")
-    assert run.stderr.startswith(
-        "snaprebuild: Spark does not start: org.apache.spark.SparkException: Asked to run locally with 0 threads"
-    )
+    assert run.stderr.startswith(f"{SPARK_DOES_NOT_START}org.apache.spark.SparkException: Asked to run locally with 0 threads")
     assert "at org.apache" not in run.stderr
     assert "py4j" not in run.stderr
     assert run.stderr.count("\n") == 1

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 from command import snaprebuild, snaprebuild_process
 from log_dirs import copy_of, remove_snapshots, snapshot_name
+from sentences import FREES_ALL, NONE_MISSING, NOT_READY, ONE_PROVEN_WRONG
 from snapshot_by_grammar import build_snapshot
 from start_states.building import NODE
 from stopped_broker import made
@@ -99,7 +100,7 @@ class Row(NamedTuple):
     options: tuple[str, ...] = ("--dry-run",)
 
 
-NO_ID = "Not ready for remote storage: 4 topics have no id."
+NO_ID = f"{NOT_READY}4 topics have no id."
 INCOMPLETE = "INCOMPLETE: 1 path could not be read"
 ROWS = (
     Row(
@@ -130,8 +131,8 @@ ROWS = (
         foreign_ids,
         "4.3.1",
         {
-            "scan": Cell("No snapshot missing in 8 partitions.", 1, "verify"),
-            "verify": Cell("1 snapshot is proven wrong", 1, "plan"),
+            "scan": Cell(f"{NONE_MISSING}8 partitions.", 1, "verify"),
+            "verify": Cell(ONE_PROVEN_WRONG, 1, "plan"),
             # Ids are compared where snapshots are read for what they say: these two look for what is missing.
             "plan": Cell("Nothing to rebuild in 8 partitions.", 0, "verify"),
             "before-start": Cell("no snapshot is missing", 0, None),
@@ -195,6 +196,6 @@ def test_what_a_rebuild_frees_only_after_the_next_start(has_index: bool, tmp_pat
     if not has_index:
         index.unlink()
     scan, plan = snaprebuild("scan", node), snaprebuild("plan", node)
-    assert ("`rebuild` frees all of it." in scan.text) is has_index
-    assert ("`rebuild` frees all of it, in part only after the next start." in scan.text) is not has_index
+    assert (f"{FREES_ALL}." in scan.text) is has_index
+    assert (f"{FREES_ALL}, in part only after the next start." in scan.text) is not has_index
     assert ("of orders-0: the next start makes an index anew" in plan.text) is not has_index

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from command import snaprebuild, snaprebuild_process
+from sentences import NO_START, RECORDS_REMOVED
 from stopped_broker import KRAFT, made
 
 RELEASE = ("--kafka-release", "4.3.1")
@@ -53,13 +54,13 @@ def _metadata_log(second: Path) -> None:
     ("change", "kraft", "line"),
     [
         (_formatted, True, None),
-        (_missing, True, "This broker does not start: a log directory that does not exist"),
-        (_empty, True, "This broker does not start: a log directory without meta.properties"),
+        (_missing, True, f"{NO_START}a log directory that does not exist"),
+        (_empty, True, f"{NO_START}a log directory without meta.properties"),
         (_file, True, "d2 goes offline at the start: a log directory that is no directory."),
         (_malformed, True, "d2 goes offline at the start: malformed meta.properties."),
         (_directory_as_meta_properties, True, "d2 goes offline at the start: meta.properties is a directory."),
-        (_same_id, True, "This broker does not start: one directory.id in two log directories"),
-        (_metadata_log, True, "This broker does not start: a metadata log outside of metadata.log.dir"),
+        (_same_id, True, f"{NO_START}one directory.id in two log directories"),
+        (_metadata_log, True, f"{NO_START}a metadata log outside of metadata.log.dir"),
         (_empty, False, None),
         (_missing, False, None),
     ],
@@ -94,10 +95,10 @@ def test_the_metadata_log_where_the_configuration_has_it(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("release", "metadata_dir", "line"),
     [
-        ("3.6.2", "logs", "This broker does not start: malformed meta.properties."),
+        ("3.6.2", "logs", f"{NO_START}malformed meta.properties."),
         ("3.7.0", "logs", "d2 goes offline at the start: malformed meta.properties."),
-        ("3.7.0", "d2", "This broker does not start: malformed meta.properties."),
-        ("4.3.1", "d2", "This broker does not start: malformed meta.properties."),
+        ("3.7.0", "d2", f"{NO_START}malformed meta.properties."),
+        ("4.3.1", "d2", f"{NO_START}malformed meta.properties."),
     ],
 )
 def test_a_malformed_meta_properties_by_release_and_place(tmp_path: Path, release: str, metadata_dir: str, line: str) -> None:
@@ -116,9 +117,9 @@ def test_a_malformed_meta_properties_by_release_and_place(tmp_path: Path, releas
     [
         (None, "3.6.2", None),
         (None, "3.9.2", None),
-        ("", "3.6.2", "This broker does not start: meta.properties is empty."),
+        ("", "3.6.2", f"{NO_START}meta.properties is empty."),
         ("", "3.9.2", None),
-        ("broker.id=x\n", "3.6.2", "This broker does not start: malformed meta.properties."),
+        ("broker.id=x\n", "3.6.2", f"{NO_START}malformed meta.properties."),
         ("broker.id=x\n", "3.9.2", "d2 goes offline at the start: malformed meta.properties."),
         ("version=0\nbroker.id=1\ncluster.id=5L6g3nShT-eMCtK--X86sw\n", "3.6.2", None),
     ],
@@ -179,7 +180,7 @@ def test_a_future_copy_whose_partition_is_gone(tmp_path: Path, change: Callable[
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={first},{second}\nmetadata.log.dir={second}\nprocess.roles=broker\nnode.id=1\n")
     run = snaprebuild("scan", "--server-properties", properties, *RELEASE)
-    assert ("The start removes records 0 to 29 of orders-0, which were acknowledged." in run.text) == is_cut
+    assert (f"{RECORDS_REMOVED}0 to 29 of orders-0, which were acknowledged." in run.text) == is_cut
     assert "lost-log-end" in run.stderr if is_cut else "lost-log-end" not in run.stderr
     held = snaprebuild_process(
         "before-start", "--server-properties", properties, *RELEASE, "--fail-closed", "--", "echo", "started"

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from command import in_json, snaprebuild
+from sentences import NO_START
 from stopped_broker import made
 
 from formats.partition.file_names import DirectoryForm
@@ -99,7 +100,7 @@ def test_scan_reports_each_of_them_once(tmp_path: Path) -> None:
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={first},{second}\n")
     options = ("--server-properties", properties, "--kafka-release", "4.3.1")
-    assert "This broker does not start: a partition in two log directories (orders-0)." in snaprebuild("scan", *options).text
+    assert f"{NO_START}a partition in two log directories (orders-0)." in snaprebuild("scan", *options).text
     findings = in_json("scan", *options).document["findings"]
     assert [each["code"] for each in findings if each["severity"] == "damaged"] == ["partition-in-two-log-dirs"]
     assert in_json("scan", first, second, "--kafka-release", "4.3.1").exit_code == 0
@@ -107,7 +108,7 @@ def test_scan_reports_each_of_them_once(tmp_path: Path) -> None:
         (log_dir / "orders-0").rename(log_dir / f"orders-0.{'a' * 32}-future")
     shutil.copytree(second / f"orders-0.{'a' * 32}-future", first / "orders-1")
     shutil.copytree(second / f"orders-0.{'a' * 32}-future", second / "orders-2")
-    assert "This broker does not start: two future copies of a partition" in snaprebuild("scan", *options).text
+    assert f"{NO_START}two future copies of a partition" in snaprebuild("scan", *options).text
     properties.write_text(f"log.dirs={first},{tmp_path}/link\n")
     (tmp_path / "link").symlink_to(first)
-    assert "This broker does not start: a log directory twice in log.dirs" in snaprebuild("scan", *options).text
+    assert f"{NO_START}a log directory twice in log.dirs" in snaprebuild("scan", *options).text

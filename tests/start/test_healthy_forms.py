@@ -12,15 +12,16 @@ from command import in_json, snaprebuild, snaprebuild_process
 from log_dirs import tree
 from other_process import live_broker
 from refused_reads import refused
+from sentences import NONE_MISSING, NOTHING_TO_REBUILD
 from start_states.forms import FORMS, Form
 
-HEALTHY = "No snapshot missing in "
+HEALTHY = NONE_MISSING
 FIRST_LINES = {
     "scan": HEALTHY,
     "verify": "",
     "plan": "Nothing to rebuild in ",
-    "rebuild": "Dry run: nothing was written; nothing to rebuild in ",
-    "stage": "Dry run: nothing was written; nothing to rebuild in ",
+    "rebuild": f"Dry run: nothing was written; {NOTHING_TO_REBUILD}",
+    "stage": f"Dry run: nothing was written; {NOTHING_TO_REBUILD}",
     "before-start": "no snapshot is missing",
 }
 """What the first line begins with, by command."""

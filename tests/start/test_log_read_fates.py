@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from command import in_json, snaprebuild
 from log_dirs import TRANSACTIONAL, batch, flip, marker, snapshot_name
+from sentences import NO_START, RECORDS_REMOVED
 from stopped_broker import END, append, last_segment, made
 
 RELEASE = ("--kafka-release", "4.3.1")
@@ -34,7 +35,7 @@ def test_damage_of_an_earlier_segment_above_the_recovery_point(tmp_path: Path) -
     _recovery_from(directory, 5)
     flip(directory / f"{10:020d}.log", 3 * len(batch(10, producer_id=7)) + HEAD_BYTES + 2)
     assert snaprebuild("verify", directory.parent, *RELEASE).text.startswith(
-        "The start removes records 13 to 29 of orders-0, which were acknowledged."
+        f"{RECORDS_REMOVED}13 to 29 of orders-0, which were acknowledged."
     )
     assert "lost-log-end" in codes("verify", directory)
     assert "lost-log-end" not in codes("scan", directory), "scan did not read it"
@@ -53,7 +54,7 @@ def test_damage_that_no_start_reads(tmp_path: Path, point: int, *, clean: bool) 
 def test_a_write_outside_of_an_open_transaction(tmp_path: Path, *, clean: bool) -> None:
     directory = made(tmp_path, clean=clean)
     _plain_write(directory)
-    line = "This broker does not start: a write outside of the open transaction of its producer (orders-0)."
+    line = f"{NO_START}a write outside of the open transaction of its producer (orders-0)."
     assert line in snaprebuild("verify", directory.parent, *RELEASE).text
     assert "write-outside-transaction" not in codes("scan", directory)
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from command import Run, in_json, snaprebuild
+from sentences import CORRECTS_NOTHING
 from start_states import STATES, StartState
 from start_states.expected import server_properties
 from test_no_command_is_greener import release_of
 
-NOTHING = ("Next: nothing to do.", "Next: no command corrects this; see what stderr lists.")
+NOTHING = ("Next: nothing to do.", f"Next: {CORRECTS_NOTHING}; see what stderr lists.")
 BASES = (56, 70, 77, 91)
 """Base offsets of segments in the middle of logs."""
 

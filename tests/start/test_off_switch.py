@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from command import Run, run_process
 from manifests import REPOSITORY
+from sentences import NOTHING_CHECKED
 from stopped_broker import last_segment, made
 
 SWITCHED = """
@@ -39,7 +40,7 @@ def test_the_file_starts_the_command_and_nothing_is_checked(tmp_path: Path, opti
     switch.touch()
     done = run_with_switch(switch, *words)
     assert (done.exit_code, done.stdout) == (0, "started -- again\n")
-    assert done.stderr == f"snaprebuild: Nothing was checked: {switch} exists.\n"
+    assert done.stderr == f"{NOTHING_CHECKED}{switch} exists.\n"
 
 
 def test_the_place_of_the_file_is_the_one_that_pages_name() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from log_dirs import batch, batch_positions, cut, make_log_dir, snapshot_name
+from sentences import METADATA_LOG_ENDS
 from stopped_broker import BASES, END, KRAFT, append, last_segment, made
 
 from formats.partition.partition_metadata import uuid_from_text
@@ -354,13 +355,13 @@ def test_a_log_that_is_not_assigned_by_release(
     tmp_path: Path, release: str, kind: FateKind | None, topic: str | None, *, is_replica: bool, is_current: bool
 ) -> None:
     topic_id = None if topic is None else uuid_from_text(topic)
-    assignment = Assignment(topic_id=topic_id, is_replica=is_replica, is_current=is_current, age="metadata log ends at 7")
+    assignment = Assignment(topic_id=topic_id, is_replica=is_replica, is_current=is_current, age=f"{METADATA_LOG_ENDS}7")
     is_assigned = topic == TOPIC and is_replica
     is_moved = topic == TOPIC and not is_replica and is_current
     expected = None if is_assigned else FateKind.OLD_REPLICA if is_moved and kind is not None else kind
     found = assigned_fates(made(tmp_path), release, assignment)
     assert [fate.kind for fate in found] == ([] if expected is None else [expected])
-    assert all(fate.age == "metadata log ends at 7" for fate in found)
+    assert all(fate.age == f"{METADATA_LOG_ENDS}7" for fate in found)
 
 
 @pytest.mark.parametrize("is_current", [True, False])

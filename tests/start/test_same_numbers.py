@@ -121,12 +121,12 @@ def _check_page(page: dict[str, Any], run: Run) -> None:
     """The first lines, and no partition with a finding is shown as healthy."""
     first = page["status"]
     assert f"{first['sentence']}\n{first['details']}".rstrip() == run.document["answer"]
-    assert (first["next"], first["exit"]) == (run.document["next_command"], run.exit_code)
+    assert (first["next_command"], first["exit_code"]) == (run.document["next_command"], run.exit_code)
     serious = [each["path"] for each in run.document["findings"] if each["severity"] != "note"]
     for partition in page["partitions"]:
         place = partition["place"]
         if any(path == place or path.startswith(f"{place}/") or place.startswith(f"{path}/") for path in serious):
-            assert partition.get("concerned"), partition["name"]
+            assert partition.get("is_concerned"), partition["topic_partition"]
 
 
 def check_exit_code(run: Run) -> None:
@@ -184,7 +184,7 @@ def test_of_a_healthy_form(name: str, verb: str, tmp_path: Path) -> None:
     assert run.exit_code == 0
     assert not any(count for what, count in run.document["counts"].items() if not what.startswith("waiting"))
     assert table.stdout.splitlines()[0] == run.document["answer"].splitlines()[0]
-    assert not any(each.get("concerned") for each in data_of(tmp_path / f"{verb}.html")["partitions"])
+    assert not any(each.get("is_concerned") for each in data_of(tmp_path / f"{verb}.html")["partitions"])
 
 
 def test_one_kind_hides_no_other(tmp_path: Path) -> None:

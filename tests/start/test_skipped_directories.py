@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from command import in_json, snaprebuild
 from log_dirs import snapshot_name
+from sentences import NO_START
 from stopped_broker import append, made
 
 from formats.partition.file_names import DirectoryForm
@@ -16,7 +17,6 @@ from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.future_fates import future_fates
 from snaprebuild.broker.releases import Release, ReleaseRange
 from snaprebuild.broker.start_facts import Assignment, BrokerFacts, PartitionFacts, SegmentEnd, Shutdown
-from snaprebuild.documents.scan import FateName
 
 RELEASE = ("--kafka-release", "4.3.1")
 ID = "a" * 32
@@ -41,7 +41,7 @@ def test_an_empty_topic_id_file_ends_the_start(tmp_path: Path, form: str) -> Non
     directory = made(tmp_path)
     (_copy(directory, form) / "partition.metadata").write_bytes(b"")
     text = snaprebuild("scan", directory.parent, *RELEASE).text
-    assert text.startswith("This broker does not start: partition.metadata is empty or cut (payments-0).")
+    assert text.startswith(f"{NO_START}partition.metadata is empty or cut (payments-0).")
 
 
 @pytest.mark.parametrize(("form", "is_read"), [("future", True), ("stray", True), ("delete", False)])
@@ -96,8 +96,3 @@ def test_a_future_copy_that_the_controller_knows(tmp_path: Path) -> None:
     assert kinds(copy, (3, 7, 0)) == kinds(not_known) == kinds(msgspec.structs.replace(copy, shutdown=Shutdown.RUNNING)) == []
     assert kinds(short) == [FateKind.RECORDS_CUT]
     assert kinds(copy, replica=msgspec.structs.replace(replica, path="/d2/t-0")) == [FateKind.NO_START]
-
-
-def test_the_document_has_each_kind_of_fate() -> None:
-    (names,) = [each for each in FateName.__metadata__ if each.extra_json_schema]
-    assert names.extra_json_schema["enum"] == list(FateKind)

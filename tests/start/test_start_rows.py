@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 from command import snaprebuild, snaprebuild_process
 from log_dirs import snapshot_name
+from sentences import CORRECTS_NOTHING, NONE_MISSING
 from stopped_broker import END, made
 
 from formats.partition.file_names import segment_file_name
@@ -61,7 +62,7 @@ ROWS = (
     Row(
         5,
         _killed,
-        "No snapshot missing in 1 partition. Unclean stop: the start recovers 1 partition",
+        f"{NONE_MISSING}1 partition. Unclean stop: the start recovers 1 partition",
         0,
         "verify",
         has_snapshot=True,
@@ -69,7 +70,7 @@ ROWS = (
     Row(
         12,
         _empty_log_without_id,
-        "No snapshot missing in 1 partition. 1 old replica will be set aside.",
+        f"{NONE_MISSING}1 partition. 1 old replica will be set aside.",
         0,
         "verify",
         has_snapshot=False,
@@ -92,7 +93,7 @@ def test_the_broker_starts(tmp_path: Path, row: Row) -> None:
     assert run.text.startswith(row.first)
     assert run.exit_code == row.exit_code
     following = run.text.partition(" Next: ")[2]
-    assert following.startswith("no command corrects this" if row.following is None else f"snaprebuild {row.following} "), run.text
+    assert following.startswith(CORRECTS_NOTHING if row.following is None else f"snaprebuild {row.following} "), run.text
     witness = tmp_path / "started"
     snaprebuild_process("before-start", *selected, "--fail-closed", "--", "touch", witness)
     assert witness.exists()

@@ -12,6 +12,7 @@ from command import in_json, snaprebuild, snaprebuild_process
 from log_dirs import batch, cut, snapshot_name
 from manifests import FIXTURES
 from other_process import live_broker
+from sentences import CORRECTS_NOTHING, METADATA_LOG_ENDS, NO_START, NONE_MISSING, RECORDS_REMOVED, STRAY_WITHOUT_ID
 from stopped_broker import END, append, last_segment, made
 
 Change = Callable[[Path], None]
@@ -114,7 +115,7 @@ STATES: dict[str, tuple[Change, str, int, bool]] = {
         1,
         True,
     ),
-    "killed, damaged": (_killed_and_damaged, "The start removes records 24 to 29 of orders-0, which were acknowledged.", 4, True),
+    "killed, damaged": (_killed_and_damaged, f"{RECORDS_REMOVED}24 to 29 of orders-0, which were acknowledged.", 4, True),
     "zeros": (_zeros, "The first start fails, the second recovers orders-0 and cuts 4.0 KiB.", 4, True),
     "index": (
         _index_gone,
@@ -130,12 +131,12 @@ STATES: dict[str, tuple[Change, str, int, bool]] = {
     ),
     "txnindex version": (
         _transaction_index_of_a_later_version,
-        "This broker does not start: a .txnindex of an unknown version (orders-0).",
+        f"{NO_START}a .txnindex of an unknown version (orders-0).",
         4,
         True,
     ),
-    "no topic id": (_no_topic_id, "The start sets orders-0 aside as stray: no topic id.", 1, True),
-    "empty topic id": (_topic_id_empty, "This broker does not start: partition.metadata is empty or cut (orders-0).", 4, True),
+    "no topic id": (_no_topic_id, f"The start sets orders-0 {STRAY_WITHOUT_ID}.", 1, True),
+    "empty topic id": (_topic_id_empty, f"{NO_START}partition.metadata is empty or cut (orders-0).", 4, True),
     "zero topic id": (_topic_id_zero, " goes offline at the start: orders-0, partition.metadata has the id zero.", 4, True),
     "no epochs": (
         _epochs_empty,
@@ -145,9 +146,9 @@ STATES: dict[str, tuple[Change, str, int, bool]] = {
     ),
     "cut epochs": (_epochs_cut, "Do not let this replica of orders-0 lead: Kafka would delete remote epochs below 7.", 4, True),
     "malformed epochs": (_epochs_malformed, " goes offline at the start: orders-0, malformed leader-epoch-checkpoint.", 4, True),
-    "empty meta.properties": (_meta_empty, "This broker does not start: meta.properties is empty.", 4, True),
-    "no node id": (_meta_without_node_id, "This broker does not start: meta.properties has no node id.", 4, True),
-    "foreign directory": (_foreign_directory, "This broker does not start: a directory that is no partition (backup).", 4, True),
+    "empty meta.properties": (_meta_empty, f"{NO_START}meta.properties is empty.", 4, True),
+    "no node id": (_meta_without_node_id, f"{NO_START}meta.properties has no node id.", 4, True),
+    "foreign directory": (_foreign_directory, f"{NO_START}a directory that is no partition (backup).", 4, True),
 }
 """What is done to the directory; the first line; the exit code; whether ``--fail-closed`` holds the broker."""
 
@@ -173,7 +174,7 @@ def test_the_first_line_of_each_state(tmp_path: Path, state: str) -> None:
     if state in ("index", "txnindex"):
         assert follows.startswith(f"snaprebuild scan {directory.parent}")
     else:
-        assert follows.startswith("no command corrects this")
+        assert follows.startswith(CORRECTS_NOTHING)
     verified = snaprebuild("verify", directory.parent, *RELEASE)
     assert first in verified.text.partition(" Next: ")[0], "no command is greener than another one"
     assert verified.exit_code >= min(code, 4)
@@ -317,7 +318,7 @@ def test_health_is_no_finding(tmp_path: Path, form: str, *, kraft: bool) -> None
         assert run.exit_code == 0, (verb, run.stderr)
         assert {finding["severity"] for finding in run.document["findings"]} <= {"note"}
     first = snaprebuild("scan", directory.parent, *release).text
-    assert first.startswith("No snapshot missing in 1 partition.")
+    assert first.startswith(f"{NONE_MISSING}1 partition.")
     assert ("Unclean stop: the start recovers 1 partition" in first) is (form == "killed")
 
 
@@ -353,7 +354,7 @@ def test_strays_by_the_metadata_log_of_a_real_node(name: str, stray: str | None)
     found = {(fate["kind"], fate["subject"]) for fate in document["fates"] if fate["severity"] != "note"}
     assert found == (set() if stray is None else {("stray", stray)})
     assert (document["status"] == "fate") is (stray is not None)
-    assert all(fate["age"].startswith("metadata log ends at ") for fate in document["fates"])
+    assert all(fate["age"].startswith(METADATA_LOG_ENDS) for fate in document["fates"])
 
 
 @pytest.mark.full

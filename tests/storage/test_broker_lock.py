@@ -18,6 +18,7 @@ from failing_calls import raising
 from odd_files import ODD_KINDS, make_odd
 from open_files import nothing_left_open
 from other_process import other_process
+from sentences import HELD_BY_PROCESS
 
 from formats.partition.file_names import LOCK_FILE_NAME
 from snaprebuild.errors import HeldError, LockUnknownError, RefusedError, SnaprebuildError, WriteFailedError
@@ -162,7 +163,7 @@ def test_others_are_kept_out_and_let_in_again(tmp_path):
 
 def test_a_held_directory_is_refused_and_the_holder_named(tmp_path):
     with held_by_other(tmp_path) as process:
-        with pytest.raises(RefusedError, match=f"is held by process {process.pid}: a broker, or another run"), hold(tmp_path):
+        with pytest.raises(RefusedError, match=f"{HELD_BY_PROCESS} {process.pid}: a broker, or another run"), hold(tmp_path):
             pass
         assert lock_holder(tmp_path) == process.pid
     with hold(tmp_path):
@@ -372,7 +373,7 @@ def test_the_lock_of_a_broker_is_seen(java_holds):
     log_dir, command = java_holds
     with other_process(*command) as process:
         assert lock_holder(log_dir) == process.pid
-        with pytest.raises(RefusedError, match=f"is held by process {process.pid}"), hold(log_dir):
+        with pytest.raises(RefusedError, match=f"{HELD_BY_PROCESS} {process.pid}"), hold(log_dir):
             pass
     assert lock_holder(log_dir) is None
 

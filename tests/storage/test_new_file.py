@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from failing_calls import raising
 from log_dirs import make_log_dir
+from sentences import NOT_REPLACED
 
 from snaprebuild.errors import RefusedError, WriteFailedError
 from snaprebuild.storage.local import document_file
@@ -63,7 +64,7 @@ def test_the_order(tmp_path: Path, has_links: bool, monkeypatch: pytest.MonkeyPa
 def test_a_name_that_appears_meanwhile(tmp_path: Path, has_links: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "table"
     Calls(monkeypatch, path, has_links=has_links)
-    with pytest.raises(RefusedError, match="already exists and is not replaced"):
+    with pytest.raises(RefusedError, match=NOT_REPLACED):
         write(path, lambda: path.write_bytes(b"another's"))
     assert path.read_bytes() == b"another's"
     assert os.listdir(tmp_path) == ["table"]

@@ -13,6 +13,7 @@ from faulty_store import PUTS_THAT_ALWAYS_FAIL, FaultyStore
 from log_dirs import EMPTY_SNAPSHOT, batch
 from object_store import ObjectStore
 from s3_stores import KEY, LOCATION, NAME, PLACE, read, store_of
+from sentences import CHANGED_SINCE_LISTED
 
 from formats.log.batch_headers import HeaderReader
 from snaprebuild.errors import (
@@ -96,14 +97,14 @@ def test_an_object_that_changes(faulty: FaultyStore) -> None:
     faulty.objects["bucket/log"] = bytes(100)
     was = store_of(faulty).open_bytes("s3://bucket/log").identity
     faulty.faults["GET"] = ["etag"]
-    with pytest.raises(ChangedFileError, match="s3://bucket/log: changed since it was listed"):
+    with pytest.raises(ChangedFileError, match=f"s3://bucket/log: {CHANGED_SINCE_LISTED}"):
         read(store_of(faulty), "s3://bucket/log", was)
     faulty.faults["GET"] = ["range"]
     with pytest.raises(ReadFailedError, match="another range than the requested bytes 0 to 99"):
         read(store_of(faulty), "s3://bucket/log", was)
     faulty.objects["bucket/log"] = b"x" * 100
     for faulty.ignores_conditions in (False, True):
-        with pytest.raises(ChangedFileError, match="changed since it was listed"):
+        with pytest.raises(ChangedFileError, match=CHANGED_SINCE_LISTED):
             read(store_of(faulty), "s3://bucket/log", was)
     del faulty.objects["bucket/log"]
     with pytest.raises(ReadFailedError, match="404 NoSuchKey"):

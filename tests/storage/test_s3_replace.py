@@ -3,6 +3,7 @@
 import pytest
 from faulty_store import PUTS_THAT_ALWAYS_FAIL, FaultyStore, etag_of
 from object_store import ObjectStore, split
+from sentences import CHANGED_SINCE_LISTED
 
 from snaprebuild.errors import ChangedFileError, OutcomeUnknownError, RefusedError, SnaprebuildError
 from snaprebuild.storage.s3 import requests as s3_requests
@@ -53,8 +54,8 @@ def test_a_write_that_fails_once_at_most(faulty: FaultyStore, fault: str) -> Non
 @pytest.mark.parametrize(
     ("puts", "gets", "error", "reported"),
     [
-        (["412"], [], ChangedFileError, "changed since it was listed"),
-        (["another"], [], ChangedFileError, "changed since it was listed"),
+        (["412"], [], ChangedFileError, CHANGED_SINCE_LISTED),
+        (["another"], [], ChangedFileError, CHANGED_SINCE_LISTED),
         *PUTS_THAT_ALWAYS_FAIL,
         (["drop", "403"], [], OutcomeUnknownError, "may still appear"),
     ],
@@ -75,7 +76,7 @@ def test_a_write_that_always_fails(
 def test_an_object_that_is_another_one_or_gone(faulty: FaultyStore) -> None:
     was = read(replacing(faulty))
     faulty.objects[KEY] = b"mine"
-    with pytest.raises(RefusedError, match="changed since it was listed"):
+    with pytest.raises(RefusedError, match=CHANGED_SINCE_LISTED):
         replacing(faulty).replace(LOCATION, b"new", was)
     assert faulty.objects == {KEY: b"mine"}
     del faulty.objects[KEY]
@@ -160,7 +161,7 @@ def test_at_a_real_object_store(object_store: ObjectStore) -> None:
     store.replace(location, b"new", was)
     now = object_store.client.get_object(Bucket=bucket, Key=split(location)[1])
     assert (now["Body"].read(), now["Metadata"], now["ContentType"]) == (b"new", {"mine": "yes"}, "application/x")
-    with pytest.raises(RefusedError, match="changed since it was listed"):
+    with pytest.raises(RefusedError, match=CHANGED_SINCE_LISTED):
         store.replace(location, b"newer", was)
     object_store.client.delete_object(Bucket=bucket, Key=split(location)[1])
     with pytest.raises(RefusedError, match="is gone"):

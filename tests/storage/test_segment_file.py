@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from odd_files import ODD_KINDS, make_odd
 from open_files import nothing_left_open
+from sentences import CHANGED_WHILE_READ
 
 from formats.errors import TruncatedError
 from formats.log.batch_headers import HeaderReader
@@ -89,7 +90,7 @@ def test_a_segment_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
         os.truncate(path, 30)
         with pytest.raises(TruncatedError, match="became shorter"):
             list(HeaderReader(source))
-        with pytest.raises(ChangedFileError, match="changed while it was read"):
+        with pytest.raises(ChangedFileError, match=CHANGED_WHILE_READ):
             source.check_unchanged()
 
 

@@ -9,6 +9,7 @@ import pytest
 from failing_calls import raising
 from odd_files import ODD_KINDS, make_odd
 from open_files import nothing_left_open
+from sentences import REPLACES_ONLY_ITS_OWN
 
 from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
 from snaprebuild.storage.local import document_file, regular_file
@@ -68,7 +69,7 @@ def test_dots_after_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (tmp_path / "link").symlink_to(tmp_path / "other" / "below")
     (tmp_path / "plan.json").write_text("foreign")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(RefusedError, match="already exists and is no plan or report"):
+    with pytest.raises(RefusedError, match=REPLACES_ONLY_ITS_OWN):
         write_text_file("link/../plan.json", ["new"])
     assert (tmp_path / "plan.json").read_text() == "foreign"
 

@@ -16,7 +16,7 @@ from formats.remote.aiven_manifest import AivenManifest, Chunks
 from formats.remote.local_tier_name import LocalTierFile
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.remote import store as tier_store
-from snaprebuild.storage.remote.store import KnownCopy, TierStore
+from snaprebuild.storage.remote.store import CachedManifest, TierStore
 from snaprebuild.storage.store import FileIdentity, OpenBytes
 
 
@@ -87,13 +87,13 @@ def test_a_known_copy_is_asked_for_nothing_but_its_ranges() -> None:
     manifests = sorted(root.rglob("*.rsm-manifest"))
     stems = [str(path).removesuffix(f".{AivenObject.MANIFEST}") for path in manifests]
     indexes_of = [FileIdentity.of(os.stat(f"{stem}.{AivenObject.INDEXES}")) for stem in stems]
-    known = [KnownCopy(stem, path.read_bytes(), each) for stem, path, each in zip(stems, manifests, indexes_of, strict=True)]
+    known = [CachedManifest(stem, path.read_bytes(), each) for stem, path, each in zip(stems, manifests, indexes_of, strict=True)]
     base = CountingStore()
     store, unknown = TierStore(base, None, tuple(known)), TierStore(base)
     for stem in stems:
         path = stem + LocalTierFile.PRODUCER_SNAPSHOT
         narrow = store.for_file(path)
-        assert [each.stem for each in narrow.known] == [stem]
+        assert [each.stem for each in narrow.manifests] == [stem]
         assert hash(narrow) != hash(store)
         found = [each.read_small(path, 1 << 20) for each in (unknown, store, narrow)]
         assert found[0] == found[1] == found[2]
@@ -101,5 +101,5 @@ def test_a_known_copy_is_asked_for_nothing_but_its_ranges() -> None:
         assert base.asked == [(manifest, True), (indexes, False), (indexes, True), (indexes, True)]
         assert narrow.stored_bytes(stem + LocalTierFile.LOG) == len((root / f"{stem}.log").read_bytes())
         base.asked.clear()
-    assert store.for_file("/elsewhere.log").known == ()
+    assert store.for_file("/elsewhere.log").manifests == ()
     assert unknown.stored_bytes(stems[0] + LocalTierFile.LOG) is None

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sentences import DIRECTORY_HAS, PROCESS_HAS, SEGMENTS_HAVE
 
 from snaprebuild.errors import RefusedError, SnaprebuildError
 from snaprebuild.storage.local.broker_lock import hold
@@ -40,38 +41,38 @@ OWNER_CASES = {
     "a container with a uid alone": (
         user(1001, 0),
         PERM,
-        f"This process has uid 1001, gid 0: the group differs. Run as {BROKER_TEXT}, or as root",
+        f"{PROCESS_HAS}1001, gid 0: the group differs. Run as {BROKER_TEXT}, or as root",
     ),
     "another uid": (
         user(1002, 1001),
         PERM,
-        f"This process has uid 1002, gid 1001: the owner differs. Run as {BROKER_TEXT}, or as root",
+        f"{PROCESS_HAS}1002, gid 1001: the owner differs. Run as {BROKER_TEXT}, or as root",
     ),
     "both": (
         user(65532, 65532, 5),
         PERM,
-        f"This process has uid 65532, gid 65532, groups 5: the owner and the group differ. Run as {BROKER_TEXT}, or as root",
+        f"{PROCESS_HAS}65532, gid 65532, groups 5: the owner and the group differ. Run as {BROKER_TEXT}, or as root",
     ),
     "root without capabilities": (
         user(0, 0),
         PERM,
-        f"This process has uid 0, gid 0, without CAP_CHOWN or CAP_FOWNER. Run as {BROKER_TEXT}, or add these capabilities",
+        f"{PROCESS_HAS}0, gid 0, without CAP_CHOWN or CAP_FOWNER. Run as {BROKER_TEXT}, or add these capabilities",
     ),
     "a namespace": (
         user(1001, 0),
         OSError(errno.EINVAL, ""),
-        "This process has uid 1001, gid 0. Its user namespace has no number for that owner or group: map both into the namespace",
+        f"{PROCESS_HAS}1001, gid 0. Its user namespace has no number for that owner or group: map both into the namespace",
     ),
     "the right user": (
         user(1001, 5, 1001),
         PERM,
-        "This process has uid 1001, gid 5, groups 1001, but the file system gave the file owner 9, group 9, mode 0644. "
+        f"{PROCESS_HAS}1001, gid 5, groups 1001, but the file system gave the file owner 9, group 9, mode 0644. "
         "Check its options (all_squash, uid=, gid=)",
     ),
     "no owners": (
         user(1001, 1001),
         OSError(errno.EOPNOTSUPP, ""),
-        "This process has uid 1001, gid 1001. The file system cannot change owners: mount it with uid=1001,gid=1001",
+        f"{PROCESS_HAS}1001, gid 1001. The file system cannot change owners: mount it with uid=1001,gid=1001",
     ),
 }
 
@@ -116,15 +117,13 @@ def test_a_directory_that_cannot_be_written_to(case: str, monkeypatch: pytest.Mo
     process, (uid, gid, mode), text = DIRECTORY_CASES[case]
     monkeypatch.setattr(os, "stat", lambda _: status_of(uid, gid, mode))
     advice = advice_on_directory("/data", BROKER, process)
-    assert advice.startswith(
-        f"This process has {process}; the segments have uid 1001, gid 1001; the directory has uid {uid}, gid {gid}"
-    )
+    assert advice.startswith(f"This process has {process}; {SEGMENTS_HAVE}1001, gid 1001; {DIRECTORY_HAS}{uid}, gid {gid}")
     assert advice.endswith(text)
 
 
 def test_advice_on_what_is_missing(tmp_path: Path) -> None:
     """The nearest directory above it is looked at."""
-    assert f"the directory has uid {tmp_path.stat().st_uid}" in advice_on_path(str(tmp_path / "a" / "b"))
+    assert f"{DIRECTORY_HAS}{tmp_path.stat().st_uid}" in advice_on_path(str(tmp_path / "a" / "b"))
 
 
 # --- the advice works -------------------------------------------------------------------------------------------------------
@@ -202,7 +201,7 @@ def test_the_advice_works(what: str, place: str, who: str, tmp_path: Path) -> No
     while error := as_user(uid, gid, WRITES[what], directory):
         steps += 1
         assert steps <= 3, error
-        assert f"This process has uid {uid}, gid {gid}" in error
+        assert f"{PROCESS_HAS}{uid}, gid {gid}" in error
         command = re.search(r"(?:run|Run) ((?:chmod|chown) \S+ \S+?)(?:,| as)", error)
         if command is not None:
             subprocess.run(shlex.split(command[1]), check=True)
@@ -223,6 +222,6 @@ def test_a_refusal_of_the_owner_is_a_refusal(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(os, "fchown", refuse)
     monkeypatch.setattr(ProcessUser, "current", lambda: user(1001, 0))
-    text = "cannot be given the segment's owner 1001, group 1001, mode 0644: Operation not permitted. This process has uid 1001, gid 0: "
+    text = f"cannot be given the segment's owner 1001, group 1001, mode 0644: Operation not permitted. {PROCESS_HAS}1001, gid 0: "
     with pytest.raises(RefusedError, match=text):
         _snapshot(tmp_path)

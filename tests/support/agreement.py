@@ -14,7 +14,7 @@ from plans import make_plan
 from replays import entries_in as entries_of_array
 
 from snaprebuild import Origin, ReplayOptions, SnapshotRefusedError, ensure_snapshot
-from snaprebuild.inspect.explain import Question, explain
+from snaprebuild.inspect.explain import Question, explain_producer
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.clock import Clock
@@ -203,7 +203,7 @@ def _ask_explain(asked: _Asked, partition: PartitionSource, said: dict[int, Sayi
     ids = sorted({entry.producer_id for each in said.values() for entry in each.entries or ()})  # type: ignore[attr-defined]
     for offset in _some(sorted(whole), ENSURED_MAX):
         for producer in _some(ids, EXPLAINED_MAX):
-            result = explain(source, Question(producer, offset), Run(clock=asked.moment.clock, jobs=1))
+            result = explain_producer(source, Question(producer, offset), Run(clock=asked.moment.clock, jobs=1))
             for each in result.partitions:
                 if each.judgement is None:
                     asked.counts["explain, no state"] += 1

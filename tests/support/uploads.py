@@ -18,7 +18,7 @@ from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import S3Settings, Store, is_object
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.upload.fence import Uploader
-from snaprebuild.tier.upload.model import TierUpload, UploadRequest
+from snaprebuild.tier.upload.model import StoreUpload, UploadRequest
 from snaprebuild.tier.upload.prepare import PreparedUpload
 from snaprebuild.tier.upload.upload import tier_upload
 
@@ -37,7 +37,7 @@ def upload(
     uploader: str = "me",
     part_bytes: int = 16 << 20,
     **request: Any,
-) -> TierUpload:
+) -> StoreUpload:
     """Uploads the rolled segments below ``logs``.
 
     Args:
@@ -48,12 +48,12 @@ def upload(
     store: Store = S3Store(settings, part_bytes) if is_object(root) else LOCAL
     usual: dict[str, Any] = {
         "root": StorePath(store if calls is None else Watched(store, calls), root),
-        "prefix": "",
+        "key_prefix": "",
         "uploader": Uploader(uploader, settings.run, 1 << 20, 1),
         "host": "here",
         "topic_ids": {},
         "metadata_partitions": 50,
-        "is_dry_run": False,
+        "dry_run": False,
     }
     return tier_upload(open_source([str(logs)]).partitions, UploadRequest(**usual | request), _prepare)
 

@@ -22,7 +22,7 @@ from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedErro
 from snaprebuild.storage.remote.metadata_topic import ClusterTopic
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.tier.upload.announce import Announcer
-from snaprebuild.tier.upload.model import TierUpload
+from snaprebuild.tier.upload.model import StoreUpload
 
 TOPIC_ID = "re4KsInsTuWoiDfugH54Qw"
 STARTED, FINISHED, DELETING, DELETED = range(4)
@@ -100,7 +100,7 @@ class Connection:
 
 def run(
     logs: Path, root: Path, cluster: Cluster, calls: Calls | None = None, *, uploader: str = "me", is_dry: bool = False
-) -> TierUpload:
+) -> StoreUpload:
     topic: Any = Connection(cluster) if calls is None else Watched(Connection(cluster), calls)
     announcer = Announcer.of(topic, [TopicIdPartition("deleted", uuid_bytes(TOPIC_ID), 0)])
     result = upload(
@@ -110,16 +110,16 @@ def run(
         calls,
         uploader=uploader,
         metadata_partitions=announcer.partitions,
-        is_dry_run=is_dry,
+        dry_run=is_dry,
         logs=announcer.logs,
-        is_whole_log=announcer.is_whole,
+        verified=announcer.verified,
         announcer=announcer,
     )
     result.findings += announcer.findings
     return result
 
 
-def actions(result: TierUpload) -> list[tuple[str, str | None]]:
+def actions(result: StoreUpload) -> list[tuple[str, str | None]]:
     return [(str(each.action), each.announced and str(each.announced)) for each in result.partitions[0].segments]
 
 

@@ -57,7 +57,7 @@ def announced(storage_class: str, **settings: Any) -> AuditCost:
     store = ClassedStore(storage_class)
     audit = tier_audit(StorePath(store, ROOT), Run(clock=CLOCK, jobs=1, stores=S3Settings(**settings)), announce=reported.append)
     assert audit.cost == reported[0]
-    assert any(each.bytes_read for each in audit.partitions)
+    assert any(each.read_bytes for each in audit.partitions)
     return reported[0]
 
 
@@ -116,7 +116,7 @@ def test_a_follower_is_not_built_from_cold_copies_without_a_limit() -> None:
     logs = list((FOLLOWER / "remote").rglob("*.log"))
     assert [each.copies for each in reported] == [len(logs), len(logs)]
     assert reported[0].cold == {"GLACIER": reported[0].read_bytes}
-    assert plan.state.bytes_read == sum(path.stat().st_size for path in logs)
+    assert plan.state.read_bytes == sum(path.stat().st_size for path in logs)
 
 
 def test_a_replica_is_not_checked_by_cold_copies_without_a_limit() -> None:

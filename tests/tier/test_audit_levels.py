@@ -27,7 +27,7 @@ from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.reachable import LocalStarts, read_local_starts
-from snaprebuild.tier.audit.result import WRONG, AuditedCopy, TierAudit, Verdict
+from snaprebuild.tier.audit.result import WRONG, CopyAudit, StoreAudit, Verdict
 
 GOOD = (Verdict.RIGHT, Verdict.CONSISTENT)
 LEVELS = (AuditLevel.STRUCTURE, AuditLevel.REACHABLE, AuditLevel.FULL)
@@ -35,18 +35,18 @@ SEEDS = 1 if TIER == "quick" else 3
 """Healthy stores of each kind."""
 
 
-def audited(root: Path, level: AuditLevel, as_of_ms: int, expiration_ms: int = DAY_MS) -> TierAudit:
+def audited(root: Path, level: AuditLevel, as_of_ms: int, expiration_ms: int = DAY_MS) -> StoreAudit:
     starts = read_local_starts(["t-0=0"], (), Run())
     clock = Clock(as_of_ms, expiration_ms)
     return tier_audit(StorePath(LocalStore(), str(root)), Run(clock=clock, jobs=1), level=level, local_starts=starts)
 
 
-def copies_of(audit: TierAudit) -> list[AuditedCopy]:
+def copies_of(audit: StoreAudit) -> list[CopyAudit]:
     (partition,) = audit.partitions
     return partition.copies
 
 
-def check_levels(audits: list[TierAudit], reported: object) -> None:
+def check_levels(audits: list[StoreAudit], reported: object) -> None:
     """None says less than the one before."""
     for cheaper, dearer in pairwise(audits):
         # What is unproven at one level may be proven at the next.
@@ -58,10 +58,10 @@ def check_levels(audits: list[TierAudit], reported: object) -> None:
             if one.verdict in WRONG:
                 assert other.verdict in WRONG, (reported, one.start_offset, one.verdict, other.verdict)
             if one.verdict is Verdict.SUSPECT and other.verdict in GOOD:
-                assert has_wrong, (reported, one.start_offset, other.why)
+                assert has_wrong, (reported, one.start_offset, other.reason)
 
 
-def at_all_levels(root: Path, store: Store, snapshots: list[Entries], deleted: int, reported: object) -> list[TierAudit]:
+def at_all_levels(root: Path, store: Store, snapshots: list[Entries], deleted: int, reported: object) -> list[StoreAudit]:
     store.write(root, snapshots, deleted)
     audits = [audited(root, level, store.as_of_ms) for level in LEVELS]
     check_levels(audits, reported)
@@ -82,10 +82,10 @@ def found_faults(root: Path, seeds: Iterable[int], places: Iterable[int]) -> Cou
                     reported = seed, deleted, fault, place
                     audits = at_all_levels(root, store, spoilt(store, place, fault), deleted, reported)
                     copy = copies_of(audits[-1])[place - deleted]
-                    assert copy.verdict not in GOOD, (reported, copy.why)
+                    assert copy.verdict not in GOOD, (reported, copy.reason)
                     assert exit_code_of(audits[-1].findings) in (1, 4), reported
                     if not deleted:
-                        assert copy.verdict in WRONG, (reported, copy.why)
+                        assert copy.verdict in WRONG, (reported, copy.reason)
                     counts["retention " * bool(deleted) + copy.verdict.value] += 1
                     counts["by structure"] += exit_code_of(audits[0].findings) != 0
                     if "from here on" not in fault:
@@ -301,7 +301,7 @@ def test_a_right_copy_below_a_hole_is_not_suspect_without_a_replay(tmp_path: Pat
                 shutil.rmtree(root)
                 reported = seed, hole, fault
                 suspects = [copy.start_offset for copy in found if copy.verdict is Verdict.SUSPECT]
-                assert (store.bases[place] in suspects) == (fault is not None), (reported, found[place].why)
+                assert (store.bases[place] in suspects) == (fault is not None), (reported, found[place].reason)
                 if fault is None:
                     assert suspects == [], reported
                     counts["ends read"] += sum(copy.end_offset is not None for copy in found)

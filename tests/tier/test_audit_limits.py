@@ -60,7 +60,7 @@ def test_without_an_answer_nothing_is_lost() -> None:
     store = PartialListing(fails=True)
     audit = tier_audit(StorePath(store, str(REMOTE)), Run(clock=CLOCK, jobs=1), metadata_logs=[str(LOGS)])
     (unread,) = [copy for copy in audit.partitions[0].copies if copy.verdict is Verdict.NOT_READ]
-    assert "a request for these had no answer: 503 SlowDown" in unread.why
+    assert "a request for these had no answer: 503 SlowDown" in unread.reason
     assert not [each for each in audit.findings if each.severity is Severity.DAMAGED]
     assert exit_code_of(audit.findings) == 5
     inventory = tier_inventory(StorePath(store, str(REMOTE)), [str(LOGS)])

@@ -24,7 +24,7 @@ from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.reachable import read_local_starts
-from snaprebuild.tier.audit.result import WRONG, AuditedCopy, TierAudit, Verdict
+from snaprebuild.tier.audit.result import WRONG, CopyAudit, StoreAudit, Verdict
 
 GOOD = (Verdict.RIGHT, Verdict.CONSISTENT)
 
@@ -68,12 +68,12 @@ class LimitedStore(LocalStore):
         return LocalStore.open_bytes(self, location, identity, deadline, may_grow)
 
 
-def audited(store: LimitedStore, root: Path, level: AuditLevel, as_of_ms: int) -> TierAudit:
+def audited(store: LimitedStore, root: Path, level: AuditLevel, as_of_ms: int) -> StoreAudit:
     starts = read_local_starts(["t-0=0"], (), Run())
     return tier_audit(StorePath(store, str(root)), Run(clock=Clock(as_of_ms, DAY_MS), jobs=1), level=level, local_starts=starts)
 
 
-def copies_of(audit: TierAudit) -> list[AuditedCopy]:
+def copies_of(audit: StoreAudit) -> list[CopyAudit]:
     return [copy for partition in audit.partitions for copy in partition.copies]
 
 
@@ -87,7 +87,7 @@ def written(root: Path, store: Store, snapshots: list[Entries], deleted: int, ho
     shutil.rmtree(root)
 
 
-def check_limited(whole: TierAudit, limited: TierAudit, reported: object) -> Counter[str]:
+def check_limited(whole: StoreAudit, limited: StoreAudit, reported: object) -> Counter[str]:
     """Each verdict is that of the whole run, or weaker."""
     counts: Counter[str] = Counter()
     has_alarm = any(copy.verdict in (*WRONG, Verdict.SUSPECT) for copy in copies_of(whole))
@@ -95,13 +95,13 @@ def check_limited(whole: TierAudit, limited: TierAudit, reported: object) -> Cou
     assert [each.code for each in limited.findings].count("tier-limit") == 1, reported
     for one, other in zip(copies_of(limited), copies_of(whole), strict=True):
         counts[one.verdict.value] += 1
-        place = reported, one.start_offset, one.verdict, one.why, other.verdict, other.why
+        place = reported, one.start_offset, one.verdict, one.reason, other.verdict, other.reason
         if one.verdict is Verdict.SUSPECT:  # what would decide between two was not read
             assert has_alarm, place
         elif one.verdict is Verdict.UNPROVEN:
-            assert one.why, place
+            assert one.reason, place
         elif one.verdict is Verdict.NOT_READ:
-            assert "max_requests" in one.why or other.verdict is Verdict.NOT_READ, place
+            assert "max_requests" in one.reason or other.verdict is Verdict.NOT_READ, place
         else:
             assert one.verdict is other.verdict, place
     return counts
@@ -186,7 +186,7 @@ def test_a_segment_that_cannot_be_read_is_a_hole(tmp_path: Path, level: AuditLev
                 (log,) = (tmp_path / "store").rglob(f"{name}*.log")
                 audit = audited(LimitedStore(unreadable=log.name), tmp_path / "store", level, store.as_of_ms)
             found = [copy.verdict for copy in copies_of(audit)]
-            reported = fault, wrong_at, [(copy.verdict, copy.why) for copy in copies_of(audit)]
+            reported = fault, wrong_at, [(copy.verdict, copy.reason) for copy in copies_of(audit)]
             if fault is None:
                 assert not set(found) & {Verdict.SUSPECT, *WRONG}, reported
                 assert found[0] in GOOD, reported

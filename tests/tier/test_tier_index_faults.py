@@ -24,7 +24,7 @@ from snaprebuild.storage.store_path import ReadPath, StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.reachable import read_local_starts
-from snaprebuild.tier.audit.result import TierAudit, Verdict
+from snaprebuild.tier.audit.result import StoreAudit, Verdict
 
 pytestmark = pytest.mark.full
 
@@ -76,7 +76,7 @@ CHANGES: dict[str, tuple[str, Change, str]] = {
 }
 
 
-def audited(store: Path, level: AuditLevel = AuditLevel.FULL, key: Path | None = None) -> TierAudit:
+def audited(store: Path, level: AuditLevel = AuditLevel.FULL, key: Path | None = None) -> StoreAudit:
     starts = read_local_starts(["mixed-0=0"], [], Run()) if level is AuditLevel.REACHABLE else None
     keys = PrivateKeys.of([] if key is None else [str(key)])
     return tier_audit(
@@ -84,7 +84,7 @@ def audited(store: Path, level: AuditLevel = AuditLevel.FULL, key: Path | None =
     )
 
 
-def verdicts(audit: TierAudit) -> list[Verdict]:
+def verdicts(audit: StoreAudit) -> list[Verdict]:
     return [copy.verdict for partition in audit.partitions for copy in partition.copies]
 
 

@@ -108,7 +108,7 @@ def test_copies_of_several_leaders(history: tuple[list[Written], list[list[Writt
     with tempfile.TemporaryDirectory() as place:
         audit = tier_audit(StorePath(LocalStore(), str(write_tier(Path(place), "t", 0, copies))), Run(clock=CLOCK, jobs=1))
     (partition,) = audit.partitions
-    found = {audited.segment_id[0] - 1: audited.verdict for audited in partition.copies}
+    found = {audited.copy.segment_id[0] - 1: audited.verdict for audited in partition.copies}
     assert [found[number] for number in range(len(ranges))] == expected
     codes = {each.code for each in audit.findings}
     assert codes == {"tier-wrong-snapshot"} & {"tier-wrong-snapshot" for each in expected if each is Verdict.FALSE_EMPTY} | {
@@ -123,7 +123,7 @@ def test_only_what_is_not_read_twice(tmp_path: Path) -> None:
     copies = [Copy(0, content, [(0, 0)], snapshot_bytes(right_entries(log))) for _ in range(3)]
     audit = tier_audit(StorePath(LocalStore(), str(write_tier(tmp_path, "t", 0, copies))), Run(clock=CLOCK, jobs=1))
     assert [each.verdict for each in audit.partitions[0].copies] == [Verdict.RIGHT] * 3
-    assert audit.partitions[0].bytes_read == len(content)
+    assert audit.partitions[0].read_bytes == len(content)
 
 
 class SickStore(LocalStore):

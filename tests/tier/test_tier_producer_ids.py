@@ -10,6 +10,7 @@ from aiven_reader import read_copies
 from command import Run, in_json, snaprebuild
 from manifests import CLUSTER, FIXTURES
 from metadata_logs import append_metadata_record
+from sentences import IDS_UP_TO
 from snapshot_by_grammar import build_snapshot
 from uploads import files, with_snapshot
 
@@ -100,7 +101,7 @@ def test_an_audit_compares_the_ids_of_the_newest_snapshots(name: str, tmp_path: 
     codes = {CODE, UNKNOWN} & run.codes.keys()
     assert codes == ({code} if code else set()), run.stderr
     if code == CODE:
-        assert f"ids up to {GREATEST_ID}, and the next one that the cluster gives out is" in run.messages(CODE)
+        assert f"{IDS_UP_TO}{GREATEST_ID}, and the next one that the cluster gives out is" in run.messages(CODE)
         assert run.exit_code == 1
     without = in_json("tier audit", remote, "--level", "structure", "--as-of", as_of)
     assert not {CODE, UNKNOWN} & without.codes.keys(), "without a metadata log nothing is said"
@@ -113,7 +114,7 @@ def test_the_snapshot_below_one_that_does_not_parse_is_compared(tmp_path: Path) 
     remote = Path(shutil.copytree(FIXTURE / "remote", tmp_path / "remote"))
     newest_snapshot(remote).write_bytes(b"\0" * 40)
     next_id(18)(node, remote)
-    assert "ids up to 18" in audited(node, remote, IN_TIME).messages(CODE)
+    assert f"{IDS_UP_TO}18" in audited(node, remote, IN_TIME).messages(CODE)
 
 
 def test_an_audit_says_it_first(tmp_path: Path) -> None:
@@ -136,5 +137,5 @@ def test_an_upload_compares_the_snapshots_of_copies_that_are_present(tmp_path: P
     with_snapshot(store, copy, lambda _: build_snapshot([entry]))
     run = in_json(*upload, "--uploader", "another", "--allow-unverified")
     assert (CODE in run.codes) is is_found
-    assert (f"which is present: orders-1 has 1 producer with ids up to {producer_id}" in run.messages(CODE)) is is_found
+    assert (f"which is present: orders-1 has 1 producer with {IDS_UP_TO}{producer_id}" in run.messages(CODE)) is is_found
     assert run.exit_code == 1, "the snapshot is not that of the log either way"

@@ -31,12 +31,12 @@ from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit import remembering_store
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.reachable import LocalStarts, read_local_starts
-from snaprebuild.tier.audit.result import WRONG, TierAudit, Verdict
+from snaprebuild.tier.audit.result import WRONG, StoreAudit, Verdict
 
 REMOTE, LOGS = FIXTURES / "tiered-local" / "remote", str(FIXTURES / "tiered-local" / "logs")
 
 
-def audited(remote: Path, clock: Clock, local_start: int | None, topic: str = "t") -> TierAudit:
+def audited(remote: Path, clock: Clock, local_start: int | None, topic: str = "t") -> StoreAudit:
     starts = LocalStarts() if local_start is None else read_local_starts([f"{topic}-0={local_start}"], (), Run())
     return tier_audit(
         StorePath(LocalStore(), str(remote)), Run(clock=clock, jobs=1), level=AuditLevel.REACHABLE, local_starts=starts
@@ -73,7 +73,7 @@ def test_what_is_called_right_is_right_and_what_is_called_wrong_is_wrong(tmp_pat
         (partition,) = audit.partitions
         first = ends[-1] if local_start is None else min((each for each in ends if each >= local_start), default=0)
         for number, copy in enumerate(partition.copies):
-            reported, offset = (seed, copy.start_offset, copy.why), ends[number]
+            reported, offset = (seed, copy.start_offset, copy.reason), ends[number]
             passed_over = Verdict.REACH_UNKNOWN if local_start is None else Verdict.UNREACHABLE
             assert copy.verdict is not passed_over or offset < first, reported
             assert offset >= first or copy.verdict in (passed_over, Verdict.SUSPECT, Verdict.CORRUPT), reported
@@ -82,15 +82,15 @@ def test_what_is_called_right_is_right_and_what_is_called_wrong_is_wrong(tmp_pat
                 assert loads in (loaded(live[number], case.as_of_ms), loaded(case.truth(offset).values(), case.as_of_ms)), reported
             if copy.verdict in WRONG:
                 assert entries[number] != live[number], reported
-            if copy.verdict is Verdict.UNPROVEN and partition.replayed_from:
-                assert "--level full replays" in copy.why or "records deleted below" in copy.why, reported
+            if copy.verdict is Verdict.UNPROVEN and partition.replayed_from_offset:
+                assert "--level full replays" in copy.reason or "records deleted below" in copy.reason, reported
             assert copy.verdict is not Verdict.NOT_READ, reported
-            if partition.replayed_from and offset >= first:
+            if partition.replayed_from_offset and offset >= first:
                 reached[copy.verdict.value] += 1
                 reached["ill and " + copy.verdict.value] += number == ill
-        if partition.replayed_from is not None and partition.replayed_from > case.bases[0]:
+        if partition.replayed_from_offset is not None and partition.replayed_from_offset > case.bases[0]:
             reached["window"] += 1
-            assert partition.bytes_read < sum(len(segment.data) for segment in case.broker.segments[case.deleted :])
+            assert partition.read_bytes < sum(len(segment.data) for segment in case.broker.segments[case.deleted :])
         shutil.rmtree(remote)
     assert reached["window"] > 60, reached
     assert reached["right"] > 60, reached
@@ -135,7 +135,7 @@ def test_a_log_that_lost_its_state_below_is_not_called_right(tmp_path: Path) -> 
         path.write_bytes(b"")
     last = audited(remote, clock, None).partitions[0].copies[-1]
     assert last.verdict is Verdict.UNPROVEN
-    assert "no other snapshot proves what is below" in last.why or "did below is open" in last.why
+    assert "no other snapshot proves what is below" in last.reason or "did below is open" in last.reason
 
 
 def test_without_a_local_log_start_the_last_copy_counts() -> None:
@@ -143,7 +143,7 @@ def test_without_a_local_log_start_the_last_copy_counts() -> None:
     audit = audited(REMOTE, Clock(1_795_266_500_000, 86_400_000), None, "mixed")
     (partition,) = audit.partitions
     assert [each.verdict for each in partition.copies] == [Verdict.REACH_UNKNOWN] * 11 + [Verdict.RIGHT]
-    assert (partition.replayed_from, partition.local_log_start) == (0, None)
+    assert (partition.replayed_from_offset, partition.local_log_start_offset) == (0, None)
     (note,) = audit.findings
     assert (note.code, note.severity) == ("tier-reach-unknown", Severity.NOTE)
     assert "add --local-log-start mixed-0=OFFSET or --log-dir DIR" in note.message
@@ -173,7 +173,7 @@ def test_the_local_log_start_of_a_directory() -> None:
 
 def copies_topic_id() -> bytes:
     audit = audited(REMOTE, Clock(1, 1), None, "mixed")
-    return audit.partitions[0].topic_id
+    return audit.partitions[0].id.topic_id
 
 
 @pytest.mark.parametrize("text", ["mixed-0", "mixed-0=-1", "mixed-0=99999999999999999999", "a/b-0=1"])

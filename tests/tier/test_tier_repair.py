@@ -13,7 +13,6 @@ from aiven_index_reader import INDEXES, entries_sha256, fetch_index
 from faulty_store import FaultyStore
 from manifests import AIVEN, READS
 
-from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, WriteFailedError
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.engine.clock import Clock
@@ -27,8 +26,9 @@ from snaprebuild.storage.store import S3Settings, Store, WholeObject
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.result import Verdict
-from snaprebuild.tier.repair.repair import RepairAction, TierRepair, tier_repair
-from snaprebuild.tier.repair.undo import TierUndo, load_repair_receipt, undo_repairs
+from snaprebuild.tier.repair.repair import StoreRepair, tier_repair
+from snaprebuild.tier.repair.result import RepairAction
+from snaprebuild.tier.repair.undo import StoreUndo, load_repair_receipt, undo_repairs
 
 PEM = AIVEN / "keys" / "key1.private.pem"
 CLOCK = Clock(1_795_132_800_000, 86_400_000)
@@ -100,7 +100,7 @@ class Place:
         assert isinstance(found, list)
         return found
 
-    def repair(self) -> TierRepair:
+    def repair(self) -> StoreRepair:
         undo = str(next(self.undo_files))
         return tier_repair(
             StorePath(self.store, self.root),
@@ -176,7 +176,7 @@ def test_killed_at_each_call(name: str, how: str, tmp_path: Path, monkeypatch: p
     assert len(seen) > 1
 
 
-def undone(store: Store, receipt: str) -> TierUndo:
+def undone(store: Store, receipt: str) -> StoreUndo:
     root, announced = load_repair_receipt(receipt)
     return undo_repairs(StorePath(store, root), announced, receipt, dry_run=False)
 
@@ -225,7 +225,7 @@ def test_a_device_that_is_full_at_the_last_line(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(JournalFile, "append", full)
     result = place.repair()
     assert {each.action for each in result.copies} == {RepairAction.REPAIRED}
-    assert (exit_code_of(result.findings), result.undo_file) == (5, str(tmp_path / "undo-0.jsonl"))
+    assert (exit_code_of(result.findings), result.receipt) == (5, str(tmp_path / "undo-0.jsonl"))
     assert all(place.is_right())
 
 
@@ -263,24 +263,24 @@ class Overtaken(Dying):
         return work()
 
 
-def race(place: Place, at: int) -> tuple[TierRepair, TierRepair]:
+def race(place: Place, at: int) -> tuple[StoreRepair, StoreRepair]:
     """One run that is overtaken by a whole other one at a call; both results."""
-    results: list[TierRepair] = []
+    results: list[StoreRepair] = []
 
     store = Overtaken(place.store, at, "", other=lambda: results.append(place.repair()))
     return replace(place, store=cast("Store", store)).repair(), results[0]
 
 
-def check_race(place: Place, slow: TierRepair, fast: TierRepair) -> None:
+def check_race(place: Place, slow: StoreRepair, fast: StoreRepair) -> None:
     """The one who came first to an object did it; the other says so, and has not touched it."""
     assert all(place.is_right())
     assert set(place.verdicts().values()) == {Verdict.RIGHT}
     for one in slow.copies:
         assert one.action in (RepairAction.REPAIRED, RepairAction.REFUSED)
-        others = [each.action for each in fast.copies if each.audited.segment_id == one.audited.segment_id]
+        others = [each.action for each in fast.copies if each.segment_id == one.segment_id]
         assert RepairAction.REPAIRED in (one.action, *others)
         if one.action is RepairAction.REFUSED:
-            assert "changed since" in one.why
+            assert "changed since" in one.reason
     refused = any(each.action is RepairAction.REFUSED for each in slow.copies)
     assert exit_code_of(slow.findings) == (3 if refused else 0)
     assert exit_code_of(fast.findings) == 0
@@ -306,7 +306,7 @@ def test_every_layout(name: str, tmp_path: Path) -> None:
         known = segment["metadata"]
         starts[known["topic_id"]] = min(known["start_offset"], starts.get(known["topic_id"], known["start_offset"]))
     result = place.repair()
-    repaired = {uuid_to_text(each.audited.segment_id) for each in result.copies if each.action is RepairAction.REPAIRED}
+    repaired = {each.segment_id for each in result.copies if each.action is RepairAction.REPAIRED}
     assert len(result.copies) == len(place.segments)
     for segment in place.segments:
         known = segment["metadata"]
@@ -326,7 +326,7 @@ def test_a_copy_below_two_prefixes(tmp_path: Path) -> None:
     shutil.copytree(Path(place.root) / "tier", Path(place.root) / "backup")
     result = place.repair()
     assert [each.action for each in result.copies] == [RepairAction.REFUSED]
-    assert "are below several prefixes" in result.copies[0].why
+    assert "are below several prefixes" in result.copies[0].reason
     assert all(path.read_bytes() == data for path, data in before.items())
 
 
@@ -380,7 +380,7 @@ def test_an_outcome_that_is_unknown(faulty: FaultyStore, tmp_path: Path) -> None
     assert exit_code_of(result.findings) == 5
     faulty.choose = lambda *_: ""
     again = place.repair()
-    assert [each.place.appended_bytes for each in again.copies if each.place is not None] == [0]
+    assert [each.appended_bytes for each in again.copies if each.place is not None] == [0]
     assert all(place.is_right())
 
 

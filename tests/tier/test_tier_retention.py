@@ -12,6 +12,7 @@ import pytest
 from log_dirs import EMPTY_SNAPSHOT, batch, snapshot_bytes
 from manifests import FIXTURES
 from replays import Case, case_of
+from sentences import ARE_IN_NO_COPY
 from simulated_broker import EXPIRATION_MS, loaded
 from tiers import Copy, write_tier
 
@@ -24,14 +25,14 @@ from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.result import WRONG, TierAudit, Verdict
+from snaprebuild.tier.audit.result import WRONG, StoreAudit, Verdict
 
 DAY_MS = 86_400_000
 LIVE = Clock(1_795_132_800_000, DAY_MS)
 """Before the records of the fixtures, so that no producer has expired."""
 
 
-def audited(root: Path, clock: Clock = LIVE, level: AuditLevel = AuditLevel.FULL) -> TierAudit:
+def audited(root: Path, clock: Clock = LIVE, level: AuditLevel = AuditLevel.FULL) -> StoreAudit:
     return tier_audit(StorePath(LocalStore(), str(root)), Run(clock=clock, jobs=1), level=level)
 
 
@@ -45,7 +46,7 @@ def store_of(directory: Path, root: Path) -> Path:
     return write_tier(root, "payments", 0, copies)
 
 
-def verdicts(audit: TierAudit) -> list[Verdict]:
+def verdicts(audit: StoreAudit) -> list[Verdict]:
     return [copy.verdict for partition in audit.partitions for copy in partition.copies]
 
 
@@ -86,7 +87,7 @@ def test_an_empty_snapshot_above_zero_is_unproven(tmp_path: Path) -> None:
     log = batch(500, producer_id=-1) + batch(501, producer_id=-1)
     (partition,) = audited(write_tier(tmp_path, "t", 0, [Copy(500, log, ((0, 0),), EMPTY_SNAPSHOT)])).partitions
     assert [copy.verdict for copy in partition.copies] == [Verdict.UNPROVEN]
-    assert "records deleted below 500 are in no copy" in partition.copies[0].why
+    assert f"records deleted below 500 {ARE_IN_NO_COPY}" in partition.copies[0].reason
 
 
 def is_open_below(entry: ProducerEntry, offset: int) -> bool:
@@ -114,7 +115,7 @@ def test_no_false_acquittal_of_simulated_logs(tmp_path: Path) -> None:
             store = write_tier(tmp_path / f"{seed}-{is_lost}", "t", 0, copies)
             (partition,) = audited(store, Clock(case.as_of_ms, EXPIRATION_MS)).partitions
             for copy, end, held in zip(partition.copies, case.ends, entries, strict=True):
-                reported = (seed, is_lost, end, copy.why)
+                reported = (seed, is_lost, end, copy.reason)
                 reached[f"{'lost' if is_lost else 'kept'} {copy.verdict.value}"] += 1
                 if copy.verdict is Verdict.RIGHT:
                     truths = [loaded(each.values(), case.as_of_ms) for each in (case.live(end), case.truth(end))]

@@ -16,7 +16,7 @@ from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.storage.stores import store_of
 from snaprebuild.tier.inventory import CopyState, tier_inventory
-from snaprebuild.tier.upload.model import TierUpload
+from snaprebuild.tier.upload.model import StoreUpload
 
 CLAIM = ".snaprebuild-claims/"
 KINDS = ("log", "indexes", "rsm-manifest")
@@ -50,7 +50,7 @@ def check_what_is_reported(objects: dict[str, bytes], root: str, settings: S3Set
     assert len(read_copies(objects)) == whole
 
 
-def check_finished(before: dict[str, bytes], after: dict[str, bytes], logs: Path, result: TierUpload) -> None:
+def check_finished(before: dict[str, bytes], after: dict[str, bytes], logs: Path, result: StoreUpload) -> None:
     """All segments, each once, as copies of the claims; nothing that was there is another."""
     assert {key: after[key] for key in before} == before
     copies = read_copies(after)

@@ -27,7 +27,7 @@ from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.tier.upload.fence import BrokerIdentity, UploadFence
-from snaprebuild.tier.upload.model import Action, TierUpload
+from snaprebuild.tier.upload.model import StoreUpload, UploadAction
 from snaprebuild.tier.upload.source_check import UploadSources
 
 SEGMENTS = 2
@@ -66,30 +66,30 @@ def run(
     node_id: int | None = 1,
     epoch_now: Callable[[], int | None] | None = None,
     dry_run: bool = False,
-) -> TierUpload:
+) -> StoreUpload:
     identity = BrokerIdentity(node_id, DIRECTORY_ID, epoch)
     return upload(
         logs,
         root,
         S3Settings(run=f"epoch-{epoch}"),
         uploader=name,
-        is_dry_run=dry_run,
+        dry_run=dry_run,
         fence=lambda _: UploadFence(identity, epoch_now or (lambda: epoch)),
     )
 
 
-def actions(result: TierUpload) -> list[Action]:
+def actions(result: StoreUpload) -> list[UploadAction]:
     return [segment.action for partition in result.partitions for segment in partition.segments]
 
 
-def codes(result: TierUpload) -> list[str]:
+def codes(result: StoreUpload) -> list[str]:
     return [finding.code for finding in result.findings if finding.severity]
 
 
 def test_a_newer_epoch_takes_over_while_the_stale_one_is_at_work(logs: Path, place: tuple[str, Everything]) -> None:
     """The stale one has claimed the first segment and written all but its manifest when its broker registers again, and uploads."""
     root, everything = place
-    newer: list[TierUpload] = []
+    newer: list[StoreUpload] = []
 
     def newer_runs_now() -> int:
         if not newer:
@@ -99,8 +99,8 @@ def test_a_newer_epoch_takes_over_while_the_stale_one_is_at_work(logs: Path, pla
 
     stale = run(logs, root, 10, epoch_now=newer_runs_now)
     (new,) = newer
-    assert actions(new) == [Action.UPLOADED] * SEGMENTS
-    assert actions(stale) == [Action.REFUSED, Action.HELD_BACK]
+    assert actions(new) == [UploadAction.UPLOADED] * SEGMENTS
+    assert actions(stale) == [UploadAction.REFUSED, UploadAction.HELD_BACK]
     assert codes(stale) == ["tier-upload-stale"]
     assert "was taken over by 'me', run epoch-20 (node 1, broker epoch 20)" in stale.findings[0].message
     assert stale.copies == []
@@ -114,7 +114,7 @@ def test_a_newer_epoch_takes_over_while_the_stale_one_is_at_work(logs: Path, pla
     assert len(new.confirm()) == SEGMENTS
 
 
-def _is_left_over(key: str, stale: TierUpload) -> bool:
+def _is_left_over(key: str, stale: StoreUpload) -> bool:
     """Objects of the copy that the stale uploader did not complete: no manifest among them, so that no one reads them."""
     segment_id = stale.partitions[0].segments[0].segment_id
     assert segment_id is not None
@@ -126,7 +126,7 @@ def _is_left_over(key: str, stale: TierUpload) -> bool:
 def test_the_registration_is_read_again_before_the_manifest(logs: Path, place: tuple[str, Everything]) -> None:
     root, everything = place
     stale = run(logs, root, 10, epoch_now=lambda: 20)
-    assert (actions(stale), codes(stale)) == ([Action.REFUSED, Action.HELD_BACK], ["tier-upload-stale"])
+    assert (actions(stale), codes(stale)) == ([UploadAction.REFUSED, UploadAction.HELD_BACK], ["tier-upload-stale"])
     assert "the broker epoch was 10 when the upload began, and is 20 now: the broker registered again" in stale.findings[0].message
     assert not any(key.endswith(".rsm-manifest") for key in everything())
 
@@ -136,7 +136,7 @@ def test_the_stale_one_comes_second(logs: Path, place: tuple[str, Everything]) -
     run(logs, root, 20)
     before = everything()
     stale = run(logs, root, 10, name="another name does not help")
-    assert (actions(stale), codes(stale)) == ([Action.REFUSED, Action.HELD_BACK], ["tier-upload-stale"])
+    assert (actions(stale), codes(stale)) == ([UploadAction.REFUSED, UploadAction.HELD_BACK], ["tier-upload-stale"])
     assert all(finding.severity is Severity.REFUSED for finding in stale.findings if finding.code == "tier-upload-stale")
     assert everything() == before
 
@@ -147,9 +147,9 @@ def test_complete_copies_are_taken_over_as_they_are(logs: Path, place: tuple[str
     older = run(logs, root, 10)
     before = everything()
     dry = run(logs, root, 20, dry_run=True)
-    assert (actions(dry), everything()) == ([Action.FINISHED_BEFORE] * SEGMENTS, before)
+    assert (actions(dry), everything()) == ([UploadAction.FINISHED_BEFORE] * SEGMENTS, before)
     newer = run(logs, root, 20)
-    assert actions(newer) == [Action.FINISHED_BEFORE] * SEGMENTS
+    assert actions(newer) == [UploadAction.FINISHED_BEFORE] * SEGMENTS
     assert [copy.segment for copy in newer.copies] == [copy.segment for copy in older.copies]
     assert len(newer.confirm()) == SEGMENTS
     assert older.confirm() == []
@@ -162,10 +162,10 @@ def test_complete_copies_are_taken_over_as_they_are(logs: Path, place: tuple[str
 def test_epochs_of_different_brokers_say_nothing_of_each_other(logs: Path, place: tuple[str, Everything]) -> None:
     root, everything = place
     first = run(logs, root, 10, epoch_now=lambda: None)  # claims, and completes nothing
-    assert actions(first) == [Action.REFUSED, Action.HELD_BACK]
+    assert actions(first) == [UploadAction.REFUSED, UploadAction.HELD_BACK]
     before = everything()
     other = run(logs, root, 20, name="other", node_id=2)
-    assert (actions(other), everything()) == ([Action.CLAIMED, Action.HELD_BACK], before)
+    assert (actions(other), everything()) == ([UploadAction.CLAIMED, UploadAction.HELD_BACK], before)
 
 
 def test_which_claims_are_superseded() -> None:
@@ -193,11 +193,11 @@ def test_a_run_that_knows_no_epoch_continues_with_no_claim_that_has_one(logs: Pa
     before = everything()
     for node_id in (1, None):
         unknown = run(logs, root, None, node_id=node_id)
-        assert (actions(unknown), codes(unknown)) == ([Action.REFUSED, Action.HELD_BACK], ["tier-upload-refused"])
+        assert (actions(unknown), codes(unknown)) == ([UploadAction.REFUSED, UploadAction.HELD_BACK], ["tier-upload-refused"])
         assert "the epoch of this broker is unknown" in unknown.findings[0].message
         assert "(unknown-broker-epoch)" in unknown.findings[0].message
         assert everything() == before
-    assert actions(run(logs, root, None, node_id=2)) == [Action.UPLOADED] * SEGMENTS
+    assert actions(run(logs, root, None, node_id=2)) == [UploadAction.UPLOADED] * SEGMENTS
 
 
 def test_the_fence_reads_what_the_metadata_log_has_grown_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ from snaprebuild.snapshots.destination.boundary_result import ActionTotals, Boun
 from snaprebuild.storage.partition_names import named, names_of
 from snaprebuild.tier.remote_partition import Tier
 
-__all__ = ["BuildView", "CheckView", "RepairView"]
+__all__ = ["FollowerBuildView", "FollowerCheckView", "FollowerRepairView"]
 
 PRODUCERS_SHOWN_MAX = 5
 AT_START = "when a broker next loads the log, at its start"
@@ -51,20 +51,20 @@ def _remote_producers(state: RemoteState) -> documents.RemoteProducers:
         end_offset=state.segment.end_offset,
         replayed_from_offset=state.first_offset,
         verdict=state.verdict,
-        reason=state.why,
-        source=state.origin,
+        reason=state.reason,
+        entries_source=state.source,
         snapshot_class=state.judgement.snapshot_class,
         reasons=state.judgement.reasons,
         entries=len(state.entries),
         open_transactions=int((state.entries["current_txn_first_offset"] >= 0).sum()),
-        read_bytes=state.bytes_read,
+        read_bytes=state.read_bytes,
     )
 
 
 # ---------------------------------------------------------------------------------------------------------------- follower build
 
 
-class BuildView(View):
+class FollowerBuildView(View):
     """The result of ``follower build``."""
 
     def __init__(
@@ -92,8 +92,8 @@ class BuildView(View):
             for name, entry in plan.checkpoints.items()
         }
         return documents.FollowerBuild(
-            location=self._tier.root,
-            verified=self._tier.is_whole_log,
+            location=self._tier.location,
+            verified=self._tier.verified,
             dry_run=self._dry_run,
             **named(plan.topic, plan.partition),
             topic_id=uuid_to_text(plan.topic_id),
@@ -106,7 +106,7 @@ class BuildView(View):
             leader_epochs=plan.leader_epochs,
             remote=_remote_producers(plan.state),
             files=[documents.FollowerFile(name=each.name, size_bytes=len(each.data), sha256=each.sha256) for each in plan.files],
-            checkpoints=msgspec.convert(lines, documents.Checkpoints),
+            checkpoint_lines=msgspec.convert(lines, documents.CheckpointLines),
             warnings=plan.warnings,
             verdict=source_verdict(self._verdict),
             takes_effect=AT_START,
@@ -147,7 +147,7 @@ def _replica(replica: CheckedReplica) -> dict[str, Any]:
         "log_start_offset": replica.source.log_start_offset,
         "verdict": replica.verdict,
         "reason": replica.reason,
-        "cause": replica.cause,
+        "loss_cause": replica.loss_cause,
         "remote": None if replica.remote is None else _remote_producers(replica.remote),
         "read_bytes": replica.read_bytes,
         "snapshots": replica.snapshots,
@@ -195,7 +195,7 @@ def _print_lost_producers(replicas: Sequence[CheckedReplica]) -> None:
         print_text(f"and {pluralize(hidden, 'more producer')} (--output json lists up to 1,000 of each replica)")
 
 
-class CheckView(View):
+class FollowerCheckView(View):
     """The result of ``follower check``."""
 
     def __init__(
@@ -213,7 +213,7 @@ class CheckView(View):
         check = self._check
         totals = {verdict.value: self._counts[verdict] for verdict in ReplicaVerdict}
         return documents.FollowerCheck(
-            location=self._tier.root,
+            location=self._tier.location,
             level=self._level.value,
             verified=check.verified,
             as_of_ms=check.clock.as_of_ms,
@@ -244,7 +244,7 @@ class CheckView(View):
 # ---------------------------------------------------------------------------------------------------------------- follower repair
 
 
-class RepairView(View):
+class FollowerRepairView(View):
     """The result of ``follower repair``."""
 
     def __init__(
@@ -266,7 +266,7 @@ class RepairView(View):
         """The document of the verb."""
         check = self._repair.check
         return documents.FollowerRepair(
-            location=self._tier.root,
+            location=self._tier.location,
             verified=check.verified,
             as_of_ms=check.clock.as_of_ms,
             expiration_ms=check.clock.expiration_ms,
@@ -297,7 +297,7 @@ class RepairView(View):
                 snapshot_class = "-" if each.snapshot_class is None else each.snapshot_class.value
                 before = "-" if each.comparison is None else each.comparison.found_entries
                 action = each.action.replace("_", " ")
-                rows.append((name, each.offset, action, snapshot_class, before, each.entries, each.set_aside or "-"))
+                rows.append((name, each.offset, action, snapshot_class, before, each.entries, each.set_aside_name or "-"))
         if rows:
             columns = ("partition", "offset", "done", "class", "had", "producers", "the old one is now")
             title = "What would be written" if self._dry_run else "Snapshots"

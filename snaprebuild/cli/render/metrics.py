@@ -111,7 +111,7 @@ def write_metrics(path: str, document: Document, findings: Sequence[Finding], no
 
 
 def _earlier_success(path: str, document: Document) -> float:
-    """As the older file has it; 0 without one."""
+    """Moment of the last success, in seconds, by the older file; 0 without one."""
     try:
         text = (read_small_file(path) or b"").decode(errors="replace")
     except (ReadFailedError, ChangedFileError):
@@ -237,7 +237,7 @@ def _tier_audit(document: tier.TierAudit) -> Iterator[Row]:
     from snaprebuild.published import encoded_members
     from snaprebuild.tier.audit.result import WRONG
 
-    labels = {"store": document.store}
+    labels = {"store": document.location}
     for verdict, count in encoded_members(document.totals).items():
         yield {**labels, "verdict": verdict}, {"snaprebuild_tier_audit_snapshots": count}
     for each in document.partitions:
@@ -248,7 +248,7 @@ def _tier_audit(document: tier.TierAudit) -> Iterator[Row]:
 def _tier_inventory(document: tier.TierInventory) -> Iterator[Row]:
     from snaprebuild.published import encoded_members
 
-    labels = {"store": document.store}
+    labels = {"store": document.location}
     yield labels, {"snaprebuild_tier_inventory_unknown_objects": document.unknown_objects}
     for each in document.partitions:
         yield labels, {"snaprebuild_tier_inventory_stored_bytes": each.stored_bytes}

@@ -11,8 +11,6 @@ from snaprebuild.storage.partition_names import names_of
 from snaprebuild.storage.store import absolute
 
 if TYPE_CHECKING:
-    from snaprebuild.broker.fates import Fate
-    from snaprebuild.documents.scan import StartFate
     from snaprebuild.snapshots.plan.plan_model import GateVerdict
     from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
     from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
@@ -23,7 +21,6 @@ __all__ = [
     "inputs_of",
     "needs_of",
     "source_verdict",
-    "start_fate",
 ]
 
 
@@ -74,24 +71,3 @@ def cache_use(path: str | None, found: Iterable[CacheHits]) -> doc.CacheUse | No
 def source_verdict(verdict: GateVerdict | None) -> VerdictSummary | None:
     """A verdict on a replica, without its rules; None where none was asked for."""
     return None if verdict is None else verdict.summary()
-
-
-def start_fate(fate: Fate) -> StartFate:
-    """What the next start does."""
-    from snaprebuild.documents.scan import StartFate
-
-    return StartFate(
-        kind=fate.kind.value,
-        severity=fate.severity.name.lower(),
-        subject=fate.subject,
-        path=fate.path,
-        cause=fate.cause,
-        detail=fate.detail,
-        evidence=fate.evidence,
-        age=fate.age,
-        releases=fate.releases,
-        log_line=fate.log_line,
-        remedy=fate.remedy,
-        in_sync=fate.in_sync,
-        holds_broker=fate.holds_broker,
-    )

@@ -42,6 +42,6 @@ def answer_with_fate(
     text, following = answer
     if left_out:
         following = ["scan", *selected]
-    elif not any(plan.wanted for plan in plans):
+    elif not any(plan.all_boundaries for plan in plans):
         following = words_after(groups[0], selected)
     return f"{fate_sentence(groups[0])} {text}", following

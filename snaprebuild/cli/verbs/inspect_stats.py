@@ -24,7 +24,8 @@ from snaprebuild.cli.options.common import (
 )
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc
-from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb import OutputOptions, verb
+from snaprebuild.cli.view import View
 
 __all__ = ["inspect_stats"]
 
@@ -77,26 +78,22 @@ def inspect_stats(
     jobs: Jobs = None,
     out: OutputOptions,
     s3: S3Options,
-) -> Result:
+) -> View:
     """Reads only: counts producers, what they cost and what an expiration would keep of them, and batches by kind.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
     named. The headers of every segment are read. Only the retained log counts: a producer whose batches were all deleted is not
     seen. Damage is a finding, and what can be read is counted.
     """
-    from snaprebuild.cli.render.stats import print_stats, stats_document
+    from snaprebuild.cli.render.stats import StatsView
     from snaprebuild.cli.streams import bytes_progress
-    from snaprebuild.inspect.stats import stats as count
+    from snaprebuild.inspect.stats import collect_statistics
 
     out.begin()
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     run = s3.run(clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
     started = time.perf_counter()
     with bytes_progress("counting", source.size_bytes) as progress:
-        result = count(source, run, top=top, check_crc=crc is Crc.CHECK, progress=progress)
+        result = collect_statistics(source, run, top=top, check_crc=crc is Crc.CHECK, progress=progress)
     seconds = time.perf_counter() - started
-    return Result(
-        lambda: stats_document(result, seconds),
-        result.findings,
-        lambda: print_stats(result, top, details=out.everything),
-    )
+    return StatsView(result, seconds, top=top, all_segments=out.everything)

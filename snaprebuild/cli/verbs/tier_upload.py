@@ -9,9 +9,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
 from formats.limits import INT32_MAX
-from snaprebuild.cli.options.common import AllowUnverified, AsOf, ExpirationMs, S3Options, Size, WholeNumber, quoted
+from snaprebuild.cli.options.common import (
+    AllowUnverified,
+    AsOf,
+    ExpirationMs,
+    S3Options,
+    Size,
+    WholeNumber,
+    as_of_ms,
+    check_paths,
+    quoted,
+)
 from snaprebuild.cli.options.metadata import (
     AcceptOwnLog,
     BrokerEpoch,
@@ -23,9 +34,10 @@ from snaprebuild.cli.options.metadata import (
     check_metadata,
     voter_log_of,
 )
-from snaprebuild.cli.options.produce import ProducerConfig, ProduceTo
+from snaprebuild.cli.options.produce import ProducerConfig, ProduceTo, announcing, wanted_partitions
 from snaprebuild.cli.options.remote_storage import TierOptions
-from snaprebuild.cli.verb import OutputOptions, Result, verb
+from snaprebuild.cli.verb import OutputOptions, verb
+from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +45,6 @@ if TYPE_CHECKING:
     from snaprebuild.snapshots.source.source import PartitionSource
     from snaprebuild.storage.store_path import StorePath
     from snaprebuild.tier.upload.announce import Announcer
-    from snaprebuild.tier.upload.model import TierUpload
     from snaprebuild.tier.upload.prepare import PreparedUpload
 
 __all__ = ["tier_upload"]
@@ -144,7 +155,7 @@ def tier_upload(
     expiration_ms: ExpirationMs = None,
     out: OutputOptions,
     s3: S3Options,
-) -> Result:
+) -> View:
     """WRITES rolled segments to remote storage, in the layout of Aiven's plugin; no object is replaced.
 
     PATH is a partition directory, a log directory, or any directory above them, below which nothing changes. STORE is a
@@ -158,11 +169,7 @@ def tier_upload(
     above the high watermark or the last stable offset waits, and nothing is wrong with it. Exit code 5 if the store or the cluster
     failed: run the same command again.
     """
-    from msgspec.structs import replace
-
-    from snaprebuild.cli.options.common import as_of_ms, check_paths
-    from snaprebuild.cli.options.produce import announcing, wanted_partitions
-    from snaprebuild.cli.render.tier_upload import print_upload, upload_answer, upload_document
+    from snaprebuild.cli.render.tier_upload import UploadView
     from snaprebuild.cluster.scan_storage import start_concerns
     from snaprebuild.hooks import ReplayOptions, prepare_upload
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -171,10 +178,10 @@ def tier_upload(
     from snaprebuild.storage.store import absolute
     from snaprebuild.storage.stores import path_of
     from snaprebuild.tier.listing import read_remote_logs
+    from snaprebuild.tier.upload import upload
     from snaprebuild.tier.upload.fence import Uploader
     from snaprebuild.tier.upload.model import UploadRequest
     from snaprebuild.tier.upload.source_check import UploadSources
-    from snaprebuild.tier.upload.upload import tier_upload as upload
 
     out.begin({"--records-file": None if dry_run else records})
     check_paths([path, store, *(tier_options.metadata_log or []), *(peer or [])])
@@ -199,9 +206,9 @@ def tier_upload(
     logs, found = read_remote_logs(tier_options.metadata_log or (), stores)
     by = Uploader(
         name=uploader or "",
-        run=stores.run,
-        chunk_size=chunk_size,
-        broker_id=_broker_id(partitions) if broker_id is None else broker_id,
+        run_name=stores.run,
+        chunk_bytes=chunk_size,
+        node_id=_broker_id(partitions) if broker_id is None else broker_id,
     )
 
     def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
@@ -222,14 +229,14 @@ def tier_upload(
     with announcing(produce_to, producer_config, wanted_partitions(partitions, topic_ids)) as announcer:
         request = UploadRequest(
             root=root,
-            prefix=tier_options.key_prefix,
+            key_prefix=tier_options.key_prefix,
             uploader=by,
             host=socket.gethostname(),
             topic_ids=topic_ids,
             metadata_partitions=_metadata_partitions(metadata_partitions, announcer),
-            is_dry_run=dry_run,
+            dry_run=dry_run,
             logs=logs if announcer is None else announcer.logs,
-            is_whole_log=(bool(tier_options.metadata_log) and not found) if announcer is None else announcer.is_whole,
+            verified=(bool(tier_options.metadata_log) and not found) if announcer is None else announcer.verified,
             allow_unverified=allow_unverified,
             allow_plain=allow_plain,
             announcer=announcer,
@@ -238,25 +245,26 @@ def tier_upload(
             fence=sources.fence,
             replay=options,
         )
-        result = upload(partitions, request, prepare)
+        result = upload.tier_upload(partitions, request, prepare)
     found += [] if announcer is None else announcer.findings
     if records is not None and not dry_run:
         result.confirm()
     found += sources.findings
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
     findings += start_concerns(replace(source, partitions=tuple(partitions)), findings)
-    return Result(
-        lambda: upload_document(result, request, records, produce_to, [place for _, place in other_voters], peer or []),
+    return UploadView(
+        result,
+        request,
         findings,
-        lambda: print_upload(result, produce_to),
-        answer=lambda: upload_answer(result, request, records if result.copies else None),
-        notes=True,
-        write=None if records is None else partial(_write_records, result, records, request.metadata_partitions),
+        records_file=records,
+        produced_to=produce_to,
+        voters=[location for _, location in other_voters],
+        peers=peer or [],
     )
 
 
 def _selected(partitions: Sequence[PartitionSource], names: list[str] | None) -> list[PartitionSource]:
-    """Those of the names.
+    """The partitions with one of the names; all without names.
 
     Raises:
         UsageError: of a name there is none.
@@ -286,7 +294,7 @@ def _topic_ids(pairs: list[str] | None) -> dict[str, str]:
 
 
 def _metadata_partitions(given: int | None, announcer: Announcer | None) -> int:
-    """Of ``__remote_log_metadata``.
+    """Number of partitions of ``__remote_log_metadata``.
 
     Raises:
         UsageError: the cluster has another count than the one that was given.
@@ -298,7 +306,7 @@ def _metadata_partitions(given: int | None, announcer: Announcer | None) -> int:
 
 
 def _broker_id(partitions: Sequence[PartitionSource]) -> int:
-    """Of the log directories.
+    """Broker id of the log directories.
 
     Raises:
         UsageError: they are of several brokers.
@@ -323,13 +331,3 @@ def _check_target(root: StorePath, prefix: str, partitions: Sequence[PartitionSo
     if any(part in ("", ".", "..") for part in above) or last in (".", "..") or not prefix.isprintable() or "\\" in prefix:
         raise UsageError(f"key_prefix: a part of it is empty, '.' or '..', or no text; found {quoted(prefix)}")
     check_output(root, [root.path], partitions, option="STORE")
-
-
-def _write_records(result: TierUpload, records: str, metadata_partitions: int) -> None:
-    """Writes the file, if there is anything to say."""
-    from snaprebuild.storage.local.document_file import new_file
-    from snaprebuild.tier.upload.announce import record_lines
-
-    if result.copies:
-        with new_file(records) as file:
-            file.writelines(line.encode() for line in record_lines(result.copies, metadata_partitions))

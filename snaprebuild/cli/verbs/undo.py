@@ -48,7 +48,7 @@ def undo(
 
 
 def _undone_repair(receipt: str, s3: S3Options, *, dry_run: bool) -> View:
-    from snaprebuild.cli.render.tier_undo import undone_result
+    from snaprebuild.cli.render.tier import RepairUndoView
     from snaprebuild.storage.log_dir import directory_fault
     from snaprebuild.storage.stores import path_of
     from snaprebuild.tier.repair.undo import load_repair_receipt, undo_repairs
@@ -57,4 +57,4 @@ def _undone_repair(receipt: str, s3: S3Options, *, dry_run: bool) -> View:
     store = path_of(root, s3.settings())
     if store.is_local and (fault := directory_fault(root)) is not None:
         raise UsageError(fault, path=root)
-    return undone_result(undo_repairs(store, announced, receipt, dry_run=dry_run))
+    return RepairUndoView(undo_repairs(store, announced, receipt, dry_run=dry_run))

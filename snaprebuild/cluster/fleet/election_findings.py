@@ -31,7 +31,7 @@ class ElectionRisks:
     releases: Mapping[int, Release]
     retention_bytes: int | None
 
-    def _of(self, topic: str, broker: int, size_bytes: int) -> ElectionRisk:
+    def _risk_of(self, topic: str, broker: int, size_bytes: int) -> ElectionRisk:
         release = self.releases.get(broker) if self.release is None else self.release
         if self.view is None:
             return election_risk(topic, broker, size_bytes, None, self.retention_bytes, release, None)
@@ -48,11 +48,11 @@ class ElectionRisks:
         sizes = [each.size_bytes for each in partition.replicas if each.node_id == broker]
         if broker is None or broker == leader:
             return partition
-        return replace(partition, risk=self._of(partition.key[0], broker, *sizes))
+        return replace(partition, election_risk=self._risk_of(partition.key[0], broker, *sizes))
 
     def of_elections(self, partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
         """One finding for each reason, not for each partition."""
-        risks = [(each.risk, each.name) for each in partitions if each.risk is not None]
+        risks = [(each.election_risk, each.name) for each in partitions if each.election_risk is not None]
         affected = [name for risk, name in risks if risk.outcome is Risk.AFFECTED]
         if affected:
             size_bytes = sum(risk.size_bytes or 0 for risk, _ in risks)
@@ -74,30 +74,21 @@ class ElectionRisks:
     def of_restarts(self, steps: Iterable[Restart], view: ClusterView) -> Iterator[Finding]:
         """A restart makes another broker the leader of each partition that the restarted one leads."""
         restarted = {step.node_id for step in steps}
-        names: dict[Risk, list[str]] = {risk: [] for risk in Risk}
+        affected: list[str] = []
+        unknown: list[str] = []
         for (topic, number, _), placement in view.sorted_placements():
             if placement.leader in restarted:
-                outcomes = {self._of(topic, node, 0).outcome for node in placement.in_sync if node != placement.leader}
-                worst = next((risk for risk in (Risk.AFFECTED, Risk.UNKNOWN) if risk in outcomes), Risk.NOT_AFFECTED)
-                names[worst].append(f"{topic}-{number}")
-        for risk, code, severity, before, after in _OF_RESTARTS:
-            if names[risk]:
-                yield Finding(code, severity, names[risk][0], f"{before} {partitions_text(names[risk])}{after}")
-
-
-_OF_RESTARTS = (
-    (
-        Risk.AFFECTED,
-        "restart-may-delete-data",
-        Severity.FINDING,
-        "the restarts elect other leaders of",
-        ", which may delete data (KAFKA-20732): see fleet.md",
-    ),
-    (
-        Risk.UNKNOWN,
-        "restart-risk-unknown",
-        Severity.NOTE,
-        "whether the restarts may delete data of",
-        " (KAFKA-20732) is not known: state --kafka-release and --assume retention_bytes",
-    ),
-)
+                outcomes = {self._risk_of(topic, node, 0).outcome for node in placement.in_sync if node != placement.leader}
+                if Risk.AFFECTED in outcomes:
+                    affected.append(f"{topic}-{number}")
+                elif Risk.UNKNOWN in outcomes:
+                    unknown.append(f"{topic}-{number}")
+        if affected:
+            message = f"the restarts elect other leaders of {partitions_text(affected)}, which may delete data (KAFKA-20732): see fleet.md"
+            yield Finding("restart-may-delete-data", Severity.FINDING, affected[0], message)
+        if unknown:
+            message = (
+                f"whether the restarts may delete data of {partitions_text(unknown)} (KAFKA-20732) is not known: state "
+                "--kafka-release and --assume retention_bytes"
+            )
+            yield Finding("restart-risk-unknown", Severity.NOTE, unknown[0], message)

@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from snaprebuild.broker.releases import Release
+from snaprebuild.published import Natural, Part
 
 __all__ = ["ElectionRisk", "Risk", "TopicStorage", "election_risk"]
 
 FIRST_AFFECTED: Release = (3, 6, 0)
 FIRST_FIXED: Release = (4, 3, 2)
+
+CONFIGS = "kafka-configs.sh --bootstrap-server HOST:PORT --describe --all"
 
 LEVEL_OF_3_6 = 12
 LEVEL_OF_4_3 = 30
@@ -47,20 +50,16 @@ class TopicStorage:
     retention_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ElectionRisk:
-    """The outcome for one partition.
-
-    Attributes:
-        reason: why, or which fact is missing.
-        command: that shows the missing fact; None if none is missing.
-        size_bytes: of the local log of the new leader, which may be counted twice; None unless affected.
-    """
+class ElectionRisk(Part, frozen=True):
+    """Whether the election may delete data (KAFKA-20732)."""
 
     outcome: Risk
     reason: str
+    """Not stable."""
     command: str | None = None
-    size_bytes: int | None = None
+    """Command that shows the missing fact."""
+    size_bytes: Natural | None = None
+    """Size of the local log that may be counted twice; null unless affected."""
 
 
 def election_risk(
@@ -83,36 +82,28 @@ def election_risk(
         release: of the broker, as it was stated or as its scan has it; evidence of the metadata log comes first.
         level: greatest ``metadata.version`` that the broker registered; None if it is not known.
     """
-    tool = "kafka-configs.sh --bootstrap-server HOST:PORT --describe --all"
+    if storage is not None and not storage.is_remote:
+        return ElectionRisk(Risk.NOT_AFFECTED, "remote storage is off for the topic")
     is_affected = _is_affected(release, level)
-    own = None if storage is None else storage.retention_bytes
-    retention = default_retention_bytes if own is None else own
-    cases = (
-        (storage is not None and not storage.is_remote, Risk.NOT_AFFECTED, "remote storage is off for the topic", None),
-        (is_affected is False, Risk.NOT_AFFECTED, "the release of the broker does not have the defect", None),
-        (
-            storage is None,
-            Risk.UNKNOWN,
-            "whether remote storage is on, and retention.bytes, are not known (--metadata shows them)",
-            f"{tool} --entity-type topics --entity-name {topic}",
-        ),
-        (retention is not None and retention < 0, Risk.NOT_AFFECTED, "the topic has no retention.bytes", None),
-        (
-            retention is None,
-            Risk.UNKNOWN,
-            "the topic has no retention.bytes of its own, and log.retention.bytes of the broker is not known (--assume retention_bytes)",
-            f"{tool} --entity-type brokers --entity-name {broker}",
-        ),
-        (
-            is_affected is None,
-            Risk.UNKNOWN,
-            f"the release of broker {broker} is not known (--kafka-release)",
-            "kafka-topics.sh --version, on that broker",
-        ),
-        (True, Risk.AFFECTED, f"the new leader may count its local log twice against {retention} bytes", None),
-    )
-    outcome, reason, command = next((risk, why, shows) for applies, risk, why, shows in cases if applies)
-    return ElectionRisk(outcome, reason, command, size_bytes if outcome is Risk.AFFECTED else None)
+    if is_affected is False:
+        return ElectionRisk(Risk.NOT_AFFECTED, "the release of the broker does not have the defect")
+    if storage is None:
+        reason = "whether remote storage is on, and retention.bytes, are not known (--metadata shows them)"
+        return ElectionRisk(Risk.UNKNOWN, reason, f"{CONFIGS} --entity-type topics --entity-name {topic}")
+    retention = default_retention_bytes if storage.retention_bytes is None else storage.retention_bytes
+    if retention is None:
+        reason = (
+            "the topic has no retention.bytes of its own, and log.retention.bytes of the broker is not known "
+            "(--assume retention_bytes)"
+        )
+        return ElectionRisk(Risk.UNKNOWN, reason, f"{CONFIGS} --entity-type brokers --entity-name {broker}")
+    if retention < 0:
+        return ElectionRisk(Risk.NOT_AFFECTED, "the topic has no retention.bytes")
+    if is_affected is None:
+        reason = f"the release of broker {broker} is not known (--kafka-release)"
+        return ElectionRisk(Risk.UNKNOWN, reason, "kafka-topics.sh --version, on that broker")
+    reason = f"the new leader may count its local log twice against {retention} bytes"
+    return ElectionRisk(Risk.AFFECTED, reason, size_bytes=size_bytes)
 
 
 def _is_affected(release: Release | None, level: int | None) -> bool | None:

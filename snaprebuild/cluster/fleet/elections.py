@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from snaprebuild.cluster.fleet.election_risk import Risk
 from snaprebuild.errors import RefusedError, WriteFailedError
+from snaprebuild.published import Natural, Part, Positive
 from snaprebuild.snapshots.destination.output_directory import check_output
 from snaprebuild.storage.local.directories import make_directories
 from snaprebuild.storage.local.document_file import write_text_file
@@ -26,45 +26,37 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.fleet.fleet_partition import FleetPartition
     from snaprebuild.cluster.fleet.restart_plan import Restart
 
-__all__ = ["Election", "Elections", "elections_of", "write_elections"]
+__all__ = ["ElectionMoment", "LeaderElection", "elections_of", "write_elections"]
 
 
-@dataclass(frozen=True, slots=True)
-class Election:
-    """A partition that another broker is to lead.
-
-    Attributes:
-        topic: name.
-        partition: number.
-        replicas: brokers in the order that makes the wanted one the preferred leader.
-        replicas_before: the same brokers in their order of now.
-    """
+class LeaderElection(Part, frozen=True):
+    """The replicas of a partition for an election."""
 
     topic: str
-    partition: int
-    replicas: tuple[int, ...]
-    replicas_before: tuple[int, ...]
+    partition: Natural
+    topic_partition: str
+    replicas: Sequence[Natural]
+    """In the order that makes the first one the preferred leader."""
+    replicas_before: Sequence[Natural]
+    """These replicas in their present order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Elections:
-    """Those of one moment.
+class ElectionMoment(Part, frozen=True):
+    """Elections of one moment."""
 
-    Attributes:
-        step: of the restarts, from 1 on, after which they are due, when its broker is in sync again; 0 for now.
-        elections: by topic and partition, at least one.
-    """
-
-    step: int
-    elections: tuple[Election, ...]
+    after_step: Positive | None
+    """Number of the step, from 1, after which its broker must be in sync again; null for now."""
+    after_node_id: Natural | None
+    """The broker of that step."""
+    partitions: Sequence[LeaderElection]
 
     @property
     def name(self) -> str:
         """The beginning of the names of its files."""
-        return "now" if self.step == 0 else f"step-{self.step}"
+        return "now" if self.after_step is None else f"step-{self.after_step}"
 
 
-def elections_of(partitions: Iterable[FleetPartition], steps: Iterable[Restart], *, risky: bool) -> tuple[Elections, ...]:
+def elections_of(partitions: Iterable[FleetPartition], steps: Sequence[Restart], *, risky: bool) -> tuple[ElectionMoment, ...]:
     """The leaders to elect now and after each restart.
 
     Partitions with a condition on their election (``FleetPartition.condition``) are left out: for example, the broker is not in sync by
@@ -76,21 +68,25 @@ def elections_of(partitions: Iterable[FleetPartition], steps: Iterable[Restart],
         steps: the restarts in their order.
         risky: also those that may delete data (KAFKA-20732), or of which that is not known.
     """
+    nodes = [step.node_id for step in steps]
     step_of = {key: number for number, step in enumerate(steps, 1) for key in step.partitions}
-    due: dict[int, list[Election]] = {}
+    due: dict[int, list[LeaderElection]] = {}
     for each in partitions:
         placement = each.placement
-        is_safe = risky or each.risk is None or each.risk.outcome is Risk.NOT_AFFECTED
+        is_safe = risky or each.election_risk is None or each.election_risk.outcome is Risk.NOT_AFFECTED
         if placement is None or placement.is_reassigned or each.condition is not None or not is_safe:
             continue
         leads_already = placement.leader == each.elect and placement.replicas[:1] == (each.elect,)
         if each.elect is not None and each.elect in placement.replicas and not leads_already:
             order = (each.elect, *(node for node in placement.replicas if node != each.elect))
-            due.setdefault(step_of.get(each.key, 0), []).append(Election(each.key[0], each.key[1], order, placement.replicas))
-    return tuple(Elections(step, tuple(elections)) for step, elections in sorted(due.items()))
+            election = LeaderElection(each.key[0], each.key[1], each.name, order, placement.replicas)
+            due.setdefault(step_of.get(each.key, 0), []).append(election)
+    return tuple(
+        ElectionMoment(step or None, nodes[step - 1] if step else None, elections) for step, elections in sorted(due.items())
+    )
 
 
-def write_elections(elections: Iterable[Elections], directory: str) -> list[str]:
+def write_elections(elections: Iterable[ElectionMoment], directory: str) -> list[str]:
     """Writes the files of each moment: ``NAME-reassignment.json``, ``NAME-election.json``, ``NAME-reassignment-back.json``.
 
     Args:
@@ -113,25 +109,25 @@ def write_elections(elections: Iterable[Elections], directory: str) -> list[str]
             raise RefusedError("is not empty: elections of another moment are not replaced", path=directory)
     except OSError as error:
         raise WriteFailedError(f"cannot be made: {error.strerror}", path=directory, errno=error.errno) from error
-    written = []
+    paths = []
     for moment in elections:
         for kind, text in _files(moment):
             path = os.path.join(directory, f"{moment.name}-{kind}.json")
             write_text_file(path, [text])
-            written.append(path)
-    return written
+            paths.append(path)
+    return paths
 
 
-def _files(moment: Elections) -> Iterator[tuple[str, str]]:
-    reordered = [each for each in moment.elections if each.replicas != each.replicas_before]
+def _files(moment: ElectionMoment) -> Iterator[tuple[str, str]]:
+    reordered = [each for each in moment.partitions if each.replicas != each.replicas_before]
     if reordered:
         yield "reassignment", _reassignment((each, each.replicas) for each in reordered)
-    yield "election", _lines("", ({"topic": each.topic, "partition": each.partition} for each in moment.elections))
+    yield "election", _lines("", ({"topic": each.topic, "partition": each.partition} for each in moment.partitions))
     if reordered:
         yield "reassignment-back", _reassignment((each, each.replicas_before) for each in reordered)
 
 
-def _reassignment(orders: Iterable[tuple[Election, tuple[int, ...]]]) -> str:
+def _reassignment(orders: Iterable[tuple[LeaderElection, Sequence[int]]]) -> str:
     return _lines(
         '"version": 1, ', ({"topic": each.topic, "partition": each.partition, "replicas": list(order)} for each, order in orders)
     )

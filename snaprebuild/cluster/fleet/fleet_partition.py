@@ -9,16 +9,16 @@ from typing import TypeVar
 
 from snaprebuild.cluster.fleet.cluster_view import Placement
 from snaprebuild.cluster.fleet.election_risk import ElectionRisk
-from snaprebuild.cluster.fleet.replicas import PartitionKey, Replica
+from snaprebuild.cluster.fleet.replicas import PartitionKey, ScannedReplica
 from snaprebuild.findings import pluralize
 
-__all__ = ["FleetPartition", "Outcome", "grouped", "partitions_text"]
+__all__ = ["FleetOutcome", "FleetPartition", "grouped", "partitions_text"]
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Outcome(StrEnum):
+class FleetOutcome(StrEnum):
     """The action for a partition."""
 
     HEALTHY = "healthy"
@@ -50,18 +50,18 @@ class FleetPartition:
         placement: what the metadata log says of it; None without one.
         not_scanned: brokers that hold a replica and whose scan is not here, as the metadata log has it.
         not_assigned: brokers that were scanned with files of it, and have no replica of it, as the metadata log has it: they never lead.
-        risk: of electing ``elect``; None if no election is needed.
+        election_risk: of electing ``elect``; None if no election is needed.
     """
 
     key: PartitionKey
-    replicas: tuple[Replica, ...]
-    outcome: Outcome
+    replicas: tuple[ScannedReplica, ...]
+    outcome: FleetOutcome
     elect: int | None = None
     condition: str | None = None
     placement: Placement | None = None
     not_scanned: tuple[int, ...] = ()
     not_assigned: tuple[int, ...] = ()
-    risk: ElectionRisk | None = None
+    election_risk: ElectionRisk | None = None
 
     @property
     def name(self) -> str:

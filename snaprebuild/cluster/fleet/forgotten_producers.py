@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from snaprebuild.cluster.fleet.replicas import Broker, Fleet, Replica
+from snaprebuild.cluster.fleet.replicas import ScannedBroker, ScannedFleet, ScannedReplica
 from snaprebuild.cluster.fleet.restart_safety import LeaderSet
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -15,7 +15,7 @@ from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 __all__ = ["forgotten_producer_findings"]
 
 
-def forgotten_producer_findings(partitions: Iterable[LeaderSet], fleet: Fleet) -> Iterator[Finding]:
+def forgotten_producer_findings(partitions: Iterable[LeaderSet], fleet: ScannedFleet) -> Iterator[Finding]:
     """One finding for each broker with such replicas."""
     forgetful: dict[int, list[tuple[str, str]]] = {}
     for leaders in partitions:
@@ -33,7 +33,7 @@ def forgotten_producer_findings(partitions: Iterable[LeaderSet], fleet: Fleet) -
         yield Finding("leading-forgets-producers", Severity.FINDING, fleet.brokers[node].document, message)
 
 
-def _forgotten(mine: Replica, replicas: Sequence[Replica], brokers: Mapping[int, Broker]) -> str | None:
+def _forgotten(mine: ScannedReplica, replicas: Sequence[ScannedReplica], brokers: Mapping[int, ScannedBroker]) -> str | None:
     """What another replica knows; None for nothing. The state of a live broker is in its memory."""
     newest = mine.newest_snapshot
     if newest is None or mine.is_running:
@@ -51,22 +51,26 @@ def _forgotten(mine: Replica, replicas: Sequence[Replica], brokers: Mapping[int,
             and theirs.offset <= newest.offset
             and (theirs.newest_timestamp_ms or 0) > oldest_ms
             and theirs.least_offset is not None
-            and theirs.least_offset >= mine.log_start
+            and theirs.least_offset >= mine.log_start_offset
         ):
-            known = pluralize(theirs.entries, "producer")
-            return f"the newest snapshot, at {newest.offset}, is empty, and broker {other.node_id} knows {known} at {theirs.offset}"
+            producers = pluralize(theirs.entries, "producer")
+            return f"the newest snapshot, at {newest.offset}, is empty, and broker {other.node_id} knows {producers} at {theirs.offset}"
         first = theirs.first_open_offset
-        if newest.first_open_offset is None and first is not None and mine.log_start <= first < newest.offset <= theirs.offset:
+        if (
+            newest.first_open_offset is None
+            and first is not None
+            and mine.log_start_offset <= first < newest.offset <= theirs.offset
+        ):
             return f"no transaction is open at {newest.offset}, and broker {other.node_id} has one that is open from {first}"
     return None
 
 
-def _is_same_log(mine: Replica, other: Replica) -> bool:
+def _is_same_log(mine: ScannedReplica, other: ScannedReplica) -> bool:
     """Whether neither has records of a leader epoch that the other one lacks. A fork has other producers."""
     if mine.leader_epoch is None or other.leader_epoch is None:
         return False
     if mine.leader_epoch == other.leader_epoch:
         return True
     newer = mine if mine.leader_epoch > other.leader_epoch else other
-    ends = [each.log_end for each in (mine, other) if each.log_end is not None]
-    return newer.leader_epoch_start is not None and len(ends) == 2 and newer.leader_epoch_start >= min(ends)
+    ends = [each.log_end_offset for each in (mine, other) if each.log_end_offset is not None]
+    return newer.leader_epoch_start_offset is not None and len(ends) == 2 and newer.leader_epoch_start_offset >= min(ends)

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from snaprebuild.cluster.fleet.cluster_view import Placement
-from snaprebuild.cluster.fleet.replicas import Broker, Replica
+from snaprebuild.cluster.fleet.replicas import ScannedBroker, ScannedReplica
 
-__all__ = ["Standing", "StandingOf", "acknowledged_by", "may_all_lead", "standings_of"]
+__all__ = ["LeaderStanding", "ReplicaStanding", "acknowledged_by", "may_all_lead", "standings_of"]
 
 SCAN_MS_MAX = 600_000
 """Ten minutes. A scan that began this much later than another one has read everything after it."""
 
 
-class Standing(StrEnum):
+class LeaderStanding(StrEnum):
     """Whether a replica may lead."""
 
     FIT = "fit"
@@ -33,7 +33,7 @@ class Standing(StrEnum):
     END_UNKNOWN = "end-unknown"
     """Whether it has all acknowledged records is unknown."""
     UNFIT = "unfit"
-    """It must not lead (``Replica.unfit``): catching up does not help."""
+    """It must not lead (``ScannedReplica.must_not_lead``): catching up does not help."""
     STOPPED = "stopped"
     """The operator counts its broker as stopped."""
     NOT_SCANNED = "not-scanned"
@@ -42,16 +42,16 @@ class Standing(StrEnum):
     @property
     def catches_up(self) -> bool:
         """Whether it may lead when its broker is in sync again."""
-        return self in (Standing.FIT, Standing.SHORT, Standing.NOT_IN_SYNC, Standing.END_UNKNOWN)
+        return self in (LeaderStanding.FIT, LeaderStanding.SHORT, LeaderStanding.NOT_IN_SYNC, LeaderStanding.END_UNKNOWN)
 
     @property
     def is_unknown(self) -> bool:
         """Whether a scan may show that it may lead."""
-        return self in (Standing.NOT_SCANNED, Standing.END_UNKNOWN)
+        return self in (LeaderStanding.NOT_SCANNED, LeaderStanding.END_UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
-class StandingOf:
+class ReplicaStanding:
     """The standing of one replica.
 
     Attributes:
@@ -61,18 +61,18 @@ class StandingOf:
     """
 
     node_id: int
-    standing: Standing
+    standing: LeaderStanding
     detail: str = ""
 
 
-def acknowledged_by(replicas: Sequence[Replica]) -> Replica | None:
+def acknowledged_by(replicas: Sequence[ScannedReplica]) -> ScannedReplica | None:
     """The replica with the greatest high watermark; None if no replica has one."""
     return max((each for each in replicas if each.high_watermark), key=lambda each: each.high_watermark or 0, default=None)
 
 
 def standings_of(
-    replicas: Sequence[Replica], placement: Placement | None, down: Collection[int], brokers: Mapping[int, Broker]
-) -> dict[int, StandingOf]:
+    replicas: Sequence[ScannedReplica], placement: Placement | None, down: Collection[int], brokers: Mapping[int, ScannedBroker]
+) -> dict[int, ReplicaStanding]:
     """The standing of each replica of a partition, by node id.
 
     Args:
@@ -83,28 +83,28 @@ def standings_of(
     """
     by_node = {each.node_id: each for each in replicas}
     nodes = sorted(by_node) if placement is None else sorted({*by_node, *placement.replicas})
-    evidence = _Evidence(replicas, placement, brokers)
-    found: dict[int, StandingOf] = {}
+    evidence = _ScanEvidence(replicas, placement, brokers)
+    standings: dict[int, ReplicaStanding] = {}
     for node in nodes:
         if node in down:
-            found[node] = StandingOf(node, Standing.STOPPED, "counts as stopped")
+            standings[node] = ReplicaStanding(node, LeaderStanding.STOPPED, "counts as stopped")
         elif node not in by_node:
-            found[node] = StandingOf(node, Standing.NOT_SCANNED, "has no valid scan")
+            standings[node] = ReplicaStanding(node, LeaderStanding.NOT_SCANNED, "has no valid scan")
         else:
-            found[node] = evidence.standing_of(by_node[node])
-    return found
+            standings[node] = evidence.standing_of(by_node[node])
+    return standings
 
 
-def may_all_lead(replicas: Sequence[Replica], placement: Placement | None, down: Collection[int]) -> bool:
+def may_all_lead(replicas: Sequence[ScannedReplica], placement: Placement | None, down: Collection[int]) -> bool:
     """Whether ``standings_of`` finds nothing but fit replicas: a quick look, which most partitions of a cluster pass."""
     if not replicas or (placement is not None and len(placement.replicas) != len(replicas)):
         return False
     acknowledged = max(each.high_watermark or 0 for each in replicas)
     epoch = replicas[0].leader_epoch
     return all(
-        each.unfit is None
-        and each.log_end is not None
-        and each.log_end >= acknowledged
+        each.must_not_lead is None
+        and each.log_end_offset is not None
+        and each.log_end_offset >= acknowledged
         and each.leader_epoch == epoch
         and each.node_id not in down
         and (placement is None or each.node_id in placement.in_sync)
@@ -112,10 +112,12 @@ def may_all_lead(replicas: Sequence[Replica], placement: Placement | None, down:
     )
 
 
-class _Evidence:
+class _ScanEvidence:
     """What the scans of all replicas of a partition show of each of them."""
 
-    def __init__(self, replicas: Sequence[Replica], placement: Placement | None, brokers: Mapping[int, Broker]) -> None:
+    def __init__(
+        self, replicas: Sequence[ScannedReplica], placement: Placement | None, brokers: Mapping[int, ScannedBroker]
+    ) -> None:
         self._placement = placement
         self._brokers = brokers
         self._holder = acknowledged_by(replicas)
@@ -125,17 +127,17 @@ class _Evidence:
         with_mark = [each for each in replicas if each.high_watermark_epoch is not None]
         self._committed = max(with_mark, key=lambda each: each.high_watermark_epoch or 0, default=None)
 
-    def standing_of(self, replica: Replica) -> StandingOf:
+    def standing_of(self, replica: ScannedReplica) -> ReplicaStanding:
         node = replica.node_id
-        if replica.unfit is not None:
-            return StandingOf(node, Standing.UNFIT, f"must not lead ({replica.unfit.cause})")
+        if replica.must_not_lead is not None:
+            return ReplicaStanding(node, LeaderStanding.UNFIT, f"must not lead ({replica.must_not_lead.cause})")
         if self._placement is not None and node not in self._placement.in_sync:
-            return StandingOf(node, Standing.NOT_IN_SYNC, "is not in sync")
+            return ReplicaStanding(node, LeaderStanding.NOT_IN_SYNC, "is not in sync")
         if not self._is_assumed_in_sync(replica):
             return self._by_its_log(replica)
-        return StandingOf(node, Standing.FIT)
+        return ReplicaStanding(node, LeaderStanding.FIT)
 
-    def _is_assumed_in_sync(self, replica: Replica) -> bool:
+    def _is_assumed_in_sync(self, replica: ScannedReplica) -> bool:
         """A live follower that was scanned before the others may have been in sync all the time."""
         if not replica.is_running:
             return False
@@ -147,21 +149,23 @@ class _Evidence:
         written_ms = holder.scanned_ms if holder.is_running else min(holder.newest_ms, holder.scanned_ms)
         return follower.scanned_ms - written_ms < SCAN_MS_MAX
 
-    def _by_its_log(self, replica: Replica) -> StandingOf:
+    def _by_its_log(self, replica: ScannedReplica) -> ReplicaStanding:
         node = replica.node_id
         holder = self._holder
         if holder is None:
-            return StandingOf(node, Standing.FIT)
+            return ReplicaStanding(node, LeaderStanding.FIT)
         mark = f"the high watermark {self._acknowledged} of broker {holder.node_id}"
-        if replica.log_end is None and replica.at_least < self._acknowledged:
-            return StandingOf(
-                node, Standing.END_UNKNOWN, f"ends at {replica.at_least} or later, and {mark} is not reached for certain"
+        if replica.log_end_offset is None and replica.log_end_at_least < self._acknowledged:
+            return ReplicaStanding(
+                node,
+                LeaderStanding.END_UNKNOWN,
+                f"ends at {replica.log_end_at_least} or later, and {mark} is not reached for certain",
             )
-        if replica.log_end is not None and replica.log_end < self._acknowledged:
-            return StandingOf(node, Standing.SHORT, f"ends at {replica.log_end}, below {mark}")
+        if replica.log_end_offset is not None and replica.log_end_offset < self._acknowledged:
+            return ReplicaStanding(node, LeaderStanding.SHORT, f"ends at {replica.log_end_offset}, below {mark}")
         return self._by_its_epochs(replica)
 
-    def _by_its_epochs(self, replica: Replica) -> StandingOf:
+    def _by_its_epochs(self, replica: ScannedReplica) -> ReplicaStanding:
         """Records of the newest leader epoch are in no log without that epoch, whatever its end: it may have forked."""
         node = replica.node_id
         newest = self._newest
@@ -169,14 +173,14 @@ class _Evidence:
         # The newest epoch may have no record yet, so that only an epoch between the two shows the fork.
         if committed is not None and (committed.high_watermark_epoch or 0) > (replica.leader_epoch or 0):
             detail = f"has leader epoch {replica.leader_epoch}, and broker {committed.node_id} acknowledged records of"
-            return StandingOf(node, Standing.SHORT, f"{detail} {committed.high_watermark_epoch}")
+            return ReplicaStanding(node, LeaderStanding.SHORT, f"{detail} {committed.high_watermark_epoch}")
         if newest is None or newest.leader_epoch is None or newest.leader_epoch <= (replica.leader_epoch or 0):
-            return StandingOf(node, Standing.FIT)
-        start = newest.leader_epoch_start
+            return ReplicaStanding(node, LeaderStanding.FIT)
+        start = newest.leader_epoch_start_offset
         epochs = f"has leader epoch {replica.leader_epoch}, and broker {newest.node_id} has {newest.leader_epoch}"
         if start is None:
-            return StandingOf(node, Standing.END_UNKNOWN, f"{epochs}, from an unknown offset")
+            return ReplicaStanding(node, LeaderStanding.END_UNKNOWN, f"{epochs}, from an unknown offset")
         if start < self._acknowledged:
             acknowledged = f"with acknowledged records from {start} to {self._acknowledged}"
-            return StandingOf(node, Standing.SHORT, f"{epochs}, {acknowledged}")
-        return StandingOf(node, Standing.FIT)
+            return ReplicaStanding(node, LeaderStanding.SHORT, f"{epochs}, {acknowledged}")
+        return ReplicaStanding(node, LeaderStanding.FIT)

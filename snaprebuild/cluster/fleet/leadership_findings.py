@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from snaprebuild.cluster.fleet.fleet_partition import partitions_text
-from snaprebuild.cluster.fleet.replicas import Fleet
+from snaprebuild.cluster.fleet.replicas import ScannedFleet
 from snaprebuild.cluster.fleet.restart_safety import RestartOrder, RestartSafety
 from snaprebuild.findings import Finding, Severity
 
 __all__ = ["held_restart_findings", "lost_record_findings"]
 
 
-def lost_record_findings(safety: RestartSafety, fleet: Fleet) -> Iterator[Finding]:
+def lost_record_findings(safety: RestartSafety, fleet: ScannedFleet) -> Iterator[Finding]:
     """One finding for each broker with replicas whose logs end below the high watermark of another one."""
     short: dict[int, list[tuple[str, str]]] = {}
     for leaders, standing in safety.short_logs:
@@ -29,7 +29,7 @@ def lost_record_findings(safety: RestartSafety, fleet: Fleet) -> Iterator[Findin
 
 def held_restart_findings(order: RestartOrder) -> Iterator[Finding]:
     """The brokers at which the order of restarts stops, without those that another finding names."""
-    for node, hold in order.held.items():
+    for node, hold in order.holds.items():
         if not hold.is_reported:
             severity = Severity.NOTE if hold.is_unknown else Severity.FINDING
             message = f"do not restart it yet: {hold.reason}. To find out: {hold.command}"

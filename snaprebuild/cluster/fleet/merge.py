@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from snaprebuild.broker.releases import Release
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
 from snaprebuild.cluster.fleet.election_findings import ElectionRisks
-from snaprebuild.cluster.fleet.elections import Elections, elections_of
-from snaprebuild.cluster.fleet.fleet_partition import FleetPartition, Outcome, grouped, partitions_text
+from snaprebuild.cluster.fleet.elections import ElectionMoment, elections_of
+from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome, FleetPartition, grouped, partitions_text
 from snaprebuild.cluster.fleet.forgotten_producers import forgotten_producer_findings
 from snaprebuild.cluster.fleet.leadership_findings import held_restart_findings, lost_record_findings
 from snaprebuild.cluster.fleet.outdated import (
@@ -19,8 +19,15 @@ from snaprebuild.cluster.fleet.outdated import (
     refuse_outdated,
     refused_findings,
 )
-from snaprebuild.cluster.fleet.replicas import Fleet, PartitionKey, Replica, ReplicaState, read_scans
-from snaprebuild.cluster.fleet.restart_plan import Cover, Restart, restart_order, smallest_cover
+from snaprebuild.cluster.fleet.replicas import (
+    PartitionKey,
+    ReplicaReadiness,
+    ScanDocument,
+    ScannedFleet,
+    ScannedReplica,
+    read_scans,
+)
+from snaprebuild.cluster.fleet.restart_plan import RepairCover, Restart, restart_order, smallest_cover
 from snaprebuild.cluster.fleet.restart_safety import LeaderSet, RestartSafety
 from snaprebuild.cluster.fleet.scan_coverage import unknown_brokers
 from snaprebuild.cluster.fleet.topic_ids import topic_id_findings
@@ -32,59 +39,59 @@ from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 
 __all__ = ["FleetResult", "merge_scans"]
 
-REPAIRABLE = frozenset({ReplicaState.REBUILD, ReplicaState.START, ReplicaState.SUSPECT})
+REPAIRABLE = frozenset({ReplicaReadiness.REBUILD, ReplicaReadiness.START, ReplicaReadiness.SUSPECT})
 
 
 @dataclass(frozen=True, slots=True)
 class FleetResult:
-    """The answer.
+    """Scans of many brokers, merged.
 
     Attributes:
         fleet: what was scanned.
         partitions: by topic and partition.
-        cover: the brokers to repair.
+        repair_cover: the brokers to repair.
         steps: their restarts, in order; those with a ``hold`` come last.
         upgrade: go or no-go for each step of a restart of all brokers, also of those without a scan.
-        held: brokers whose restart would leave a partition without a leader that has all acknowledged records.
-        unknown: brokers of which the scans do not show everything.
-        rate_bytes: per second, as the operator stated it; None without a statement.
+        held_brokers: brokers whose restart would leave a partition without a leader that has all acknowledged records.
+        unknown_brokers: brokers of which the scans do not show everything.
+        rate_bytes_per_second: as the operator stated it; None without a statement.
         has_metadata: a metadata log was given, so that the ISR and the leaders are known.
-        assumes: what was taken to be so.
-        findings: of all.
+        assumes: facts that the scans do not show and that the result relies on, one sentence each.
+        findings: about scans, partitions, brokers and restarts.
         allows_risk: elections may delete data (KAFKA-20732), or that is not known, and are written all the same.
     """
 
-    fleet: Fleet
+    fleet: ScannedFleet
     partitions: tuple[FleetPartition, ...]
-    cover: Cover
+    repair_cover: RepairCover
     steps: tuple[Restart, ...]
     upgrade: tuple[UpgradeStep, ...]
-    held: tuple[int, ...]
-    unknown: tuple[int, ...]
-    rate_bytes: int | None
+    held_brokers: tuple[int, ...]
+    unknown_brokers: tuple[int, ...]
+    rate_bytes_per_second: int | None
     has_metadata: bool
     assumes: tuple[str, ...]
     findings: tuple[Finding, ...]
     allows_risk: bool = False
 
-    def elections(self) -> tuple[Elections, ...] | None:
+    def elections(self) -> tuple[ElectionMoment, ...] | None:
         """The leaders to elect now and after each restart; None without a metadata log, because the replicas are then unknown."""
         return elections_of(self.partitions, self.steps, risky=self.allows_risk) if self.has_metadata else None
 
-    def outcomes(self) -> Counter[Outcome]:
-        """How many partitions of each."""
+    def outcomes(self) -> Counter[FleetOutcome]:
+        """Count of partitions by outcome."""
         return Counter(partition.outcome for partition in self.partitions)
 
-    def stuck_bytes(self, *outcomes: Outcome) -> int:
+    def stuck_bytes(self, *outcomes: FleetOutcome) -> int:
         """Bytes of the partitions with one of these outcomes."""
         return sum(partition.stuck_bytes for partition in self.partitions if partition.outcome in outcomes)
 
 
 def merge_scans(
-    paths: list[str],
+    scans: Sequence[ScanDocument],
     view: ClusterView | None = None,
     controllers: frozenset[int] = frozenset(),
-    rate_bytes: int | None = None,
+    rate_bytes_per_second: int | None = None,
     *,
     release: Release | None = None,
     retention_bytes: int | None = None,
@@ -94,13 +101,13 @@ def merge_scans(
     """Merges the scans of brokers.
 
     Args:
-        paths: of the documents.
+        scans: the documents.
         view: what the metadata log says; None without one.
         controllers: brokers that are controllers, besides those that the metadata log has.
-        rate_bytes: bytes per second that a rebuild reads.
+        rate_bytes_per_second: bytes per second that a rebuild reads.
         release: of the brokers; None if unknown.
         retention_bytes: ``log.retention.bytes`` in the brokers' own configuration; None if unknown.
-        allows_risk: see ``FleetResult``.
+        allows_risk: elections may delete data (KAFKA-20732), or that is not known, and are written all the same.
         down: brokers that count as stopped.
 
     Raises:
@@ -108,34 +115,34 @@ def merge_scans(
             scan and not in the metadata log.
     """
     view = None if view is None else view.without(down)
-    known = ClusterView(-1) if view is None else view
+    cluster = ClusterView(-1) if view is None else view
     fleet = read_scans(
-        paths,
-        known.placements,
-        known.directories,
-        lambda node, epoch, is_by_log: contradicts_registration(node, epoch, known.epochs, is_by_log=is_by_log),
+        scans,
+        cluster.placements,
+        cluster.directories,
+        lambda node, epoch, is_by_log: contradicts_registration(node, epoch, cluster.epochs, is_by_log=is_by_log),
     )
-    if known.cluster_id is not None:
-        fleet.take_cluster(known.cluster_id, known.path)
+    if cluster.cluster_id is not None:
+        fleet.take_cluster(cluster.cluster_id, cluster.path)
     if view is None and not any(each.is_kraft for each in fleet.brokers.values()):
         refuse_outdated(fleet)
-    _check_down(down, fleet, known)
+    _check_down(down, fleet, cluster)
     fleet.count_as_down(down)
-    judged = [_judged(key, replicas, view) for key, replicas in fleet.sorted_partitions()]
-    judged += _without_scan(fleet, known)
-    judged.sort(key=lambda each: (each.key[0], each.key[1], each.key[2] or ""))
-    partitions = tuple(each for each in judged if each.replicas or each.outcome is Outcome.NOT_SCANNED)
+    all_partitions = [_fleet_partition(key, replicas, view) for key, replicas in fleet.sorted_partitions()]
+    all_partitions += _without_scan(fleet, cluster)
+    all_partitions.sort(key=lambda each: (each.key[0], each.key[1], each.key[2] or ""))
+    partitions = tuple(each for each in all_partitions if each.replicas or each.outcome is FleetOutcome.NOT_SCANNED)
     safety = RestartSafety(_leader_sets(fleet, view), fleet.start_faults, down, fleet.brokers)
-    cover, steps = _repairs(partitions, safety, controllers | known.controllers, known.quorum_leader, rate_bytes)
+    cover, steps = _repairs(partitions, safety, controllers | cluster.controllers, cluster.quorum_leader, rate_bytes_per_second)
     unknown = unknown_brokers(fleet, view, down)
-    preferred = _upgrade_order(fleet, steps, controllers | known.controllers, known.quorum_leader)
+    preferred = _upgrade_order(fleet, steps, controllers | cluster.controllers, cluster.quorum_leader)
     order = safety.order([node for node in preferred if node in down or node not in unknown]).with_unknown(unknown)
     releases = {node: each.release for node, each in fleet.brokers.items() if each.release is not None}
     risks = ElectionRisks(view, release, releases, retention_bytes)
     partitions = tuple(risks.added_to(each) for each in _with_repaired(partitions, steps))
     findings = (
         *refused_findings(fleet),
-        *known.findings,
+        *cluster.findings,
         *_not_whole(fleet),
         *missing_metadata_findings(fleet, has_metadata=view is not None),
         *topic_id_findings(fleet),
@@ -145,23 +152,23 @@ def merge_scans(
         *forgotten_producer_findings(_leader_sets(fleet, view), fleet),
         *held_restart_findings(order),
         *_findings(partitions, fleet, steps),
-        *_not_assigned(judged, fleet),
+        *_not_assigned(all_partitions, fleet),
         *_not_scanned(partitions),
         *_gone(partitions),
         *_alone(partitions, steps, view),
         *risks.of_elections(partitions),
-        *risks.of_restarts(steps, known),
+        *risks.of_restarts(steps, cluster),
     )
-    assumes = _assumed(view, controllers | known.controllers, down)
+    assumes = _assumptions(view, controllers | cluster.controllers, down)
     return FleetResult(
         fleet=fleet,
         partitions=partitions,
-        cover=cover,
+        repair_cover=cover,
         steps=steps,
-        held=tuple(node for node, hold in order.held.items() if not (hold.is_reported or hold.is_unknown)),
+        held_brokers=tuple(node for node, hold in order.holds.items() if not (hold.is_reported or hold.is_unknown)),
         upgrade=upgrade_steps(fleet, order, partitions, view, unknown),
-        unknown=tuple(unknown),
-        rate_bytes=rate_bytes,
+        unknown_brokers=tuple(unknown),
+        rate_bytes_per_second=rate_bytes_per_second,
         has_metadata=view is not None,
         assumes=assumes,
         findings=findings,
@@ -169,14 +176,14 @@ def merge_scans(
     )
 
 
-def _check_down(down: frozenset[int], fleet: Fleet, view: ClusterView) -> None:
+def _check_down(down: frozenset[int], fleet: ScannedFleet, view: ClusterView) -> None:
     placed = {node for placement in view.placements.values() for node in placement.replicas}
     unknown = sorted(down - fleet.brokers.keys() - placed - view.epochs.keys())
     if unknown:
         raise UsageError(f"--assume down: no scan and no metadata log has broker {unknown[0]}")
 
 
-def _leader_sets(fleet: Fleet, view: ClusterView | None) -> Iterator[LeaderSet]:
+def _leader_sets(fleet: ScannedFleet, view: ClusterView | None) -> Iterator[LeaderSet]:
     """All partitions with a leader, also those that are never uploaded."""
     keys = {*fleet.partitions, *fleet.never_uploaded}
     if view is not None:
@@ -194,41 +201,43 @@ def _repairs(
     safety: RestartSafety,
     controllers: frozenset[int],
     quorum_leader: int | None,
-    rate_bytes: int | None,
-) -> tuple[Cover, tuple[Restart, ...]]:
+    rate_bytes_per_second: int | None,
+) -> tuple[RepairCover, tuple[Restart, ...]]:
     """The brokers to repair, and the order of their restarts.
 
     A broker that something must be corrected for is left out where another one helps as well.
     """
-    stuck = [each for each in partitions if each.outcome is Outcome.REPAIR]
+    stuck = [each for each in partitions if each.outcome is FleetOutcome.REPAIR]
     avoided: set[int] = set()
     while True:
         choices = [(each, _repairable(each, avoided)) for each in stuck]
         cover = smallest_cover({frozenset(replicas) for _, replicas in choices}, _replay_costs(choices))
-        steps = restart_order(cover.brokers, choices, controllers, quorum_leader, rate_bytes)
+        steps = restart_order(cover.brokers, choices, controllers, quorum_leader, rate_bytes_per_second)
         order = safety.order([step.node_id for step in steps])
-        corrected_first = {node for node, hold in order.held.items() if not hold.is_wait}
+        corrected_first = {node for node, hold in order.holds.items() if not hold.is_wait}
         if corrected_first <= avoided:
             break
         avoided |= corrected_first
-    ranks = {node: rank for rank, node in enumerate((*order.brokers, *order.held))}
-    steps = restart_order(cover.brokers, choices, controllers, quorum_leader, rate_bytes, ranks)
-    return cover, tuple(replace(step, hold=order.held.get(step.node_id)) for step in steps)
+    ranks = {node: rank for rank, node in enumerate((*order.brokers, *order.holds))}
+    steps = restart_order(cover.brokers, choices, controllers, quorum_leader, rate_bytes_per_second, ranks)
+    return cover, tuple(replace(step, hold=order.holds.get(step.node_id)) for step in steps)
 
 
-def _upgrade_order(fleet: Fleet, steps: Iterable[Restart], controllers: frozenset[int], quorum_leader: int | None) -> list[int]:
+def _upgrade_order(
+    fleet: ScannedFleet, steps: Iterable[Restart], controllers: frozenset[int], quorum_leader: int | None
+) -> list[int]:
     """All brokers in the order that is wanted: those to repair first, controllers last."""
     ranks = {step.node_id: rank for rank, step in enumerate(steps)}
     last = len(ranks)
     return sorted(fleet.brokers, key=lambda node: (node == quorum_leader, node in controllers, ranks.get(node, last), node))
 
 
-def _judged(key: PartitionKey, replicas: list[Replica], view: ClusterView | None) -> FleetPartition:
+def _fleet_partition(key: PartitionKey, replicas: list[ScannedReplica], view: ClusterView | None) -> FleetPartition:
     if view is None:
         return FleetPartition(key, tuple(replicas), *_outcome(replicas, None))
     placement = view.placements.get(key)
     if placement is None:
-        return FleetPartition(key, tuple(replicas), Outcome.GONE)
+        return FleetPartition(key, tuple(replicas), FleetOutcome.GONE)
     here = {each.node_id for each in replicas}
     absent = tuple(node for node in placement.replicas if node not in here)
     # A broker that was down while the partition was moved away from it still has its files; to elect it would be to add a replica.
@@ -237,77 +246,73 @@ def _judged(key: PartitionKey, replicas: list[Replica], view: ClusterView | None
     # Without a leader any member in sync may be the next one.
     needed = placement.in_sync if placement.leader is None else {placement.leader}
     is_judged = bool(own) and needed <= here
-    outcome = _outcome(own, placement) if is_judged else (Outcome.NOT_SCANNED, None, None)
+    outcome = _outcome(own, placement) if is_judged else (FleetOutcome.NOT_SCANNED, None, None)
     return FleetPartition(key, tuple(own), *outcome, placement, absent, left)
 
 
-def _without_scan(fleet: Fleet, view: ClusterView) -> Iterator[FleetPartition]:
+def _without_scan(fleet: ScannedFleet, view: ClusterView) -> Iterator[FleetPartition]:
     """The partitions of the metadata log that no scan has: all that could be uploaded, as far as the names show it."""
     never_uploaded = {key[:2] for key in fleet.never_uploaded}
     for key, placement in view.placements.items():
         if key in fleet.partitions or key[:2] in never_uploaded or topic_kind_of(key[0]) is not TopicKind.ORDINARY:
             continue
-        yield FleetPartition(key, (), Outcome.NOT_SCANNED, placement=placement, not_scanned=placement.replicas)
+        yield FleetPartition(key, (), FleetOutcome.NOT_SCANNED, placement=placement, not_scanned=placement.replicas)
 
 
-def _outcome(replicas: list[Replica], placement: Placement | None) -> tuple[Outcome, int | None, str | None]:
+def _outcome(replicas: list[ScannedReplica], placement: Placement | None) -> tuple[FleetOutcome, int | None, str | None]:
     states = {each.state for each in replicas}
     # A disk is replaced while its broker is down, and then another leader is elected: in epoch 0 the replica was never written to.
     is_first_epoch = placement is not None and placement.leader_epoch == 0
     if len(replicas) == 1 and replicas[0].is_empty and not is_first_epoch:
-        return Outcome.VERIFY, None, None
-    if states == {ReplicaState.READY}:
-        return Outcome.HEALTHY, None, None
-    if ReplicaState.READY in states:
-        ready = [each for each in replicas if each.state is ReplicaState.READY]
+        return FleetOutcome.VERIFY, None, None
+    if states == {ReplicaReadiness.READY}:
+        return FleetOutcome.HEALTHY, None, None
+    if ReplicaReadiness.READY in states:
+        ready = [each for each in replicas if each.state is ReplicaReadiness.READY]
         conditions = [(_condition(each, replicas, placement), each.node_id) for each in ready]
         # The present leader first, then whom nothing speaks against.
         leader = None if placement is None else placement.leader
         condition, elect = min(conditions, key=lambda each: (each[0] is not None, each[1] != leader, each[1]))
-        return (Outcome.HEALTHY if elect == leader and condition is None else Outcome.ELECT), elect, condition
-    if states == {ReplicaState.SUSPECT}:
-        return Outcome.VERIFY, None, None
-    return (Outcome.REPAIR if states & REPAIRABLE else Outcome.WAIT), None, None
+        return (FleetOutcome.HEALTHY if elect == leader and condition is None else FleetOutcome.ELECT), elect, condition
+    if states == {ReplicaReadiness.SUSPECT}:
+        return FleetOutcome.VERIFY, None, None
+    return (FleetOutcome.REPAIR if states & REPAIRABLE else FleetOutcome.WAIT), None, None
 
 
-def _condition(replica: Replica, replicas: list[Replica], placement: Placement | None) -> str | None:
+def _condition(replica: ScannedReplica, replicas: list[ScannedReplica], placement: Placement | None) -> str | None:
     """The condition for electing a replica: a broker that lags leads only by an unclean election, which loses data."""
     newest = max((each.leader_epoch or 0 for each in replicas), default=0)
     committed = max((each.high_watermark or 0 for each in replicas), default=0)
-    epoch = replica.leader_epoch
-    end = replica.log_end
-    then = "elect it when it is in sync"
-    cases = (
-        (epoch is not None and epoch < newest, f"it had leader epoch {epoch} when it was scanned, another one {newest}: {then}"),
-        (
-            end is not None and end < committed,
-            f"its log ended at {end} when it was scanned, below {committed} of another one: {then}",
-        ),
-    )
     if replica.is_down:
         return "its broker counts as stopped: start it"
     if placement is not None:
         return _condition_by_log(replica, placement, committed)
-    return next((why for applies, why in cases if applies), None)
+    epoch = replica.leader_epoch
+    end = replica.log_end_offset
+    if epoch is not None and epoch < newest:
+        return f"it had leader epoch {epoch} when it was scanned, another one {newest}: elect it when it is in sync"
+    if end is not None and end < committed:
+        return f"its log ended at {end} when it was scanned, below {committed} of another one: elect it when it is in sync"
+    return None
 
 
-def _condition_by_log(replica: Replica, placement: Placement, committed: int) -> str | None:
+def _condition_by_log(replica: ScannedReplica, placement: Placement, committed: int) -> str | None:
     if replica.node_id not in placement.in_sync:
         return "it is not in sync: elect it when it is"
     if replica.leader_epoch is not None and placement.leader_epoch is not None and replica.leader_epoch > placement.leader_epoch:
         return f"it has leader epoch {replica.leader_epoch}, and the metadata log {placement.leader_epoch}: name a later one"
-    if replica.log_end is not None and replica.log_end < committed and not replica.is_running:
-        return f"its log ended at {replica.log_end} when it was scanned, below {committed} of another one: scan it again"
+    if replica.log_end_offset is not None and replica.log_end_offset < committed and not replica.is_running:
+        return f"its log ended at {replica.log_end_offset} when it was scanned, below {committed} of another one: scan it again"
     return None
 
 
-def _repairable(partition: FleetPartition, avoided: Collection[int]) -> dict[int, Replica]:
+def _repairable(partition: FleetPartition, avoided: Collection[int]) -> dict[int, ScannedReplica]:
     """By broker, replicas that a rebuild or a start gets ready; of brokers to avoid only where no other has one."""
     every = {each.node_id: each for each in partition.replicas if each.state in REPAIRABLE}
     return {node: each for node, each in every.items() if node not in avoided} or every
 
 
-def _replay_costs(choices: Iterable[tuple[FleetPartition, dict[int, Replica]]]) -> Counter[int]:
+def _replay_costs(choices: Iterable[tuple[FleetPartition, dict[int, ScannedReplica]]]) -> Counter[int]:
     costs: Counter[int] = Counter()
     for _, replicas in choices:
         for node, replica in replicas.items():
@@ -320,7 +325,7 @@ def _with_repaired(partitions: tuple[FleetPartition, ...], steps: tuple[Restart,
     by_partition = {key: step for step in steps for key in step.partitions}
 
     def with_leader(each: FleetPartition) -> FleetPartition:
-        if each.outcome is not Outcome.REPAIR:
+        if each.outcome is not FleetOutcome.REPAIR:
             return each
         step = by_partition[each.key]
         (repaired,) = (replica for replica in each.replicas if replica.node_id == step.node_id)
@@ -329,29 +334,31 @@ def _with_repaired(partitions: tuple[FleetPartition, ...], steps: tuple[Restart,
     return tuple(map(with_leader, partitions))
 
 
-def _findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: tuple[Restart, ...]) -> Iterator[Finding]:
+def _findings(partitions: Iterable[FleetPartition], fleet: ScannedFleet, steps: tuple[Restart, ...]) -> Iterator[Finding]:
     for step in steps:
         count = pluralize(len(step.partitions), "partition")
         message = f"no replica of {count} can be uploaded from as it is: repair broker {step.node_id}"
         yield Finding("stuck-until-repaired", Severity.FINDING, fleet.brokers[step.node_id].document, message)
     for each in partitions:
-        if each.not_scanned and each.outcome in (Outcome.REPAIR, Outcome.WAIT):
+        if each.not_scanned and each.outcome in (FleetOutcome.REPAIR, FleetOutcome.WAIT):
             nodes = ", ".join(map(str, each.not_scanned))
             message = f"replicas on {nodes} were not scanned: one may have every snapshot"
             yield Finding("replica-not-scanned", Severity.NOTE, each.name, message)
-    elected = Counter(each.elect for each in partitions if each.outcome is Outcome.ELECT and each.elect is not None)
+    elected = Counter(each.elect for each in partitions if each.outcome is FleetOutcome.ELECT and each.elect is not None)
     for node, many in sorted(elected.items()):
         message = (
             f"broker {node} has every snapshot of {pluralize(many, 'partition')} that others lack: elect it instead of a rebuild"
         )
         yield Finding("stuck-until-elected", Severity.FINDING, fleet.brokers[node].document, message)
-    empty = {each.key for each in partitions if each.outcome is Outcome.VERIFY and each.replicas[0].is_empty}
+    empty = {each.key for each in partitions if each.outcome is FleetOutcome.VERIFY and each.replicas[0].is_empty}
     topics = {
         "stuck-for-good": Counter(
-            each.key[0] for each in partitions if each.outcome is Outcome.WAIT and not all(one.unfit for one in each.replicas)
+            each.key[0]
+            for each in partitions
+            if each.outcome is FleetOutcome.WAIT and not all(one.must_not_lead for one in each.replicas)
         ),
         "every-replica-suspect": Counter(
-            each.key[0] for each in partitions if each.outcome is Outcome.VERIFY and each.key not in empty
+            each.key[0] for each in partitions if each.outcome is FleetOutcome.VERIFY and each.key not in empty
         ),
         "only-replica-empty": Counter(topic for topic, _, _ in empty),
     }
@@ -382,7 +389,7 @@ def _nodes(partition: FleetPartition) -> str:
     return ", ".join(str(each.node_id) for each in partition.replicas)
 
 
-def _not_whole(fleet: Fleet) -> Iterator[Finding]:
+def _not_whole(fleet: ScannedFleet) -> Iterator[Finding]:
     """Findings for incomplete scans: partitions that a scan lacks would look healthy."""
     for path, reasons in fleet.not_whole.items():
         message = f"is an incomplete scan: {'; '.join(reasons)}. This result lacks the same parts: scan again"
@@ -391,7 +398,7 @@ def _not_whole(fleet: Fleet) -> Iterator[Finding]:
 
 def _not_scanned(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
     """Partitions that are not judged: the replica of the leader is in no scan."""
-    absent = [(each, each.placement) for each in partitions if each.outcome is Outcome.NOT_SCANNED]
+    absent = [(each, each.placement) for each in partitions if each.outcome is FleetOutcome.NOT_SCANNED]
     if absent:
         needed = {
             node
@@ -407,7 +414,7 @@ def _not_scanned(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
 
 
 def _gone(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
-    names = [each.name for each in partitions if each.outcome is Outcome.GONE]
+    names = [each.name for each in partitions if each.outcome is FleetOutcome.GONE]
     if names:
         message = (
             f"the metadata log has no topic of these ids: {partitions_text(names)}. "
@@ -416,7 +423,7 @@ def _gone(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
         yield Finding("topic-gone", Severity.NOTE, names[0], message)
 
 
-def _not_assigned(partitions: Iterable[FleetPartition], fleet: Fleet) -> Iterator[Finding]:
+def _not_assigned(partitions: Iterable[FleetPartition], fleet: ScannedFleet) -> Iterator[Finding]:
     """Replicas that were scanned and are none of the partition's: it was moved away while the broker was down, or the log is older."""
     names = grouped((node, each.name) for each in partitions for node in each.not_assigned)
     for node, several in sorted(names.items()):
@@ -445,17 +452,17 @@ def _alone(partitions: Iterable[FleetPartition], steps: tuple[Restart, ...], vie
             yield Finding("last-in-sync", Severity.FINDING, f"broker {node}", message)
 
 
-def _assumed(view: ClusterView | None, controllers: frozenset[int], down: frozenset[int]) -> tuple[str, ...]:
+def _assumptions(view: ClusterView | None, controllers: frozenset[int], down: frozenset[int]) -> tuple[str, ...]:
     stopped = (
         [f"{pluralize(len(down), 'broker')} ({', '.join(map(str, sorted(down)))}) stopped, as --assume down says"] if down else []
     )
     if view is not None:
         return ("the metadata log is of now: who is in sync and who leads may have changed since", *stopped)
-    assumed = [
+    assumptions = [
         *stopped,
         "every replica has been scanned: replicas on brokers without a scan are unknown (--metadata lists them)",
         "every replica that was scanned is in sync, unless its scan shows that it lagged (--metadata has the ISR)",
     ]
     if not controllers:
-        assumed.append("no broker is a controller (--metadata or --controller names the controllers, which restart last)")
-    return tuple(assumed)
+        assumptions.append("no broker is a controller (--metadata or --controller names the controllers, which restart last)")
+    return tuple(assumptions)

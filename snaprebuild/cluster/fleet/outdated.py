@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from snaprebuild.cluster.fleet.replicas import Broker, Fleet, Replica
+from snaprebuild.cluster.fleet.replicas import ScannedBroker, ScannedFleet, ScannedReplica
 from snaprebuild.findings import Finding, Severity
 
 __all__ = [
@@ -48,7 +48,7 @@ def contradicts_registration(node_id: int, epoch: int | None, epochs: Mapping[in
     return f"{own}, and is registered with {registered}: this is the scan of an old copy, or the broker has started since. Scan it again"
 
 
-def refuse_outdated(fleet: Fleet) -> None:
+def refuse_outdated(fleet: ScannedFleet) -> None:
     """Takes the replicas of scans out of a fleet that are older than the other scans show.
 
     Args:
@@ -57,37 +57,37 @@ def refuse_outdated(fleet: Fleet) -> None:
     latest_ms = max((each.scanned_ms for each in fleet.brokers.values()), default=0)
     newest_ms = max((each.newest_ms for each in fleet.brokers.values()), default=0)
     for node_id, broker in sorted(fleet.brokers.items()):
-        why = None
+        reason = None
         if broker.scanned_ms + AGE_MAX_MS < latest_ms:
-            why = f"was taken {(latest_ms - broker.scanned_ms) / 3_600_000:.0f} hours before the latest one: scan again"
+            reason = f"was taken {(latest_ms - broker.scanned_ms) / 3_600_000:.0f} hours before the latest one: scan again"
         elif broker.newest_ms + AGE_MAX_MS < newest_ms and not broker.is_running and (short := _short_logs(fleet, broker)):
-            why = (
+            reason = (
                 f"was taken while broker {node_id} was down, with data that is "
                 f"{(newest_ms - broker.newest_ms) / 3_600_000:.0f} hours older than that of others. {short} of its logs end below the "
                 "high watermarks of others: an old copy of its disk, or down for long. Scan again when it is in sync"
             )
-        if why is not None:
-            fleet.refuse(broker, why)
+        if reason is not None:
+            fleet.refuse(broker, reason)
 
 
-def _short_logs(fleet: Fleet, broker: Broker) -> int:
+def _short_logs(fleet: ScannedFleet, broker: ScannedBroker) -> int:
     """How many logs of a broker end below the high watermark of another replica."""
     return sum(_is_short(replicas, broker.node_id) for replicas in fleet.partitions.values())
 
 
-def _is_short(replicas: list[Replica], node_id: int) -> bool:
+def _is_short(replicas: list[ScannedReplica], node_id: int) -> bool:
     own = [each for each in replicas if each.node_id == node_id]
     committed = max((each.high_watermark or 0 for each in replicas if each.node_id != node_id), default=0)
-    return bool(own) and own[0].log_end is not None and own[0].log_end < committed
+    return bool(own) and own[0].log_end_offset is not None and own[0].log_end_offset < committed
 
 
-def refused_findings(fleet: Fleet) -> Iterator[Finding]:
+def refused_findings(fleet: ScannedFleet) -> Iterator[Finding]:
     """Findings of the scans whose replicas were left out."""
-    for path, why in fleet.refused.items():
-        yield Finding("scan-refused", Severity.REFUSED, path, f"{why}. Its replicas were left out")
+    for path, reason in fleet.refused.items():
+        yield Finding("scan-refused", Severity.REFUSED, path, f"{reason}. Its replicas were left out")
 
 
-def missing_metadata_findings(fleet: Fleet, *, has_metadata: bool) -> Iterator[Finding]:
+def missing_metadata_findings(fleet: ScannedFleet, *, has_metadata: bool) -> Iterator[Finding]:
     """Without the metadata log of a cluster that has one, the leaders and the brokers without a scan are unknown."""
     kraft = sorted(node for node, broker in fleet.brokers.items() if broker.is_kraft)
     if kraft and not has_metadata:

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
-from typing import Any
+from enum import StrEnum
+from typing import Any, Protocol
 
+from snaprebuild.broker.fates import StartFate
 from snaprebuild.broker.leadership import Unfit
 from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.broker.status import StatusCounts
 from snaprebuild.cluster.fleet.start_faults import StartFault, start_fault_of
-from snaprebuild.documents.saved_documents import read_head, typed_members
-from snaprebuild.documents.scan import (
-    BY_METADATA_LOG,
-    Boundary,
-    BrokerSettings,
-    LogDir,
-    NewestSnapshot,
-    Partition,
-    Scan,
-    StartFate,
-    Upload,
-)
+from snaprebuild.documents.scan import BrokerSettings, ScannedLogDir, ScannedPartition, Upload
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import ReportedFinding, Severity, pluralize
+from snaprebuild.snapshots.scan.result import BoundaryScan, EpochSource
+from snaprebuild.snapshots.scan.snapshot_check import NewestSnapshot
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 
-__all__ = ["BROKERS_MAX", "Broker", "Fleet", "PartitionKey", "Replica", "ReplicaState", "read_scans"]
-
-BROKERS_MAX = 500
+__all__ = ["PartitionKey", "ReplicaReadiness", "ScanDocument", "ScannedBroker", "ScannedFleet", "ScannedReplica", "read_scans"]
 
 NOT_LOOKED_AT = frozenset({"storage", "refused"})
 """Severities of findings about what a scan could not read."""
@@ -42,7 +31,25 @@ PartitionKey = tuple[str, int, str | None]
 """Topic, partition, topic id."""
 
 
-class ReplicaState(Enum):
+class ScanDocument(Protocol):
+    """A saved document of ``scan``."""
+
+    @property
+    def path(self) -> str:
+        """Path of the file."""
+        ...
+
+    def members(self) -> Iterator[tuple[str, Any]]:
+        """The members that a merge needs, by name; lists element by element.
+
+        Raises:
+            UsageError: the document is damaged, or lacks one.
+            ReadFailedError: it cannot be read.
+        """
+        ...
+
+
+class ReplicaReadiness(StrEnum):
     """Whether a leader with this replica's files can upload every rolled segment, and after what."""
 
     READY = "ready"
@@ -54,11 +61,12 @@ class ReplicaState(Enum):
     SUSPECT = "suspect"
     """It can, and some snapshots do not parse or cannot be correct: ``rebuild --set-aside`` replaces the wrong ones."""
     BLOCKED = "blocked"
-    """It cannot: only retention, or an operator by hand, removes some segments that block it. Or it must not lead (``Replica.unfit``)."""
+    """It cannot: only retention, or an operator by hand, removes some segments that block it. Or it must not lead
+    (``ScannedReplica.must_not_lead``)."""
 
 
 @dataclass(slots=True)
-class Broker:
+class ScannedBroker:
     """One broker, from its scan.
 
     Attributes:
@@ -95,14 +103,14 @@ class Broker:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ScannedReplica:
     """A replica of a partition that can be uploaded.
 
     Attributes:
         node_id: of its broker.
         state: what a leader with its files could upload.
-        log_start: log start offset.
-        log_end: log end offset, None where the scan does not know; ``at_least``: a lower bound.
+        log_start_offset: log start offset.
+        log_end_offset: log end offset, None where the scan does not know; ``log_end_at_least``: a lower bound.
         high_watermark: as it was checkpointed; None where that is not known.
         leader_epoch: last one of its checkpoint; None without any.
         size_bytes: of its segments.
@@ -110,9 +118,9 @@ class Replica:
         blocked_segments, stuck_bytes: as in the scan.
         replay_bytes: of the segments below the last boundary that lacks a snapshot: at most so much is read to rebuild all.
         is_running: its broker was at work when it was scanned.
-        unfit: why it must not lead; None if nothing shows that it must not.
+        must_not_lead: why it must not lead; None if nothing shows that it must not.
         log_dir: its log directory, as the scan names it.
-        leader_epoch_start: offset at which ``leader_epoch`` began; None if that is not known.
+        leader_epoch_start_offset: offset at which ``leader_epoch`` began; None if that is not known.
         high_watermark_epoch: leader epoch of the last record below ``high_watermark``; None if that is not known.
         is_down: the operator counts its broker as stopped.
         newest_snapshot: what it knows; None without any, or if it does not parse.
@@ -120,10 +128,10 @@ class Replica:
     """
 
     node_id: int
-    state: ReplicaState
-    log_start: int
-    log_end: int | None
-    at_least: int
+    state: ReplicaReadiness
+    log_start_offset: int
+    log_end_offset: int | None
+    log_end_at_least: int
     high_watermark: int | None
     leader_epoch: int | None
     size_bytes: int
@@ -133,9 +141,9 @@ class Replica:
     stuck_bytes: int
     replay_bytes: int
     is_running: bool = False
-    unfit: Unfit | None = None
+    must_not_lead: Unfit | None = None
     log_dir: str = ""
-    leader_epoch_start: int | None = None
+    leader_epoch_start_offset: int | None = None
     high_watermark_epoch: int | None = None
     is_down: bool = False
     rolled_bytes: int = 0
@@ -148,7 +156,7 @@ class Replica:
 
 
 @dataclass(slots=True)
-class Fleet:
+class ScannedFleet:
     """All brokers that were scanned.
 
     Attributes:
@@ -167,12 +175,12 @@ class Fleet:
     """
 
     cluster_id: str | None = None
-    brokers: dict[int, Broker] = field(default_factory=dict)
-    partitions: dict[PartitionKey, list[Replica]] = field(default_factory=dict)
+    brokers: dict[int, ScannedBroker] = field(default_factory=dict)
+    partitions: dict[PartitionKey, list[ScannedReplica]] = field(default_factory=dict)
     not_whole: dict[str, list[str]] = field(default_factory=dict)
     unread: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
-    never_uploaded: dict[PartitionKey, list[Replica]] = field(default_factory=dict)
+    never_uploaded: dict[PartitionKey, list[ScannedReplica]] = field(default_factory=dict)
     with_id: dict[str, dict[str, set[int]]] = field(default_factory=dict)
     without_id: dict[str, set[int]] = field(default_factory=dict)
     under_id_zero: dict[str, set[int]] = field(default_factory=dict)
@@ -192,9 +200,9 @@ class Fleet:
                 f"is of another cluster: expected {self.cluster_id}, as {self._cluster_from}; found {cluster_id}", path=path
             )
 
-    def refuse(self, broker: Broker, why: str) -> None:
+    def refuse(self, broker: ScannedBroker, reason: str) -> None:
         """Leaves the replicas of a scan out."""
-        self.refused[broker.document] = why
+        self.refused[broker.document] = reason
         self.start_faults.pop(broker.node_id, None)
         for partitions in (self.partitions, self.never_uploaded):
             for key, replicas in list(partitions.items()):
@@ -208,66 +216,56 @@ class Fleet:
             for replicas in partitions.values():
                 replicas[:] = [replace(each, is_down=True) if each.node_id in nodes else each for each in replicas]
 
-    def sorted_partitions(self) -> Iterator[tuple[PartitionKey, list[Replica]]]:
+    def sorted_partitions(self) -> Iterator[tuple[PartitionKey, list[ScannedReplica]]]:
         """By topic, partition and topic id; the replicas of each by node id."""
         for key in sorted(self.partitions, key=lambda each: (each[0], each[1], each[2] or "")):
             yield key, sorted(self.partitions[key], key=lambda each: each.node_id)
 
 
 def read_scans(
-    paths: list[str],
-    known: Iterable[PartitionKey],
+    scans: Sequence[ScanDocument],
+    placed: Iterable[PartitionKey],
     registered: Mapping[int, frozenset[str]],
     contradiction: Callable[[int, int | None, bool], str | None] = lambda _node_id, _epoch, _is_by_log: None,
-) -> Fleet:
+) -> ScannedFleet:
     """Reads the documents of ``scan``, each of one or several brokers, each broker once.
 
     Args:
-        paths: of the documents.
-        known: partitions as the metadata log has them, which gives replicas without a topic id theirs.
+        scans: the documents.
+        placed: partitions as the metadata log has them, which gives replicas without a topic id theirs.
         registered: ids of the log directories that each broker registered with: replicas in others are left out.
         contradiction: why the scan of a broker with an epoch is not of the broker that is registered: its replicas are left out. The third
             argument: the epoch is that of its own metadata log, not of its clean-shutdown marker.
 
     Raises:
-        UsageError: there is no document, or too many, or one is named twice. A document is no scan, is damaged or of another version,
-            lacks what the merge needs, or does not name the broker of its log directories. The scans are of different clusters. A
-            broker or a replica is there twice.
+        UsageError: a document is damaged, lacks what the merge needs, or does not name the broker of its log directories. The scans are
+            of different clusters. A broker or a replica is there twice.
         ReadFailedError: one cannot be read.
     """
-    if not paths:
-        raise UsageError("name at least one document of scan")
-    if len(paths) > BROKERS_MAX:
-        raise UsageError(f"expected at most {BROKERS_MAX} documents, found {len(paths)}")
-    seen: set[str] = set()
-    for path in paths:
-        if (real := os.path.realpath(path)) in seen:
-            raise UsageError("is named twice", path=path)
-        seen.add(real)
-        read_head(path, {Scan.NAME: Scan.VERSION}, older="scan again with this version")
-    fleet = Fleet()
-    for path in paths:
-        _Scan(path, fleet, registered, contradiction).read()
-    names = list(known)
+    fleet = ScannedFleet()
+    for scan in scans:
+        _ScanReader(scan, fleet, registered, contradiction).read()
+    placed = list(placed)
     for partitions in (fleet.partitions, fleet.never_uploaded):
         if fleet.start_faults:
             for replicas in partitions.values():
                 replicas[:] = [_with_start_faults(each, fleet.start_faults.get(each.node_id, [])) for each in replicas]
-        _join_unnamed(partitions, names)
+        _join_unnamed(partitions, placed)
     return fleet
 
 
-class _Scan:
-    """One document."""
+class _ScanReader:
+    """Adds the facts of one document to a fleet."""
 
     def __init__(
         self,
-        path: str,
-        fleet: Fleet,
+        scan: ScanDocument,
+        fleet: ScannedFleet,
         registered: Mapping[int, frozenset[str]],
         contradiction: Callable[[int, int | None, bool], str | None],
     ) -> None:
-        self._path = path
+        self._scan = scan
+        self._path = scan.path
         self._fleet = fleet
         self._registered = registered
         self._contradiction = contradiction
@@ -281,8 +279,7 @@ class _Scan:
         faults: list[ReportedFinding] = []
         fates: list[StartFate] = []
         single: dict[str, Any] = {}
-        names = ("unread_paths", "request", "run", "log_dirs", "partitions", "findings")
-        for name, value in typed_members(self._path, Scan, names, optional=("fates", "settings", "counts")):
+        for name, value in self._scan.members():
             if name == "log_dirs":
                 self._take_log_dir(value)
             elif name == "partitions":
@@ -321,14 +318,14 @@ class _Scan:
             first = unread_paths[0][:FIRST_CHARACTERS_MAX]
             yield f"{pluralize(len(unread_paths), 'path was', 'paths were')} not read, or not to the end, first {first}"
 
-    def _take_log_dir(self, log_dir: LogDir) -> None:
+    def _take_log_dir(self, log_dir: ScannedLogDir) -> None:
         path = log_dir.path
         node_id = log_dir.node_id
         if node_id is None:
             message = f"does not show the broker of {path}: it has no meta.properties; scan the log directory of the broker itself"
             raise UsageError(message, path=self._path)
         self._fleet.take_cluster(log_dir.cluster_id, self._path)
-        broker = self._fleet.brokers.setdefault(node_id, Broker(node_id, self._path))
+        broker = self._fleet.brokers.setdefault(node_id, ScannedBroker(node_id, self._path))
         if broker.document != self._path:
             raise UsageError(f"is of broker {node_id}, as {broker.document}: name one scan of each broker", path=self._path)
         broker.log_dirs[path] = log_dir.shutdown
@@ -343,9 +340,9 @@ class _Scan:
             if directory_id in broker.directory_ids:
                 raise UsageError(f"has the directory id {directory_id} twice: one is a copy of the other, {path}", path=self._path)
             broker.directory_ids.add(directory_id)
-        why = self._contradiction(node_id, log_dir.broker_epoch, log_dir.broker_epoch_by == BY_METADATA_LOG)
-        if why is not None:
-            self._fleet.refused.setdefault(self._path, f"{path}: {why}")
+        reason = self._contradiction(node_id, log_dir.broker_epoch, log_dir.broker_epoch_source is EpochSource.METADATA_LOG)
+        if reason is not None:
+            self._fleet.refused.setdefault(self._path, f"{path}: {reason}")
         ids = self._registered.get(node_id, frozenset())
         if ids and directory_id not in ids:
             self._replaced[path] = (
@@ -354,121 +351,123 @@ class _Scan:
             )
         self._node_of[path] = node_id
 
-    def _take_partition(self, found: Partition) -> None:
-        if found.log_dir not in self._node_of:
-            raise UsageError(f"is damaged: {found.path} is in no log directory that it lists", path=self._path)
-        node_id = self._node_of[found.log_dir]
-        key = (node_id, found.topic, found.partition)
+    def _take_partition(self, partition: ScannedPartition) -> None:
+        if partition.log_dir not in self._node_of:
+            raise UsageError(f"is damaged: {partition.path} is in no log directory that it lists", path=self._path)
+        node_id = self._node_of[partition.log_dir]
+        key = (node_id, partition.topic, partition.partition)
         if key in self._seen:
-            raise UsageError(f"has {found.topic_partition} twice for broker {node_id}, now in {found.path}", path=self._path)
+            raise UsageError(
+                f"has {partition.topic_partition} twice for broker {node_id}, now in {partition.path}", path=self._path
+            )
         self._seen.add(key)
-        if found.log_dir in self._replaced or self._path in self._fleet.refused:
+        if partition.log_dir in self._replaced or self._path in self._fleet.refused:
             return
         broker = self._fleet.brokers[node_id]
-        broker.newest_ms = max(broker.newest_ms, max((each.modified_ms for each in found.segments), default=0))
+        broker.newest_ms = max(broker.newest_ms, max((each.modified_ms for each in partition.segments), default=0))
         broker.replicas += 1
-        broker.size_bytes += found.totals.size_bytes
-        name = (found.topic, found.partition, found.topic_id)
-        replica = _replica_of(found, node_id, is_running=broker.is_running)
-        if found.can_be_tiered:
+        broker.size_bytes += partition.totals.size_bytes
+        name = (partition.topic, partition.partition, partition.topic_id)
+        replica = _replica_of(partition, node_id, is_running=broker.is_running)
+        if partition.can_be_tiered:
             self._fleet.partitions.setdefault(name, []).append(replica)
-            self._take_topic_id(found, broker)
-        elif found.topic_kind != TopicKind.CLUSTER_METADATA.value:  # that has a quorum, and no high watermark on disk
+            self._take_topic_id(partition, broker)
+        elif partition.topic_kind is not TopicKind.CLUSTER_METADATA:  # that has a quorum, and no high watermark on disk
             self._fleet.never_uploaded.setdefault(name, []).append(replica)
 
     def _take_fate(self, fate: StartFate) -> None:
-        found = start_fault_of(fate, self._node_of)
-        if found is None or self._path in self._fleet.refused:
+        match = start_fault_of(fate, self._node_of)
+        if match is None or self._path in self._fleet.refused:
             return
-        nodes, fault = found
+        nodes, fault = match
         if any(fate.path == each or fate.path.startswith(f"{each}/") for each in self._replaced):
             return
         for node in nodes:
             self._fleet.start_faults.setdefault(node, []).append(fault)
 
-    def _take_topic_id(self, found: Partition, broker: Broker) -> None:
-        if found.uploads_under_id_zero:
-            self._fleet.under_id_zero.setdefault(found.topic, set()).add(broker.node_id)
+    def _take_topic_id(self, partition: ScannedPartition, broker: ScannedBroker) -> None:
+        if partition.uploads_under_id_zero:
+            self._fleet.under_id_zero.setdefault(partition.topic, set()).add(broker.node_id)
         if broker.is_kraft:
             return
-        if found.topic_id is None:
-            self._fleet.without_id.setdefault(found.topic, set()).add(broker.node_id)
+        if partition.topic_id is None:
+            self._fleet.without_id.setdefault(partition.topic, set()).add(broker.node_id)
         else:
-            by_id = self._fleet.with_id.setdefault(found.topic, {})
-            by_id.setdefault(found.topic_id, set()).add(broker.node_id)
+            by_id = self._fleet.with_id.setdefault(partition.topic, {})
+            by_id.setdefault(partition.topic_id, set()).add(broker.node_id)
 
 
-def _replica_of(found: Partition, node_id: int, *, is_running: bool) -> Replica:
-    upload = found.upload
-    log_start = found.log_start_offset
+def _replica_of(partition: ScannedPartition, node_id: int, *, is_running: bool) -> ScannedReplica:
+    upload = partition.upload
+    log_start_offset = partition.log_start_offset
     missing = [
         each.offset
-        for each in found.boundaries
-        if each.offset > log_start and (each.state in ("missing", "irregular") or each.at_next_start == "removed")
+        for each in partition.boundaries
+        if each.offset > log_start_offset and (each.state in ("missing", "irregular") or each.at_next_start == "removed")
     ]
-    suspect = sum(_is_suspect(each, log_start) for each in found.boundaries)
+    suspect = sum(_is_suspect(each, log_start_offset) for each in partition.boundaries)
     blocked = len(upload.blocked_segments)
-    unfit = _unfit(found)
+    unfit = _unfit(partition)
     end = max(missing, default=0)
-    return Replica(
+    return ScannedReplica(
         node_id=node_id,
-        state=ReplicaState.BLOCKED if unfit is not None else _state_of(upload, suspect, blocked),
-        log_start=log_start,
+        state=ReplicaReadiness.BLOCKED if unfit is not None else _state_of(upload, suspect, blocked),
+        log_start_offset=log_start_offset,
         # A replica that lost its disk has no segment: nothing is missing, and nothing is there.
-        log_end=found.log_end.offset if found.segments else log_start,
-        at_least=found.log_end.at_least,
-        high_watermark=found.high_watermark,
-        leader_epoch=found.leader_epoch,
-        size_bytes=found.totals.size_bytes,
+        log_end_offset=partition.log_end.offset if partition.segments else log_start_offset,
+        log_end_at_least=partition.log_end.at_least,
+        high_watermark=partition.high_watermark,
+        leader_epoch=partition.leader_epoch,
+        size_bytes=partition.totals.size_bytes,
         missing=len(missing),
         suspect=suspect,
         blocked_segments=blocked,
         stuck_bytes=upload.stuck_bytes,
-        replay_bytes=sum(each.size_bytes for each in found.segments if each.base_offset < end),
+        replay_bytes=sum(each.size_bytes for each in partition.segments if each.base_offset < end),
         is_running=is_running,
-        unfit=unfit,
-        log_dir=found.log_dir,
-        leader_epoch_start=found.leader_epoch_start_offset,
-        high_watermark_epoch=found.high_watermark_epoch,
-        newest_snapshot=found.newest_snapshot,
+        must_not_lead=unfit,
+        log_dir=partition.log_dir,
+        leader_epoch_start_offset=partition.leader_epoch_start_offset,
+        high_watermark_epoch=partition.high_watermark_epoch,
+        newest_snapshot=partition.newest_snapshot,
         rolled_bytes=sum(each.size_bytes for each in upload.rolled_segments),
     )
 
 
-def _with_start_faults(replica: Replica, faults: Iterable[StartFault]) -> Replica:
+def _with_start_faults(replica: ScannedReplica, faults: Iterable[StartFault]) -> ScannedReplica:
     """A reason of the replica itself comes before one of its broker."""
     fault = next((each for each in faults if each.concerns(replica.log_dir)), None)
     if fault is None:
         return replica
-    return replace(replica, state=ReplicaState.BLOCKED, unfit=replica.unfit or fault.unfit())
+    return replace(replica, state=ReplicaReadiness.BLOCKED, must_not_lead=replica.must_not_lead or fault.unfit())
 
 
-def _unfit(found: Partition) -> Unfit | None:
+def _unfit(partition: ScannedPartition) -> Unfit | None:
     """Why it must not lead. Earlier scans show only that a rolled segment has no leader epoch."""
-    if found.must_not_lead is not None:
-        why = found.must_not_lead
-        return Unfit(why.cause, Severity[why.severity.upper()], why.remedy)
-    is_lost = any(each.blocker == "leader-epochs-lost" for each in found.upload.blockers)
+    if partition.must_not_lead is not None:
+        verdict = partition.must_not_lead
+        return Unfit(verdict.cause, Severity[verdict.severity.upper()], verdict.remedy)
+    is_lost = any(each.blocker == "leader-epochs-lost" for each in partition.upload.blockers)
     return Unfit("no leader epochs", Severity.DAMAGED) if is_lost else None
 
 
-def _is_suspect(boundary: Boundary, log_start: int) -> bool:
+def _is_suspect(boundary: BoundaryScan, log_start_offset: int) -> bool:
     """Whether the snapshot is uploaded, and is not what it should be."""
-    if boundary.offset <= log_start or boundary.at_next_start in ("rebuilt", "removed"):
+    if boundary.offset <= log_start_offset or boundary.at_next_start in ("rebuilt", "removed"):
         return False
     return boundary.state in ("corrupt", "suspect") or boundary.at_next_start == "empty"
 
 
-def _state_of(upload: Upload, suspect: int, blocked: int) -> ReplicaState:
+def _state_of(upload: Upload, suspect: int, blocked: int) -> ReplicaReadiness:
     if not blocked:
-        return ReplicaState.SUSPECT if suspect else ReplicaState.READY
+        return ReplicaReadiness.SUSPECT if suspect else ReplicaReadiness.READY
     if upload.stuck_bytes_after_rebuild:
-        return ReplicaState.BLOCKED
+        return ReplicaReadiness.BLOCKED
     freed_by = {each.freed_by for each in upload.blockers}
-    return ReplicaState.START if freed_by == {"broker start"} else ReplicaState.REBUILD
+    return ReplicaReadiness.START if freed_by == {"broker start"} else ReplicaReadiness.REBUILD
 
 
-def _join_unnamed(partitions: dict[PartitionKey, list[Replica]], known: Iterable[PartitionKey]) -> None:
+def _join_unnamed(partitions: dict[PartitionKey, list[ScannedReplica]], placed: Iterable[PartitionKey]) -> None:
     """A broker of 2.7 writes no topic id: its replica is that of the metadata log's topic, or of the one that others know by its id."""
     unnamed = {key[:2]: key for key in partitions if key[2] is None}
     scanned: dict[tuple[str, int], list[PartitionKey]] = {}
@@ -476,6 +475,6 @@ def _join_unnamed(partitions: dict[PartitionKey, list[Replica]], known: Iterable
         if key[2] is not None and key[:2] in unnamed:
             scanned.setdefault(key[:2], []).append(key)
     joined = {name: keys[0] for name, keys in scanned.items() if len(keys) == 1}
-    joined |= {key[:2]: key for key in known if key[:2] in unnamed}
+    joined |= {key[:2]: key for key in placed if key[:2] in unnamed}
     for name, key in joined.items():
         partitions.setdefault(key, []).extend(partitions.pop(unnamed[name]))

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Protocol
 
-from snaprebuild.cluster.fleet.replicas import PartitionKey, Replica, ReplicaState
+from snaprebuild.cluster.fleet.replicas import PartitionKey, ReplicaReadiness, ScannedReplica
 from snaprebuild.cluster.fleet.restart_safety import Hold
+from snaprebuild.published import Natural, Part
 
-__all__ = ["Cover", "Restart", "restart_order", "smallest_cover"]
+__all__ = ["RepairCover", "Restart", "restart_order", "smallest_cover"]
 
 
 WORK_MAX = 30_000_000
@@ -29,22 +30,18 @@ SUBSETS_OF_MAX = 10
 """Partitions with more brokers are not looked for among the subsets of others: no cluster has them, and there are 2^n."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cover:
-    """Brokers that together hold a replica of each partition.
+class RepairCover(Part, frozen=True):
+    """Brokers to repair: together they hold a replica of each partition that must be repaired."""
 
-    Attributes:
-        brokers: ascending.
-        at_least: no set with fewer brokers does.
-        is_smallest: none does with fewer, and of those with as many none costs less.
-    """
-
-    brokers: tuple[int, ...]
-    at_least: int
+    brokers: Sequence[Natural]
+    """Node ids, ascending."""
     is_smallest: bool
+    """No smaller set holds a replica of each partition that must be repaired, and none of this size costs less reading."""
+    brokers_at_least: Natural
+    """No set with fewer brokers does."""
 
 
-def smallest_cover(partitions: Collection[frozenset[int]], costs: Mapping[int, int], work_max: int = WORK_MAX) -> Cover:
+def smallest_cover(partitions: Collection[frozenset[int]], costs: Mapping[int, int], work_max: int = WORK_MAX) -> RepairCover:
     """Finds the smallest set of brokers of which each partition has one.
 
     Args:
@@ -65,8 +62,8 @@ def smallest_cover(partitions: Collection[frozenset[int]], costs: Mapping[int, i
     # A greedy cover is at most H(d) times the smallest, d being the most partitions that a broker has (Johnson, Lovász 1974).
     ratio = sum(1 / number for number in range(1, max(hits.values(), default=1) + 1))
     bound = math.ceil(len(search.greedy) / ratio - 1e-9)
-    at_least = len(search.best) if search.is_done else max(len(_disjoint(needed)), bound)
-    return Cover(tuple(sorted(search.best)), at_least, search.is_done)
+    brokers_at_least = len(search.best) if search.is_done else max(len(_disjoint(needed)), bound)
+    return RepairCover(tuple(sorted(search.best)), search.is_done, brokers_at_least)
 
 
 def _has_part(brokers: frozenset[int], partitions: set[frozenset[int]]) -> bool:
@@ -76,13 +73,13 @@ def _has_part(brokers: frozenset[int], partitions: set[frozenset[int]]) -> bool:
 
 def _disjoint(partitions: list[frozenset[int]]) -> list[frozenset[int]]:
     """Partitions that share no broker: each needs one of its own."""
-    taken: set[int] = set()
-    found = []
+    brokers: set[int] = set()
+    disjoint = []
     for each in sorted(partitions, key=len):
-        if taken.isdisjoint(each):
-            taken |= each
-            found.append(each)
-    return found
+        if brokers.isdisjoint(each):
+            brokers |= each
+            disjoint.append(each)
+    return disjoint
 
 
 class _Search:
@@ -159,7 +156,7 @@ class Restart:
         freed_bytes: of those, what was stuck.
         replay_bytes: of those, to read at most.
         missing: snapshots to rebuild.
-        seconds: at the stated rate; None without one.
+        estimated_seconds: at the stated rate; None without one.
         is_controller: the broker is known to be one, too.
         needs_rebuild: otherwise the start alone gets them ready.
         hold: why the order stops before this step; None for a step that may be done.
@@ -170,7 +167,7 @@ class Restart:
     freed_bytes: int
     replay_bytes: int
     missing: int
-    seconds: float | None
+    estimated_seconds: float | None
     is_controller: bool
     needs_rebuild: bool
     hold: Hold | None = None
@@ -178,10 +175,10 @@ class Restart:
 
 def restart_order(
     brokers: Sequence[int],
-    choices: Iterable[tuple[RepairedPartition, Mapping[int, Replica]]],
+    choices: Iterable[tuple[RepairedPartition, Mapping[int, ScannedReplica]]],
     controllers: frozenset[int],
     quorum_leader: int | None,
-    rate_bytes: int | None,
+    rate_bytes_per_second: int | None,
     ranks: Mapping[int, int] | None = None,
 ) -> tuple[Restart, ...]:
     """Puts the brokers to repair in order, and gives each partition to the first of them that holds it.
@@ -191,47 +188,49 @@ def restart_order(
         choices: partitions with their replicas that can be repaired, by broker.
         controllers: node ids.
         quorum_leader: the active controller, None if that is not known.
-        rate_bytes: per second.
+        rate_bytes_per_second: per second.
         ranks: of each broker, the lowest first, where the order is known; None where it is that of the gain.
     """
-    held: dict[int, list[tuple[RepairedPartition, Replica]]] = {node: [] for node in brokers}
+    repairs: dict[int, list[tuple[RepairedPartition, ScannedReplica]]] = {node: [] for node in brokers}
     nodes_of: dict[PartitionKey, tuple[int, ...]] = {}
     freed = dict.fromkeys(brokers, 0)
     replayed = dict.fromkeys(brokers, 0)
     for partition, replicas in choices:
         nodes_of[partition.key] = tuple(node for node in replicas if node in freed)
         for node in nodes_of[partition.key]:
-            held[node].append((partition, replicas[node]))
+            repairs[node].append((partition, replicas[node]))
             freed[node] += partition.stuck_bytes
             replayed[node] += replicas[node].replay_bytes
-    by_node = {node: {partition.key: replica for partition, replica in each} for node, each in held.items()}
+    by_node = {node: {partition.key: replica for partition, replica in each} for node, each in repairs.items()}
     steps: list[Restart] = []
-    while held:
+    while repairs:
         # What frees most for each byte that is read comes first; who is a controller waits for those who are none.
         if ranks is not None:
-            node = min(held, key=lambda each: ranks[each])
+            node = min(repairs, key=lambda each: ranks[each])
         else:
             node = min(
-                held, key=lambda each: (each == quorum_leader, each in controllers, -freed[each] / (replayed[each] + 1), each)
+                repairs, key=lambda each: (each == quorum_leader, each in controllers, -freed[each] / (replayed[each] + 1), each)
             )
-        taken = [(partition, replica) for partition, replica in held.pop(node) if partition.key in nodes_of]
-        for partition, _ in taken:
+        own = [(partition, replica) for partition, replica in repairs.pop(node) if partition.key in nodes_of]
+        for partition, _ in own:
             for other in nodes_of.pop(partition.key):
                 freed[other] -= partition.stuck_bytes
                 replayed[other] -= by_node[other][partition.key].replay_bytes
-        steps.append(_restart(node, taken, node in controllers, rate_bytes))
+        steps.append(_restart(node, own, node in controllers, rate_bytes_per_second))
     return tuple(steps)
 
 
-def _restart(node: int, taken: Sequence[tuple[RepairedPartition, Replica]], is_controller: bool, rate_bytes: int | None) -> Restart:
-    replay_bytes = sum(replica.replay_bytes for _, replica in taken)
+def _restart(
+    node: int, repairs: Sequence[tuple[RepairedPartition, ScannedReplica]], is_controller: bool, rate_bytes_per_second: int | None
+) -> Restart:
+    replay_bytes = sum(replica.replay_bytes for _, replica in repairs)
     return Restart(
         node_id=node,
-        partitions=tuple(partition.key for partition, _ in taken),
-        freed_bytes=sum(partition.stuck_bytes for partition, _ in taken),
+        partitions=tuple(partition.key for partition, _ in repairs),
+        freed_bytes=sum(partition.stuck_bytes for partition, _ in repairs),
         replay_bytes=replay_bytes,
-        missing=sum(replica.missing for _, replica in taken),
-        seconds=None if rate_bytes is None else replay_bytes / rate_bytes,
+        missing=sum(replica.missing for _, replica in repairs),
+        estimated_seconds=None if rate_bytes_per_second is None else replay_bytes / rate_bytes_per_second,
         is_controller=is_controller,
-        needs_rebuild=any(replica.state is not ReplicaState.START for _, replica in taken),
+        needs_rebuild=any(replica.state is not ReplicaReadiness.START for _, replica in repairs),
     )

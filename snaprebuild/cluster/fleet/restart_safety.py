@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from snaprebuild.cluster.fleet.cluster_view import Placement
-from snaprebuild.cluster.fleet.leader_standing import Standing, StandingOf, may_all_lead, standings_of
-from snaprebuild.cluster.fleet.replicas import Broker, PartitionKey, Replica
+from snaprebuild.cluster.fleet.leader_standing import LeaderStanding, ReplicaStanding, may_all_lead, standings_of
+from snaprebuild.cluster.fleet.replicas import PartitionKey, ScannedBroker, ScannedReplica
 from snaprebuild.cluster.fleet.start_faults import StartFault
 from snaprebuild.findings import Severity, first_of, pluralize
 
@@ -39,7 +39,7 @@ class LeaderSet:
     """
 
     key: PartitionKey
-    replicas: tuple[Replica, ...]
+    replicas: tuple[ScannedReplica, ...]
     placement: Placement | None
 
     @property
@@ -75,16 +75,16 @@ class RestartOrder:
 
     Attributes:
         brokers: to be restarted one after the other, each when the one before is in sync again.
-        held: those at which the order stops, each with the reason.
+        holds: the brokers at which the order stops, each with the reason.
     """
 
     brokers: tuple[int, ...]
-    held: Mapping[int, Hold]
+    holds: Mapping[int, Hold]
 
     def with_unknown(self, unknown: Mapping[int, str]) -> RestartOrder:
         """The order, with a hold for each broker of which the scans do not show everything, by node id with the reason."""
-        held = {node: Hold(reason, SCAN_AGAIN, is_unknown=True, is_reported=True) for node, reason in unknown.items()}
-        return RestartOrder(self.brokers, held | dict(self.held))
+        holds = {node: Hold(reason, SCAN_AGAIN, is_unknown=True, is_reported=True) for node, reason in unknown.items()}
+        return RestartOrder(self.brokers, holds | dict(self.holds))
 
 
 class _Partition:
@@ -101,18 +101,24 @@ class _Partition:
 
     __slots__ = ("_leader", "_unfit_in_sync", "damaged", "first", "fit", "name", "standings", "unfit")
 
-    def __init__(self, leaders: LeaderSet, down: Collection[int], brokers: Mapping[int, Broker]) -> None:
+    def __init__(self, leaders: LeaderSet, down: Collection[int], brokers: Mapping[int, ScannedBroker]) -> None:
         self.name = leaders.name
         self.standings = standings_of(leaders.replicas, leaders.placement, down, brokers)
-        self.fit = {node for node, each in self.standings.items() if each.standing is Standing.FIT}
+        self.fit = {node for node, each in self.standings.items() if each.standing is LeaderStanding.FIT}
         self.damaged = {
-            each.node_id: each.unfit.cause
+            each.node_id: each.must_not_lead.cause
             for each in leaders.replicas
-            if each.unfit is not None and each.unfit.severity is Severity.DAMAGED
+            if each.must_not_lead is not None and each.must_not_lead.severity is Severity.DAMAGED
         }
         # A broker that does not start is held for that, and a log directory that goes offline elects nothing.
-        unfit = {each.node_id: each for each in leaders.replicas if each.unfit is not None and not each.unfit.is_of_broker}
-        self.unfit = {node: each.unfit.cause for node, each in unfit.items() if each.unfit is not None and node not in down}
+        unfit = {
+            each.node_id: each
+            for each in leaders.replicas
+            if each.must_not_lead is not None and not each.must_not_lead.is_of_broker
+        }
+        self.unfit = {
+            node: each.must_not_lead.cause for node, each in unfit.items() if each.must_not_lead is not None and node not in down
+        }
         placement = leaders.placement
         self._leader = ANY_LEADER if placement is None else placement.leader
         self._unfit_in_sync = {
@@ -123,7 +129,7 @@ class _Partition:
         is_offline = placement is not None and placement.is_offline and not running & placement.in_sync
         self.first = self.fit if is_offline else set()
 
-    def others(self, node: int) -> list[StandingOf]:
+    def others(self, node: int) -> list[ReplicaStanding]:
         return [each for other, each in self.standings.items() if other != node]
 
     def is_safe_without(self, node: int, restarted: Collection[int]) -> bool:
@@ -168,7 +174,7 @@ class RestartSafety:
         partitions: Iterable[LeaderSet],
         faults: Mapping[int, Sequence[StartFault]],
         down: Collection[int],
-        brokers: Mapping[int, Broker],
+        brokers: Mapping[int, ScannedBroker],
     ) -> None:
         """The state before the first restart.
 
@@ -182,12 +188,12 @@ class RestartSafety:
         self._down = frozenset(down)
         self._unsafe: dict[int, list[_Partition]] = {node: [] for node in brokers}
         self._with_unfit: dict[int, list[_Partition]] = {}
-        self._short_logs: list[tuple[LeaderSet, StandingOf]] = []
+        self._short_logs: list[tuple[LeaderSet, ReplicaStanding]] = []
         for leaders in partitions:
             if may_all_lead(leaders.replicas, leaders.placement, self._down):
                 continue
             partition = _Partition(leaders, down, brokers)
-            self._short_logs += [(leaders, each) for each in partition.standings.values() if each.standing is Standing.SHORT]
+            self._short_logs += [(leaders, each) for each in partition.standings.values() if each.standing is LeaderStanding.SHORT]
             for node in partition.standings:
                 if node in self._unsafe and not partition.is_safe_without(node, ()):
                     self._unsafe[node].append(partition)
@@ -195,7 +201,7 @@ class RestartSafety:
                     self._with_unfit.setdefault(node, []).append(partition)
 
     @property
-    def short_logs(self) -> Sequence[tuple[LeaderSet, StandingOf]]:
+    def short_logs(self) -> Sequence[tuple[LeaderSet, ReplicaStanding]]:
         """The replicas that would lose acknowledged records if they led."""
         return self._short_logs
 
@@ -219,9 +225,9 @@ class RestartSafety:
                     following = node
                     break
             if following is None:
-                held = {node: self._hold(node, list(unsafe[node]), restarted) for node in left}
-                held |= {node: Hold("counts as stopped", UNDER_REPLICATED, is_reported=True) for node in stopped}
-                return RestartOrder(tuple(restarted), held)
+                holds = {node: self._hold(node, list(unsafe[node]), restarted) for node in left}
+                holds |= {node: Hold("counts as stopped", UNDER_REPLICATED, is_reported=True) for node in stopped}
+                return RestartOrder(tuple(restarted), holds)
             left.remove(following)
             restarted.append(following)
             # A restart makes others safe, except where a replica must not lead: it may be elected now.
@@ -247,8 +253,8 @@ class RestartSafety:
         names = tuple(each.name for each in ordered)
         first_partition = ordered[0]
         several = names[0] if len(names) == 1 else f"{pluralize(len(names), 'partition')} ({first_of(names)})"
-        why, command = _reason(first_partition, node)
-        detail = why if len(names) == 1 else f"{first_partition.name}: {why}"
+        cause, command = _reason(first_partition, node)
+        detail = cause if len(names) == 1 else f"{first_partition.name}: {cause}"
         reason = f"no replica that may lead would be left of {several}: {detail}"
         return Hold(
             reason,
@@ -282,8 +288,8 @@ def _reason(partition: _Partition, node: int) -> tuple[str, str]:
     others = partition.others(node)
     if not others:
         return f"the only replica, and {partition.damaged[node]}", SCAN_AGAIN
-    why = "; ".join(f"broker {each.node_id} {each.detail or 'has to start first'}" for each in others)
+    reason = "; ".join(f"broker {each.node_id} {each.detail or 'has to start first'}" for each in others)
     standings = {each.standing for each in others}
-    catch_up = standings & {Standing.SHORT, Standing.NOT_IN_SYNC}
-    scan_shows = standings & {Standing.NOT_SCANNED, Standing.END_UNKNOWN, Standing.UNFIT}
-    return why, SCAN_AGAIN if scan_shows and not catch_up else UNDER_REPLICATED
+    catch_up = standings & {LeaderStanding.SHORT, LeaderStanding.NOT_IN_SYNC}
+    scan_shows = standings & {LeaderStanding.NOT_SCANNED, LeaderStanding.END_UNKNOWN, LeaderStanding.UNFIT}
+    return reason, SCAN_AGAIN if scan_shows and not catch_up else UNDER_REPLICATED

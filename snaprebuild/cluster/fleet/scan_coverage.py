@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView
-from snaprebuild.cluster.fleet.replicas import Fleet
+from snaprebuild.cluster.fleet.replicas import ScannedFleet
 
 __all__ = ["unknown_brokers"]
 
 
-def unknown_brokers(fleet: Fleet, view: ClusterView | None, down: Collection[int]) -> dict[int, str]:
+def unknown_brokers(fleet: ScannedFleet, view: ClusterView | None, down: Collection[int]) -> dict[int, str]:
     """The reason for each of them, by node id.
 
     Args:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from snaprebuild.cluster.fleet.replicas import Fleet
+from snaprebuild.cluster.fleet.replicas import ScannedFleet
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
 
 __all__ = ["topic_id_findings", "topics_without_id"]
@@ -15,7 +15,7 @@ __all__ = ["topic_id_findings", "topics_without_id"]
 ORDER = "Raise inter.broker.protocol.version to 2.8 or newer on the controller and all brokers, then switch remote storage on"
 
 
-def topic_id_findings(fleet: Fleet) -> Iterator[Finding]:
+def topic_id_findings(fleet: ScannedFleet) -> Iterator[Finding]:
     """Findings for topics that would be uploaded under id zero, that have an id on some brokers only, and that have several ids.
 
     Scans that were refused show nothing of the cluster as it is.
@@ -36,13 +36,13 @@ def topic_id_findings(fleet: Fleet) -> Iterator[Finding]:
     yield from _several_ids(fleet, with_id)
 
 
-def topics_without_id(fleet: Fleet) -> list[str]:
+def topics_without_id(fleet: ScannedFleet) -> list[str]:
     """The topics that have no id on some broker, or would be uploaded under id zero."""
     counted = {node for node, broker in fleet.brokers.items() if broker.document not in fleet.refused}
     return sorted({*_of(fleet.under_id_zero, counted), *_of(fleet.without_id, counted)})
 
 
-def _several_ids(fleet: Fleet, with_id: dict[str, dict[str, set[int]]]) -> Iterator[Finding]:
+def _several_ids(fleet: ScannedFleet, with_id: dict[str, dict[str, set[int]]]) -> Iterator[Finding]:
     """Partitions of one topic with different ids. Replicas of one partition with different ids are findings of the partition."""
     ids_of_partitions: dict[tuple[str, int], set[str | None]] = {}
     for topic, number, topic_id in fleet.partitions:

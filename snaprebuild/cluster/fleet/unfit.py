@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from snaprebuild.cluster.fleet.fleet_partition import FleetPartition, partitions_text
-from snaprebuild.cluster.fleet.replicas import Fleet, Replica
+from snaprebuild.cluster.fleet.replicas import ScannedFleet, ScannedReplica
 from snaprebuild.cluster.fleet.restart_plan import Restart
 from snaprebuild.findings import Finding, Severity, pluralize
 
@@ -14,17 +14,17 @@ __all__ = ["start_fault_findings", "unfit_findings"]
 UNKNOWN_REMEDY = "`scan` on that broker prints the way out"
 
 
-def unfit_findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: Iterable[Restart]) -> Iterator[Finding]:
+def unfit_findings(partitions: Iterable[FleetPartition], fleet: ScannedFleet, steps: Iterable[Restart]) -> Iterator[Finding]:
     """One finding for each broker and cause, and one for each broker that the restarts may elect."""
     restarted = {step.node_id for step in steps}
     by_cause: dict[tuple[int, str, str], list[tuple[FleetPartition, Severity]]] = {}
     elected: dict[int, list[tuple[FleetPartition, Severity]]] = {}
     for partition in partitions:
         for replica in partition.replicas:
-            if replica.unfit is None or replica.unfit.is_of_broker:
+            if replica.must_not_lead is None or replica.must_not_lead.is_of_broker:
                 continue
-            pair = (partition, replica.unfit.severity)
-            by_cause.setdefault((replica.node_id, replica.unfit.cause, replica.unfit.remedy), []).append(pair)
+            pair = (partition, replica.must_not_lead.severity)
+            by_cause.setdefault((replica.node_id, replica.must_not_lead.cause, replica.must_not_lead.remedy), []).append(pair)
             if _may_be_elected(partition, replica, restarted):
                 elected.setdefault(replica.node_id, []).append(pair)
     for (node, cause, remedy), pairs in sorted(by_cause.items()):
@@ -38,7 +38,7 @@ def unfit_findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: It
         yield Finding("restart-elects-unfit-replica", _worst(pairs), f"broker {node}", f"{message}: correct that replica first")
 
 
-def start_fault_findings(fleet: Fleet) -> Iterator[Finding]:
+def start_fault_findings(fleet: ScannedFleet) -> Iterator[Finding]:
     """One finding for each broker that does not start, or whose log directory goes offline: with the worst cause."""
     for node, faults in sorted(fleet.start_faults.items()):
         first = faults[0]
@@ -48,7 +48,7 @@ def start_fault_findings(fleet: Fleet) -> Iterator[Finding]:
         yield Finding("broker-does-not-start", max(each.severity for each in faults), fleet.brokers[node].document, message)
 
 
-def _may_be_elected(partition: FleetPartition, replica: Replica, restarted: Collection[int]) -> bool:
+def _may_be_elected(partition: FleetPartition, replica: ScannedReplica, restarted: Collection[int]) -> bool:
     """Whether a restart takes the leader away, so that this replica may be the next one. Without a metadata log any broker may lead."""
     placement = partition.placement
     node = replica.node_id

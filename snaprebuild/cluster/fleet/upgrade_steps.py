@@ -9,24 +9,25 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from snaprebuild.broker.releases import parse_release
 from snaprebuild.cluster.fleet.cluster_view import ClusterView
-from snaprebuild.cluster.fleet.fleet_partition import FleetPartition, Outcome
-from snaprebuild.cluster.fleet.replicas import Broker, Fleet
+from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome, FleetPartition
+from snaprebuild.cluster.fleet.replicas import ScannedBroker, ScannedFleet
 from snaprebuild.cluster.fleet.restart_safety import SCAN_AGAIN, RestartOrder
 from snaprebuild.cluster.fleet.topic_ids import topics_without_id
 from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
 from snaprebuild.findings import first_of, pluralize
+from snaprebuild.published import Natural, Part
 
 __all__ = ["FREE_BYTES_MIN", "Go", "StepName", "UpgradeStep", "upgrade_steps"]
 
 FIRST_PROTOCOL_WITH_IDS = (2, 8)
 
 FREE_BYTES_MIN = 1 << 30
-"""Of each log directory: ``remote.log.index.file.cache.total.size.bytes``, or a new segment (``log.segment.bytes``), by their defaults."""
+"""Free bytes that each log directory needs: ``remote.log.index.file.cache.total.size.bytes``, or a new segment
+(``log.segment.bytes``), by their defaults."""
 
 FEATURES = "kafka-features.sh --bootstrap-server HOST:PORT describe"
 
@@ -54,27 +55,21 @@ class StepName(StrEnum):
     """How long the first upload takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class UpgradeStep:
-    """One step.
+class UpgradeStep(Part, frozen=True):
+    """A step of an upgrade: the restart of a broker, or what must be in order before remote storage is switched on."""
 
-    Attributes:
-        name: what is done.
-        go: whether it may be done.
-        evidence: why, one sentence.
-        command: that shows more or mends it; None if nothing is left to do.
-        node_id: of the broker that restarts; None for the other steps.
-    """
-
-    name: StepName
+    kind: StepName
     go: Go
     evidence: str
+    """Not stable."""
     command: str | None = None
-    node_id: int | None = None
+    """Command that shows more, or mends it; null if nothing is left to do."""
+    node_id: Natural | None = None
+    """The broker that restarts; null for the other steps."""
 
 
 def upgrade_steps(
-    fleet: Fleet,
+    fleet: ScannedFleet,
     order: RestartOrder,
     partitions: Sequence[FleetPartition],
     view: ClusterView | None,
@@ -110,15 +105,15 @@ def _not_known(step: UpgradeStep, nodes: Sequence[int]) -> UpgradeStep:
     evidence = "a scan is missing, was refused, or is incomplete: this is not known of all replicas"
     if nodes:
         evidence = f"this is not known of {_nodes(nodes)}: a scan is missing, was refused, or is incomplete"
-    return UpgradeStep(step.name, Go.UNKNOWN, evidence, SCAN_AGAIN)
+    return UpgradeStep(step.kind, Go.UNKNOWN, evidence, SCAN_AGAIN)
 
 
-def _restarts(fleet: Fleet, order: RestartOrder) -> Iterator[UpgradeStep]:
+def _restarts(fleet: ScannedFleet, order: RestartOrder) -> Iterator[UpgradeStep]:
     """The brokers that may be restarted, one after the other, and then those at which the order stops."""
     for node in order.brokers:
         replicas = pluralize(fleet.brokers[node].replicas, "replica")
         yield UpgradeStep(StepName.RESTART, Go.GO, f"{replicas}: others may lead, or it has the only one", node_id=node)
-    for node, hold in order.held.items():
+    for node, hold in order.holds.items():
         go = Go.UNKNOWN if hold.is_unknown else Go.NO_GO
         yield UpgradeStep(StepName.RESTART, go, hold.reason, hold.command, node)
 
@@ -144,8 +139,8 @@ def _metadata_version(view: ClusterView | None) -> UpgradeStep:
     return UpgradeStep(StepName.PROTOCOL, Go.GO, f"{now}, the greatest one that all nodes support")
 
 
-def _protocol(brokers: Sequence[Broker]) -> UpgradeStep:
-    """Of a ZooKeeper cluster. Below 2.8 topics have no id."""
+def _protocol(brokers: Sequence[ScannedBroker]) -> UpgradeStep:
+    """The protocol of a ZooKeeper cluster. Below 2.8 topics have no id."""
     low: dict[str, list[int]] = {}
     unknown = []
     for broker in brokers:
@@ -167,7 +162,7 @@ def _protocol(brokers: Sequence[Broker]) -> UpgradeStep:
     return UpgradeStep(StepName.PROTOCOL, Go.GO, "inter.broker.protocol.version is 2.8 or newer on all brokers")
 
 
-def _protocol_of(broker: Broker) -> str | None:
+def _protocol_of(broker: ScannedBroker) -> str | None:
     """Where it is not set it is that of the release."""
     if broker.settings is None:
         return None
@@ -176,7 +171,7 @@ def _protocol_of(broker: Broker) -> str | None:
     return None if broker.release is None else ".".join(map(str, broker.release))
 
 
-def _topic_ids(fleet: Fleet, *, is_kraft: bool) -> UpgradeStep:
+def _topic_ids(fleet: ScannedFleet, *, is_kraft: bool) -> UpgradeStep:
     without = topics_without_id(fleet)
     if without:
         evidence = f"{pluralize(len(without), 'topic')} without an id ({first_of(without)}): consumers would lose what is uploaded"
@@ -187,12 +182,12 @@ def _topic_ids(fleet: Fleet, *, is_kraft: bool) -> UpgradeStep:
 
 # -------------------------------------------------------------------------------------------------------------------- snapshots
 
-_STUCK = (Outcome.ELECT, Outcome.REPAIR, Outcome.WAIT)
+_STUCK = (FleetOutcome.ELECT, FleetOutcome.REPAIR, FleetOutcome.WAIT)
 
 
-def _missing(fleet: Fleet, partitions: Iterable[FleetPartition]) -> UpgradeStep:
+def _missing(fleet: ScannedFleet, partitions: Iterable[FleetPartition]) -> UpgradeStep:
     missing: Counter[int] = Counter()
-    outcomes: Counter[Outcome] = Counter()
+    outcomes: Counter[FleetOutcome] = Counter()
     for partition in partitions:
         outcomes[partition.outcome] += 1
         for replica in partition.replicas:
@@ -204,7 +199,7 @@ def _missing(fleet: Fleet, partitions: Iterable[FleetPartition]) -> UpgradeStep:
         some = f"; {lack}" if nodes else ""
         command = _on(fleet, "plan", nodes[:1]) if nodes else SCAN_AGAIN
         return UpgradeStep(StepName.MISSING, Go.NO_GO, f"{pluralize(stuck, 'partition')} cannot be uploaded{some}", command)
-    if outcomes[Outcome.NOT_SCANNED]:
+    if outcomes[FleetOutcome.NOT_SCANNED]:
         return UpgradeStep(StepName.MISSING, Go.UNKNOWN, "some partitions were not scanned", SCAN_AGAIN)
     if nodes:
         evidence = f"the leaders have every snapshot; {lack}: repair these before they lead"
@@ -212,7 +207,7 @@ def _missing(fleet: Fleet, partitions: Iterable[FleetPartition]) -> UpgradeStep:
     return UpgradeStep(StepName.MISSING, Go.GO, "no snapshot is missing")
 
 
-def _suspect(fleet: Fleet, partitions: Iterable[FleetPartition]) -> UpgradeStep:
+def _suspect(fleet: ScannedFleet, partitions: Iterable[FleetPartition]) -> UpgradeStep:
     suspect: Counter[int] = Counter()
     for partition in partitions:
         for replica in partition.replicas:
@@ -224,7 +219,7 @@ def _suspect(fleet: Fleet, partitions: Iterable[FleetPartition]) -> UpgradeStep:
     return UpgradeStep(StepName.SUSPECT, Go.GO, "no snapshot is suspect")
 
 
-def _on(fleet: Fleet, verb: str, nodes: Iterable[int]) -> str:
+def _on(fleet: ScannedFleet, verb: str, nodes: Iterable[int]) -> str:
     """A command for the log directories of brokers."""
     paths = [path for node in nodes for path in sorted(fleet.brokers[node].log_dirs)]
     return shlex.join(["snaprebuild", verb, *paths])
@@ -233,7 +228,7 @@ def _on(fleet: Fleet, verb: str, nodes: Iterable[int]) -> str:
 # --------------------------------------------------------------------------------------------------------------- space and time
 
 
-def _free_space(brokers: Sequence[Broker]) -> UpgradeStep:
+def _free_space(brokers: Sequence[ScannedBroker]) -> UpgradeStep:
     """The index cache of remote storage is in the first log directory, and each has new segments."""
     full = [
         f"{free >> 20} MiB in {path} of broker {broker.node_id}"
@@ -251,7 +246,7 @@ def _free_space(brokers: Sequence[Broker]) -> UpgradeStep:
     return UpgradeStep(StepName.FREE_SPACE, Go.GO, f"at least {least >> 20} MiB are free in each log directory")
 
 
-def _backlog(brokers: Sequence[Broker], partitions: Iterable[FleetPartition], view: ClusterView | None) -> UpgradeStep:
+def _backlog(brokers: Sequence[ScannedBroker], partitions: Iterable[FleetPartition], view: ClusterView | None) -> UpgradeStep:
     """Each broker uploads what it leads, at its own quota. Without a metadata log it may lead each of its replicas."""
     rolled: Counter[int] = Counter()
     for partition in partitions:
@@ -282,7 +277,7 @@ def _largest(rolled: Counter[int]) -> str:
     return f"at most {_size(size)} to upload on one broker ({node}), if it leads all of its replicas"
 
 
-def _quota_of(broker: Broker, view: ClusterView | None) -> int | None:
+def _quota_of(broker: ScannedBroker, view: ClusterView | None) -> int | None:
     """A dynamic setting comes before that of the file. None for no quota, or an unknown one."""
     dynamic = {} if view is None else view.copy_quotas
     for key in (broker.node_id, None):

@@ -9,16 +9,16 @@ function showDetail(partition) {
     return;
   }
   // A document of `fleet` has partitions without their segments.
-  const hasLog = partition.bases.length > 0 || partition.boundaries.length > 0;
+  const hasLog = partition.segments.base_offset.length > 0 || partition.boundaries.length > 0;
   const frame = el("div", { class: "frame" });
   const readout = el("p", { class: "readout", role: "status" });
   readout.textContent = "\u00a0";
   const parts = [
-    el("h3", { id: "detail-title", tabindex: -1 }, partition.name),
+    el("h3", { id: "detail-title", tabindex: -1 }, partition.topic_partition),
     el("p", { class: "path" }, partition.place),
     factsOf(partition),
-    ...partition.startFates.map(([kind, cause]) => el("p", { class: "notice wrong" }, `Next start: ${words(kind)}: ${cause}.`)),
-    partition.next ? el("p", { class: "notice missing" }, `Next attempt: ${partition.next}.`) : null,
+    ...partition.fates.map(({ kind, cause }) => el("p", { class: "notice wrong" }, `Next start: ${words(kind)}: ${cause}.`)),
+    partition.next_attempt ? el("p", { class: "notice missing" }, `Next attempt: ${partition.next_attempt}.`) : null,
     ...(hasLog ? [axisButtons(partition), frame, readout, legendOf(partition)] : []),
     ...(partition.tables || []).map(([title, columns, rows]) => tableOf(title, columns, rowsOf(columns, rows))),
     producersOf(partition),
@@ -32,14 +32,14 @@ function showDetail(partition) {
 }
 
 function factsOf(partition) {
-  const end = partition.end ?? (partition.atLeast === undefined ? undefined : `at least ${partition.atLeast}`);
+  const end = partition.log_end_offset ?? (partition.log_end_at_least === undefined ? undefined : `at least ${partition.log_end_at_least}`);
   const facts = [
-    ["log start", partition.start],
+    ["log start", partition.log_start_offset],
     ["log end", end],
-    ["high watermark", partition.highWatermark],
-    ["last stable offset", partition.lastStable],
-    ["segments", partition.segments ? `${grouped(partition.segments)}, ${sizeText(partition.size)}` : undefined],
-    ["stuck", partition.stuck ? sizeText(partition.stuck) : undefined],
+    ["high watermark", partition.high_watermark],
+    ["last stable offset", partition.last_stable_offset],
+    ["segments", partition.segmentCount ? `${grouped(partition.segmentCount)}, ${sizeText(partition.size)}` : undefined],
+    ["stuck", partition.stuck_bytes ? sizeText(partition.stuck_bytes) : undefined],
     ["kind", partition.kind],
     ["documents", partition.documents.map((number) => DATA.documents[number].name).join(", ")],
     ...(partition.facts || []),
@@ -48,7 +48,7 @@ function factsOf(partition) {
 }
 
 function axisButtons(partition) {
-  if (!partition.bases.length) return null;
+  if (!partition.segments.base_offset.length) return null;
   const buttons = Object.entries(AXES).map(([name, [title]]) =>
     el("button", { type: "button", title, "aria-pressed": state.axis === name ? "true" : "false", onclick: () => changeAxis(name, partition) }, name),
   );
@@ -62,7 +62,7 @@ function changeAxis(name, partition) {
 }
 
 function legendOf(partition) {
-  const fates = [...new Set(partition.fates)].map((fate) => FATES[fate]);
+  const fates = [...new Set(partition.segments.fates)].map((fate) => FATES[fate]);
   const tones = { fine: "snapshot is there", missing: "missing", wrong: "proven wrong", doubted: "suspect", written: "written by a run", quiet: "not due" };
   const present = Object.keys(tones).filter((tone) => partition.tones[tone]);
   const picture = (...parts) => svg("svg", { width: 16, height: 14, "aria-hidden": "true" }, ...parts);
@@ -70,9 +70,9 @@ function legendOf(partition) {
     "ul",
     { class: "legend" },
     fates.map(([tone, text]) => el("li", {}, picture(svg("rect", { class: `seg ${tone}`, x: 1, y: 2, width: 14, height: 10, rx: 2 })), text)),
-    present.map((tone) => el("li", {}, picture(markerOf({ tone, offset: 0, more: {} }, 8, 7)), tones[tone])),
+    present.map((tone) => el("li", {}, picture(markerOf({ tone, offset: 0 }, 8, 7)), tones[tone])),
     [false, true]
-      .filter((isLate) => partition.transactions.some((each) => each.isLate === isLate))
+      .filter((isLate) => partition.open.some((each) => Boolean(each.is_late) === isLate))
       .map((isLate) => el("li", {}, picture(svg("rect", { class: `txn${isLate ? " late" : ""}`, x: 1, y: 3, width: 14, height: 8, rx: 3 })), isLate ? "late transaction" : "open transaction")),
   );
 }
@@ -106,17 +106,17 @@ function cells(...values) {
 }
 
 function producersOf(partition) {
-  const rows = partition.producers.map((each) => {
+  const rows = partition.differences.map((each) => {
     const differs = each.field ? `${words(each.field)}: ${each.found} instead of ${each.expected}` : each.kind === "missing" ? "no entry" : words(each.kind);
-    return el("tr", { class: each.isCertain ? "certain" : "uncertain" }, cells(Number(each.offset), each.id, differs, each.isCertain ? "proven" : "not proven", each.cost));
+    return el("tr", { class: each.is_certain ? "certain" : "uncertain" }, cells(Number(each.offset), String(each.producer_id), differs, each.is_certain ? "proven" : "not proven", each.consequence));
   });
-  const left = partition.producersLeft ? `${counted(partition.producersLeft, "more entry", "more entries")} differ, which the document counts and does not list.` : null;
+  const left = partition.differences_left ? `${counted(partition.differences_left, "more entry", "more entries")} differ, which the document counts and does not list.` : null;
   return tableOf("Producers with wrong state in snapshots", ["snapshot", "producer id", "differs", "", "what it costs"], rows, left);
 }
 
 function transactionsOf(partition) {
-  const rows = partition.transactions.map((each) =>
-    el("tr", {}, cells(Number(each.first), each.producer ?? "unknown (scan does not read the log)", each.state)),
+  const rows = partition.open.map((each) =>
+    el("tr", {}, cells(Number(each.first_offset), String(each.producer_id ?? "unknown (scan does not read the log)"), each.state)),
   );
   return tableOf("Open transactions", ["from", "producer id", ""], rows);
 }
@@ -125,17 +125,17 @@ function boundariesOf(partition) {
   const ranks = { wrong: 0, missing: 1, doubted: 2, written: 3, quiet: 4, fine: 5 };
   const sorted = partition.boundaries.slice().sort((one, other) => ranks[one.tone] - ranks[other.tone] || Number(one.offset) - Number(other.offset));
   const rows = sorted.map((each) => {
-    const more = each.more;
-    const entries = more.expected !== undefined && more.expected !== each.entries ? `${each.entries ?? 0} of ${more.expected}` : each.entries;
-    const said = [each.state && words(each.state), more.status && words(more.status), more.end ? "log end" : null].filter(Boolean).join(", ");
-    const fate = [more.action, more.next ? `next start: ${more.next}` : null, ...(more.why || [])].filter(Boolean).join("; ");
-    return el("tr", { class: each.tone }, cells(Number(each.offset), said, entries ?? null, more.class ?? null, fate));
+    const expected = each.expected_entries;
+    const entries = expected !== undefined && expected !== each.entries ? `${each.entries ?? 0} of ${expected}` : each.entries;
+    const said = [each.state && words(each.state), each.status && words(each.status), each.is_log_end ? "log end" : null].filter(Boolean).join(", ");
+    const fate = [each.action, each.at_next_start ? `next start: ${each.at_next_start}` : null, ...(each.reasons || [])].filter(Boolean).join("; ");
+    return el("tr", { class: each.tone }, cells(Number(each.offset), said, entries ?? null, each.class ?? null, fate));
   });
   return tableOf("Boundaries", ["offset", "snapshot", "producers", "class", "because"], rows, rows.length ? "Wrong and missing snapshots come first." : null);
 }
 
-function findingRow([code, severity, path, message, offset]) {
-  return el("tr", { class: severity }, cells(el("span", { class: `severity ${severity}` }, severity), code, offset === null ? "" : String(offset), message, path));
+function findingRow({ code, severity, path, message, offset }) {
+  return el("tr", { class: severity }, cells(el("span", { class: `severity ${severity}` }, severity), code, offset === undefined ? "" : String(offset), message, path));
 }
 
 function findingsOf(partition) {

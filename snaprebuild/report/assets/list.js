@@ -52,11 +52,11 @@ function rowOf(partition, index) {
       "aria-selected": partition === state.selected ? "true" : "false",
       "aria-setsize": list.shown.length,
       "aria-posinset": index + 1,
-      "data-name": partition.name,
+      "data-name": partition.topic_partition,
       onclick: () => select(partition, true),
     },
-    el("div", { class: "who" }, el("span", { class: "name", title: plain(partition.name) }, partition.name), el("span", { class: "place", title: plain(partition.place) }, placeText(partition))),
-    partition.bases.length || partition.boundaries.length ? miniature(partition) : el("span", {}),
+    el("div", { class: "who" }, el("span", { class: "name", title: plain(partition.topic_partition) }, partition.topic_partition), el("span", { class: "place", title: plain(partition.place) }, placeText(partition))),
+    partition.segments.base_offset.length || partition.boundaries.length ? miniature(partition) : el("span", {}),
     el("div", { class: "badges" }, badgesOf(partition)),
   );
   row.style.top = `${index * ROW}px`;
@@ -64,11 +64,11 @@ function rowOf(partition, index) {
 }
 
 // The end of a path distinguishes places, and is the part that does not fit.
-const HAS_ONE_NODE = new Set(PARTITIONS.map((each) => each.node)).size < 2;
+const HAS_ONE_NODE = new Set(PARTITIONS.map((each) => each.node_id)).size < 2;
 
 function placeText(partition) {
-  const node = partition.node === undefined || HAS_ONE_NODE ? "" : `node ${partition.node} · `;
-  const parent = partition.place.endsWith(`/${partition.name}`) ? partition.place.slice(0, -partition.name.length - 1) : partition.place;
+  const node = partition.node_id === undefined || HAS_ONE_NODE ? "" : `node ${partition.node_id} · `;
+  const parent = partition.place.endsWith(`/${partition.topic_partition}`) ? partition.place.slice(0, -partition.topic_partition.length - 1) : partition.place;
   return node + parent;
 }
 
@@ -76,14 +76,14 @@ function badgesOf(partition) {
   const badges = [];
   const say = (tone, text) => badges.push(el("span", { class: `badge ${tone}` }, text));
   if (partition.outcome) say(partition.outcome === "elect" ? "open" : "doubted", partition.outcome);
-  if (partition.startFates.length) say("wrong", words(partition.startFates[0][0]));
+  if (partition.fates.length) say("wrong", words(partition.fates[0].kind));
   if (partition.tones.wrong) say("wrong", `${partition.tones.wrong} wrong`);
-  if (partition.stuck) say("missing", `${sizeText(partition.stuck)} stuck`);
+  if (partition.stuck_bytes) say("missing", `${sizeText(partition.stuck_bytes)} stuck`);
   if (partition.tones.missing) say(partition.matters ? "missing" : "quiet", `${partition.tones.missing} missing`);
   if (partition.matters && partition.tones.doubted) say("doubted", `${partition.tones.doubted} suspect`);
-  if (partition.open) say("open", `${counted(partition.open, "transaction")} open`);
+  if (partition.open_count) say("open", `${counted(partition.open_count, "transaction")} open`);
   if (partition.tones.written) say("written", `${partition.tones.written} written`);
-  if (!badges.length && partition.concerned) say("doubted", "see its findings");
+  if (!badges.length && partition.is_concerned) say("doubted", "see its findings");
   if (!badges.length) say("quiet", partition.kind && partition.kind !== "remote" ? partition.kind : "nothing found");
   return badges.slice(0, 4);
 }

@@ -24,44 +24,42 @@ const SEVERITIES = ["storage", "refused", "damaged", "finding", "note"];
 const MISSING = new Set(["missing", "irregular"]);
 const DOUBTED = new Set(["suspect", "corrupt", "unreadable"]);
 
-function boundaryOf([offset, state, entries, more]) {
-  const boundary = { offset, state, entries, more: more || {} };
-  if (boundary.more.wrong || state === "corrupt") boundary.tone = "wrong";
-  else if (MISSING.has(state)) boundary.tone = "missing";
-  else if (DOUBTED.has(state) || boundary.more.next === "removed" || boundary.more.next === "empty") boundary.tone = "doubted";
-  else if (boundary.more.action) boundary.tone = "written";
-  else boundary.tone = state === "not due" || state === "regenerated" ? "quiet" : "fine";
-  return boundary;
+function toneOfBoundary({ state, proven_wrong: isWrong, at_next_start: next, action }) {
+  if (isWrong || state === "corrupt") return "wrong";
+  if (MISSING.has(state)) return "missing";
+  if (DOUBTED.has(state) || next === "removed" || next === "empty") return "doubted";
+  if (action) return "written";
+  return state === "not due" || state === "regenerated" ? "quiet" : "fine";
 }
 
-function producerOf([id, offset, kind, field, expected, found, isCertain, cost, openFrom]) {
-  return { id, offset, kind, field, expected, found, isCertain, cost, openFrom };
-}
-
-function transactionOf([first, , producer, isLate, reason]) {
-  return { first, producer, isLate, state: isLate ? `late${reason ? `: ${words(reason)}` : ""}` : "" };
+function stateOfTransaction({ is_late: isLate, hang_reason: reason }) {
+  return isLate ? `late${reason ? `: ${words(reason)}` : ""}` : "";
 }
 
 function finish(partition, index) {
   partition.index = index;
-  partition.boundaries = partition.boundaries.map(boundaryOf);
-  partition.producers = (partition.producers || []).map(producerOf);
-  partition.transactions = (partition.transactions || []).map(transactionOf);
+  for (const boundary of partition.boundaries) boundary.tone = toneOfBoundary(boundary);
+  partition.differences = partition.differences || [];
+  // An audit lists only what the log proves.
+  for (const difference of partition.differences) difference.is_certain = difference.is_certain !== false;
+  partition.open = partition.open || [];
+  for (const transaction of partition.open) transaction.state = stateOfTransaction(transaction);
   partition.findings = partition.findings || [];
   partition.lacks = partition.lacks || [];
-  partition.size = partition.sizes.reduce((sum, size) => sum + (size || 0), 0);
-  partition.segments = partition.counts ? partition.counts.reduce((sum, count) => sum + count, 0) : partition.bases.length;
+  const columns = partition.segments;
+  partition.size = columns.size_bytes.reduce((sum, size) => sum + (size || 0), 0);
+  partition.segmentCount = columns.counts ? columns.counts.reduce((sum, count) => sum + count, 0) : columns.base_offset.length;
   const tones = { wrong: 0, missing: 0, doubted: 0, written: 0, quiet: 0, fine: 0 };
   for (const boundary of partition.boundaries) tones[boundary.tone] += 1;
   partition.tones = tones;
   partition.matters = !partition.kind || partition.kind === "remote";
   // Differences of snapshots that nothing proves wrong are no loss.
   const wrong = new Set(partition.boundaries.filter((each) => each.tone === "wrong").map((each) => String(each.offset)));
-  partition.forgotten = partition.producers.filter((each) => each.isCertain && wrong.has(String(each.offset))).length;
-  partition.startFates = partition.startFates || [];
-  const codes = new Set(partition.findings.map((number) => DATA.findings[number][0]));
+  partition.forgotten = partition.differences.filter((each) => each.is_certain && wrong.has(String(each.offset))).length;
+  partition.fates = (partition.fates || []).map((number) => DATA.fates[number]);
+  const codes = new Set(partition.findings.map((number) => DATA.findings[number].code));
   partition.codes = codes;
-  partition.text = [partition.name, partition.place, partition.kind || "", ...codes, ...partition.producers.map((each) => each.id)]
+  partition.text = [partition.topic_partition, partition.place, partition.kind || "", ...codes, ...partition.differences.map((each) => each.producer_id)]
     .concat(partition.outcome || [])
     .join("\n")
     .toLowerCase();
@@ -72,29 +70,29 @@ const PARTITIONS = DATA.partitions.map(finish);
 
 // Name, and whether a partition is one: the same for the buttons and for the numbers at the top.
 const FILTERS = [
-  ["start", "Next start", (each) => each.startFates.length > 0],
+  ["start", "Next start", (each) => each.fates.length > 0],
   ["wrong", "Wrong snapshots", (each) => each.tones.wrong > 0],
-  ["stuck", "Stuck", (each) => (each.stuck || 0) > 0],
+  ["stuck", "Stuck", (each) => (each.stuck_bytes || 0) > 0],
   ["missing", "Missing snapshots", (each) => each.tones.missing > 0 && each.matters],
   ["doubted", "Suspect", (each) => each.tones.doubted > 0 && each.matters],
-  ["open", "Open transactions", (each) => each.open > 0],
-  ["written", "Written by a run", (each) => each.boundaries.some((boundary) => boundary.more.action)],
+  ["open", "Open transactions", (each) => each.open_count > 0],
+  ["written", "Written by a run", (each) => each.boundaries.some((boundary) => boundary.action)],
   ["elect", "Elect", (each) => each.outcome === "elect"],
   ["repair", "Repair", (each) => each.outcome === "repair"],
   ["clean", "Nothing found", (each) => toneOf(each) === "fine"],
 ];
 
 function toneOf(partition) {
-  if (partition.startFates.length || partition.tones.wrong) return "wrong";
-  if (partition.matters && ((partition.stuck || 0) > 0 || partition.tones.missing)) return "missing";
-  if ((partition.matters && partition.tones.doubted) || partition.concerned) return "doubted";
+  if (partition.fates.length || partition.tones.wrong) return "wrong";
+  if (partition.matters && ((partition.stuck_bytes || 0) > 0 || partition.tones.missing)) return "missing";
+  if ((partition.matters && partition.tones.doubted) || partition.is_concerned) return "doubted";
   return "fine";
 }
 
 const SORTS = {
   worst: (one, other) => one.index - other.index,
-  name: (one, other) => one.name.localeCompare(other.name, "en", { numeric: true }) || one.index - other.index,
-  stuck: (one, other) => (other.stuck || 0) - (one.stuck || 0) || one.index - other.index,
+  name: (one, other) => one.topic_partition.localeCompare(other.topic_partition, "en", { numeric: true }) || one.index - other.index,
+  stuck: (one, other) => (other.stuck_bytes || 0) - (one.stuck_bytes || 0) || one.index - other.index,
   size: (one, other) => other.size - one.size || one.index - other.index,
 };
 

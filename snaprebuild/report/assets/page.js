@@ -7,11 +7,11 @@ function showTop() {
   byId("made").textContent = plain(`snaprebuild ${document.querySelector('meta[name="snaprebuild"]').content} · ${counted(DATA.documents.length, "document")}: ${DATA.documents.map((each) => each.name).join(", ")}`);
   const totals = DATA.totals;
   const forgotten = PARTITIONS.reduce((total, each) => total + each.forgotten, 0);
-  const isAll = PARTITIONS.every((each) => !each.tones.wrong || !each.producersLeft);
+  const isAll = PARTITIONS.every((each) => !each.tones.wrong || !each.differences_left);
   const losers = `${isAll ? "" : "at least "}${counted(forgotten, "producer")} with wrong state`;
   const card = (name, count, tone, below, unknown) =>
     count === null ? [name, "–", "", unknown] : [name, grouped(count), count ? tone : "", below];
-  const stuck = PARTITIONS.filter((each) => each.stuck).length;
+  const stuck = PARTITIONS.filter((each) => each.stuck_bytes).length;
   const cards = [
     ["partitions", grouped(PARTITIONS.length), "", totals.segments ? counted(totals.segments, "segment") : "segments are not in the documents"],
     card("fates at the next start", totals.fates, "wrong", "causes, each of one or many partitions", "unknown: run `scan`"),
@@ -20,7 +20,7 @@ function showTop() {
     card("missing snapshots", totals.missing_snapshots, "missing", "that are needed", "unknown: run `scan`"),
     totals.stuck_partitions === null ? ["stuck partitions", "–", "", "unknown: run `scan`"] : card("stuck partitions", stuck, "missing", sizeText(totals.stuck_bytes) + " held back"),
     openCard(),
-    ["findings", grouped(DATA.findings.filter((each) => each[1] !== "note").length), "", `${grouped(DATA.findings.filter((each) => each[1] === "note").length)} notes`],
+    ["findings", grouped(DATA.findings.filter((each) => each.severity !== "note").length), "", `${grouped(DATA.findings.filter((each) => each.severity === "note").length)} notes`],
   ];
   byId("cards").append(...cards.map(([name, value, tone, below]) => el("div", { class: `card ${tone}` }, el("dt", {}, name), el("dd", { class: "value" }, value), el("dd", { class: "below" }, below))));
 }
@@ -28,8 +28,8 @@ function showTop() {
 // The first two lines: the answer of the worst document, and its next command. The answers of the others follow.
 function showStatus() {
   const first = DATA.status;
-  const tone = first.exit === 0 ? "fine" : first.exit === 1 ? "missing" : "wrong";
-  const next = first.next ? ["Next: ", el("code", {}, first.next)] : [first.exit === 0 ? "Next: nothing to do." : "Next: no command corrects this; see the findings."];
+  const tone = first.exit_code === 0 ? "fine" : first.exit_code === 1 ? "missing" : "wrong";
+  const next = first.next_command ? ["Next: ", el("code", {}, first.next_command)] : [first.exit_code === 0 ? "Next: nothing to do." : "Next: no command corrects this; see the findings."];
   const others = DATA.documents.filter((each) => each.name !== first.document);
   const parts = [
     el("p", { class: `notice ${tone}`, id: "sentence" }, first.sentence),
@@ -42,16 +42,16 @@ function showStatus() {
 
 // Only what a document proves: a partition of which none shows its log end has an unknown number.
 function openCard() {
-  const known = PARTITIONS.filter((each) => each.open !== undefined);
+  const known = PARTITIONS.filter((each) => each.open_count !== undefined);
   if (!known.length) return ["open transactions", "–", "", "unknown: run `inspect transactions`"];
   const isReplayed = DATA.documents.some((each) => each.schema.startsWith("snaprebuild.inspect-transactions/"));
   const left = PARTITIONS.length - known.length;
   const below = [isReplayed ? "by replay" : "as the snapshots at the log ends show", left ? `${counted(left, "partition")} unknown` : null];
-  return ["open transactions", grouped(known.reduce((total, each) => total + each.open, 0)), "", below.filter(Boolean).join("; ")];
+  return ["open transactions", grouped(known.reduce((total, each) => total + each.open_count, 0)), "", below.filter(Boolean).join("; ")];
 }
 
 function showUnread() {
-  const paths = [...new Set(DATA.documents.flatMap((each) => each.unread))];
+  const paths = [...new Set(DATA.documents.flatMap((each) => each.unread_paths))];
   if (!paths.length) return;
   const text = `NOT READ: ${counted(paths.length, "path")}. Nothing on this page covers ${paths.length === 1 ? "it" : "them"}: ${paths.slice(0, 20).join(", ")}${paths.length > 20 ? `, and ${grouped(paths.length - 20)} more` : ""}`;
   byId("unread").append(el("p", { class: "notice wrong", role: "alert" }, text));
@@ -69,17 +69,17 @@ function showTables() {
 function showCodes() {
   const byCode = new Map();
   DATA.findings.forEach((finding, number) => {
-    const known = byCode.get(finding[0]) || { code: finding[0], severity: finding[1], numbers: [] };
-    if (SEVERITIES.indexOf(finding[1]) < SEVERITIES.indexOf(known.severity)) known.severity = finding[1];
+    const known = byCode.get(finding.code) || { code: finding.code, severity: finding.severity, numbers: [] };
+    if (SEVERITIES.indexOf(finding.severity) < SEVERITIES.indexOf(known.severity)) known.severity = finding.severity;
     known.numbers.push(number);
-    byCode.set(finding[0], known);
+    byCode.set(finding.code, known);
   });
   const codes = [...byCode.values()].sort((one, other) => SEVERITIES.indexOf(one.severity) - SEVERITIES.indexOf(other.severity) || other.numbers.length - one.numbers.length);
   const buttons = codes.map((each) =>
     el("button", { type: "button", class: `code ${each.severity}`, "aria-pressed": "false", "data-code": each.code, onclick: () => chooseCode(each) }, el("span", { class: `severity ${each.severity}` }, each.severity), el("b", {}, each.code), el("span", { class: "many" }, grouped(each.numbers.length))),
   );
   byId("codes").append(...(buttons.length ? buttons : [el("p", { class: "empty" }, "None.")]));
-  if (DATA.findingsLeft) byId("codes").append(el("p", { class: "hint" }, `${grouped(DATA.findingsLeft)} more findings are in the documents and not on this page.`));
+  if (DATA.findings_left) byId("codes").append(el("p", { class: "hint" }, `${grouped(DATA.findings_left)} more findings are in the documents and not on this page.`));
 }
 
 function chooseCode(each) {
@@ -108,10 +108,15 @@ function showFilters() {
 
 function showDocuments() {
   const rows = DATA.documents.map((each) =>
-    el("tr", {}, cells(each.name, each.schema, each.program, each.made || "unknown", each.host || "unknown", each.clusters.join(", ") || "unknown", each.command || "unknown", el("ul", { class: "lacks" }, each.facts.map(([name, value]) => el("li", {}, `${name}: ${value}`))), el("ul", { class: "lacks" }, each.lacks.map((text) => el("li", {}, text))))),
+    el("tr", {}, cells(each.name, each.schema, each.snaprebuild, ...runCells(each.run), el("ul", { class: "lacks" }, each.facts.map(([name, value]) => el("li", {}, `${name}: ${value}`))), el("ul", { class: "lacks" }, each.lacks.map((text) => el("li", {}, text))))),
   );
   byId("documents").append(tableOf("Made from", ["file", "form", "written by", "made", "host", "cluster id", "command", "contents", "not in it"], rows) || "");
-  if (DATA.partitionsLeft) byId("documents").append(el("p", { class: "hint" }, `${grouped(DATA.partitionsLeft)} more partitions are in the documents and not on this page: the worst are here.`));
+  if (DATA.partitions_left) byId("documents").append(el("p", { class: "hint" }, `${grouped(DATA.partitions_left)} more partitions are in the documents and not on this page: the worst are here.`));
+}
+
+function runCells(run) {
+  if (!run) return ["unknown", "unknown", "unknown", "unknown"];
+  return [secondsText(run.at_ms), run.host || "unknown", run.cluster_ids.join(", ") || "unknown", run.command || "unknown"];
 }
 
 function startTheme() {

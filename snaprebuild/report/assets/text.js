@@ -55,9 +55,15 @@ function sizeText(bytes) {
   return unit === "B" ? `${bytes} B` : `${value.toFixed(1)} ${unit}`;
 }
 
-function timeText(seconds) {
-  const moment = new Date(seconds * 1000);
-  return isNaN(moment) ? `${seconds} s` : moment.toISOString().slice(0, 16).replace("T", " ") + " UTC";
+// A moment, to the minute; one without a date is a number.
+function timeText(ms) {
+  const moment = new Date(Number(ms));
+  return isNaN(moment) ? `${ms} ms` : moment.toISOString().slice(0, 16).replace("T", " ") + " UTC";
+}
+
+function secondsText(ms) {
+  const moment = new Date(Number(ms));
+  return isNaN(moment) ? `${ms} ms` : moment.toISOString().slice(0, 19).replace("T", " ") + " UTC";
 }
 
 function words(name) {

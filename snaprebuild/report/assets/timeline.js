@@ -7,17 +7,17 @@ const SEGMENT_WIDTH_MIN = 7;
 const WIDTH_MAX = 12000;
 
 const AXES = {
-  segments: ["each segment as wide as the next", (partition, index) => (partition.counts ? partition.counts[index] : 1)],
+  segments: ["each segment as wide as the next", (partition, index) => (partition.segments.counts ? partition.segments.counts[index] : 1)],
   offsets: ["by offset", (partition, index, points) => Math.max(1, Number(points[index + 1]) - Number(points[index]))],
-  bytes: ["by size", (partition, index) => Math.max(1, partition.sizes[index] || 0)],
+  bytes: ["by size", (partition, index) => Math.max(1, partition.segments.size_bytes[index] || 0)],
 };
 
 // The position of each offset, from 0 to 1. Inside a segment offsets are spread evenly, because their positions are unknown.
 function axisOf(partition, name) {
-  const known = partition.bases.length > 0;
-  const points = known ? partition.bases.slice() : [partition.start || 0, ...partition.boundaries.map((each) => each.offset)];
+  const known = partition.segments.base_offset.length > 0;
+  const points = known ? partition.segments.base_offset.slice() : [partition.log_start_offset || 0, ...partition.boundaries.map((each) => each.offset)];
   const last = Number(points[points.length - 1]);
-  const ends = [partition.end, partition.atLeast, ...partition.boundaries.slice(-1).map((each) => each.offset)].map((each) => Number(each ?? 0));
+  const ends = [partition.log_end_offset, partition.log_end_at_least, ...partition.boundaries.slice(-1).map((each) => each.offset)].map((each) => Number(each ?? 0));
   const unfinished = known || points.length === 1;
   if (unfinished) points.push(Math.max(last + 1, ...ends));
   const weight = AXES[known ? name : "segments"][1];
@@ -62,7 +62,7 @@ function miniature(partition) {
   const gap = count <= 120 ? 1.5 : 0;
   for (let index = 0; index < count; index += step) {
     const behind = Math.min(count, index + step);
-    const fates = axis.known ? partition.fates.slice(index, behind) : "p";
+    const fates = axis.known ? partition.segments.fates.slice(index, behind) : "p";
     const worst = [...FATE_RANK].find((fate) => fates.includes(fate)) || "p";
     const x = axis.edges[index] * MINI.width;
     const width = Math.max(1, axis.edges[behind] * MINI.width - x - gap);
@@ -80,24 +80,23 @@ function miniature(partition) {
 }
 
 function boundaryText(boundary) {
-  const more = boundary.more;
   const parts = [`offset ${boundary.offset}: ${boundary.state ? words(boundary.state) : "snapshot"}`];
-  if (more.status) parts.push(words(more.status));
-  if (boundary.entries !== null && boundary.entries !== undefined) parts.push(counted(boundary.entries, "producer"));
-  if (more.class) parts.push(more.class);
-  if (more.action) parts.push(more.action);
-  if (more.next) parts.push(`next start: ${more.next}`);
+  if (boundary.status) parts.push(words(boundary.status));
+  if (boundary.entries !== undefined) parts.push(counted(boundary.entries, "producer"));
+  if (boundary.class) parts.push(boundary.class);
+  if (boundary.action) parts.push(boundary.action);
+  if (boundary.at_next_start) parts.push(`next start: ${boundary.at_next_start}`);
   return parts.join(", ");
 }
 
 function segmentText(partition, axis, index) {
   if (!axis.known) return `offsets ${axis.points[index]} to ${axis.points[index + 1]}; segments are not listed`;
-  const many = partition.counts && partition.counts[index] > 1 ? `${partition.counts[index]} segments, ` : "segment ";
-  const next = index + 1 < partition.bases.length ? partition.bases[index + 1] : (partition.end ?? "the log end");
-  const parts = [`${many}${partition.bases[index]} to ${next}`];
-  if (partition.sizes[index] !== null) parts.push(sizeText(partition.sizes[index]));
-  parts.push(FATES[partition.fates[index]][1]);
-  if (partition.modified[index] !== null) parts.push(`last modified ${timeText(partition.modified[index])}`);
+  const many = partition.segments.counts && partition.segments.counts[index] > 1 ? `${partition.segments.counts[index]} segments, ` : "segment ";
+  const next = index + 1 < partition.segments.base_offset.length ? partition.segments.base_offset[index + 1] : (partition.log_end_offset ?? "the log end");
+  const parts = [`${many}${partition.segments.base_offset[index]} to ${next}`];
+  if (partition.segments.size_bytes[index] !== null) parts.push(sizeText(partition.segments.size_bytes[index]));
+  parts.push(FATES[partition.segments.fates[index]][1]);
+  if (partition.segments.modified_ms[index] !== null) parts.push(`last modified ${timeText(partition.segments.modified_ms[index])}`);
   return parts.join(", ");
 }
 
@@ -125,7 +124,8 @@ function laneName(text, y) {
   return svg("text", { class: "lane", x: 0, y }, text);
 }
 
-function idText(id) {
+function idText(number) {
+  const id = String(number);
   return id.length > 13 ? `${id.slice(0, 6)}…${id.slice(-6)}` : id;
 }
 
@@ -139,7 +139,7 @@ function timeline(partition, frame, readout) {
     class: "timeline",
     tabindex: 0,
     role: "img",
-    "aria-label": plain(`Timeline of ${partition.name}: ${counted(partition.segments, "segment")}, ${counted(partition.boundaries.length, "boundary", "boundaries")}. The arrow keys go from segment to segment; the tables below say the same.`),
+    "aria-label": plain(`Timeline of ${partition.topic_partition}: ${counted(partition.segmentCount, "segment")}, ${counted(partition.boundaries.length, "boundary", "boundaries")}. The arrow keys go from segment to segment; the tables below say the same.`),
     width: GUTTER + width + 14,
   });
   const lines = svg("g", {});
@@ -147,7 +147,7 @@ function timeline(partition, frame, readout) {
   drawTicks(picture, axis, width);
   picture.append(laneName("segments", 44));
   for (let index = 0; index < count; index += 1) {
-    const fate = axis.known ? FATES[partition.fates[index]][0] : "unlisted";
+    const fate = axis.known ? FATES[partition.segments.fates[index]][0] : "unlisted";
     const x = GUTTER + axis.edges[index] * width;
     const wide = Math.max(0.8, (axis.edges[index + 1] - axis.edges[index]) * width - 1);
     const place = { x: x.toFixed(1), y: 26, width: wide.toFixed(1), height: 28, rx: wide > 6 ? 2 : 0 };
@@ -184,32 +184,32 @@ function drawTicks(picture, axis, width) {
 }
 
 function drawTransactions(picture, partition, xOf, y, width) {
-  const bars = partition.transactions.slice(0, BARS_MAX);
+  const bars = partition.open.slice(0, BARS_MAX);
   if (!bars.length) return y;
   picture.append(laneName("open transactions", y + 9));
   for (const each of bars) {
-    const x = xOf(each.first);
+    const x = xOf(each.first_offset);
     const end = GUTTER + width;
-    const text = `transaction${each.producer === null ? "" : ` of producer ${each.producer}`} open from ${each.first} to the log end${each.state && `, ${each.state}`}`;
+    const text = `transaction${each.producer_id === undefined ? "" : ` of producer ${each.producer_id}`} open from ${each.first_offset} to the log end${each.state && `, ${each.state}`}`;
     const place = { x: x.toFixed(1), y: y + 2, width: Math.max(4, end - x).toFixed(1), height: 8, rx: 3 };
-    picture.append(svg("rect", { class: `txn${each.isLate ? " late" : ""}`, ...place }, svg("title", {}, text)));
+    picture.append(svg("rect", { class: `txn${each.is_late ? " late" : ""}`, ...place }, svg("title", {}, text)));
     y += 13;
   }
-  return more(picture, partition.transactions.length - bars.length, y) + 8;
+  return more(picture, partition.open.length - bars.length, y) + 8;
 }
 
 function drawProducers(picture, partition, xOf, y) {
-  const ranked = partition.producers.slice(0, BARS_MAX);
+  const ranked = partition.differences.slice(0, BARS_MAX);
   if (!ranked.length) return y;
   picture.append(laneName("wrong about", y + 9));
   for (const each of ranked) {
     const isOffset = each.kind === "missing" || each.field === "last_offset";
-    const from = isOffset && each.expected !== null ? each.expected : each.openFrom;
+    const from = isOffset && each.expected !== undefined ? each.expected : each.open_from;
     const end = xOf(each.offset);
-    const begin = from === null || from === undefined ? end : Math.min(xOf(from), end);
-    const row = svg("g", { class: `producer ${each.isCertain ? "certain" : "open"}` }, svg("title", {}, `producer ${each.id} at the snapshot of ${each.offset}: ${each.cost}`));
+    const begin = from === undefined ? end : Math.min(xOf(from), end);
+    const row = svg("g", { class: `producer ${each.is_certain ? "certain" : "open"}` }, svg("title", {}, `producer ${each.producer_id} at the snapshot of ${each.offset}: ${each.consequence}`));
     row.append(
-      svg("text", { class: "id", x: GUTTER - 6, y: y + 9 }, idText(each.id)),
+      svg("text", { class: "id", x: GUTTER - 6, y: y + 9 }, idText(each.producer_id)),
       svg("line", { x1: begin.toFixed(1), x2: end.toFixed(1), y1: y + 6, y2: y + 6 }),
       svg("circle", { cx: begin.toFixed(1), cy: y + 6, r: 3 }),
       svg("path", { d: `M${(end - 3).toFixed(1)} ${y + 3}l6 6m0 -6l-6 6` }),
@@ -228,10 +228,10 @@ function more(picture, count, y) {
 
 function drawMarks(picture, lines, partition, xOf, y) {
   const marks = [
-    ["log start", partition.start],
-    ["last stable offset", partition.lastStable],
-    ["high watermark", partition.highWatermark],
-    ["log end", partition.end],
+    ["log start", partition.log_start_offset],
+    ["last stable offset", partition.last_stable_offset],
+    ["high watermark", partition.high_watermark],
+    ["log end", partition.log_end_offset],
   ].filter(([, offset]) => offset !== undefined && offset !== null);
   const byOffset = new Map();
   for (const [name, offset] of marks) byOffset.set(offset, [...(byOffset.get(offset) || []), name]);

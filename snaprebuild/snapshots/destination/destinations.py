@@ -184,7 +184,7 @@ class InPlace(_ForBroker):
     def reason_against(
         self, request: RebuildRequest, partition: PartitionSource, offset: int, *, is_log_end: bool
     ) -> LeftOutReason | None:
-        """As ``Destination.reason_against``."""
+        """Why no snapshot may be written for a boundary, or None."""
         reason = reason_against_writing_in_place(partition, offset, is_log_end=is_log_end)
         return reason or _reason_of_topic_id(request, partition)
 
@@ -198,7 +198,7 @@ class InPlace(_ForBroker):
         lock: HeldLock | None,
         dry_run: bool,
     ) -> SnapshotWriter:
-        """As ``Destination.writer``."""
+        """What writes the snapshots of a partition."""
         return InPlaceWriter(result, request, lock, report, dry_run=dry_run)
 
 
@@ -212,11 +212,11 @@ class NextToBroker(_ForBroker):
     installed_later: ClassVar[bool] = False
 
     def check(self, request: RebuildRequest) -> None:
-        """As ``Destination.check``."""
+        """Refuses the options of a request that do not fit (``UsageError``)."""
         _check_running_broker(request, request.paths, "--broker-running")
 
     def broker_notes(self, source: Source) -> list[Finding]:
-        """As ``Destination.broker_notes``."""
+        """Notes about the brokers that run on the log directories."""
         return check_running_brokers(source)
 
     def reason_against(
@@ -227,7 +227,7 @@ class NextToBroker(_ForBroker):
         *,
         is_log_end: bool,  # the active segment is refused whatever its end
     ) -> LeftOutReason | None:
-        """As ``Destination.reason_against``."""
+        """Why no snapshot may be written for a boundary, or None."""
         return reason_against_writing_while_running(partition, offset) or _reason_of_topic_id(request, partition)
 
     def writer(
@@ -240,7 +240,7 @@ class NextToBroker(_ForBroker):
         lock: HeldLock | None,  # the broker holds it
         dry_run: bool,
     ) -> SnapshotWriter:
-        """As ``Destination.writer``."""
+        """What writes the snapshots of a partition."""
         return NextToBrokerWriter(result, request, None, report, dry_run=dry_run)
 
 
@@ -261,11 +261,11 @@ class Staged(_ForBroker):
 
     @property
     def directories(self) -> tuple[str, ...]:
-        """As ``Destination.directories``."""
+        """The directories outside of the log directories that this run writes to."""
         return self.stages
 
     def check(self, request: RebuildRequest) -> None:
-        """As ``Destination.check``."""
+        """Refuses the options of a request that do not fit (``UsageError``)."""
         _check_running_broker(request, (*request.paths, *self.stages), "--to")
         if request.drop_expired:
             raise UsageError("--to: later segments are replayed from the staged state, so no entry may be dropped from it")
@@ -273,18 +273,18 @@ class Staged(_ForBroker):
             raise UsageError("--to: the path is empty")
 
     def targets(self, source: Source, s3: S3Settings) -> dict[str, str]:
-        """As ``Destination.targets``."""
+        """The directory for the snapshots of each partition, by path of the partition."""
         return staged_directories(self.stages, source)
 
     def reason_against(
         self, request: RebuildRequest, partition: PartitionSource, offset: int, *, is_log_end: bool
     ) -> LeftOutReason | None:
-        """As ``Destination.reason_against``: the snapshots get their names after a clean stop."""
+        """Why no snapshot may be staged for a boundary, or None. The snapshots get their names after a clean stop."""
         reason = reason_against_writing_in_place(partition, offset, is_log_end=is_log_end, before_stop=True)
         return reason or _reason_of_topic_id(request, partition)
 
     def prepare_writes(self, log_dirs: Sequence[str], s3: S3Settings) -> None:
-        """As ``Destination.prepare_writes``."""
+        """Checks, before anything is read or written, that existing files cannot be replaced."""
         for directory in self.stages if log_dirs else ():
             check_links(directory)
         _ForBroker.prepare_writes(self, log_dirs, s3)
@@ -299,7 +299,7 @@ class Staged(_ForBroker):
         lock: HeldLock | None,  # nothing is written into the log directory
         dry_run: bool,
     ) -> SnapshotWriter:
-        """As ``Destination.writer``."""
+        """What writes the snapshots of a partition."""
         return StageWriter(result, request, report, dry_run=dry_run)
 
 
@@ -321,41 +321,41 @@ class Below:
 
     @property
     def directories(self) -> tuple[str, ...]:
-        """As ``Destination.directories``."""
+        """The directories outside of the log directories that this run writes to."""
         return (self.directory,)
 
     @property
     def receipt_directory(self) -> str:
-        """As ``Destination.receipt_directory``."""
+        """Where the receipt goes if --receipt names no place."""
         return self.directory
 
     def check(self, request: RebuildRequest) -> None:
-        """As ``Destination.check``."""
+        """Refuses the options of a request that do not fit (``UsageError``)."""
         if request.set_aside:
             raise UsageError(
                 "--set-aside renames files in the log directories, and --out does not change those: use only one of them"
             )
 
     def targets(self, source: Source, s3: S3Settings) -> dict[str, str]:
-        """As ``Destination.targets``."""
+        """The directory for the snapshots of each partition, by path of the partition."""
         targets = target_directories(self.directory, source.partitions)
         check_output(path_of(self.directory, s3), targets.values(), source.partitions)
         return targets
 
     def broker_notes(self, source: Source) -> list[Finding]:
-        """As ``Destination.broker_notes``."""
+        """Notes about the brokers that run on the log directories."""
         return live_broker_notes(source)
 
     def reason_against(
         self, request: RebuildRequest, partition: PartitionSource, offset: int, *, is_log_end: bool
     ) -> LeftOutReason | None:
-        """As ``Destination.reason_against``: only what is wrong with the log counts, and nothing where all boundaries are wanted."""
+        """Why no snapshot is written, or None: only damage of the log counts, and nothing if all boundaries are requested."""
         if request.boundaries == "all":
             return None
         return reason_not_needed(partition, offset, is_log_end=is_log_end)
 
     def prepare_writes(self, log_dirs: Sequence[str], s3: S3Settings) -> None:
-        """As ``Destination.prepare_writes``."""
+        """Checks, before anything is read or written, that existing files cannot be replaced."""
         if log_dirs:
             path_of(self.directory, s3).prepare_writes()
 
@@ -369,7 +369,7 @@ class Below:
         lock: HeldLock | None,  # no broker reads there
         dry_run: bool,
     ) -> SnapshotWriter:
-        """As ``Destination.writer``."""
+        """What writes the snapshots of a partition."""
         return OutWriter(result, request, clock, report, dry_run=dry_run)
 
 

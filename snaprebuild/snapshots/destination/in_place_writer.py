@@ -66,8 +66,8 @@ class InPlaceWriter:
             StorageError: it cannot be written, or what is there cannot be read.
             RefusedError: nothing may be written here any more.
         """
-        wanted = rebuilt.wanted
-        comparison = rebuilt.found
+        boundary = rebuilt.boundary
+        comparison = rebuilt.existing_comparison
         if comparison is not None and not comparison.proven_wrong:
             same = comparison.status in (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY)
             return rebuilt.result(BoundaryAction.EQUAL if same else BoundaryAction.KEPT, comparison=comparison)
@@ -75,14 +75,14 @@ class InPlaceWriter:
             return rebuilt.result(BoundaryAction.KEPT, comparison=comparison)
         plan = self._result.plan
         not_now = (
-            self._request.destination.reason_against(self._request, plan.source, wanted.offset, is_log_end=wanted.is_log_end)
-            or reason_for_distrust(plan, wanted.offset)
+            self._request.destination.reason_against(self._request, plan.source, boundary.offset, is_log_end=boundary.is_log_end)
+            or reason_for_distrust(plan, boundary.offset)
             or (None if plan.keeps_files is None else reason_of_fate(plan.keeps_files))
         )
         if not_now is not None:
             reason = None if comparison is None else comparison.status.reason
             self._result.add_finding(
-                "wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_now.text}", wanted.offset, reason
+                "wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_now.text}", boundary.offset, reason
             )
             return rebuilt.not_written(not_now.text)
         log_class(self._result, rebuilt)
@@ -92,14 +92,14 @@ class InPlaceWriter:
         if self._dry_run:
             return rebuilt.result(BoundaryAction.WOULD_WRITE, comparison=comparison)
         self._check_lock()
-        aside = self._set_aside(wanted.offset) if comparison is not None else None
+        aside = self._set_aside(boundary.offset) if comparison is not None else None
         try:
             create_snapshot(
-                rebuilt, owner_of_snapshot(plan, wanted.offset), self._report, lambda: self._check_before_name(wanted.offset)
+                rebuilt, owner_of_snapshot(plan, boundary.offset), self._report, lambda: self._check_before_name(boundary.offset)
             )
         except SnaprebuildError:
             if aside is not None:
-                self._put_back(wanted.offset, aside)
+                self._put_back(boundary.offset, aside)
             raise
         return rebuilt.result(BoundaryAction.WRITTEN, aside=aside, comparison=comparison)
 
@@ -121,8 +121,8 @@ class InPlaceWriter:
             if os.path.lexists(self._directory.file_path(name)):
                 continue
             if self._report is not None:
-                found = fingerprint_at(self._directory.file_path(snapshot_file_name(offset)))
-                self._report(SetAsideAnnounced(offset, name, found))
+                existing = fingerprint_at(self._directory.file_path(snapshot_file_name(offset)))
+                self._report(SetAsideAnnounced(offset, name, existing))
             with contextlib.suppress(AlreadyExistsError):
                 set_aside(self._directory.path, snapshot_file_name(offset), name)
                 return name

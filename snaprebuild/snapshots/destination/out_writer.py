@@ -72,11 +72,11 @@ class OutWriter:
             if is_equal is None:
                 raise WriteFailedError("the store reports that its name is taken, and has no such object", path=rebuilt.path)
         elif not self._dry_run:
-            remove_other_name(self._result, rebuilt.wanted.offset)
+            remove_other_name(self._result, rebuilt.boundary.offset)
         if is_equal:
             return rebuilt.result(BoundaryAction.EQUAL)
         self._result.add_finding(
-            "different-file", Severity.FINDING, f"{rebuilt.path} is there and differs: kept", rebuilt.wanted.offset
+            "different-file", Severity.FINDING, f"{rebuilt.path} is there and differs: kept", rebuilt.boundary.offset
         )
         return rebuilt.result(BoundaryAction.KEPT)
 
@@ -97,7 +97,7 @@ class OutWriter:
         if data is None:
             return None
         try:
-            found = read_entries(data, file=rebuilt.path)
+            existing = read_entries(data, file=rebuilt.path)
         except FormatError:
             return False
-        return same_when_loaded(found, rebuilt.entries, self._clock.as_of_ms, self._clock.expiration_ms)
+        return same_when_loaded(existing, rebuilt.entries, self._clock.as_of_ms, self._clock.expiration_ms)

@@ -62,11 +62,11 @@ def staged_directories(stage: Sequence[str], source: Source) -> dict[str, str]:
         log_dir = partition.log_dir.path
         if log_dir not in chosen:
             mount = mount_of(log_dir)
-            found = next((directory for each, directory in mounts if each == mount), None)
-            if found is None:
+            directory_there = next((directory for each, directory in mounts if each == mount), None)
+            if directory_there is None:
                 message = "no --to directory is on its file system, so no link is possible: name another one (--to is repeatable)"
                 raise UsageError(message, path=log_dir)
-            chosen[log_dir] = found
+            chosen[log_dir] = directory_there
         by_stage.setdefault(chosen[log_dir], []).append(partition)
     targets: dict[str, str] = {}
     for directory, partitions in by_stage.items():
@@ -99,14 +99,14 @@ def check_output(out: StorePath, targets: Iterable[str], partitions: Iterable[Pa
     if out.is_local and not os.path.isdir(above):
         raise UsageError(f"{option} leads there, and it is not a directory", path=above)
     own = {_real(partition.directory.path) for partition in partitions}
-    known: dict[str, bool] = {}
-    wanted = [out.at(target) for target in sorted({_real(target) for target in targets})]
+    has_broker_files: dict[str, bool] = {}
+    places = [out.at(target) for target in sorted({_real(target) for target in targets})]
     # One listing of each target answers both questions about it; directories above are asked for once.
-    for target, names in zip(wanted, local_map([out.store])(_names_in, wanted), strict=True):
-        known[target.path] = not names.isdisjoint(CERTAIN_FILES)
+    for target, names in zip(places, local_map([out.store])(_names_in, places), strict=True):
+        has_broker_files[target.path] = not names.isdisjoint(CERTAIN_FILES)
         holds_segments = any(name.endswith(".log") and parse_file_name(name) is not None for name in names)
         inside = next((above for above in _upwards(target.path) if above in own), None)
-        inside = inside or (target.path if holds_segments else _broker_directory_above(target, known))
+        inside = inside or (target.path if holds_segments else _broker_directory_above(target, has_broker_files))
         if inside is not None:
             raise RefusedError(
                 f"{option} leads into {inside}, where its files would disturb a broker. Name a directory outside of it",
@@ -135,19 +135,19 @@ def _upwards(location: str) -> Iterator[str]:
         yield location
 
 
-def _broker_directory_above(target: StorePath, known: dict[str, bool]) -> str | None:
+def _broker_directory_above(target: StorePath, has_broker_files: dict[str, bool]) -> str | None:
     """The log directory of any broker, selected or not, that a target is in; None where it is in none.
 
     Args:
         target: the directory.
-        known: whether directories are those of a broker, as far as that was asked.
+        has_broker_files: whether directories are those of a broker, as far as that was asked.
     """
     for directory in _upwards(target.path):
-        if directory not in known:
-            known[directory] = False
+        if directory not in has_broker_files:
+            has_broker_files[directory] = False
             with contextlib.suppress(ReadFailedError):  # above --out, where a role may be forbidden to look
-                known[directory] = bool(target.at(directory).present(CERTAIN_FILES))
-        if known[directory]:
+                has_broker_files[directory] = bool(target.at(directory).present(CERTAIN_FILES))
+        if has_broker_files[directory]:
             return directory
     return None
 

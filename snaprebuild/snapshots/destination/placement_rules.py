@@ -120,13 +120,13 @@ def reason_of_fate(fate: Fate) -> LeftOutReason:
 
 def not_planned_findings(plan: PartitionPlan) -> list[Finding]:
     """A finding for each boundary that is not planned: a note where no broker needs it. ``TOPIC_ID_ZERO`` has one for its broker."""
-    found = []
+    findings = []
     for offset, reason in plan.not_planned:
         if reason.kind is LeftOut.TOPIC_ID_ZERO:
             continue
         code, severity = ("not-known-to-be-due", Severity.FINDING) if reason.may_be_needed else ("not-due", Severity.NOTE)
-        found.append(Finding(code, severity, plan.path, reason.text, offset))
-    return found
+        findings.append(Finding(code, severity, plan.path, reason.text, offset))
+    return findings
 
 
 def check_running_brokers(source: Source) -> list[Finding]:

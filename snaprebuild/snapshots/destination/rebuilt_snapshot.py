@@ -52,24 +52,24 @@ Report = Callable[[WriteEvent], None]
 
 
 class RebuiltSnapshot(msgspec.Struct, frozen=True):
-    """The state at a wanted boundary, as a file to write.
+    """The state at a boundary, as a file to write.
 
     Attributes:
         target: directory that it goes to.
         entries: of ``ENTRY_DTYPE``, by producer id.
-        found: comparison with the snapshot that is at this boundary in the partition; None without one.
+        existing_comparison: of the snapshot that is at this boundary in the partition; None without one.
     """
 
-    wanted: BoundaryPlan
+    boundary: BoundaryPlan
     target: StorePath
     entries: np.ndarray
     judgement: Judgement
-    found: Comparison | None
+    existing_comparison: Comparison | None
 
     @property
     def file(self) -> StorePath:
         """Where it goes."""
-        return self.target.below(snapshot_file_name(self.wanted.offset))
+        return self.target.below(snapshot_file_name(self.boundary.offset))
 
     @property
     def path(self) -> str:
@@ -82,14 +82,14 @@ class RebuiltSnapshot(msgspec.Struct, frozen=True):
 
     def announcement(self, file: Fingerprint) -> WriteAnnounced:
         """The event before ``file`` gets its name."""
-        return WriteAnnounced(self.wanted.offset, self.judgement.snapshot_class, len(self.entries), file)
+        return WriteAnnounced(self.boundary.offset, self.judgement.snapshot_class, len(self.entries), file)
 
     def not_written(self, why: str, action: BoundaryAction = BoundaryAction.REFUSED) -> BoundaryResult:
         """The result of one that is not written: ``refused`` or ``failed``."""
         reasons = (why, *self.judgement.reasons)
         return BoundaryResult(
-            self.wanted.offset,
-            self.wanted.is_log_end,
+            self.boundary.offset,
+            self.boundary.is_log_end,
             action,
             self.judgement.snapshot_class,
             reasons,
@@ -99,8 +99,8 @@ class RebuiltSnapshot(msgspec.Struct, frozen=True):
     def result(self, action: BoundaryAction, *, aside: str | None = None, comparison: Comparison | None = None) -> BoundaryResult:
         """The result of one that is there, or would be."""
         return BoundaryResult(
-            self.wanted.offset,
-            self.wanted.is_log_end,
+            self.boundary.offset,
+            self.boundary.is_log_end,
             action,
             self.judgement.snapshot_class,
             self.judgement.reasons,
@@ -113,14 +113,14 @@ class RebuiltSnapshot(msgspec.Struct, frozen=True):
 
 def log_class(result: PartitionResult, rebuilt: RebuiltSnapshot) -> None:
     """Logs the class of a snapshot before it is written. A class with too little proof is a finding."""
-    wanted = rebuilt.wanted
+    boundary = rebuilt.boundary
     judgement = rebuilt.judgement
     klass = judgement.snapshot_class
     reasons = "; ".join(judgement.reasons)
-    log.info("%s at %d: %s: %s", result.path, wanted.offset, klass.value, reasons)
+    log.info("%s at %d: %s: %s", result.path, boundary.offset, klass.value, reasons)
     if not klass.is_allowed_in_place:
         code = f"{klass.value.lower()}-boundary"
-        result.add_finding(code, Severity.FINDING, "; ".join(judgement.reasons[:3]), wanted.offset)
+        result.add_finding(code, Severity.FINDING, "; ".join(judgement.reasons[:3]), boundary.offset)
 
 
 def segment_of_snapshot(partition: PartitionPlan, offset: int) -> ListedFile:
@@ -149,7 +149,7 @@ def create_snapshot(
         AlreadyExistsError: the name is taken.
         StorageError: as ``Store.create``, or the receipt cannot be written.
     """
-    offset = rebuilt.wanted.offset
+    offset = rebuilt.boundary.offset
     data = rebuilt.data()
     announced = False
 

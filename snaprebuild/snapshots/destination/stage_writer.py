@@ -68,7 +68,7 @@ class StageWriter:
             return rebuilt.not_written(too_little)
         if self._dry_run:
             return rebuilt.result(BoundaryAction.WOULD_WRITE)
-        owner = owner_of_snapshot(self._result.plan, rebuilt.wanted.offset)
+        owner = owner_of_snapshot(self._result.plan, rebuilt.boundary.offset)
         try:
             make_directories(rebuilt.target.path, owner)
         except OSError as error:
@@ -87,13 +87,13 @@ class StageWriter:
     def _is_equal_there(self, rebuilt: RebuiltSnapshot, owner: Ownership) -> bool:
         """Whether the file that an earlier run left has the same bytes, owner and mode. It is staged then."""
         try:
-            found = fingerprint_at(rebuilt.path)
-            if found != Fingerprint.of(rebuilt.data(), found.modified_ns) or Ownership.of(os.lstat(rebuilt.path)) != owner:
+            existing = fingerprint_at(rebuilt.path)
+            if existing != Fingerprint.of(rebuilt.data(), existing.modified_ns) or Ownership.of(os.lstat(rebuilt.path)) != owner:
                 return False
         except (OSError, ReadFailedError) as error:
             log.info("%s: an earlier run left it, and it cannot be read: %s", rebuilt.path, error)
             return False
         if self._report is not None:
-            self._report(rebuilt.announcement(found))
-            self._report(WriteSettled(rebuilt.wanted.offset))
+            self._report(rebuilt.announcement(existing))
+            self._report(WriteSettled(rebuilt.boundary.offset))
         return True

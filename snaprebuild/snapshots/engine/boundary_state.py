@@ -195,7 +195,7 @@ class ReplayCheckpoint(msgspec.Struct, frozen=True, eq=False):
         return self._prefix.total()
 
     def with_state(self, state: SegmentEffect) -> ReplayCheckpoint:
-        """The same with another state. With ``IDENTITY`` it is small, and can be sent apart from its own state."""
+        """This checkpoint with another state. With ``IDENTITY`` it is small, and can be sent apart from its own state."""
         return replace(self, _prefix=RunningEffect(state))
 
     def index_in(self, directory: PartitionDir) -> int | None:

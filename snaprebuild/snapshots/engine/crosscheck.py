@@ -37,10 +37,10 @@ _SETTLED = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
 
 def segment_findings(source: PartitionSource, index: int, summary: SegmentSummary) -> list[Finding]:
     """Findings of damage, from the summary of a segment or of a part of it."""
-    found = [_bad_checksum(source, index, summary)] if summary.facts.bad_crc_count else []
+    findings = [_bad_checksum(source, index, summary)] if summary.facts.bad_crc_count else []
     if summary.facts.disorder_offset is not None:
-        found.append(_disorder(source, index, summary.facts.disorder_offset))
-    return found
+        findings.append(_disorder(source, index, summary.facts.disorder_offset))
+    return findings
 
 
 def _bad_checksum(source: PartitionSource, index: int, summary: SegmentSummary) -> Finding:
@@ -85,30 +85,30 @@ class CrossCheck(msgspec.Struct):
         """
         is_running = self.source.is_broker_running
         try:
-            found = read_snapshot_file(self.source.directory, state.offset, listed, is_broker_running=is_running)
+            entries = read_snapshot_file(self.source.directory, state.offset, listed, is_broker_running=is_running)
         except FormatError as error:
             return Comparison(ComparisonStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
-        return None if found is None else self.judge(state, found)
+        return None if entries is None else self.judge(state, entries)
 
-    def judge(self, state: BoundaryState, found: np.ndarray) -> Comparison:
+    def judge(self, state: BoundaryState, entries: np.ndarray) -> Comparison:
         """Compares the entries of a snapshot at this boundary or cut with the replay."""
         knowledge = self._knowledge(state)
         batch_offset = state.segment.cut_batch_offset
         if batch_offset is not None and knowledge.unproven_reason is None:
             reason = f"no broker writes a snapshot here: {state.offset} is inside the batch that begins at {batch_offset}"
-            return Comparison(ComparisonStatus.CORRUPT, True, len(state.entries), len(found), 0, (), reason)
-        comparison = compare(state.effect, found, state.offset, knowledge)
+            return Comparison(ComparisonStatus.CORRUPT, True, len(state.entries), len(entries), 0, (), reason)
+        comparison = compare(state.effect, entries, state.offset, knowledge)
         if comparison.status is ComparisonStatus.UNVERIFIABLE and state.judgement.snapshot_class in _SETTLED:
-            return self._as_settled(state, found, comparison)
+            return self._as_settled(state, entries, comparison)
         return comparison
 
-    def _as_settled(self, state: BoundaryState, found: np.ndarray, comparison: Comparison) -> Comparison:
+    def _as_settled(self, state: BoundaryState, entries: np.ndarray, comparison: Comparison) -> Comparison:
         """The window alone does not have what the snapshot after it settled."""
-        if not same_when_loaded(state.entries, found, self.clock.as_of_ms, self.clock.expiration_ms):
+        if not same_when_loaded(state.entries, entries, self.clock.as_of_ms, self.clock.expiration_ms):
             return comparison
         status = ComparisonStatus.EQUAL_AFTER_EXPIRY
         reason = "the only differences are entries that may have expired"
-        return Comparison(status, False, len(state.entries), len(found), 0, (), reason)
+        return Comparison(status, False, len(state.entries), len(entries), 0, (), reason)
 
     def _knowledge(self, state: BoundaryState) -> Knowledge:
         unproven_reason = None
@@ -146,7 +146,7 @@ class CrossCheck(msgspec.Struct):
         path = directory.transaction_index_path(state.segment.base_offset)
         try:
             data = directory.store.read_small(path, INDEX_BYTES_MAX)
-            found = [] if data is None else list(read_transaction_index(data, file=path))
+            present = [] if data is None else list(read_transaction_index(data, file=path))
         except ChangedFileError:
             return None  # the broker appends to it: a later run compares it
         except (FormatError, ReadFailedError) as error:
@@ -159,10 +159,10 @@ class CrossCheck(msgspec.Struct):
                 is_unread=True,
                 cause=FindingCause.TRANSACTION_INDEX,
             )
-        at = _first_difference(found, expected)
-        if at is None or self._is_of_another_moment(state, is_prefix=at == min(len(found), len(expected))):
+        at = _first_difference(present, expected)
+        if at is None or self._is_of_another_moment(state, is_prefix=at == min(len(present), len(expected))):
             return None
-        counts = f"{len(found)} instead of {len(expected)}, first difference at {at}"
+        counts = f"{len(present)} instead of {len(expected)}, first difference at {at}"
         message = f"does not list the aborted transactions of its segment: {counts}"
         return Finding(
             "transaction-index-differs", Severity.FINDING, path, message, state.offset, cause=FindingCause.TRANSACTION_INDEX
@@ -212,14 +212,14 @@ class ListedDifferences:
         self._count += len(comparison.differences)
         while self._count > DIFFERENCES_OF_A_RUN_MAX:
             last = self._listing[-1][2]
-            kept = last.differences[: max(len(last.differences) - (self._count - DIFFERENCES_OF_A_RUN_MAX), 0)]
-            self._count -= len(last.differences) - len(kept)
-            last.differences = kept
-            if not kept:
+            listed = last.differences[: max(len(last.differences) - (self._count - DIFFERENCES_OF_A_RUN_MAX), 0)]
+            self._count -= len(last.differences) - len(listed)
+            last.differences = listed
+            if not listed:
                 self._listing.pop()
 
 
-def _first_difference(found: list[AbortedTransaction], expected: list[AbortedTransaction]) -> int | None:
+def _first_difference(present: list[AbortedTransaction], expected: list[AbortedTransaction]) -> int | None:
     """Index in the file of the first entry that no broker can have written here, or None.
 
     Brokers up to 2.7 also list an abort marker that closed nothing, as a transaction that begins at its marker (KAFKA-10702). A broker
@@ -227,7 +227,7 @@ def _first_difference(found: list[AbortedTransaction], expected: list[AbortedTra
     then names the first transaction that began after the marker, instead of the offset after the marker (``UnifiedLog.append``).
     """
     waiting = iter(expected)
-    for at, entry in enumerate(found):
+    for at, entry in enumerate(present):
         if entry.first_offset == entry.last_offset:
             continue
         due = next(waiting, None)
@@ -237,4 +237,4 @@ def _first_difference(found: list[AbortedTransaction], expected: list[AbortedTra
             due.last_stable_offset == due.last_offset + 1 < entry.last_stable_offset
         ):
             return at
-    return None if next(waiting, None) is None else len(found)
+    return None if next(waiting, None) is None else len(present)

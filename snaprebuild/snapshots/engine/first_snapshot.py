@@ -16,7 +16,7 @@ from formats.limits import INDEX_BYTES_MAX
 from formats.partition.transaction_index import AbortedTransaction, read_transaction_index
 from snaprebuild.errors import LimitReachedError, ReadFailedError, RefusedError
 from snaprebuild.findings import Finding, Severity, pluralize
-from snaprebuild.replay.base_judge import BaseJudge, Boundary, LaterSnapshot
+from snaprebuild.replay.base_judge import BaseJudge, LaterSnapshot, SegmentBoundary
 from snaprebuild.replay.base_verdict import BaseVerdict
 from snaprebuild.replay.classes import ReplayRecord
 from snaprebuild.replay.difference import (
@@ -72,12 +72,14 @@ def has_first_snapshot(directory: PartitionDir) -> bool:
     return first > 0 and directory.snapshot_at(first) is not None
 
 
-def judge_first_snapshot(directory: PartitionDir, held: Held, clock: Clock, written_by_us: Collection[int] = ()) -> FirstSnapshot:
+def judge_first_snapshot(
+    directory: PartitionDir, summaries: Held, clock: Clock, written_by_us: Collection[int] = ()
+) -> FirstSnapshot:
     """The verdict on the snapshot at the first base offset.
 
     Args:
-        directory: the listing; its first segment is among ``held``.
-        held: summaries of its segments, with their first events.
+        directory: the listing; its first segment is among ``summaries``.
+        summaries: summaries of its segments, with their first events.
         clock: entries that a load at its moment drops may be absent from a later snapshot.
         written_by_us: offsets of later snapshots that a receipt of this program names. They are no evidence: they may come from the one
             that is judged.
@@ -86,11 +88,11 @@ def judge_first_snapshot(directory: PartitionDir, held: Held, clock: Clock, writ
     entries = readable_snapshot(directory, first)
     if entries is None:
         return FirstSnapshot(None, f"the snapshot at the first offset {first} is unreadable and adds nothing")
-    evidence = _Evidence(directory, clock, effect_of_entries(entries), written_by_us)
-    evidence.take(held)
+    evidence = _SegmentEvidence(directory, clock, effect_of_entries(entries), written_by_us)
+    evidence.take(summaries)
     judge = BaseJudge(first, entries, clock.expiration_ms)
     events = joined_events(evidence.events)
-    aborted = _aborted(directory, held, events, evidence.whole)
+    aborted = _aborted(directory, summaries, events, evidence.whole)
     verdict = judge.verdict(events, evidence.snapshots(), aborted, evidence.thrown_at, evidence.boundaries)
     if not verdict.is_refuted:
         return FirstSnapshot(verdict, None)
@@ -98,7 +100,7 @@ def judge_first_snapshot(directory: PartitionDir, held: Held, clock: Clock, writ
     return FirstSnapshot(verdict, f"the snapshot at the first offset {first} is contradicted: {text}: not used")
 
 
-class _Evidence:
+class _SegmentEvidence:
     """What consecutive segments show, up to the first one that is damaged or incomplete.
 
     Attributes:
@@ -111,7 +113,7 @@ class _Evidence:
     def __init__(self, directory: PartitionDir, clock: Clock, base: SegmentEffect, written_by_us: Collection[int]) -> None:
         self.events: list[FirstEvents] = []
         self.whole: list[int] = []
-        self.boundaries: list[Boundary] = []
+        self.boundaries: list[SegmentBoundary] = []
         self.thrown_at: int | None = None
         self._directory = directory
         self._clock = clock
@@ -120,23 +122,23 @@ class _Evidence:
         self._ends: list[tuple[int, RunningEffect, int]] = []
         self._waiting: tuple[int, RunningEffect, int] | None = None
 
-    def take(self, held: Held) -> None:
+    def take(self, summaries: Held) -> None:
         """Takes all segments.
 
         Only some callers read a segment in pieces, and all must come to one verdict: the pieces count together, or not at all.
         """
-        self._take_whole(held)
+        self._take_whole(summaries)
         # The one at the log end may have been written much later than the last batch. So may one at an empty segment.
         self._end_waiting(self._clock.as_of_ms)
 
-    def _take_whole(self, held: Held) -> None:
+    def _take_whole(self, summaries: Held) -> None:
         record = ReplayRecord()
         plain = RunningEffect()
         based = RunningEffect(self._base)
         newest = -1
         segments = self._directory.segments
-        for index in sorted(held):
-            pieces = held[index]
+        for index in sorted(summaries):
+            pieces = summaries[index]
             following = segments[index + 1].base_offset if index + 1 < len(segments) else None
             for piece in pieces:
                 record.take(piece, is_last=following is None, following=following, path=segments[index].log.name)
@@ -159,7 +161,7 @@ class _Evidence:
                 return  # the rest of the segment is not there
             offset, _ = boundary_after(segments, index, pieces[-1])
             if offset is not None:
-                self.boundaries.append(Boundary(offset, newest))
+                self.boundaries.append(SegmentBoundary(offset, newest))
             if offset is not None and offset > segments[0].base_offset and self._directory.snapshot_at(offset) is not None:
                 self._end_waiting(newest)
                 self._waiting = offset, plain, newest
@@ -217,13 +219,13 @@ def _events_of(summary: SegmentSummary) -> FirstEvents:
 
 
 def _aborted(
-    directory: PartitionDir, held: Held, events: FirstEvents, whole: Sequence[int]
+    directory: PartitionDir, summaries: Held, events: FirstEvents, whole: Sequence[int]
 ) -> Iterator[tuple[str, AbortedTransaction]]:
     """Entries of the transaction indexes of the segments in which a first marker aborts; of those that can be read."""
     markers = np.sort(events.marker_offset[events.marker_is_abort])
     for index in sorted(set(whole)):
         segment = directory.segments[index]
-        end = max(summary.facts.next_offset for summary in held[index])
+        end = max(summary.facts.next_offset for summary in summaries[index])
         low, high = np.searchsorted(markers, (segment.base_offset, end))
         if low == high or not segment.transaction_index or segment.until_offset is not None:
             continue
@@ -244,12 +246,12 @@ def wrong_by_the_log(first: FirstSnapshot) -> Comparison | None:
     verdict = first.verdict
     if verdict is None:
         return None
-    found = [each for each in verdict.refutations if each.rule.is_of_the_log]
-    if not found:
+    refutations = [each for each in verdict.refutations if each.rule.is_of_the_log]
+    if not refutations:
         return None
     producers = verdict.entries["producer_id"].tolist()
     differences = []
-    for each in found:
+    for each in refutations:
         if each.producer_id in producers:
             entry = verdict.entries[producers.index(each.producer_id)]
             cost = cost_of_change(each.field, entry, entry)
@@ -257,10 +259,12 @@ def wrong_by_the_log(first: FirstSnapshot) -> Comparison | None:
             cost = "its open transaction is forgotten: undecided data is read by consumers and uploaded"
         kind = DifferenceKind.FIELD
         differences.append(EntryDifference(each.producer_id, kind, each.field, each.other_value, each.base_value, True, cost))
-    contradicted = pluralize(len({each.producer_id for each in found}), "entry", "entries")
-    reason = f"the log contradicts {contradicted}: {found[0].text(verdict.offset)}"
+    contradicted = pluralize(len({each.producer_id for each in refutations}), "entry", "entries")
+    reason = f"the log contradicts {contradicted}: {refutations[0].text(verdict.offset)}"
     entries = len(verdict.entries)
-    return Comparison(ComparisonStatus.STALE, True, entries, entries, len(found), tuple(differences), reason, len(found))
+    return Comparison(
+        ComparisonStatus.STALE, True, entries, entries, len(refutations), tuple(differences), reason, len(refutations)
+    )
 
 
 def contradiction(directory: PartitionDir, first: FirstSnapshot) -> Finding | None:
@@ -270,9 +274,9 @@ def contradiction(directory: PartitionDir, first: FirstSnapshot) -> Finding | No
         return None
     listed = directory.snapshot_at(verdict.offset)
     assert listed is not None
-    found = verdict.refutations[0]
+    refutation = verdict.refutations[0]
     path = directory.file_path(listed.name)
     more = f", and {verdict.refutation_count - 1} more contradictions" if verdict.refutation_count > 1 else ""
-    either = "" if found.rule.is_of_the_log else "; either of the two may be wrong"
-    message = f"the snapshot at the first offset is not used: {found.text(verdict.offset)}{either}{more}"
-    return Finding(BASE_CONTRADICTED, Severity.FINDING, path, message, verdict.offset, found.rule.value)
+    either = "" if refutation.rule.is_of_the_log else "; either of the two may be wrong"
+    message = f"the snapshot at the first offset is not used: {refutation.text(verdict.offset)}{either}{more}"
+    return Finding(BASE_CONTRADICTED, Severity.FINDING, path, message, verdict.offset, refutation.rule.value)

@@ -48,14 +48,14 @@ class IndexCheck:
     """The comparison of each entry of an index with the log; all arrays have shape (entries,).
 
     Attributes:
-        found: int64, the value in the log at the place that the entry names.
+        actual: int64, the value in the log at the place that the entry names.
         is_there: bool, whether it has a batch there at all.
         agrees: bool, the entry leads a broker to the right place.
         is_compared: bool; False after the place where the log ends early or in disorder.
         unchecked_reason: why some are not compared, or None.
     """
 
-    found: np.ndarray
+    actual: np.ndarray
     is_there: np.ndarray
     agrees: np.ndarray
     is_compared: np.ndarray
@@ -89,8 +89,8 @@ class LogWalk:
             check_crc: compute the checksum of every batch.
             hint: positions at which batches probably begin.
         """
-        wanted = dict.fromkeys(("base_offset", "last_offset_delta", *columns))
-        self._reader = HeaderReader(log, columns=tuple(wanted), read_markers=read_markers, check_crc=check_crc, hint=hint)
+        names = dict.fromkeys(("base_offset", "last_offset_delta", *columns))
+        self._reader = HeaderReader(log, columns=tuple(names), read_markers=read_markers, check_crc=check_crc, hint=hint)
         self.fault: str | None = None
         self.end_offset = 0
         """The offset after the last batch that was seen."""
@@ -154,7 +154,7 @@ class OffsetIndexCheck:
         offset = self._offset
         start, stop = np.searchsorted(position, (block.position_bytes[0], block.position_bytes[-1] + 1))
         rows = np.searchsorted(block.position_bytes, position[start:stop])
-        self._check.found[start:stop] = last[rows]
+        self._check.actual[start:stop] = last[rows]
         self._begins[start:stop] = block.position_bytes[rows] == position[start:stop]
         start, stop = np.searchsorted(offset, (last[0], last[-1] + 1))
         rows = np.searchsorted(last, offset[start:stop])
@@ -191,7 +191,7 @@ class TimeIndexCheck:
         below = self._below
         stop = int(np.searchsorted(self._offset, last[-1], side="right"))
         rows = np.searchsorted(last, self._offset[below:stop])
-        check.found[below:stop] = block.column("max_timestamp")[rows]
+        check.actual[below:stop] = block.column("max_timestamp")[rows]
         # The base offset of a wrapper message is inside of it.
         check.is_there[below:stop] = (base[rows] <= self._offset[below:stop]) | (block.column("magic")[rows] < 2)
         self._below = stop
@@ -199,7 +199,7 @@ class TimeIndexCheck:
     def result(self, walk: LogWalk) -> IndexCheck:
         """The comparison, after the log was walked."""
         check = self._check
-        check.agrees = check.is_there & (check.found == self._timestamp)
+        check.agrees = check.is_there & (check.actual == self._timestamp)
         return _compared(check, walk, self._offset < walk.end_offset)
 
 
@@ -226,13 +226,13 @@ class TransactionIndexCheck:
         if not len(aborts) or start == stop:
             return
         rows = aborts[np.minimum(np.searchsorted(last[aborts], self._last_offset[start:stop]), len(aborts) - 1)]
-        self._check.found[start:stop] = block.column("producer_id")[rows]
+        self._check.actual[start:stop] = block.column("producer_id")[rows]
         self._check.is_there[start:stop] = last[rows] == self._last_offset[start:stop]
 
     def result(self, walk: LogWalk) -> IndexCheck:
         """The comparison, after the log was walked."""
         check = self._check
-        check.agrees = check.is_there & (check.found == self._producer_id)
+        check.agrees = check.is_there & (check.actual == self._producer_id)
         return _compared(check, walk, self._last_offset < walk.end_offset)
 
 

@@ -74,10 +74,10 @@ def _plain_end(source: SegmentBytes) -> int | None:
         return None
     data = bytearray(source.size_bytes)
     source.read_into(0, memoryview(data))
-    found = plain_log_end(data)
-    if found is None:
+    end = plain_log_end(data)
+    if end is None:
         return None
-    end_offset, last = found
+    end_offset, last = end
     if notes_batches(source):
         for at in (0, last):
             source.note_batch(at, bytes(data[at : at + limits.BATCH_HEADER_BYTES_MAX]))
@@ -129,19 +129,19 @@ def known_log_end(directory: PartitionDir) -> int:
 def _tail_from(source: SegmentBytes, base_offset: int, start_bytes: int, *, check_crc: bool) -> LogTail | None:
     """The tail from a position on; None where no batch begins there, or where checksums speak against it."""
     reader = HeaderReader(source, check_crc, start_bytes=start_bytes, block_bytes=1 << 20, columns=TAIL_COLUMNS)
-    found: LogTail | None = None
+    tail: LogTail | None = None
     damaged = False
     for block in reader:
         damaged |= len(block.bad_crc) > 0
         end = int(block.column("base_offset")[-1]) + int(block.column("last_offset_delta")[-1]) + 1
         latest = int(block.column("max_timestamp").max())
-        if found is not None and found.max_timestamp_ms is not None:
-            latest = max(latest, found.max_timestamp_ms)
-        found = LogTail(end, int(block.column("partition_leader_epoch")[-1]), latest)
+        if tail is not None and tail.max_timestamp_ms is not None:
+            latest = max(latest, tail.max_timestamp_ms)
+        tail = LogTail(end, int(block.column("partition_leader_epoch")[-1]), latest)
     assert reader.tail is not None
-    if start_bytes and (found is None or found.end_offset <= base_offset or damaged or reader.tail.kind is TailKind.CORRUPT):
+    if start_bytes and (tail is None or tail.end_offset <= base_offset or damaged or reader.tail.kind is TailKind.CORRUPT):
         return None
-    return found
+    return tail
 
 
 def largest_timestamp_hint(partition: PartitionSource, index: int, deadline: float | None = None) -> int | None:

@@ -87,7 +87,7 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
         first_wanted: the least boundary that is wanted.
         known_end: the log reaches this offset for certain, whatever its last segment seems to end with.
         resume_from: begin here, whatever the mode; ``index_in`` has found it in this directory. None to begin as the mode says.
-        given: the state before the first segment, which is then handed out, too; only from the log start on. None for an empty one.
+        initial_state: the state before the first segment, which is then handed out, too; only from the log start on. None for an empty one.
         remote_from: the log begins here, in remote storage, below the first segment on disk; None if it begins on disk or that is unknown.
             A broker takes the state of the part in between from the snapshot at the first segment.
         is_compacted: a cleaner removes batches of the topic: then the snapshot at the first offset is not used.
@@ -105,7 +105,7 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
     first_wanted: int
     known_end: int = 0
     resume_from: ReplayCheckpoint | None = None
-    given: InitialState | None = None
+    initial_state: InitialState | None = None
     remote_from: int | None = None
     is_compacted: bool = False
     written_by_us: frozenset[int] = frozenset()
@@ -129,9 +129,9 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
         if self.resume_from is not None:
             self._prefix = self.resume_from._prefix
             self._record = deepcopy(self.resume_from._record)
-        elif self.given is not None:
+        elif self.initial_state is not None:
             assert self.mode is ReplayFrom.LOG_START, "it is before the first segment"
-            self._prefix = RunningEffect(self.given.effect)
+            self._prefix = RunningEffect(self.initial_state.effect)
         self._holds = not self.hands_out_at_once()
         log.info(
             "%s: replay begins at segment %d of %d: %s",
@@ -241,11 +241,11 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
     def take(self, index: int, summary: SegmentSummary) -> Iterator[BoundaryState]:
         """Takes the summary of segment ``index``, or its pieces in order; segments of one call of ``begin`` or ``more`` come in order."""
         if self._holds:
-            held = self._held if index >= self.start_index else self._below
-            held.setdefault(index, []).append(summary)
+            summaries = self._held if index >= self.start_index else self._below
+            summaries.setdefault(index, []).append(summary)
             return
-        if self.given is not None and index == 0 and self._record.next_offset is None:
-            yield self._given_state(self.given)
+        if self.initial_state is not None and index == 0 and self._record.next_offset is None:
+            yield self._given_state(self.initial_state)
         yield from self._advance(index, summary)
 
     def more(self) -> list[int]:
@@ -267,17 +267,17 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
                 return list(range(self.stop_index, self.evidence_stop))
             return []
         # Half as far again each time: a transaction usually began a segment or two earlier, and a bad case must not read one by one.
-        taken = len(self._held)
-        start = max(self.start_index - max(taken // 2, 1), 0)
+        taken_count = len(self._held)
+        start = max(self.start_index - max(taken_count // 2, 1), 0)
         log.info("%s: replay extended back from segment %d to %d: %s", self.directory.path, self.start_index, start, fault)
-        wanted = list(range(start, self.start_index))
+        indices = list(range(start, self.start_index))
         self.start_index = start
         self.start_reason = f"extended back: {fault}"
         if start == 0:
             # What follows can be handed out at once, and what was held back after it.
             self._holds = self.judges_base
-            wanted += range(self.stop_index, self.evidence_stop)
-        return wanted
+            indices += range(self.stop_index, self.evidence_stop)
+        return indices
 
     def _below_to_look_at(self, proof: WindowProof) -> list[int]:
         """Segments below a window that is proven but for this: all snapshots of a broker that once lost its state agree."""
@@ -330,7 +330,7 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
         if self._has_failed():
             return
         offset, is_log_end = boundary_after(self.directory.segments, index, summary)
-        if offset is None or (self.given is not None and offset == self.directory.segments[0].base_offset):
+        if offset is None or (self.initial_state is not None and offset == self.directory.segments[0].base_offset):
             return
         evidence = self._record.evidence()
         closes_here = closes if summary.cut_offset is None else None
@@ -353,13 +353,13 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
     ) -> BoundaryState:
         """A boundary of a replay that begins empty, or on the given state."""
         first = self.directory.segments[0].base_offset if self.resume_from is None else self.resume_from.first_offset
-        has_given = self.given is not None
+        has_given = self.initial_state is not None
         return BoundaryState(
             offset=offset,
             is_log_end=is_log_end,
             make_prefix=lambda: prefix,
             replayed_from=first,
-            begins_complete=first == 0 or (self.given is not None and self.given.is_complete),
+            begins_complete=first == 0 or (self.initial_state is not None and self.initial_state.is_complete),
             is_unsound=bool(evidence.unsound_reasons),
             segment=summary,
             closes=closes,
@@ -396,16 +396,16 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
 
     def _judged(self, judgement: Judgement) -> Judgement:
         """The judgement of a boundary; ``judgement`` is what it would be if the given state were proven."""
-        return judgement if self.given is None else self.given.on_top(judgement)
+        return judgement if self.initial_state is None else self.initial_state.on_top(judgement)
 
     def _unknown_below(self) -> str | None:
         """Why the producers below the first segment are unknown; None if the log begins there, or a state was given."""
-        if self.given is not None or self.remote_from is None:
+        if self.initial_state is not None or self.remote_from is None:
             return None
         first = self.directory.segments[0].base_offset
         return f"the log begins at {self.remote_from} in remote storage: the producers that wrote there, below {first}, are unknown here"
 
-    def _given_state(self, given: InitialState) -> BoundaryState:
+    def _given_state(self, initial_state: InitialState) -> BoundaryState:
         offset = self.directory.segments[0].base_offset
         prefix = self._prefix
         return BoundaryState(
@@ -413,10 +413,10 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
             is_log_end=len(self.directory.segments) == 1 and not self.directory.segments[0].size_bytes,
             make_prefix=lambda: prefix,
             replayed_from=offset,
-            begins_complete=given.is_complete,
+            begins_complete=initial_state.is_complete,
             segment=SegmentSummary.unread(offset, 0),
-            make_entries=lambda: entries_of(given.effect),
-            make_judgement=lambda: given.judgement,
+            make_entries=lambda: entries_of(initial_state.effect),
+            make_judgement=lambda: initial_state.judgement,
         )
 
     def _take_facts(self, index: int, summary: SegmentSummary) -> None:
@@ -521,7 +521,7 @@ def source_replay(
     first_wanted: int = 0,
     known_end: int | None = None,
     resume_from: ReplayCheckpoint | None = None,
-    given: InitialState | None = None,
+    initial_state: InitialState | None = None,
     begins_empty: bool = False,
 ) -> PartitionReplay:
     """The replay of a partition. By default it begins at the first segment, and ends after the last one.
@@ -535,7 +535,7 @@ def source_replay(
         first_wanted: the least boundary that is wanted.
         known_end: the log reaches this offset for certain; None to look it up if the replay reads the last segment.
         resume_from: where an earlier replay ended.
-        given: the state before the first segment, known from elsewhere.
+        initial_state: the state before the first segment, known from elsewhere.
         begins_empty: the state that begins empty at the first segment is wanted, even if the log begins in remote storage.
     """
     directory = source.directory
@@ -552,7 +552,7 @@ def source_replay(
         first_wanted=first_wanted,
         known_end=known_end,
         resume_from=resume_from,
-        given=given,
+        initial_state=initial_state,
         remote_from=None if begins_empty else source.remote_from,
         is_compacted=not source.can_be_tiered,
         written_by_us=source.written_by_us,

@@ -215,7 +215,7 @@ class ReplayTask(PartitionTask):
         self.cross = CrossCheck(source, replay.clock)
 
     def tasks(self) -> list[ReadTask]:
-        """As ``PartitionTask.tasks``, with the first events if a snapshot at the first offset must be judged."""
+        """The next segments to read, with their first events if a snapshot at the first offset must be judged."""
         tasks = super().tasks()
         return [replace(task, with_first_events=True) for task in tasks] if self.replay.judges_base else tasks
 
@@ -244,7 +244,7 @@ class ReplayTask(PartitionTask):
         self.outcome.ended = damage.reason
         if self.lost_above_damage:
             message = f"{damage.reason}: {self.lost_above_damage}"
-            found = Finding(
+            finding = Finding(
                 "damaged-segment",
                 Severity.DAMAGED,
                 self.path,
@@ -253,7 +253,7 @@ class ReplayTask(PartitionTask):
                 is_unread=True,
                 cause=FindingCause.BROKEN_BATCHES,
             )
-            self.outcome.findings.append(found)
+            self.outcome.findings.append(finding)
 
     def boundary(self, state: BoundaryState) -> None:
         """Called with each boundary."""

@@ -78,8 +78,10 @@ def index_fault(log: ReadPath, segment: SegmentFiles) -> str | None:
             elif len(rows) and epoch_fault is None:
                 batch = int(first[rows[0]])
                 epoch = int(block.column("partition_leader_epoch")[rows[0]])
-                known = int(entries.epoch[np.searchsorted(entries.epoch_start, batch, side="right") - 1])
-                epoch_fault = f"the batch at offset {batch} is of leader epoch {epoch}, and its checkpoint has epoch {known} there"
+                expected_epoch = int(entries.epoch[np.searchsorted(entries.epoch_start, batch, side="right") - 1])
+                epoch_fault = (
+                    f"the batch at offset {batch} is of leader epoch {epoch}, and its checkpoint has epoch {expected_epoch} there"
+                )
     if walk.fault is not None or walk.tail is not TailKind.CLEAN:
         return None
     wrong = np.flatnonzero(~offsets.result(walk).agrees)

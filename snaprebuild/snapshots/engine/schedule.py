@@ -72,14 +72,14 @@ def _run_on_this_machine(tasks: Sequence[PartitionTask], run: Run) -> None:
     total = sum(each.identity.size_bytes for queue in queues for each in queue.waiting)
     devices = {task.device for task in tasks}
     per_disk = run.limits.io.readers_per_disk
-    wanted = run.jobs
-    if wanted is None:
-        wanted = default_jobs(len(devices)) if per_disk is None else per_disk * len(devices)
-    wanted = run.limits.io.workers_at_most(wanted)
-    if wanted <= 1 or total <= IN_PROCESS_BYTES_MAX:
+    worker_count = run.jobs
+    if worker_count is None:
+        worker_count = default_jobs(len(devices)) if per_disk is None else per_disk * len(devices)
+    worker_count = run.limits.io.workers_at_most(worker_count)
+    if worker_count <= 1 or total <= IN_PROCESS_BYTES_MAX:
         run_here(queues, read_parcel)
     else:
-        workers = min(wanted, sum(len(queue.waiting) for queue in queues))
+        workers = min(worker_count, sum(len(queue.waiting) for queue in queues))
         WorkerPool(queues, workers, devices, read_parcel, run.limits).run()
 
 

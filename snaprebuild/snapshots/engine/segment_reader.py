@@ -24,9 +24,9 @@ from snaprebuild.replay.segment_summary import (
     SUMMARY_COLUMNS,
     Analysis,
     BatchContents,
+    BatchTotals,
     IndexEntries,
     Piece,
-    SegmentFacts,
     SegmentSummary,
     summaries_of,
     summarise_pieces,
@@ -136,7 +136,7 @@ def read_tasks(
 
 
 UNINDEXED_BYTES_MAX = 32 << 10
-"""Of a segment that is walked sooner than its index is opened."""
+"""Size of a segment that is walked sooner than its index is opened."""
 
 
 @contextlib.contextmanager
@@ -212,11 +212,11 @@ def _before(pieces: Pieces, until: int) -> Iterator[SegmentSummary]:
 
 
 TOGETHER_BYTES_MAX = 256 << 10
-"""Of a segment. A larger one gains little."""
+"""Size of a segment that is read together with others. A larger one gains little."""
 
 
 Outcomes = Sequence[Pieces | Exception]
-"""Of segments that were read together."""
+"""The pieces of segments that were read together, or the error of each."""
 
 Read = Callable[[Sequence[ReadTask]], Outcomes]
 """``read_parcel``, or in a test another one."""
@@ -228,7 +228,9 @@ def read_parcel(tasks: Sequence[ReadTask]) -> Outcomes:
     done: dict[int, Pieces] = {}
     if len(together) > 1:
         try:
-            parts = [_Part(number, tasks[number], data) for number in together if (data := _bytes_of(tasks[number])) is not None]
+            parts = [
+                _WholeSegment(number, tasks[number], data) for number in together if (data := _bytes_of(tasks[number])) is not None
+            ]
             done = dict(_read_together(parts))
         except Exception as error:  # whatever it is, it concerns one of them: the one that has it alone
             log.debug("%d segments are read one by one", len(tasks), exc_info=error)
@@ -236,7 +238,7 @@ def read_parcel(tasks: Sequence[ReadTask]) -> Outcomes:
     return [done[number] if number in done else next(alone) for number in range(len(tasks))]
 
 
-class _Part(msgspec.Struct, frozen=True):
+class _WholeSegment(msgspec.Struct, frozen=True):
     """A segment and all of its bytes; ``number`` is its place among the tasks."""
 
     number: int
@@ -263,20 +265,20 @@ def _bytes_of(task: ReadTask) -> bytearray | None:
     return None
 
 
-def _read_together(parts: Sequence[_Part]) -> Iterator[tuple[int, Pieces]]:
+def _read_together(parts: Sequence[_WholeSegment]) -> Iterator[tuple[int, Pieces]]:
     """By number. A segment with anything unusual is left out: read alone, it says what."""
-    found = _found_together(parts)
-    if found is None:
+    outcomes = _found_together(parts)
+    if outcomes is None:
         half = len(parts) // 2
         for some in (parts[:half], parts[half:]) if half else ():
             yield from _read_together(some)
         return
-    block, starts = found
-    contents = zip(parts, SegmentFacts.of_parts(block, starts), effects_of_parts(block, starts), strict=True)
+    block, starts = outcomes
+    contents = zip(parts, BatchTotals.of_parts(block, starts), effects_of_parts(block, starts), strict=True)
     yield from ((part.number, _pieces(part.task, len(part.data), facts, effect)) for part, facts, effect in contents)
 
 
-def _found_together(parts: Sequence[_Part]) -> tuple[HeaderBlock, np.ndarray] | None:
+def _found_together(parts: Sequence[_WholeSegment]) -> tuple[HeaderBlock, np.ndarray] | None:
     """The batches of all segments, and the row with which each segment begins; None if anything is unusual."""
     data = b"".join(part.data for part in parts)
     begins = np.cumsum([0, *(len(part.data) for part in parts[:-1])])
@@ -294,7 +296,7 @@ def _found_together(parts: Sequence[_Part]) -> tuple[HeaderBlock, np.ndarray] | 
     return (block, starts) if is_right else None
 
 
-def _pieces(task: ReadTask, size_bytes: int, facts: SegmentFacts, effect: SegmentEffect) -> Pieces:
+def _pieces(task: ReadTask, size_bytes: int, facts: BatchTotals, effect: SegmentEffect) -> Pieces:
     relevant = index_relevant(effect.closes)
     contents = BatchContents(facts, effect.with_closes(relevant), len(effect.closes) - len(relevant))
     tail = Tail(TailKind.CLEAN, size_bytes)

@@ -82,25 +82,25 @@ Held = Mapping[int, Sequence[SegmentSummary]]
 """Summaries of consecutive segments, or of the pieces of each, by index."""
 
 
-def in_order(held: Held) -> Iterator[tuple[int, SegmentSummary]]:
-    """Segment index and summary of everything held."""
-    for index in sorted(held):
-        for summary in held[index]:
+def in_order(summaries: Held) -> Iterator[tuple[int, SegmentSummary]]:
+    """Segment index and summary of all segments, in order."""
+    for index in sorted(summaries):
+        for summary in summaries[index]:
             yield index, summary
 
 
-def prefixes_of(held: Held, base: SegmentEffect = IDENTITY) -> Iterator[tuple[int, SegmentSummary, RunningEffect]]:
-    """The same, each with the effect of ``base`` and everything held up to its end."""
+def prefixes_of(summaries: Held, base: SegmentEffect = IDENTITY) -> Iterator[tuple[int, SegmentSummary, RunningEffect]]:
+    """Segment index and summary of all segments in order, each with the effect of ``base`` and all segments up to its end."""
     prefix = RunningEffect(base)
-    for index, summary in in_order(held):
+    for index, summary in in_order(summaries):
         prefix = prefix.then(summary.effect)
         yield index, summary, prefix
 
 
 def holds_entry_below(entries: np.ndarray, offset: int) -> bool:
     """Whether a snapshot (entries of ``ENTRY_DTYPE``) knows a batch or an open transaction from below an offset."""
-    known = (entries["last_offset"], entries["current_txn_first_offset"])
-    return any(bool(((each >= 0) & (each < offset)).any()) for each in known)
+    offsets = (entries["last_offset"], entries["current_txn_first_offset"])
+    return any(bool(((each >= 0) & (each < offset)).any()) for each in offsets)
 
 
 # ---------------------------------------------------------------------------------------------------------------- the window
@@ -133,9 +133,9 @@ class WindowProof(msgspec.Struct, frozen=True):
         fault = open_below_fault(effect, self.total, self.witness, window_offset=window_offset, first_offset=bases[0])
         return _damage_in(directory, below) or fault
 
-    def gap(self, directory: PartitionDir, held: Held, first_wanted: int, clock: Clock) -> str | None:
+    def gap(self, directory: PartitionDir, summaries: Held, first_wanted: int, clock: Clock) -> str | None:
         """The first thing that is not settled at a boundary from ``first_wanted`` on, or None."""
-        for index, summary, prefix in prefixes_of(held):
+        for index, summary, prefix in prefixes_of(summaries):
             offset, _ = boundary_after(directory.segments, index, summary)
             if offset is None or offset < first_wanted:
                 continue
@@ -180,32 +180,32 @@ class WindowProof(msgspec.Struct, frozen=True):
         return Judgement(klass, tuple(reasons))
 
 
-def prove_window(directory: PartitionDir, held: Held, witness_offset: int | None, clock: Clock) -> WindowProof:
+def prove_window(directory: PartitionDir, summaries: Held, witness_offset: int | None, clock: Clock) -> WindowProof:
     """Compares a window with the snapshot after it and the ones inside it.
 
     Args:
         directory: the listing.
-        held: summaries of consecutive segments, the window.
+        summaries: summaries of consecutive segments, the window.
         witness_offset: of the snapshot that ends the window, or None where there is none.
         clock: for expiry.
     """
     prefix = RunningEffect()
-    for _, summary in in_order(held):
+    for _, summary in in_order(summaries):
         prefix = prefix.then(summary.effect)
     total = prefix.total()
     witness = IDENTITY
-    fault = _damage_in(directory, held)
+    fault = _damage_in(directory, summaries)
     if fault is None:
-        witness, fault = _witness_of(directory, held, total, witness_offset, clock)
+        witness, fault = _witness_of(directory, summaries, total, witness_offset, clock)
     if fault is None:
-        fault = _contradiction_inside(directory, held, clock)
+        fault = _contradiction_inside(directory, summaries, clock)
     return WindowProof(total, IDENTITY if fault is not None else witness, fault)
 
 
-def _damage_in(directory: PartitionDir, held: Held) -> str | None:
+def _damage_in(directory: PartitionDir, summaries: Held) -> str | None:
     record = ReplayRecord()
     segments = directory.segments
-    for index, summary in in_order(held):
+    for index, summary in in_order(summaries):
         following = segments[index + 1].base_offset if index + 1 < len(segments) else None
         record.take(summary, is_last=following is None, following=following, path=segments[index].log.name)
     if record.damage is not None:
@@ -214,15 +214,15 @@ def _damage_in(directory: PartitionDir, held: Held) -> str | None:
 
 
 def _witness_of(
-    directory: PartitionDir, held: Held, total: SegmentEffect, offset: int | None, clock: Clock
+    directory: PartitionDir, summaries: Held, total: SegmentEffect, offset: int | None, clock: Clock
 ) -> tuple[SegmentEffect, str | None]:
-    if not held:
+    if not summaries:
         return IDENTITY, "nothing is inside the window"
     entries = None if offset is None else readable_snapshot(directory, offset)
     if offset is None or entries is None:
         return IDENTITY, "no readable snapshot after the window"
-    last = max(held)
-    end, _ = boundary_after(directory.segments, last, held[last][-1])
+    last = max(summaries)
+    end, _ = boundary_after(directory.segments, last, summaries[last][-1])
     if end != offset:
         return IDENTITY, f"the snapshot at {offset} is above the end of the replay, {end}"
     empty = next((at for at, file in directory.snapshots if at < offset and file.identity.size_bytes <= HEADER_BYTES), None)
@@ -235,7 +235,7 @@ def _witness_of(
     fault = witness_fault(
         total,
         witness,
-        window_offset=directory.segments[min(held)].base_offset,
+        window_offset=directory.segments[min(summaries)].base_offset,
         first_offset=directory.segments[0].base_offset,
         as_of_ms=clock.as_of_ms,
         expiration_ms=clock.expiration_ms,
@@ -243,10 +243,10 @@ def _witness_of(
     return witness, fault
 
 
-def _contradiction_inside(directory: PartitionDir, held: Held, clock: Clock) -> str | None:
+def _contradiction_inside(directory: PartitionDir, summaries: Held, clock: Clock) -> str | None:
     """A wrong snapshot inside the window: what the same broker wrote later may come from it."""
-    window_offset = directory.segments[min(held)].base_offset
-    for index, summary, prefix in prefixes_of(held):
+    window_offset = directory.segments[min(summaries)].base_offset
+    for index, summary, prefix in prefixes_of(summaries):
         offset, _ = boundary_after(directory.segments, index, summary)
         if offset is not None and (fault := _contradiction_at(directory, offset, prefix, window_offset, clock)) is not None:
             return fault

@@ -28,7 +28,7 @@ REMOVED_AT_START = LeftOutReason(
 def lost_at_start(
     partition: PartitionSource, log_end: int | None, offsets: Collection[int], fates: Iterable[Fate]
 ) -> frozenset[int]:
-    """Those of some new snapshots that the next start removes or writes again.
+    """The offsets of new snapshots that the next start removes or writes again.
 
     Args:
         partition: that they would be written into.

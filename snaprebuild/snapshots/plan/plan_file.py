@@ -85,7 +85,7 @@ class PlanLines:
         self._file = file
         self._what = what
         self.sha256 = ""
-        """Of all bytes of the file, once it is known to be whole."""
+        """SHA-256 of all bytes of the file, once it is known to be whole."""
 
     def header(self, kind: type[LineKind], schema: str) -> LineKind:
         """The first line.
@@ -109,10 +109,10 @@ class PlanLines:
             digest.update(last)
             last = line
         expected = 'the closing line with "partitions" and "sha256" (the file was cut off)'
-        found = self._object(number, last, expected)
-        if "sha256" not in found:
+        closing_line = self._object(number, last, expected)
+        if "sha256" not in closing_line:
             raise self._fault(number, expected, _shown(last))
-        closing = self.part(_Closing, found, number)
+        closing = self.part(_Closing, closing_line, number)
         if closing.sha256 != digest.hexdigest():
             expected = f"the SHA-256 of the lines above, {digest.hexdigest()} (the file was changed)"
             raise self._fault(number, expected, shown(closing.sha256))
@@ -128,13 +128,13 @@ class PlanLines:
             if 1 < number < count + 2:
                 yield number, self._object(number, line, "a partition")
 
-    def part(self, kind: type[LineKind], found: Any, number: int) -> LineKind:
+    def part(self, kind: type[LineKind], value: Any, number: int) -> LineKind:
         """A line as a value.
 
         Raises:
             UsageError: it has another form.
         """
-        return part_of(kind, found, path=self.path, what=f"line {number}")
+        return part_of(kind, value, path=self.path, what=f"line {number}")
 
     def request(self, saved: dict[str, Any]) -> RebuildRequest:
         """A request of the first line.
@@ -167,12 +167,12 @@ class PlanLines:
 
     def _object(self, number: int, line: bytes, expected: str) -> dict[str, Any]:
         try:
-            found = json.loads(line)
+            value = json.loads(line)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            value = None
+        if not isinstance(value, dict):
             raise self._fault(number, expected, _shown(line))
-        return found
+        return value
 
 
 def _has_all_members(saved: dict[str, Any]) -> bool:

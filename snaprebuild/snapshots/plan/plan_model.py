@@ -143,9 +143,9 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
         retention_frees_ms: moment after which plain retention has deleted every segment that lacks a snapshot; None when unknown, or if
             remote storage is on.
         fault: why nothing can be done, or None.
-        given: the state before the first segment, where it is known from elsewhere; None to begin as requested.
+        initial_state: the state before the first segment, where it is known from elsewhere; None to begin as requested.
         verdict: on the replica as a source of snapshots; None if nothing would be written.
-        resumed: where the replay continues, with ``given`` for the class of that state; None to begin as requested.
+        resumed: where the replay continues, with ``initial_state`` for the class of that state; None to begin as requested.
         ready: the snapshots of the other wanted boundaries, ascending: they were staged, and are still valid.
         needs: the selected boundaries that have no snapshot in the log directory, by what they need.
         fate: of the next start, because of which boundaries are left out; None for none.
@@ -166,7 +166,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     max_read_bytes: int = 0
     retention_frees_ms: int | None = None
     fault: str | None = None
-    given: InitialState | None = None
+    initial_state: InitialState | None = None
     verdict: GateVerdict | None = None
     resumed: ReplayCheckpoint | None = None
     ready: tuple[ReadySnapshot, ...] = ()
@@ -181,8 +181,8 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.source.path
 
     @property
-    def wanted(self) -> tuple[BoundaryPlan, ...]:
-        """All wanted boundaries, ascending: those that are replayed, and those whose snapshots are ready."""
+    def all_boundaries(self) -> tuple[BoundaryPlan, ...]:
+        """All boundaries that get a snapshot, ascending: those that are replayed, and those whose snapshots are ready."""
         if not self.ready:
             return self.boundaries
         return tuple(sorted((*self.boundaries, *(each.boundary for each in self.ready)), key=lambda each: each.offset))

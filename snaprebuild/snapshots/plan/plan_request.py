@@ -107,12 +107,12 @@ class RebuildRequest(SavedRequest, frozen=True):
         """
         if not all((*self.paths, *(path for path in (self.server_properties, self.out, self.metadata) if path is not None))):
             raise UsageError("a path is empty")
-        for name, value, known in (
+        for name, value, values in (
             ("boundaries", self.boundaries, BOUNDARIES),
             ("replay_from", self.replay_from, tuple(each.value for each in ReplayFrom)),
         ):
-            if value not in known:
-                raise UsageError(f"{name}: expected {', '.join(known)}, found {value!r}")
+            if value not in values:
+                raise UsageError(f"{name}: expected {', '.join(values)}, found {value!r}")
         self._check_one_destination()
         self.destination.check(self)
         if self.set_aside and any(map(is_object, self.paths)):

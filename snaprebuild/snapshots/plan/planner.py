@@ -123,16 +123,16 @@ def make_plan(
     tasks = [_PlanningTask(one, targets[one.directory.path], request, clock, dates_from, run.deadline) for one in source.partitions]
     plans = []
     parallel_map = parallel_map or local_map(partition.directory.store for partition in source.partitions)
-    for planned, found in parallel_map(_planned, tasks):
+    for planned, gate_findings in parallel_map(_planned, tasks):
         plans.append(planned)
-        findings += found
+        findings += gate_findings
     busy = [plan for plan in plans if plan.boundaries or (judges_all and plan.fault is None)]
     start = _start_of(source, request, judge_start)
     fates = known_fates if start is None else start.fates
     judging = run if judged_by is None else replace(run, deadline=judged_by)
-    judged, found = gate(busy, request, source, findings, parallel_map, judging, fates=fates)
+    judged, gate_findings = gate(busy, request, source, findings, parallel_map, judging, fates=fates)
     plans = [judged.get(plan.path, plan) for plan in plans]
-    findings += found
+    findings += gate_findings
     if start is not None:
         start = without_removed(start, plans)
         findings += start_findings(start, plans, findings)
@@ -188,9 +188,9 @@ def replan_partition(plan: Plan, old: PartitionPlan, run: Run, *, holds_locks: b
     properties = None if request.server_properties is None else run.facts.properties(request.server_properties)
     due = [planned] if planned.boundaries else []
     source = Source((planned.source,), (), None, properties, facts=run.facts)
-    judged, found = plan.gate(due, request, source, findings, serial_map, run, holds_locks=holds_locks)
+    judged, gate_findings = plan.gate(due, request, source, findings, serial_map, run, holds_locks=holds_locks)
     replanned = judged.get(path, planned)
-    return _with_needs([replanned], request)[0], [*findings, *found]
+    return _with_needs([replanned], request)[0], [*findings, *gate_findings]
 
 
 def plan_partition(
@@ -211,7 +211,7 @@ def plan_partition(
 def _readiness_findings(
     brokers: Sequence[BrokerReadiness], plans: Sequence[PartitionPlan], request: RebuildRequest, not_ready: Severity
 ) -> list[Finding]:
-    """Of brokers that would upload under topic id zero; what is written elsewhere, or was accepted, is a note.
+    """Findings about brokers that would upload under topic id zero; what is written elsewhere, or was accepted, is a note.
 
     Where something is written, a note also shows what has to be done before remote storage is switched on.
     """
@@ -256,10 +256,10 @@ def _planned(task: _PlanningTask) -> tuple[PartitionPlan, list[Finding]]:
         finding = Finding("deadline-passed", Severity.FINDING, path, message)
         return PartitionPlan(source=task.partition, target=task.target, fault=message), [*findings, finding]
     except (ReadFailedError, RefusedError, FormatError) as error:  # of this partition alone
-        found = finding_of_error(error, path)
+        error_finding = finding_of_error(error, path)
         if isinstance(error, GonePartitionError):
-            return PartitionPlan(source=without_files(task.partition), target=task.target, fault=str(error)), [found]
-        return PartitionPlan(source=task.partition, target=task.target, fault=str(error)), [*findings, found]
+            return PartitionPlan(source=without_files(task.partition), target=task.target, fault=str(error)), [error_finding]
+        return PartitionPlan(source=task.partition, target=task.target, fault=str(error)), [*findings, error_finding]
     return planned, findings + not_planned_findings(planned)
 
 

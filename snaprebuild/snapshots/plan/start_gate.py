@@ -69,11 +69,11 @@ def start_findings(start: JudgedStart, plans: Sequence[PartitionPlan], reported:
         plans: those with a fate have a finding about it.
         reported: other findings so far; those about what could not be read are not repeated.
     """
-    known = {plan.fate for plan in plans}
+    reported_fates = {plan.fate for plan in plans}
     unread = {each.path for each in reported if each.is_unread}
-    concerns = [fate for fate in start.fates if fate.severity is not Severity.NOTE and fate not in known]
-    found = findings_of(concerns)
-    return [*found, *(each for each in start.unread if each.path not in unread)]
+    concerns = [fate for fate in start.fates if fate.severity is not Severity.NOTE and fate not in reported_fates]
+    findings = findings_of(concerns)
+    return [*findings, *(each for each in start.unread if each.path not in unread)]
 
 
 def without_removed(start: JudgedStart, plans: Iterable[PartitionPlan]) -> JudgedStart:
@@ -125,25 +125,23 @@ def fate_against_writing(partition: PartitionSource, fates: Iterable[Fate]) -> F
     return None
 
 
-def without_writing(wanted: PartitionPlan, judged: PartitionPlan, fate: Fate) -> PartitionPlan:
+def without_writing(plan: PartitionPlan, judged: PartitionPlan, fate: Fate) -> PartitionPlan:
     """The plan of a partition that nothing is written into: what lacks is listed with the reason, and what is there is compared.
 
     Args:
-        wanted: the plan as it was made.
+        plan: the plan as it was made.
         judged: as far as the verdict on the replica goes.
         fate: because of which; that of an old replica is no fault, because no broker needs its snapshots.
     """
     there = tuple(boundary for boundary in judged.boundaries if boundary.exists)
     reason = reason_of_fate(fate)
-    left_out = [(boundary.offset, reason) for boundary in wanted.boundaries if not boundary.exists]
+    left_out = [(boundary.offset, reason) for boundary in plan.boundaries if not boundary.exists]
     if not left_out:
         return replace(judged, keeps_files=fate)
-    limited = PartitionPlan(
-        source=wanted.source, target=wanted.target, log_end_offset=wanted.log_end_offset, verdict=judged.verdict
-    )
+    limited = PartitionPlan(source=plan.source, target=plan.target, log_end_offset=plan.log_end_offset, verdict=judged.verdict)
     return replace(
         replace(judged, boundaries=there) if there else limited,
-        not_planned=tuple(sorted((*wanted.not_planned, *left_out), key=itemgetter(0))),
+        not_planned=tuple(sorted((*plan.not_planned, *left_out), key=itemgetter(0))),
         fault=reason.text if is_needed_after(fate) else None,
         fate=fate,
         keeps_files=fate,
@@ -157,7 +155,7 @@ def without_removed_snapshots(plan: PartitionPlan, fates: Iterable[Fate]) -> tup
         plan: with boundaries that are replayed, or whose snapshots are ready.
         fates: of its broker.
     """
-    new = [boundary.offset for boundary in plan.wanted if not boundary.exists]
+    new = [boundary.offset for boundary in plan.all_boundaries if not boundary.exists]
     lost = lost_at_start(plan.source, plan.log_end_offset, new, fates)
     if not lost:
         return plan, []

@@ -66,8 +66,8 @@ def blocked_by(plan: PartitionPlan, error: SnaprebuildError, directory: str, *, 
         has_owner: the snapshots must have the owner of their segments.
     """
     if is_denied(error, directory):
-        owner = owner_of_snapshot(plan, plan.wanted[0].offset) if has_owner else None
-        finding = denied_finding(directory, len(plan.wanted), owner)
+        owner = owner_of_snapshot(plan, plan.all_boundaries[0].offset) if has_owner else None
+        finding = denied_finding(directory, len(plan.all_boundaries), owner)
     else:
         finding = finding_of_error(error, plan.path)
     action = BoundaryAction.REFUSED if isinstance(error, RefusedError) else BoundaryAction.FAILED

@@ -48,7 +48,7 @@ class RebuildOutcome(TaskOutcome):
     later_producers: bytes = b""
 
     def add(self, part: RebuildOutcome) -> None:
-        """As ``TaskOutcome.add``."""
+        """Adds the outcome of the next part of the partition."""
         TaskOutcome.add(self, part)
         self.boundaries += part.boundaries
         self.elapsed_seconds += part.elapsed_seconds
@@ -106,13 +106,13 @@ class PartitionResult(msgspec.Struct):
         """Adds a finding about the partition; several writers may do so at once."""
         self.findings.append(Finding(code, severity, self.path, message, offset, reason))
 
-    def give_up(self, wanted: BoundaryPlan, why: str, action: BoundaryAction = BoundaryAction.REFUSED) -> None:
+    def give_up(self, boundary: BoundaryPlan, reason: str, action: BoundaryAction = BoundaryAction.REFUSED) -> None:
         """Adds a boundary that gets no snapshot: ``refused``, ``failed`` or ``skipped``."""
-        self.boundaries.append(unfinished(wanted, action, why))
+        self.boundaries.append(unfinished(boundary, action, reason))
 
-    def give_up_after(self, error: SnaprebuildError, wanted: BoundaryPlan) -> None:
+    def give_up_after(self, error: SnaprebuildError, boundary: BoundaryPlan) -> None:
         """Adds a boundary that gets no snapshot because of an error."""
-        self.give_up(wanted, str(error), BoundaryAction.REFUSED if isinstance(error, RefusedError) else BoundaryAction.FAILED)
+        self.give_up(boundary, str(error), BoundaryAction.REFUSED if isinstance(error, RefusedError) else BoundaryAction.FAILED)
 
 
 class RebuildResult(msgspec.Struct, frozen=True):
@@ -140,7 +140,7 @@ class RebuildResult(msgspec.Struct, frozen=True):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Those of the plan, of every partition, and of the receipt. One cause of many partitions, such as a held lock, is one finding."""
+        """Findings of the plan, of every partition, and of the receipt. One cause of many, such as a held lock, is one finding."""
         of_partitions = (finding for partition in self.partitions for finding in partition.findings)
         return tuple(dict.fromkeys((*self.plan.findings, *of_partitions, *self.receipt_findings)))
 

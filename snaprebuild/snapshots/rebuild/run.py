@@ -224,8 +224,8 @@ class _Replays:
         storage = [each for each in old.findings if each.severity is Severity.STORAGE]
         outcome = RebuildOutcome([*storage, *(each for each in findings if each not in self._plan.findings)])
         if self._only_planned:
-            wanted = {each.offset for each in old.plan.boundaries}
-            planned = replace(planned, boundaries=tuple(each for each in planned.boundaries if each.offset in wanted))
+            offsets = {each.offset for each in old.plan.boundaries}
+            planned = replace(planned, boundaries=tuple(each for each in planned.boundaries if each.offset in offsets))
         if not self._destination.installed_later:  # an install takes only what depends on segments that are there
             again = {boundary.offset for boundary in planned.boundaries}
             outcome.boundaries = [each for each in old.boundaries if each.action not in NOT_DONE and each.offset not in again]
@@ -239,8 +239,8 @@ class _Replays:
         """Puts what was done before a partition was planned again into its last plan."""
         for place, done in self._done.items():
             result = self._results[place]
-            wanted = sorted((*done, *result.plan.boundaries), key=lambda each: each.offset)
-            result.plan = replace(result.plan, boundaries=tuple(wanted))
+            boundaries = sorted((*done, *result.plan.boundaries), key=lambda each: each.offset)
+            result.plan = replace(result.plan, boundaries=tuple(boundaries))
 
 
 def _prepare_writes(plan: Plan, results: Sequence[PartitionResult]) -> None:
@@ -255,19 +255,19 @@ def _second_names_to_remove(plan: Plan, partitions: Sequence[PartitionPlan], run
 
     The gate judges partitions that something would be written into; those that lack nothing are judged here, also by their next start.
     """
-    found = {each.path: offsets for each in partitions if _may_be_touched(each) and (offsets := _second_names(each))}
+    offsets_by_path = {each.path: offsets for each in partitions if _may_be_touched(each) and (offsets := _second_names(each))}
     for each in partitions:
-        if each.path in found and fate_against_writing(each.source, plan.fates) is not None:
-            del found[each.path]
-    unjudged = [each for each in partitions if each.path in found and each.verdict is None and not each.boundaries]
-    held = [each for each in unjudged if run.locks.is_held(each.source.log_dir.path)]
-    judged = _judged_now(plan, held, run.run, holds_locks=True)
-    judged |= _judged_now(plan, [each for each in unjudged if each not in held], run.run, holds_locks=False)
+        if each.path in offsets_by_path and fate_against_writing(each.source, plan.fates) is not None:
+            del offsets_by_path[each.path]
+    unjudged = [each for each in partitions if each.path in offsets_by_path and each.verdict is None and not each.boundaries]
+    locked = [each for each in unjudged if run.locks.is_held(each.source.log_dir.path)]
+    judged = _judged_now(plan, locked, run.run, holds_locks=True)
+    judged |= _judged_now(plan, [each for each in unjudged if each not in locked], run.run, holds_locks=False)
     for each in unjudged:
         verdict = judged.get(each.path)
         if verdict is None or not _may_be_touched(verdict):
-            del found[each.path]
-    return found
+            del offsets_by_path[each.path]
+    return offsets_by_path
 
 
 def _judged_now(plan: Plan, partitions: Sequence[PartitionPlan], run: Run, *, holds_locks: bool) -> dict[str, PartitionPlan]:
@@ -293,22 +293,22 @@ def _may_be_touched(plan: PartitionPlan) -> bool:
 def _second_names(plan: PartitionPlan) -> list[int]:
     """Offsets of snapshots that seem to have their temporary name as well: a run was killed between link and unlink."""
     directory = plan.source.directory
-    found: list[int] = []
+    offsets: list[int] = []
     if not directory.store.is_local:
-        return found
+        return offsets
     for name in directory.temporary:
-        known = parse_file_name(name)
-        assert known is not None
-        assert known.offset is not None
-        snapshot = directory.snapshot_at(known.offset)
+        file_name = parse_file_name(name)
+        assert file_name is not None
+        assert file_name.offset is not None
+        snapshot = directory.snapshot_at(file_name.offset)
         with contextlib.suppress(OSError):
             if snapshot is not None and os.lstat(directory.file_path(name)).st_ino == snapshot.identity.inode:
-                found.append(known.offset)
-    return found
+                offsets.append(file_name.offset)
+    return offsets
 
 
 def _give_up(result: PartitionResult, blocked: Blocked) -> None:
     """Nothing of a partition is replayed."""
     result.findings.append(blocked.finding)
-    for wanted in result.plan.boundaries:
-        result.give_up(wanted, blocked.text, blocked.action)
+    for boundary in result.plan.boundaries:
+        result.give_up(boundary, blocked.text, blocked.action)

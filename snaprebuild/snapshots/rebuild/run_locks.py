@@ -34,10 +34,10 @@ class RunLocks:
                 self._held[log_dir] = self._stack.enter_context(hold(log_dir))
             except (RefusedError, WriteFailedError) as error:
                 self._held[log_dir] = error
-        held = self._held[log_dir]
-        if not isinstance(held, HeldLock):
-            raise held
-        return held
+        lock = self._held[log_dir]
+        if not isinstance(lock, HeldLock):
+            raise lock
+        return lock
 
     def is_held(self, log_dir: str) -> bool:
         """Whether this run holds the lock of a log directory: no broker runs on it then."""

@@ -78,7 +78,7 @@ class RebuildJob(Job):
     earlier_ns: int | None = None
 
     def replay(self) -> PartitionReplay:
-        """As ``Job.replay``."""
+        """The replay of the whole partition, not yet begun."""
         plan = self.plan
         request = self.request
         return source_replay(
@@ -90,17 +90,17 @@ class RebuildJob(Job):
             first_wanted=plan.boundaries[0].offset,
             known_end=plan.log_end_offset or 0,
             resume_from=plan.resumed,
-            given=plan.given,
+            initial_state=plan.initial_state,
             begins_empty=request.begins_empty,
         )
 
     def read_tasks(self, indices: Sequence[int]) -> list[ReadTask]:
-        """As ``Job.read_tasks``."""
+        """The tasks that read these segments."""
         return read_tasks(self.plan.source.directory, indices, check_crc=self.request.check_crc, deadline=self.deadline)
 
     @contextlib.contextmanager
     def started(self, replay: PartitionReplay | None = None) -> Iterator[RebuildTask]:
-        """As ``Job.started``."""
+        """The task with an empty outcome, which writes to the destination of the plan."""
         with ThreadPool(WRITERS, thread_name_prefix="writer") as writers:
             yield RebuildTask(self, PartitionResult(self.plan), writers, partial(ListedDifferences().add, 0), replay)
 
@@ -142,12 +142,12 @@ class RebuildTask(ReplayTask):
         self._started = time.perf_counter()
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
-        """As ``PartitionTask.take_segment``."""
+        """Takes a segment, or a piece of it. False when no more are needed."""
         self._later.take(summary)
         return super().take_segment(index, summary)
 
     def job(self, report: Callable[[object], None]) -> RebuildJob:
-        """As ``PartitionTask.job``. Attempts of it may follow one another."""
+        """This task for another process. Several attempts may follow one another."""
         return dataclasses.replace(
             self._job, report=None if self._job.report is None else report, deadline=None, earlier_ns=time.time_ns()
         )
@@ -158,7 +158,7 @@ class RebuildTask(ReplayTask):
             self._job.report(event)
 
     def adopt(self, outcome: RebuildOutcome) -> None:
-        """As ``PartitionTask.adopt``. Findings and boundaries of an earlier listing stay."""
+        """Takes the outcome of the job. Findings and boundaries of an earlier listing stay."""
         for boundary in outcome.boundaries:
             if boundary.comparison is not None:
                 self._list_differences(boundary.offset, boundary.comparison)
@@ -167,7 +167,7 @@ class RebuildTask(ReplayTask):
         self._result.outcome = self.outcome = outcome
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
-        """As ``PartitionTask.fail``. Snapshots that were written stay."""
+        """Ends the partition with an error. Snapshots that were written stay."""
         failures = [error]
         while self._pending:
             try:
@@ -185,17 +185,17 @@ class RebuildTask(ReplayTask):
     def _report_deadline(self, error: DeadlinePassedError) -> None:
         """One finding for all that is left, which may be a long list on a broker that had no time at all."""
         done = {boundary.offset for boundary in self.outcome.boundaries}
-        left = [wanted for wanted in self._job.plan.boundaries if wanted.offset not in done]
+        left = [each for each in self._job.plan.boundaries if each.offset not in done]
         message = f"{error.message}: nothing is missing, but not every snapshot was compared"
         severity = Severity.NOTE
         if left:
             message = f"{error.message}: {pluralize(len(left), 'snapshot')} not rebuilt"
             severity = Severity.FINDING
         self._result.add_finding("deadline-passed", severity, message, left[0].offset if left else None)
-        self.outcome.boundaries += [unfinished(wanted, BoundaryAction.SKIPPED, error.message) for wanted in left]
+        self.outcome.boundaries += [unfinished(each, BoundaryAction.SKIPPED, error.message) for each in left]
 
     def finish(self) -> None:
-        """As ``PartitionTask.finish``."""
+        """Waits for the writers when every segment was taken."""
         super().finish()
         while self._pending:
             self._collect()
@@ -219,10 +219,10 @@ class RebuildTask(ReplayTask):
         why = outcome.ended or "the replay did not reach this boundary: the log changed while it was read"
         is_refused = any(each.severity is Severity.REFUSED for each in outcome.findings)
         action = BoundaryAction.REFUSED if is_refused else BoundaryAction.SKIPPED if outcome.lost_file else BoundaryAction.FAILED
-        for wanted in self._job.plan.boundaries:
-            if wanted.offset not in done:
-                outcome.boundaries.append(unfinished(wanted, action, why))
-                self._result.add_finding("boundary-not-reached", Severity.FINDING, why, wanted.offset)
+        for planned in self._job.plan.boundaries:
+            if planned.offset not in done:
+                outcome.boundaries.append(unfinished(planned, action, why))
+                self._result.add_finding("boundary-not-reached", Severity.FINDING, why, planned.offset)
         outcome.sort()
 
     # ---------------------------------------------------------------------------------------------------------- boundaries
@@ -233,7 +233,7 @@ class RebuildTask(ReplayTask):
         differs = self.cross.transaction_index(state)
         if differs is not None:
             findings.append(differs)
-        wanted = self._wanted.get(state.offset)
+        boundary = self._wanted.get(state.offset)
         comparison: Comparison | None = None
         try:
             comparison = self.cross.snapshot(state)
@@ -241,13 +241,13 @@ class RebuildTask(ReplayTask):
             findings.append(in_flux(error, self.path, state.offset))
         except ReadFailedError as error:
             findings.append(replace(finding_of_error(error, str(error.path)), offset=state.offset))
-            if wanted is not None:
-                self.outcome.boundaries.append(self._rebuilt(wanted, state, None).not_written(str(error), BoundaryAction.FAILED))
+            if boundary is not None:
+                self.outcome.boundaries.append(self._rebuilt(boundary, state, None).not_written(str(error), BoundaryAction.FAILED))
             return
-        if comparison is not None and comparison.proven_wrong and not (wanted and self._request.set_aside):
+        if comparison is not None and comparison.proven_wrong and not (boundary and self._request.set_aside):
             self._report_wrong(state.offset, comparison)
-        if wanted is not None:
-            rebuilt = self._rebuilt(wanted, state, comparison)
+        if boundary is not None:
+            rebuilt = self._rebuilt(boundary, state, comparison)
             size_bytes = rebuilt.entries.nbytes
             while self._pending and (len(self._pending) >= PENDING_MAX or self._pending_bytes + size_bytes > PENDING_BYTES_MAX):
                 self._collect()
@@ -274,7 +274,7 @@ class RebuildTask(ReplayTask):
 
     def _write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
         """An I/O error skips this file; a refusal ends the partition."""
-        offset = rebuilt.wanted.offset
+        offset = rebuilt.boundary.offset
         try:
             impossible = impossible_entries(rebuilt.entries, offset)
             if impossible is not None:
@@ -300,7 +300,7 @@ class RebuildTask(ReplayTask):
         """The result for an existing file if an earlier attempt of this job wrote it; else None."""
         earlier_ns = self._job.earlier_ns
         report = self._job.report
-        was_there = self._request.destination.writes_into_log_dirs and rebuilt.found is not None
+        was_there = self._request.destination.writes_into_log_dirs and rebuilt.existing_comparison is not None
         if earlier_ns is None or self._job.dry_run or was_there:
             return None
         data = write_entries(rebuilt.entries)
@@ -309,14 +309,14 @@ class RebuildTask(ReplayTask):
                 return None
             if not rebuilt.file.was_written_since(earlier_ns):
                 return None
-            found = fingerprint_at(rebuilt.path) if rebuilt.file.is_local else Fingerprint.of(data, 0)
+            fingerprint = fingerprint_at(rebuilt.path) if rebuilt.file.is_local else Fingerprint.of(data, 0)
             if report is not None:
-                report(rebuilt.announcement(found))
-                report(WriteSettled(rebuilt.wanted.offset))
+                report(rebuilt.announcement(fingerprint))
+                report(WriteSettled(rebuilt.boundary.offset))
             return rebuilt.result(BoundaryAction.WRITTEN)
         return None
 
-    def _rebuilt(self, wanted: BoundaryPlan, state: BoundaryState, comparison: Comparison | None) -> RebuiltSnapshot:
+    def _rebuilt(self, boundary: BoundaryPlan, state: BoundaryState, comparison: Comparison | None) -> RebuiltSnapshot:
         """With --drop-expired the entries that a load at as-of drops are removed; the replay itself keeps them."""
         entries = state.entries
         judgement = state.judgement
@@ -326,4 +326,4 @@ class RebuildTask(ReplayTask):
             if expired.any() and judgement.snapshot_class.is_allowed_in_place:
                 reason = f"{int(expired.sum())} expired entries were dropped as asked"
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (reason, *judgement.reasons))
-        return RebuiltSnapshot(wanted, self._target, entries, judgement, comparison)
+        return RebuiltSnapshot(boundary, self._target, entries, judgement, comparison)

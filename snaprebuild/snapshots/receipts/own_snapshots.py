@@ -24,7 +24,7 @@ RECEIPTS_MAX = 1_000
 """Receipts that are read, the newest ones."""
 
 RECEIPT_BYTES_MAX = 256 << 20
-"""Of a receipt that is read: about 700,000 snapshots."""
+"""Size of a receipt that is read: about 700,000 snapshots."""
 
 PREFIX = "snaprebuild-receipt-"
 
@@ -58,10 +58,10 @@ def _is_one_of(directory: PartitionDir, offset: int, announced: list[_Announced]
     if all(each.file.size_bytes != listed.identity.size_bytes for each in announced):
         return False
     try:
-        found = fingerprint_at(directory.file_path(listed.name))
+        fingerprint = fingerprint_at(directory.file_path(listed.name))
     except ReadFailedError:
         return False
-    return any(each.file == found or (each.target == here and each.file.sha256 == found.sha256) for each in announced)
+    return any(each.file == fingerprint or (each.target == here and each.file.sha256 == fingerprint.sha256) for each in announced)
 
 
 class _ReceiptFile(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class _ReceiptFile(msgspec.Struct, frozen=True):
 
 def _receipts() -> Iterator[_ReceiptFile]:
     """The receipts in the default places, the newest first."""
-    found = []
+    receipts = []
     for place in default_receipt_places():
         try:
             with os.scandir(place) as entries:
@@ -87,23 +87,23 @@ def _receipts() -> Iterator[_ReceiptFile]:
             except OSError:
                 continue
             if status.st_size <= RECEIPT_BYTES_MAX:
-                found.append(_ReceiptFile(path, status.st_mtime_ns, status.st_size))
-    found.sort(key=lambda each: each.modified_ns, reverse=True)
-    yield from found[:RECEIPTS_MAX]
+                receipts.append(_ReceiptFile(path, status.st_mtime_ns, status.st_size))
+    receipts.sort(key=lambda each: each.modified_ns, reverse=True)
+    yield from receipts[:RECEIPTS_MAX]
 
 
 @functools.lru_cache(maxsize=RECEIPTS_MAX)
 def _announced_in(file: _ReceiptFile) -> dict[str, list[tuple[int, _Announced]]]:
     """The snapshots of a receipt by topic-partition; none of one that cannot be read, or of another program."""
-    found: dict[str, list[tuple[int, _Announced]]] = {}
+    announced_by_name: dict[str, list[tuple[int, _Announced]]] = {}
     try:
         receipt = read_receipt(file.path)
     except SnaprebuildError:
-        return found
+        return announced_by_name
     for written in receipt.files:
         if written.is_undone:
             continue
-        for made in written.all_made:
-            announced = _Announced(written.partition.target, made)
-            found.setdefault(written.partition.topic_partition, []).append((written.offset, announced))
-    return found
+        for fingerprint in written.fingerprints:
+            announced = _Announced(written.partition.target, fingerprint)
+            announced_by_name.setdefault(written.partition.topic_partition, []).append((written.offset, announced))
+    return announced_by_name

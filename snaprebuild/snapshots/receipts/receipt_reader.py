@@ -36,7 +36,7 @@ from snaprebuild.storage.stores import path_of
 __all__ = ["PartitionReceipt", "WrittenFile", "WrittenReceipt", "load_receipt", "read_receipt"]
 
 LINE_BYTES_MAX = 512 << 20
-"""As of a saved plan: a partition of 2,000,000 segments is named in one line."""
+"""A partition of 2,000,000 segments is named in one line."""
 
 ATTEMPTS_MAX = 100
 """At one snapshot: each is a run that was stopped before it recorded the outcome."""
@@ -70,9 +70,9 @@ class WrittenFile:
     Attributes:
         partition: where.
         offset: from its name.
-        made: the file; None if the run only set the old one aside.
-        made_before: files of other attempts at it, of which one may be there instead.
-        snapshot_class: its class; None if ``made`` is None.
+        fingerprint: of the file; None if the run only set the old one aside.
+        earlier_fingerprints: files of other attempts at it, of which one may be there instead.
+        snapshot_class: its class; None if ``fingerprint`` is None.
         is_settled: the run recorded its outcome; else it was killed, or did not know it.
         set_aside: (name, file) of the snapshot that was moved away for it, or None.
         is_undone: ``undo`` has removed the file.
@@ -81,8 +81,8 @@ class WrittenFile:
 
     partition: PartitionReceipt
     offset: int
-    made: Fingerprint | None = None
-    made_before: tuple[Fingerprint, ...] = ()
+    fingerprint: Fingerprint | None = None
+    earlier_fingerprints: tuple[Fingerprint, ...] = ()
     snapshot_class: SnapshotClass | None = None
     is_settled: bool = False
     set_aside: tuple[str, Fingerprint] | None = None
@@ -95,9 +95,9 @@ class WrittenFile:
         return os.path.join(self.partition.target, snapshot_file_name(self.offset))
 
     @property
-    def all_made(self) -> tuple[Fingerprint, ...]:
+    def fingerprints(self) -> tuple[Fingerprint, ...]:
         """All files that may be there: one of them is, or none."""
-        return self.made_before if self.made is None else (self.made, *self.made_before)
+        return self.earlier_fingerprints if self.fingerprint is None else (self.fingerprint, *self.earlier_fingerprints)
 
 
 @dataclass(slots=True)
@@ -162,11 +162,11 @@ def read_receipt(path: str) -> WrittenReceipt:
                 number += 1
                 if not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX and number > 1:
                     break
-                found = _object(path, number, line)
+                value = _object(path, number, line)
                 if reading is None:
-                    reading = _ReceiptReading(path, _header(path, found, line))
+                    reading = _ReceiptReading(path, _header(path, value, line))
                 else:
-                    reading.take(number, found)
+                    reading.take(number, value)
         except OSError as error:
             raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
     if reading is None:
@@ -176,19 +176,19 @@ def read_receipt(path: str) -> WrittenReceipt:
 
 def _object(path: str, number: int, line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise UsageError(f"is not a receipt: line {number}: expected an object, found {_shown(line)}", path=path)
-    return found
+    return value
 
 
-def _header(path: str, found: dict[str, Any], line: bytes) -> WrittenReceipt:
-    if found.get("schema") != SCHEMA:
+def _header(path: str, value: dict[str, Any], line: bytes) -> WrittenReceipt:
+    if value.get("schema") != SCHEMA:
         expected = f'the header of a receipt, {{"schema":"{SCHEMA}",...}}'
         raise UsageError(f"is not a receipt: line 1: expected {expected}, found {_shown(line)}", path=path)
-    header = part_of(ReceiptHeader, found, path=path, what="line 1")
+    header = part_of(ReceiptHeader, value, path=path, what="line 1")
     run = header.run
     return WrittenReceipt(path, header.began_ms, header.in_place, run.host, run.command, run.cluster_ids)
 
@@ -206,8 +206,8 @@ class _ReceiptReading:
         self._files: dict[tuple[int, int], WrittenFile] = {}
         self._undoing: dict[int, list[WrittenFile]] = {}
 
-    def take(self, number: int, found: dict[str, Any]) -> None:
-        step = part_of(_STEP, found, path=self._path, what=f"line {number}")
+    def take(self, number: int, value: dict[str, Any]) -> None:
+        step = part_of(_STEP, value, path=self._path, what=f"line {number}")
         try:
             self._take(step)
         except (KeyError, ValueError) as error:
@@ -218,7 +218,7 @@ class _ReceiptReading:
         for file in chain.from_iterable(self._undoing.values()):
             file.is_undoing = True
         announced = (self._files[key] for key in sorted(self._files))
-        self._receipt.files = [file for file in announced if file.made or file.set_aside]
+        self._receipt.files = [file for file in announced if file.fingerprint or file.set_aside]
         return self._receipt
 
     def _take(self, step: Step) -> None:
@@ -243,19 +243,19 @@ class _ReceiptReading:
                 file = self._file(step.number, step.offset)
                 file.is_settled = True
                 # Which one of several was not written is unknown: each has its own modification time.
-                if not file.made_before:
-                    file.made = file.snapshot_class = None
+                if not file.earlier_fingerprints:
+                    file.fingerprint = file.snapshot_class = None
 
     def _file(self, number: int, offset: int) -> WrittenFile:
         return self._files.setdefault((number, offset), WrittenFile(self._receipt.partitions[number], offset))
 
 
 def _announce(file: WrittenFile, step: WriteStep) -> None:
-    if file.made is not None and file.made not in (step.fingerprint, *file.made_before):
-        if len(file.made_before) == ATTEMPTS_MAX:
+    if file.fingerprint is not None and file.fingerprint not in (step.fingerprint, *file.earlier_fingerprints):
+        if len(file.earlier_fingerprints) == ATTEMPTS_MAX:
             raise ValueError(f"more than {ATTEMPTS_MAX} attempts at {step.name}")
-        file.made_before = (*file.made_before, file.made)
-    file.made = step.fingerprint
+        file.earlier_fingerprints = (*file.earlier_fingerprints, file.fingerprint)
+    file.fingerprint = step.fingerprint
     file.snapshot_class = step.snapshot_class
 
 

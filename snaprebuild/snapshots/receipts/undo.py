@@ -71,7 +71,7 @@ class UndoneFile(Part, frozen=True):
     action: Annotated[str, one_of("removed", "would_remove", "absent", "left", "failed")]
     reason: str | None
     """Why it is not removed."""
-    set_aside: SetAsideResult | None
+    set_aside_file: SetAsideResult | None
 
     @property
     def directory(self) -> str:
@@ -79,14 +79,14 @@ class UndoneFile(Part, frozen=True):
         return os.path.dirname(self.path)
 
 
-def _undone_file(file: WrittenFile, action: FileAction, reason: str | None, set_aside: SetAsideResult | None) -> UndoneFile:
+def _undone_file(file: WrittenFile, action: FileAction, reason: str | None, set_aside_file: SetAsideResult | None) -> UndoneFile:
     return UndoneFile(
         topic_partition=file.partition.topic_partition,
         path=file.path,
         offset=file.offset,
         action=action.value,
         reason=reason,
-        set_aside=set_aside,
+        set_aside_file=set_aside_file,
     )
 
 
@@ -228,9 +228,9 @@ def _opened(target: str, receipt: WrittenReceipt) -> int | tuple[FileAction, str
 def _add(result: UndoResult, undone: UndoneFile) -> None:
     result.files.append(undone)
     _add_finding(result, undone, undone.action, undone.reason or "")
-    if undone.set_aside is not None:
-        reason = f"the snapshot that was set aside: {undone.set_aside.reason}"
-        _add_finding(result, undone, undone.set_aside.action, reason)
+    if undone.set_aside_file is not None:
+        reason = f"the snapshot that was set aside: {undone.set_aside_file.reason}"
+        _add_finding(result, undone, undone.set_aside_file.action, reason)
 
 
 def _add_finding(result: UndoResult, undone: UndoneFile, action: str, message: str) -> None:
@@ -264,14 +264,14 @@ class _Undoing:
         return os.path.join(self._file.partition.target, name)
 
     def _removed(self) -> tuple[FileAction, str | None]:
-        if self._file.made is None:
+        if self._file.fingerprint is None:
             return FileAction.ABSENT, "the run did not write it"
         try:
             # A run that was killed left its temporary name, alone or next to the real one. A broker ignores one that cannot be removed.
             with contextlib.suppress(FileNotFoundError, WriteFailedError):
                 self._is_removed(snapshot_temporary_file_name(self._file.offset))
             if not self._is_removed(self._name):
-                return self._not_ours(self._file.made)
+                return self._not_ours(self._file.fingerprint)
         except FileNotFoundError:
             return FileAction.ABSENT, "is not there: undone before, or removed by a broker"
         except RefusedError:
@@ -295,22 +295,22 @@ class _Undoing:
         except OSError as error:
             raise ReadFailedError(f"cannot be accessed: {error.strerror}", path=path, errno=error.errno) from error
         seen = (status.st_size, status.st_mtime_ns)
-        made = next((each for each in self._file.all_made if (each.size_bytes, each.modified_ns) == seen), None)
-        if made is None:
+        fingerprint = next((each for each in self._file.fingerprints if (each.size_bytes, each.modified_ns) == seen), None)
+        if fingerprint is None:
             return False  # known without reading it
         if self._dry_run:
-            return fingerprint_at(path) == made
+            return fingerprint_at(path) == fingerprint
         self._verify()
-        return remove_file(self._fd, name, lambda fd: fingerprint_of(fd, path) == made)
+        return remove_file(self._fd, name, lambda fd: fingerprint_of(fd, path) == fingerprint)
 
-    def _not_ours(self, made: Fingerprint) -> tuple[FileAction, str]:
+    def _not_ours(self, written: Fingerprint) -> tuple[FileAction, str]:
         try:
-            found = fingerprint_at(self._path(self._name))
+            present = fingerprint_at(self._path(self._name))
         except ReadFailedError as error:
             return FileAction.LEFT, error.message
-        if self._file.set_aside is not None and found == self._file.set_aside[1]:
+        if self._file.set_aside is not None and present == self._file.set_aside[1]:
             return FileAction.ABSENT, "the snapshot that was set aside is there again"
-        if found.sha256 == made.sha256:
+        if present.sha256 == written.sha256:
             return FileAction.LEFT, "has the same bytes and another modification time: another program wrote it, and it stays"
         return FileAction.LEFT, "was changed or replaced since it was written, and stays"
 

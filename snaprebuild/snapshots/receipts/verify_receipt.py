@@ -117,7 +117,7 @@ def verify_receipt(receipt: WrittenReceipt) -> ReceiptVerdict:
         receipt: from ``load_receipt``.
     """
     result = ReceiptVerdict(receipt)
-    written = [file for file in receipt.files if file.made is not None]
+    written = [file for file in receipt.files if file.fingerprint is not None]
     for _, group in groupby(written, key=lambda file: file.partition.target):
         files = list(group)
         partition = _PresentPartition(files[0].partition, [file.offset for file in files], receipt, result.findings)
@@ -163,9 +163,9 @@ def _state(file: WrittenFile, partition: _PresentPartition) -> tuple[FileStatus,
         if not file.is_settled:
             return FileStatus.REMOVED, "the run was killed: perhaps it never had its name", True
         return FileStatus.REMOVED, *partition.why_removed(file.offset)
-    if all(present.sha256 != written.sha256 for written in file.all_made):
+    if all(present.sha256 != written.sha256 for written in file.fingerprints):
         return FileStatus.REPLACED, *partition.why_replaced(file.offset)
-    is_same = any(present.modified_ns == written.modified_ns for written in file.all_made)
+    is_same = any(present.modified_ns == written.modified_ns for written in file.fingerprints)
     return FileStatus.KEPT, None if is_same else "written again with the same bytes", True
 
 
@@ -173,7 +173,7 @@ def _has_another_size(file: WrittenFile) -> bool:
     """Whether the size differs; no byte is read, however large the file is. An absent or irregular file has no size."""
     with contextlib.suppress(OSError):
         status = os.lstat(file.path)
-        return stat.S_ISREG(status.st_mode) and all(status.st_size != made.size_bytes for made in file.all_made)
+        return stat.S_ISREG(status.st_mode) and all(status.st_size != written.size_bytes for written in file.fingerprints)
     return False
 
 
@@ -293,8 +293,8 @@ def schema_of(path: str) -> str | None:
         UsageError: no such file.
         ReadFailedError: it cannot be read.
     """
-    found = _header(path).get("schema")
-    return found if isinstance(found, str) else None
+    schema = _header(path).get("schema")
+    return schema if isinstance(schema, str) else None
 
 
 def _header(path: str) -> dict[str, object]:

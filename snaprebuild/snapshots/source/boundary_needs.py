@@ -155,14 +155,14 @@ def check_selected_boundaries(selection: Selection, partitions: Iterable[tuple[P
     """
     if selection.offset_from is None and selection.offset_to is None:
         return
-    known: set[int] = set()
+    offsets: set[int] = set()
     count = 0
     for partition, log_end in partitions:
         directory = partition.directory
-        known |= {segment.base_offset for segment in directory.segments[1:]} | {offset for offset, _ in directory.snapshots}
-        known |= set() if log_end is None else {log_end}
+        offsets |= {segment.base_offset for segment in directory.segments[1:]} | {offset for offset, _ in directory.snapshots}
+        offsets |= set() if log_end is None else {log_end}
         count += 1
-    if not count or any(map(selection.takes_boundary, known)):
+    if not count or any(map(selection.takes_boundary, offsets)):
         return
-    there = f"they are from {min(known)} to {max(known)}" if known else "there is none"
+    there = f"they are from {min(offsets)} to {max(offsets)}" if offsets else "there is none"
     raise UsageError(f"--offsets: no boundary of {pluralize(count, 'selected partition')} is in this range; {there}")

@@ -75,12 +75,12 @@ def log_dirs_of(properties: Properties) -> list[str]:
     value = properties.get("log.dirs") or properties.get("log.dir") or DEFAULT_LOG_DIR
     if value.count(",") >= LOG_DIRS_MAX:
         raise UsageError(f"server.properties: log.dirs: expected at most {LOG_DIRS_MAX} directories, found {value.count(',') + 1}")
-    found = [part.strip() for part in value.split(",") if part.strip()]
-    if not found:
+    paths = [part.strip() for part in value.split(",") if part.strip()]
+    if not paths:
         raise UsageError("server.properties: log.dirs: expected at least one directory, found none")
-    for path in found:
+    for path in paths:
         _check_nameable("log.dirs", path)
-    return found
+    return paths
 
 
 def metadata_dir_of(properties: Properties) -> str | None:

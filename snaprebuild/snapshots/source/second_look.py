@@ -43,8 +43,8 @@ def listed_now(partition: PartitionSource) -> PartitionSource:
     """
     now = listed_again(partition.directory)
     state = partition.log_dir
-    found = partition_source(now, read_log_dir(state.place), partition.relative)
-    return replace(found, is_broker_running=partition.is_broker_running, uploads_under_id_zero=partition.uploads_under_id_zero)
+    present = partition_source(now, read_log_dir(state.place), partition.relative)
+    return replace(present, is_broker_running=partition.is_broker_running, uploads_under_id_zero=partition.uploads_under_id_zero)
 
 
 def without_files(partition: PartitionSource) -> PartitionSource:

@@ -39,33 +39,35 @@ class Selection(msgspec.Struct, frozen=True):
         topic_taken = not self.topics or any(fnmatch.fnmatchcase(topic, pattern) for pattern in self.topics)
         return topic_taken and (not self.partitions or partition in self.partitions)
 
-    def why_nothing(self, found: Collection[PartitionDir]) -> str:
+    def why_nothing(self, directories: Collection[PartitionDir]) -> str:
         """Why none of the partitions that were found is selected, and what was probably meant.
 
         Args:
-            found: all of them, selected or not.
+            directories: all of them, selected or not.
         """
-        count = f"{pluralize(len(found), 'partition')} found"
-        names = {directory.name.topic for directory in found}
+        count = f"{pluralize(len(directories), 'partition')} found"
+        names = {directory.name.topic for directory in directories}
         matching = {name for name in names if not self.topics or any(fnmatch.fnmatchcase(name, each) for each in self.topics)}
         if not names:
             return "no partition was found here"
         if matching:
-            numbers = sorted({directory.name.partition for directory in found if directory.name.topic in matching})
-            asked = ", ".join(map(str, sorted(self.partitions)))
+            numbers = sorted({directory.name.partition for directory in directories if directory.name.topic in matching})
+            selected = ", ".join(map(str, sorted(self.partitions)))
             there = first_of([str(number) for number in numbers], 10)
-            return f"no partition {asked} of the selected topics ({count}; partitions of these topics: {there})"
+            return f"no partition {selected} of the selected topics ({count}; partitions of these topics: {there})"
         text = f"no topic matches {' or '.join(repr(each) for each in self.topics)} ({count})"
         meant = self._meant(names)
         return f"{text}; did you mean `{meant}`?" if meant else f"{text}; topics: {first_of(sorted(names), 5)}"
 
     def _meant(self, names: Collection[str]) -> str | None:
         """Options that select something, where a topic looks like one of ``names``."""
-        for asked in self.topics:
-            topic, dash, number = asked.rpartition("-")
+        for pattern in self.topics:
+            topic, dash, number = pattern.rpartition("-")
             if dash and number.isdecimal() and topic in names:
                 return f"--topic {shlex.quote(topic)} --partition {int(number)}"
-            close = difflib.get_close_matches(asked, sorted(names), 1) or [name for name in sorted(names) if name.startswith(asked)]
+            close = difflib.get_close_matches(pattern, sorted(names), 1) or [
+                name for name in sorted(names) if name.startswith(pattern)
+            ]
             if close:
                 return f"--topic {shlex.quote(close[0])}"
         return None

@@ -204,14 +204,14 @@ def open_source(
     duplicates = _in_two_log_dirs(partitions, log_dirs)
     findings += duplicates
     narrowed = bool(selection.topics or selection.partitions)
-    found = [directory for log_dir in discovery.log_dirs for directory in log_dir.partitions]
-    if narrowed and not any(map(selection.takes, found)):
+    directories = [directory for log_dir in discovery.log_dirs for directory in log_dir.partitions]
+    if narrowed and not any(map(selection.takes, directories)):
         findings.append(
             Finding(
                 "nothing-found",
                 Severity.FINDING,
                 absolute(roots[0]),
-                selection.why_nothing(found),
+                selection.why_nothing(directories),
                 cause=FindingCause.NOTHING_FOUND,
             )
         )
@@ -251,8 +251,10 @@ def yield_to_brokers(source: Source, limits: RunLimits | None = None) -> None:
         limits: of the run; None for those of the work that this thread does.
     """
     limits = limits or current_limits()
-    wanted = limits.io
-    if wanted.adapts_to_broker and (wanted.is_low or any(partition.is_broker_running for partition in source.partitions)):
+    limits_of_io = limits.io
+    if limits_of_io.adapts_to_broker and (
+        limits_of_io.is_low or any(partition.is_broker_running for partition in source.partitions)
+    ):
         limits.adapt_to_live_broker(len({partition.directory.device for partition in source.partitions}))
 
 
@@ -306,8 +308,8 @@ def opened_partition(path: str, run: Run) -> PartitionSource:
         if finding.path == path and finding.cause is not FindingCause.NOTHING_FOUND:
             raise RefusedError(finding.message, path=path)
     below = sorted(set(below))
-    found = f"{pluralize(len(below), 'partition')} below it ({first_of(below)})" if below else "no segment in it"
-    raise UsageError(f"{expected}, found {found}", path=path)
+    contents = f"{pluralize(len(below), 'partition')} below it ({first_of(below)})" if below else "no segment in it"
+    raise UsageError(f"{expected}, found {contents}", path=path)
 
 
 def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[str]) -> list[Finding]:

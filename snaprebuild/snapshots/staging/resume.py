@@ -93,7 +93,7 @@ def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
         UsageError: the file with the name of the staged plan is none.
         StorageError: it cannot be made or read.
     """
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as locks:
         destination = plan.request.destination
         check_staging(plan)
         if isinstance(destination, Staged) and not dry_run:
@@ -102,7 +102,7 @@ def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
             for stage in destination.stages if has_boundaries else ():
                 _make_stage(stage, owner_of_segments(plan))
             if has_boundaries or os.path.lexists(directory):
-                held.enter_context(hold_directory(directory))
+                locks.enter_context(hold_directory(directory))
         yield earlier_staged_plan(plan.request)
 
 
@@ -166,9 +166,9 @@ def resume_staging(plan: Plan, before: StagedPlan | None) -> Plan:
         return plan
     _check_targets(plan, before)
     staged = {each.path: each for each in before.partitions}
-    wanted = StagedEvidence.of(plan.request, plan.clock)
+    evidence = StagedEvidence.of(plan.request, plan.clock)
     weak = () if plan.request.allow_unproven else (SnapshotClass.UNPROVEN,)
-    partitions = tuple(_resumed(each, staged.get(each.source.path), wanted, weak) for each in plan.partitions)
+    partitions = tuple(_resumed(each, staged.get(each.source.path), evidence, weak) for each in plan.partitions)
     notes = [_note(each) for each in partitions if is_resumed(each)]
     return replace(plan, partitions=partitions, findings=(*plan.findings, *notes))
 
@@ -262,14 +262,14 @@ def _check_files(plan: PartitionPlan, staged: StagedPartition) -> None:
 
 
 def resumed_plan(
-    plan: PartitionPlan, staged: StagedPartition, wanted: tuple[BoundaryPlan, ...], state: StagedSnapshot
+    plan: PartitionPlan, staged: StagedPartition, boundaries: tuple[BoundaryPlan, ...], state: StagedSnapshot
 ) -> PartitionPlan:
     """The plan that replays a partition from a staged state, and reads nothing below it.
 
     Args:
         plan: of the partition as it is now: where it is, where its snapshots go, its log end, the verdict on it.
         staged: the staged snapshots of the partition.
-        wanted: boundaries, ascending, at least one.
+        boundaries: boundaries, ascending, at least one.
         state: the staged snapshot that the replay continues from, below all of them.
 
     Raises:
@@ -278,8 +278,8 @@ def resumed_plan(
         RefusedError: no segment begins there.
     """
     directory = plan.source.directory
-    last = wanted[-1]
-    point, given = _staged_state(staged, state)
+    last = boundaries[-1]
+    point, initial_state = _staged_state(staged, state)
     index = point.index_in(directory)
     if index is None:
         raise RefusedError(f"no segment begins at {point.offset}, where the staged state ends", path=directory.path)
@@ -288,14 +288,14 @@ def resumed_plan(
     size_bytes = sum(each.size_bytes for each in segments[index:stop])
     return replace(
         plan,
-        boundaries=wanted,
+        boundaries=boundaries,
         window_index=0,
         replay_index=index,
         replay_reason=f"staged up to {point.offset}",
         stop_index=stop,
         min_read_bytes=size_bytes,
         max_read_bytes=size_bytes,
-        given=given,
+        initial_state=initial_state,
         resumed=point,
     )
 

@@ -75,7 +75,7 @@ class CheckedPartition:
     def lost_to_start(self) -> list[BoundaryPlan]:
         """What is absent and not due any more, because the log start is above it now."""
         settled = {each.offset for each in self.result.boundaries}
-        settled.update(each.offset for each in self.plan.wanted)
+        settled.update(each.offset for each in self.plan.all_boundaries)
         existing = {offset for offset, _ in self.plan.source.directory.snapshots}
         return [boundary_of(each) for each in self.staged.due if each.offset not in settled and each.offset not in existing]
 
@@ -94,7 +94,7 @@ class CheckedPartition:
         if fate is None or not self.has_something_due:
             return
         action = BoundaryAction.REFUSED if is_needed_after(fate) else BoundaryAction.SKIPPED
-        for boundary in (*self.plan.wanted, *self.lost_to_start):
+        for boundary in (*self.plan.all_boundaries, *self.lost_to_start):
             self.result.give_up(boundary, reason_of_fate(fate).text, action)
         self.result.plan = replace(self.plan, ready=(), boundaries=(), fate=fate)
         self.result.replayed_not_linked = ()
@@ -103,14 +103,14 @@ class CheckedPartition:
     def leave_out_blocked(self) -> None:
         """Installs and replays nothing in a directory that this process may not write to, or where no file gets its owner."""
         plan = self.plan
-        if not plan.wanted:
+        if not plan.all_boundaries:
             return
         is_allowed = not plan.ready or is_link_allowed(plan.ready[0].path)  # all of them have one owner
         copied = [each.offset for each in plan.ready if each.copied_for is not None or not is_allowed]
         blocked = blocked_in_place(plan, [*copied, *(each.offset for each in plan.boundaries)])
         if blocked is None:
             return
-        for boundary in plan.wanted:
+        for boundary in plan.all_boundaries:
             self.result.give_up(boundary, blocked.text, blocked.action)
         self.result.plan = replace(plan, ready=(), boundaries=())
         self.result.replayed_not_linked = ()
@@ -123,13 +123,13 @@ class CheckedPartition:
             fates: of the next start.
         """
         before = self.plan
-        self.result.plan, found = without_removed_snapshots(before, fates)
-        left = {each.offset for each in self.plan.wanted}
-        for boundary in before.wanted:
+        self.result.plan, findings = without_removed_snapshots(before, fates)
+        left = {each.offset for each in self.plan.all_boundaries}
+        for boundary in before.all_boundaries:
             if boundary.offset not in left:
                 self.result.give_up(boundary, REMOVED_AT_START.text)
         self.result.replayed_not_linked = tuple(offset for offset in self.result.replayed_not_linked if offset in left)
-        self.result.findings.extend(found)
+        self.result.findings.extend(findings)
 
 
 def boundary_of(snapshot: StagedSnapshot) -> BoundaryPlan:
@@ -280,22 +280,22 @@ def _with_copies(checked: CheckedPartition, ready: list[ReadySnapshot]) -> list[
     plan = checked.plan
     one = ready[0]
     is_other_project = project_of(one.path) != project_of(segment_path(plan, one.offset))
-    found = []
+    snapshots = []
     for each in ready:
         what = difference(each.path, segment_path(plan, each.offset))
         if what is None and is_other_project:
             what = "quota project"
-        found.append(each if what is None else replace(each, copied_for=what))
-    copies = [each.copied_for for each in found if each.copied_for is not None]
+        snapshots.append(each if what is None else replace(each, copied_for=what))
+    copies = [each.copied_for for each in snapshots if each.copied_for is not None]
     if copies:
         what = " and ".join(sorted(set(copies)))
         message = f"{pluralize(len(copies), 'staged file')} of another {what} than the segments: a copy is installed, not a link"
         checked.result.add_finding("installed-as-copy", Severity.NOTE, message)
-    return found
+    return snapshots
 
 
 def _report_not_due(checked: CheckedPartition, no_more: list[tuple[int, LeftOutReason]]) -> None:
-    """As in a plan: a note where no broker needs it."""
+    """Adds the findings of boundaries that are not due: a note where no broker needs a snapshot, as in a plan."""
     plan = checked.result.plan
     for offset, reason in no_more:
         if reason.may_be_needed:
@@ -316,10 +316,10 @@ def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: C
         theirs = directory.store.read_small(path, listed.identity.size_bytes + 1) or b""
         is_equal = Fingerprint.of(theirs, snapshot.modified_ns) == snapshot.fingerprint
         if not is_equal:
-            made = os.path.join(checked.staged.target, snapshot_file_name(snapshot.offset))
-            mine = directory.store.read_small(made, snapshot.size_bytes) or b""
+            staged_path = os.path.join(checked.staged.target, snapshot_file_name(snapshot.offset))
+            mine = directory.store.read_small(staged_path, snapshot.size_bytes) or b""
             is_equal = Fingerprint.of(mine, snapshot.modified_ns) == snapshot.fingerprint and same_when_loaded(
-                read_entries(theirs, file=path), read_entries(mine, file=made), clock.as_of_ms, clock.expiration_ms
+                read_entries(theirs, file=path), read_entries(mine, file=staged_path), clock.as_of_ms, clock.expiration_ms
             )
     except (FormatError, ReadFailedError):
         is_equal = False
@@ -349,20 +349,20 @@ def _fault_of(
     status = statuses.get(name)
     if status is None:
         return "is not there"
-    made = snapshot.fingerprint
+    fingerprint = snapshot.fingerprint
     if not stat.S_ISREG(status.st_mode) or (status.st_size, status.st_mtime_ns, status.st_ino) != (
-        made.size_bytes,
-        made.modified_ns,
+        fingerprint.size_bytes,
+        fingerprint.modified_ns,
         snapshot.inode,
     ):
         return "is not the one that was staged"
     owner = Ownership.of(status)
-    wanted = owner_of_snapshot(checked.result.plan, snapshot.offset)
-    if owner != wanted:
-        return f"has {owner}, its segment has {wanted}"
+    expected_owner = owner_of_snapshot(checked.result.plan, snapshot.offset)
+    if owner != expected_owner:
+        return f"has {owner}, its segment has {expected_owner}"
     if reads_bytes or status.st_ctime_ns != snapshot.checked_ctime_ns:
         try:
-            if fingerprint_at(os.path.join(checked.staged.target, name)) != made:
+            if fingerprint_at(os.path.join(checked.staged.target, name)) != fingerprint:
                 return "has other bytes than were staged"
         except ReadFailedError as error:
             return error.message
@@ -371,29 +371,29 @@ def _fault_of(
 
 def _rolled_since(checked: CheckedPartition, sound_up_to: int | None, destination: Destination) -> list[BoundaryPlan]:
     """Boundaries that are due now, and were not staged: they are replayed from the staged state below the first of them, or reported."""
-    found: list[BoundaryPlan] = []
+    boundaries: list[BoundaryPlan] = []
     plan = checked.result.plan
     staged = checked.staged
     request = checked.staged.request
     listed = {each.offset for each in staged.snapshots}
-    known = {offset for offset in listed if checked.is_untouched_below(offset)}
+    untouched = {offset for offset in listed if checked.is_untouched_below(offset)}
     due, left_out = missing_boundaries(plan.source, plan.log_end_offset, request, destination)
     _report_not_due(checked, [each for each in left_out if each[1] is IRREGULAR_NAME and each[0] not in listed])
     for boundary in due:
         offset = boundary.offset
-        if offset in known or (sound_up_to is not None and offset > sound_up_to):
+        if offset in untouched or (sound_up_to is not None and offset > sound_up_to):
             continue
         has_state = offset > staged.snapshots[0].offset or not checked.is_untouched_below(offset)
         if has_state and offset not in staged.given_up and sound_up_to is None:
             expected = staged.snapshots[-1].snapshot_class
-            found.append(replace(boundary, expected_class=expected))
+            boundaries.append(replace(boundary, expected_class=expected))
         else:
             why = "is missing, and was not staged"
             if offset in listed:
                 why = f"was staged, and depends on the segment at {checked.touched_segment}, which was touched since"
             checked.result.add_finding("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)
             checked.result.give_up(boundary, why)
-    return found
+    return boundaries
 
 
 def _report_touched(checked: CheckedPartition, rolled_since: Sequence[BoundaryPlan]) -> None:
@@ -410,13 +410,13 @@ def _report_touched(checked: CheckedPartition, rolled_since: Sequence[BoundaryPl
 
 def change_times(directory: PartitionDir) -> dict[int, int]:
     """The inode change time (ns) of each segment of a local partition, by base offset; -1 for a segment that is gone."""
-    found: dict[int, int] = {}
+    ctimes: dict[int, int] = {}
     for segment in directory.segments:
         try:
-            found[segment.base_offset] = os.lstat(directory.file_path(segment.log.name)).st_ctime_ns
+            ctimes[segment.base_offset] = os.lstat(directory.file_path(segment.log.name)).st_ctime_ns
         except OSError:
-            found[segment.base_offset] = -1
-    return found
+            ctimes[segment.base_offset] = -1
+    return ctimes
 
 
 def known_topic_id(directory: PartitionDir) -> str | None:

@@ -106,13 +106,13 @@ class StagedEvidence(Line, frozen=True, kw_only=True):
         """Expiry."""
         return Clock(self.as_of_ms, self.expiration_ms)
 
-    def is_at_least_as_strong_as(self, wanted: StagedEvidence) -> bool:
-        """Whether this replay gives what a run like ``wanted`` would give: with the same options, and for a moment that is not earlier.
+    def is_at_least_as_strong_as(self, other: StagedEvidence) -> bool:
+        """Whether this replay gives what a run like ``other`` would give: with the same options, and for a moment that is not earlier.
 
         An entry that had expired then has expired later, too.
         """
-        return msgspec.structs.replace(self, as_of_ms=0) == msgspec.structs.replace(wanted, as_of_ms=0) and (
-            self.as_of_ms <= wanted.as_of_ms
+        return msgspec.structs.replace(self, as_of_ms=0) == msgspec.structs.replace(other, as_of_ms=0) and (
+            self.as_of_ms <= other.as_of_ms
         )
 
 
@@ -309,9 +309,9 @@ def load_staged_plan(path: str) -> StagedPlan:
 
 
 def _partitions(lines: PlanLines, count: int, requests: Sequence[RebuildRequest]) -> Iterator[StagedPartition]:
-    known = dict(enumerate(requests))
+    requests_by_number = dict(enumerate(requests))
     for number, line in lines.partitions(count):
         request = line.get("request")
-        if not isinstance(request, int) or request not in known:
+        if not isinstance(request, int) or request not in requests_by_number:
             raise UsageError(f"is damaged: line {number}: expected the number of a request of the first line", path=lines.path)
-        yield lines.part(StagedPartition, {**line, "request": known[request]}, number)
+        yield lines.part(StagedPartition, {**line, "request": requests_by_number[request]}, number)

@@ -21,10 +21,10 @@ from snaprebuild.storage.store import FileIdentity, Status
 from snaprebuild.storage.store_path import StorePath
 
 __all__ = [
-    "TierCopy",
+    "CopyObjects",
+    "ListedPartition",
     "TierLayout",
     "TierObject",
-    "TierPartition",
     "UnknownObjects",
     "list_tier",
     "merged",
@@ -66,30 +66,30 @@ class TierObject:
 
 
 @dataclass(frozen=True, slots=True)
-class TierCopy:
-    """One attempt at copying a segment.
+class CopyObjects:
+    """The objects of one copy of a segment: of one attempt at copying it.
 
     Attributes:
         base_offset: of the segment.
         segment_id: 16 bytes.
-        objects: by kind (``AivenObject``, ``LocalTierFile``), those that are there.
+        by_kind: the objects, by kind (``AivenObject``, ``LocalTierFile``), those that are there.
         others: keys of further objects of the same kinds: the copy is below several prefixes, for example in a backup.
     """
 
     base_offset: int
     segment_id: bytes
-    objects: dict[str, TierObject]
+    by_kind: dict[str, TierObject]
     others: list[str] = field(default_factory=list)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all its objects."""
-        return sum(each.identity.size_bytes for each in self.objects.values())
+        return sum(each.identity.size_bytes for each in self.by_kind.values())
 
 
 @dataclass(frozen=True, slots=True)
-class TierPartition:
-    """The copies of one partition.
+class ListedPartition:
+    """The objects of the copies of one partition.
 
     Attributes:
         layout: of the objects.
@@ -104,7 +104,7 @@ class TierPartition:
     head: str
     topic_id: bytes
     partition: int
-    copies: tuple[TierCopy, ...]
+    copies: tuple[CopyObjects, ...]
     named: str | None = None
 
     @property
@@ -114,7 +114,7 @@ class TierPartition:
 
     @property
     def id(self) -> TopicIdPartition:
-        """As Kafka identifies it. The topic id alone does not: with a protocol older than 2.8 all topics have the id zero."""
+        """Topic, topic id and number. The topic id alone names no topic: with a protocol older than 2.8 all have the id zero."""
         return TopicIdPartition(self.topic, self.topic_id, self.partition)
 
 
@@ -153,7 +153,7 @@ class _Named:
     base_offset: int
     segment_id: bytes
     kind: str
-    found: TierObject
+    object: TierObject
 
 
 def split_key_prefix(root: StorePath) -> tuple[StorePath, str]:
@@ -177,13 +177,13 @@ def split_key_prefix(root: StorePath) -> tuple[StorePath, str]:
     if os.path.isdir(root.path) if root.is_local else next(iter(root.list_below()), None) is not None:
         return root, ""
     for key, _ in islice(root.at(above).list_below(prefix), KEYS_ASKED):
-        found = parse_aiven_key(key)
-        if found is not None and "/" not in found.head:
+        name = parse_aiven_key(key)
+        if name is not None and "/" not in name.head:
             return root.at(above), prefix
     return root, ""
 
 
-def list_tier(root: StorePath, unknown: UnknownObjects, key_prefix: str) -> list[TierPartition]:
+def list_tier(root: StorePath, unknown: UnknownObjects, key_prefix: str) -> list[ListedPartition]:
     """The partitions below each prefix of a location, in the order of their first keys.
 
     Args:
@@ -196,21 +196,21 @@ def list_tier(root: StorePath, unknown: UnknownObjects, key_prefix: str) -> list
         ReadFailedError: it cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    partitions: dict[tuple[TierLayout, str, bytes, int], dict[bytes, TierCopy]] = {}
+    partitions: dict[tuple[TierLayout, str, bytes, int], dict[bytes, CopyObjects]] = {}
     count = 0
     for each in _named(root.list_below(key_prefix), unknown):
         copies = partitions.setdefault(each.partition, {})
         if each.segment_id not in copies:
-            copies[each.segment_id] = TierCopy(each.base_offset, each.segment_id, {})
+            copies[each.segment_id] = CopyObjects(each.base_offset, each.segment_id, {})
             count += 1
             if count > COPIES_MAX:
                 raise UsageError(f"has more than {COPIES_MAX} copies of segments: name a part of it", path=root.path)
         copy = copies[each.segment_id]
-        if each.kind in copy.objects:
-            copy.others.append(copy.objects[each.kind].key)
-        copy.objects[each.kind] = each.found
+        if each.kind in copy.by_kind:
+            copy.others.append(copy.by_kind[each.kind].key)
+        copy.by_kind[each.kind] = each.object
     return [
-        TierPartition(
+        ListedPartition(
             layout,
             head,
             topic_id,
@@ -222,28 +222,28 @@ def list_tier(root: StorePath, unknown: UnknownObjects, key_prefix: str) -> list
     ]
 
 
-def merged(partitions: Iterable[TierPartition]) -> list[TierPartition]:
+def merged(partitions: Iterable[ListedPartition]) -> list[ListedPartition]:
     """The partitions of one listing, each once: objects of one partition may be below several prefixes, for example in a backup.
 
     Args:
         partitions: with the names of their topics.
     """
-    found: dict[tuple[TierLayout, TopicIdPartition], TierPartition] = {}
+    by_id: dict[tuple[TierLayout, TopicIdPartition], ListedPartition] = {}
     for each in partitions:
         place = each.layout, each.id
-        found[place] = _joined(found[place], each) if place in found else each
-    return list(found.values())
+        by_id[place] = _joined(by_id[place], each) if place in by_id else each
+    return list(by_id.values())
 
 
-def _joined(first: TierPartition, other: TierPartition) -> TierPartition:
+def _joined(first: ListedPartition, other: ListedPartition) -> ListedPartition:
     copies = {copy.segment_id: copy for copy in first.copies}
     for copy in other.copies:
-        known = copies.setdefault(copy.segment_id, copy)
-        if known is not copy:
-            known.others.extend(each.key for kind, each in copy.objects.items() if kind in known.objects)
-            known.others.extend(copy.others)
-            for kind, each in copy.objects.items():
-                known.objects.setdefault(kind, each)
+        same = copies.setdefault(copy.segment_id, copy)
+        if same is not copy:
+            same.others.extend(each.key for kind, each in copy.by_kind.items() if kind in same.by_kind)
+            same.others.extend(copy.others)
+            for kind, each in copy.by_kind.items():
+                same.by_kind.setdefault(kind, each)
     return replace(first, copies=tuple(sorted(copies.values(), key=lambda copy: copy.base_offset)))
 
 
@@ -251,15 +251,15 @@ def _named(listing: Iterable[tuple[str, Status]], unknown: UnknownObjects) -> It
     # A directory of LocalTieredStorage is below one of its own, or of the user's.
     parsers: tuple[Callable[[str], AivenKey | LocalTierName | None], ...] = (parse_aiven_key, _local_name)
     for key, status in listing:
-        found = next((name for parse in parsers if (name := parse(key)) is not None), None)
-        if found is None:
+        parsed = next((name for parse in parsers if (name := parse(key)) is not None), None)
+        if parsed is None:
             unknown.add(key)
             continue
-        layout = TierLayout.AIVEN if isinstance(found, AivenKey) else TierLayout.LOCAL_TIERED_STORAGE
-        head = found.head if isinstance(found, AivenKey) else found.topic
-        place = (layout, head, found.topic_id, found.partition)
-        thing = TierObject(key, FileIdentity.of(status), getattr(status, "st_storage_class", None))
-        yield _Named(place, found.base_offset, found.segment_id, found.kind, thing)
+        layout = TierLayout.AIVEN if isinstance(parsed, AivenKey) else TierLayout.LOCAL_TIERED_STORAGE
+        head = parsed.head if isinstance(parsed, AivenKey) else parsed.topic
+        place = (layout, head, parsed.topic_id, parsed.partition)
+        listed = TierObject(key, FileIdentity.of(status), getattr(status, "st_storage_class", None))
+        yield _Named(place, parsed.base_offset, parsed.segment_id, parsed.kind, listed)
 
 
 def _local_name(key: str) -> LocalTierName | None:

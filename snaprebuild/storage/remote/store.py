@@ -27,7 +27,7 @@ from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.s3.object_bytes import SMALL_RANGE_BYTES
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
-__all__ = ["INDEX_OF", "KnownCopy", "TierStore"]
+__all__ = ["INDEX_OF", "CachedManifest", "TierStore"]
 
 INDEX_OF = {
     LocalTierFile.OFFSET_INDEX: SegmentIndex.OFFSET,
@@ -39,8 +39,8 @@ INDEX_OF = {
 
 
 @dataclass(frozen=True, slots=True)
-class KnownCopy:
-    """What was read of a copy before, so that it is not requested again.
+class CachedManifest:
+    """The manifest of a copy, so that it is not requested again for each of its files.
 
     Attributes:
         stem: location of its objects, without the endings of their names.
@@ -55,17 +55,17 @@ class KnownCopy:
 
 @dataclass(frozen=True, slots=True)
 class TierStore:
-    """Copies in Aiven's layout; see ``store.ReadStore``.
+    """Copies in Aiven's layout as a ``store.ReadStore``.
 
     Attributes:
         base: the store that holds the objects.
         private_keys: for copies that are encrypted.
-        known: copies that are known in part, ascending by stem. For others the manifest is read for each of their files.
+        manifests: those that were read before, ascending by stem. Of other copies the manifest is read for each of their files.
     """
 
     base: ReadStore
     private_keys: PrivateKeys = NO_KEYS
-    known: tuple[KnownCopy, ...] = ()
+    manifests: tuple[CachedManifest, ...] = ()
 
     @property
     def is_local(self) -> bool:
@@ -73,18 +73,18 @@ class TierStore:
         return False
 
     def for_file(self, location: str) -> TierStore:
-        """See ``ReadStore.for_file``: one copy is known."""
-        found = self._known(location.rpartition(".")[0])
-        return self if len(self.known) < 2 else dataclasses.replace(self, known=() if found is None else (found,))
+        """``ReadStore.for_file`` with the manifest of that copy alone."""
+        cached = self._cached(location.rpartition(".")[0])
+        return self if len(self.manifests) < 2 else dataclasses.replace(self, manifests=() if cached is None else (cached,))
 
     def stored_bytes(self, location: str) -> int | None:
-        """Size of the object of a segment, from its manifest; None if the copy is not known."""
-        found = self._known(location.rpartition(".")[0])
-        return None if found is None else read_aiven_manifest(found.manifest).chunks.stored_bytes
+        """Size of the object of a segment, from its manifest; None if that was not read before."""
+        cached = self._cached(location.rpartition(".")[0])
+        return None if cached is None else read_aiven_manifest(cached.manifest).chunks.stored_bytes
 
-    def _known(self, stem: str) -> KnownCopy | None:
-        place = bisect_left(self.known, stem, key=lambda each: each.stem)
-        return self.known[place] if place < len(self.known) and self.known[place].stem == stem else None
+    def _cached(self, stem: str) -> CachedManifest | None:
+        place = bisect_left(self.manifests, stem, key=lambda each: each.stem)
+        return self.manifests[place] if place < len(self.manifests) and self.manifests[place].stem == stem else None
 
     def _manifest(self, location: str) -> tuple[str, LocalTierFile, AivenManifest]:
         """Stem and kind of a file, and the manifest of its copy.
@@ -95,8 +95,8 @@ class TierStore:
         """
         stem, dot, suffix = location.rpartition(".")
         path = f"{stem}.{AivenObject.MANIFEST}"
-        known = self._known(stem)
-        data = self.base.read_small(path, MANIFEST_BYTES_MAX) if known is None else known.manifest
+        cached = self._cached(stem)
+        data = self.base.read_small(path, MANIFEST_BYTES_MAX) if cached is None else cached.manifest
         if data is None:
             raise ReadFailedError("is not there, so that nothing of the copy can be read", path=path)
         return stem, LocalTierFile(dot + suffix), read_aiven_manifest(data, file=path)
@@ -112,7 +112,7 @@ class TierStore:
         return self.private_keys.data_key(manifest.encryption, shown)
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
-        """See ``ReadStore.read_small``: an index of a copy; None for a transaction index that does not exist."""
+        """``ReadStore.read_small`` of an index of a copy; None for a transaction index that does not exist."""
         stem, kind, manifest = self._manifest(location)
         place = manifest.indexes[INDEX_OF[kind]]
         if place is None:
@@ -124,8 +124,8 @@ class TierStore:
         path = f"{stem}.{AivenObject.INDEXES}"
         key = self.data_key(manifest, location)
         buffer = bytearray(place.size)
-        known = self._known(stem)
-        with self.base.open_bytes(path, None if known is None else known.indexes, may_grow=known is None) as source:
+        cached = self._cached(stem)
+        with self.base.open_bytes(path, None if cached is None else cached.indexes, may_grow=cached is None) as source:
             source.will_stop_at(place.position + place.size)
             count = source.read_into(place.position, memoryview(buffer))
         if count != place.size:
@@ -146,7 +146,7 @@ class TierStore:
         deadline: float | None = None,
         may_grow: bool = False,
     ) -> OpenBytes:
-        """See ``ReadStore.open_bytes``: the segment of a copy. ``identity``: the segment's size, else the object's."""
+        """``ReadStore.open_bytes`` of the segment of a copy. ``identity`` has the segment's size, and else that of the object."""
         _, _, manifest = self._manifest(location)
         chunks = manifest.chunks
         stored = chunks.stored_bytes
@@ -169,7 +169,7 @@ class TierStore:
         return _ChunkedBytes(source, manifest, self.data_key(manifest, location), deadline)
 
     def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
-        """See ``ReadStore.read_end``."""
+        """``ReadStore.read_end`` of an index of a copy."""
         data = self.read_small(location, CHUNK_BYTES_MAX)
         return None if data is None else (len(data), data[-count:])
 
@@ -186,7 +186,7 @@ range. So small chunks cost no more requests than one large one."""
 
 
 class _ChunkedBytes:
-    """A segment whose chunks are compressed or encrypted; see ``store.OpenBytes``.
+    """A segment whose chunks are compressed or encrypted; a ``store.OpenBytes``.
 
     One chunk is in memory at a time, and some MiB of stored bytes, which are read in order whatever the chunks are.
     """
@@ -286,10 +286,10 @@ class _ChunkedBytes:
         return bytes(self._run[place - begin : place - begin + size])
 
     def will_stop_at(self, position_bytes: int) -> None:
-        """See ``OpenBytes``: up to some whole chunks more may be fetched ahead."""
+        """``OpenBytes.will_stop_at``: up to some whole chunks more may be fetched ahead."""
 
     def check_unchanged(self) -> None:
-        """See ``OpenBytes``."""
+        """``OpenBytes.check_unchanged`` of the object."""
         self._source.check_unchanged()
 
     def close(self) -> None:

@@ -10,15 +10,14 @@ import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import LimitReachedError, UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
@@ -30,20 +29,11 @@ from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.verify import OnBoundary, PartitionVerdict, VerifyOutcome, verify
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
-from snaprebuild.storage.remote.listing import TierLayout, TierPartition
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.reachable import LocalStarts, reachable_windows, whole_window
-from snaprebuild.tier.audit.readable_copies import (
-    CopyLog,
-    ListedPartition,
-    PartitionCopies,
-    join_copies,
-    read_copies,
-    read_ends,
-    unread_copies,
-)
-from snaprebuild.tier.audit.result import AuditedPartition, ProvenSnapshots, TierAudit, Verdict
+from snaprebuild.tier.audit.readable_copies import CopyLog, audit_of, join_copies, read_copies, read_ends
+from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit, ProvenSnapshots, StoreAudit, Verdict
 from snaprebuild.tier.audit.stretches import Stretch, stretch_above
 from snaprebuild.tier.audit.structure import check_structure, compare_members
 from snaprebuild.tier.audit.verdicts import add_findings, add_verdicts, keep_proven, leave_uncompared, leave_unproven
@@ -52,8 +42,9 @@ from snaprebuild.tier.audit.window_outcome import WindowOutcome
 from snaprebuild.tier.audit.window_task import WindowTask
 from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold, refuse_cold_objects
 from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
-from snaprebuild.tier.listing import TierListing, list_store, unreadable_objects
+from snaprebuild.tier.listing import unreadable_objects
 from snaprebuild.tier.remote_log import RemoteLogs
+from snaprebuild.tier.remote_partition import RemotePartition, Tier, list_store
 from snaprebuild.tier.zero_ids import zero_id_findings
 
 if TYPE_CHECKING:
@@ -69,7 +60,7 @@ RESTARTS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Replay:
+class _PlannedReplay:
     """The part of one partition that is replayed.
 
     Attributes:
@@ -97,6 +88,69 @@ class _Replay:
         return self.source.directory.segments[self.first_index].base_offset
 
 
+@dataclass(slots=True)
+class _PartitionWork:
+    """The work on one partition.
+
+    Attributes:
+        audit: the result.
+        log: that its copies make; None as long as the ends of some are unknown.
+        replays: of the log.
+    """
+
+    audit: PartitionAudit
+    log: CopyLog | None = None
+    replays: list[_PlannedReplay] = field(default_factory=list)
+
+    def join(self, readable: Sequence[CopyAudit], plan: Callable[[CopyLog], list[_PlannedReplay]]) -> None:
+        """Joins copies whose ends are known, and plans what is replayed of them."""
+        self.log = join_copies(self.audit, readable)
+        self.replays = plan(self.log)
+
+    def reads(self, level: AuditLevel) -> Iterator[CopyRead]:
+        """The reads of a level, apart from the manifests."""
+        if level is AuditLevel.STRUCTURE:
+            for each in self.audit.readable:
+                is_timed = self.log is None and each.copy.max_timestamp_ms is None
+                yield CopyRead.of(each.copy, snapshots=1, time=is_timed)
+        elif self.log is None:
+            for each in self.audit.readable:
+                yield CopyRead.of(
+                    each.copy,
+                    segment=True,
+                    compared=each.copy.facts.index_hits is not None,
+                    snapshots=2,
+                    index=level is AuditLevel.FULL,
+                    end=each.end_offset is None,
+                )
+        else:
+            yield from self._replayed_reads(self.log, level)
+
+    def _replayed_reads(self, log: CopyLog, level: AuditLevel) -> Iterator[CopyRead]:
+        files = self.audit.remote.files
+        is_compared: dict[str, bool] = {}
+        indexed = set[str]()
+        snapshots = Counter[str]()
+        for replay in self.replays:
+            directory = replay.source.directory
+            names = {each.log.name: each.has_checked_indexes for each in directory.segments[replay.first_index :]}
+            is_compared |= names
+            # Which transactions were aborted is certain where the log is replayed from offset 0.
+            indexed |= set(names) if replay.window is None else set()
+            snapshots.update(listed.name for _, listed in directory.snapshots)
+        if _compares_members(log, level):
+            snapshots.update(files.name(each.copy, LocalTierFile.PRODUCER_SNAPSHOT) for each in log.members)
+        for each in self.audit.readable:
+            name = files.name(each.copy)
+            yield CopyRead.of(
+                each.copy,
+                segment=name in is_compared,
+                compared=is_compared.get(name, False),
+                snapshots=snapshots[files.name(each.copy, LocalTierFile.PRODUCER_SNAPSHOT)],
+                index=name in indexed,
+            )
+
+
 def tier_audit(
     root: StorePath,
     run: Run,
@@ -111,7 +165,7 @@ def tier_audit(
     local_starts: LocalStarts | None = None,
     key_prefix: str = "",
     cluster: MetadataRead | None = None,
-) -> TierAudit:
+) -> StoreAudit:
     """Audits every snapshot below a location.
 
     Args:
@@ -134,95 +188,93 @@ def tier_audit(
         RefusedError: a limit of the run ended the listing, or objects are in a cold storage class and no limit was set. A limit that is
             reached later ends no audit: the rest is not read.
     """
-    listing = list_store(root, metadata_logs, run.stores, key_prefix)
-    listed, findings = _selected(listing, selection or Selection())
-    audit = TierAudit(root.path, level, listing.is_whole_log, store_findings=[*listing.findings, *findings])
-    if not listed and not audit.store_findings:
+    tier = list_store(root, metadata_logs, run.stores, private_keys, key_prefix)
+    audits, findings = _selected(tier, selection or Selection())
+    audit = StoreAudit(root.path, level, tier.verified, audits, [*tier.findings, *findings])
+    if not audits and not audit.store_findings:
         narrowed = " that the selection takes" if selection is not None and (selection.topics or selection.partitions) else ""
         raise UsageError(f"has no copy of a segment{narrowed}", path=root.path)
-    refuse_cold_objects((copy for each in listed for copy in each.copies), run.stores.max_read_bytes, root.path)
-    found = _read_all(root, listed, private_keys)
-    audit.partitions = [each.audited for each in found]
-    starts = (local_starts or LocalStarts()).checked({(each.topic, each.partition, each.topic_id) for each in audit.partitions})
+    listed = (copy.copy.objects for each in audits for copy in each.copies)
+    refuse_cold_objects(listed, run.stores.max_read_bytes, root.path)
+    _read_manifests(audits)
+    starts = (local_starts or LocalStarts()).checked({(each.id.topic, each.id.partition, each.id.topic_id) for each in audits})
     plan = partial(_planned, level=level, clock=run.clock, starts=starts)
-    logs = [join_copies(each) if each.ends_are_known else None for each in found]
-    replays = [[] if log is None else plan(log) for log in logs]
-    reads = (_reads(each, log, due, level) for each, log, due in zip(found, logs, replays, strict=True))
-    audit.cost = audit_cost(chain.from_iterable(reads))
+    work = [_PartitionWork(each) for each in audits]
+    for each in work:
+        if each.audit.ends_are_known:
+            each.join(each.audit.readable, plan)
+    audit.cost = audit_cost(read for each in work for read in each.reads(level))
     if announce is not None:
         announce(audit.cost)
     refuse_cold(audit.cost, run.stores.max_read_bytes, root.path)
-    for number, each in enumerate(found):
-        if each.audited.limit is not None:
+    for each in work:
+        if each.audit.limit is not None:
             continue
-        with _until_limit(each.audited):
+        with _until_limit(each.audit):
             if level is AuditLevel.STRUCTURE:
-                check_structure(each, logs[number], run.clock)
-            elif logs[number] is None:
-                joined = logs[number] = join_copies(read_ends(each))
-                replays[number] = plan(joined)
-    due = list(chain.from_iterable(replays))
+                check_structure(each.audit, each.log, run.clock)
+            elif each.log is None:
+                each.join(read_ends(each.audit), plan)
+    due = [replay for each in work for replay in each.replays]
     for _ in range(RESTARTS_MAX):
         due = _replay(due, run, engine, keep)
-    for each, log in zip(found, logs, strict=True):
-        if log is not None and level is not AuditLevel.STRUCTURE:
-            _finish(each, log, level, run.clock)
-        add_findings(each, level)
+    for each in work:
+        if each.log is not None and level is not AuditLevel.STRUCTURE:
+            _finish(each.log, level, run.clock)
+        add_findings(each.audit, level)
     audit.store_findings += _limit_findings(audit)
     if cluster is not None:
-        _compare_producer_ids(audit, found, cluster, run.clock)
+        _compare_producer_ids(audit, cluster, run.clock)
     return audit
 
 
-def _read_all(root: StorePath, listed: Sequence[ListedPartition], private_keys: PrivateKeys) -> list[PartitionCopies]:
-    """The copies of each partition, after their manifests were read, as far as the limits of the run allow."""
-    found: list[PartitionCopies] = []
+def _read_manifests(audits: Sequence[PartitionAudit]) -> None:
+    """Reads the manifests of each partition, as far as the limits of the run allow."""
     limit: str | None = None
-    for each in listed:
+    for each in audits:
         if limit is None:
             try:
-                found.append(read_copies(root, each, private_keys))
-                continue
+                read_copies(each)
             except LimitReachedError as error:
                 limit = error.message
-        found.append(unread_copies(root, each, limit))
-    return found
+        each.limit = limit
 
 
 @contextlib.contextmanager
-def _until_limit(audited: AuditedPartition) -> Iterator[None]:
+def _until_limit(audit: PartitionAudit) -> Iterator[None]:
     """The limit of the run ends the work on a partition, and what was read so far counts."""
     try:
         yield
     except LimitReachedError as error:
-        audited.limit = error.message
+        audit.limit = error.message
 
 
-def _compare_producer_ids(audit: TierAudit, found: Sequence[PartitionCopies], cluster: MetadataRead, clock: Clock) -> None:
+def _compare_producer_ids(audit: StoreAudit, cluster: MetadataRead, clock: Clock) -> None:
     from snaprebuild.tier.audit.producer_ids import compare_producer_ids  # loads the readers of batches
 
     try:
-        compared = compare_producer_ids(audit.root, found, cluster, clock)
+        compared = compare_producer_ids(audit, cluster, clock)
     except LimitReachedError as error:
         message = f"{error.message}: producer ids were not compared"
-        audit.store_findings.append(Finding("tier-limit", Severity.FINDING, audit.root, message, is_unread=True))
+        audit.store_findings.append(Finding("tier-limit", Severity.FINDING, audit.location, message, is_unread=True))
         return
     audit.foreign_producers = compared.partitions
     audit.store_findings += compared.findings
 
 
-def _finish(found: PartitionCopies, log: CopyLog, level: AuditLevel, clock: Clock) -> None:
+def _finish(log: CopyLog, level: AuditLevel, clock: Clock) -> None:
     """Compares what the replays alone did not compare, and adds the findings about the log as a whole."""
-    if found.audited.limit is None and (_compares_members(log, level) or found.audited.has_gap):
-        with _until_limit(found.audited):
-            compare_members(found, log, clock)
-    if found.audited.limit is not None:
+    audit = log.audit
+    if audit.limit is None and (_compares_members(log, level) or audit.has_gap):
+        with _until_limit(audit):
+            compare_members(log, clock)
+    if audit.limit is not None:
         leave_uncompared(log)
     leave_unproven(log)
     for stretch in log.stretches:
         hole = stretch.above
         if hole is not None and not hole.is_recorded:
-            found.audited.add_finding("tier-gap", Severity.FINDING, f"{hole.why}: the audit begins again above", hole.first_offset)
+            audit.add_finding("tier-gap", Severity.FINDING, f"{hole.reason}: the audit begins again above", hole.first_offset)
 
 
 def _compares_members(log: CopyLog, level: AuditLevel) -> bool:
@@ -230,7 +282,7 @@ def _compares_members(log: CopyLog, level: AuditLevel) -> bool:
     return level is AuditLevel.REACHABLE or len(log.stretches) > 1
 
 
-def _limit_findings(audit: TierAudit) -> Iterator[Finding]:
+def _limit_findings(audit: StoreAudit) -> Iterator[Finding]:
     """One finding for the limit of the run."""
     limit = next((each.limit for each in audit.partitions if each.limit is not None), None)
     if limit is None:
@@ -238,132 +290,87 @@ def _limit_findings(audit: TierAudit) -> Iterator[Finding]:
     for each in audit.partitions:
         if each.limit is not None:
             for copy in each.copies:
-                if not copy.why:
+                if not copy.reason:
                     copy.not_read(f"it was not read: {each.limit}")
     count = sum(copy.verdict is Verdict.NOT_READ for each in audit.partitions for copy in each.copies)
-    yield Finding("tier-limit", Severity.FINDING, audit.root, f"{limit}: {pluralize(count, 'snapshot')} not read", is_unread=True)
+    yield Finding(
+        "tier-limit", Severity.FINDING, audit.location, f"{limit}: {pluralize(count, 'snapshot')} not read", is_unread=True
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- partitions
 
 
-def _selected(listing: TierListing, selection: Selection) -> tuple[list[ListedPartition], list[Finding]]:
+def _selected(tier: Tier, selection: Selection) -> tuple[list[PartitionAudit], list[Finding]]:
     """The partitions that are audited, and what is wrong with the others."""
-    logs = listing.logs
-    found = list(listing.partitions)
-    under_zero = zero_id_findings(listing.root, (each for each in found if selection.takes_partition(each.topic, each.partition)))
+    logs = tier.logs
+    listed = tier.partitions.values()
+    under_zero = zero_id_findings(tier.location, (each for each in listed if selection.takes_partition(each.topic, each.partition)))
+    ids = list(tier.partitions)
     # A store that has none of the partitions is of another cluster.
-    if not found or any(each.id in logs.partitions for each in found):
-        found += _without_objects(logs, found)
-    listed = []
+    if not ids or any(each in logs.partitions for each in ids):
+        ids += _without_objects(tier)
+    audits = []
     findings = list[Finding]()
-    for each in found:
+    for each in ids:
         if not selection.takes_partition(each.topic, each.partition):
             continue
-        unrecorded = list(_unrecorded(listing, each))
+        remote = tier.listed_partition(each)
+        unrecorded = list(_unrecorded(remote, logs))
         findings += unrecorded
-        log = logs.partitions.get(each.id)
-        if unrecorded and (log is None or each.id in logs.deletions):
+        if unrecorded and (each not in logs.partitions or each in logs.deletions):
             continue
-        listed.append(ListedPartition.of(each, log, listing.unanswered, is_verified=log is not None and listing.is_whole_log))
-    return listed, [*under_zero, *findings, *unreadable_objects(listing.root, listing.unknown)]
+        audits.append(audit_of(remote))
+    return audits, [*under_zero, *findings, *unreadable_objects(tier.location, tier.unknown)]
 
 
-def _unrecorded(listing: TierListing, found: TierPartition) -> Iterator[Finding]:
+def _unrecorded(remote: RemotePartition, logs: RemoteLogs) -> Iterator[Finding]:
     """Copies that are not audited, because the metadata log does not have them."""
-    place = f"{listing.root}: {found.topic}-{found.partition} ({uuid_to_text(found.topic_id)})"
-    first = {copy.segment_id: copy.base_offset for copy in found.copies}
-    states = unrecorded_states(listing.logs, found.id, first, is_whole_log=listing.is_whole_log)
+    first = {copy.segment_id: copy.start_offset for copy in remote.copies.values() if copy.objects.by_kind}
+    states = unrecorded_states(logs, remote.id, first, verified=remote.verified)
     for state in dict.fromkeys(states.values()):
         if state is not None:
-            offsets = [first[each] for each, found_state in states.items() if found_state is state]
-            yield unrecorded_finding(listing.logs, found.id, place, state, len(offsets), min(offsets))
+            offsets = [first[segment_id] for segment_id, other in states.items() if other is state]
+            yield unrecorded_finding(logs, remote.id, remote.place, state, len(offsets), min(offsets))
 
 
-def _without_objects(logs: RemoteLogs, listed: Sequence[TierPartition]) -> list[TierPartition]:
+def _without_objects(tier: Tier) -> list[TopicIdPartition]:
     """Partitions of which the metadata log has live copies, and the store has no object."""
-    there = {each.id for each in listed}
-    layout = listed[0].layout if listed else TierLayout.AIVEN
+    logs = tier.logs
     return [
-        TierPartition(layout, each.topic, each.topic_id, each.partition, ())
+        each
         for each, log in logs.partitions.items()
-        if each not in there and each not in logs.deletions and any(map(log.is_live, log.segments))
+        if each not in tier.partitions and each not in logs.deletions and any(map(log.is_live, log.segments))
     ]
 
 
 # ---------------------------------------------------------------------------------------------------------------- what is read
 
 
-def _planned(log: CopyLog, level: AuditLevel, clock: Clock, starts: LocalStarts) -> list[_Replay]:
+def _planned(log: CopyLog, level: AuditLevel, clock: Clock, starts: LocalStarts) -> list[_PlannedReplay]:
     """The parts of one partition that a level replays."""
-    audited = log.audited
+    audit = log.audit
     if level is AuditLevel.STRUCTURE or not log.stretches:
         return []
     if level is AuditLevel.REACHABLE:
-        start = starts.of(audited.topic, audited.partition, audited.topic_id)
-        replays = [_Replay(log, stretch, window) for stretch, window in reachable_windows(log, clock, start)]
+        start = starts.of(audit.id.topic, audit.id.partition, audit.id.topic_id)
+        replays = [_PlannedReplay(log, stretch, window) for stretch, window in reachable_windows(log, clock, start)]
     else:
         replays = [_whole(log, stretch, clock) for stretch in log.stretches]
-    audited.replayed_from = min((each.start_offset for each in replays), default=None)
+    audit.replayed_from_offset = min((each.start_offset for each in replays), default=None)
     return replays
 
 
-def _whole(log: CopyLog, stretch: Stretch, clock: Clock) -> _Replay:
-    return _Replay(log, stretch, None if stretch.is_from_zero else whole_window(log, stretch, clock))
-
-
-def _reads(found: PartitionCopies, log: CopyLog | None, replays: Sequence[_Replay], level: AuditLevel) -> Iterator[CopyRead]:
-    """The reads of a level, apart from the manifests."""
-    layout = found.files.layout
-    if level is AuditLevel.STRUCTURE:
-        for each in found.readable:
-            is_timed = log is None and each.max_timestamp_ms is None
-            yield CopyRead.of(layout, each.copy, each.facts, snapshots=1, time=is_timed)
-        return
-    if log is None:
-        for each in found.readable:
-            yield CopyRead.of(
-                layout,
-                each.copy,
-                each.facts,
-                segment=True,
-                compared=each.facts.index_hits is not None,
-                snapshots=2,
-                index=level is AuditLevel.FULL,
-                end=each.end_offset is None,
-            )
-        return
-    is_compared: dict[str, bool] = {}
-    indexed = set[str]()
-    snapshots = Counter[str]()
-    for replay in replays:
-        directory = replay.source.directory
-        names = {each.log.name: each.has_checked_indexes for each in directory.segments[replay.first_index :]}
-        is_compared |= names
-        # Which transactions were aborted is certain where the log is replayed from offset 0.
-        indexed |= set(names) if replay.window is None else set()
-        snapshots.update(listed.name for _, listed in directory.snapshots)
-    if _compares_members(log, level):
-        snapshots.update(found.files.name(each.copy, LocalTierFile.PRODUCER_SNAPSHOT) for each in log.members)
-    for each in found.readable:
-        name = found.files.name(each.copy)
-        yield CopyRead.of(
-            layout,
-            each.copy,
-            each.facts,
-            segment=name in is_compared,
-            compared=is_compared.get(name, False),
-            snapshots=snapshots[found.files.name(each.copy, LocalTierFile.PRODUCER_SNAPSHOT)],
-            index=name in indexed,
-        )
+def _whole(log: CopyLog, stretch: Stretch, clock: Clock) -> _PlannedReplay:
+    return _PlannedReplay(log, stretch, None if stretch.is_from_zero else whole_window(log, stretch, clock))
 
 
 # ---------------------------------------------------------------------------------------------------------------- replay
 
 
-def _replay(replays: Sequence[_Replay], run: Run, engine: MakeEngine, keep: ProvenSnapshots | None) -> list[_Replay]:
+def _replay(replays: Sequence[_PlannedReplay], run: Run, engine: MakeEngine, keep: ProvenSnapshots | None) -> list[_PlannedReplay]:
     """Replays, and takes the verdicts. Gives the replays above damaged segments, which are due now."""
-    due = [each for each in replays if each.log.audited.limit is None]
+    due = [each for each in replays if each.log.audit.limit is None]
     windows = [(each, each.window, PartitionVerdict(each.source)) for each in due if each.window is not None]
     again = []
     if windows:
@@ -372,7 +379,7 @@ def _replay(replays: Sequence[_Replay], run: Run, engine: MakeEngine, keep: Prov
             run_partitions([WindowTask(window, verdict, run.clock) for _, window, verdict in windows], reading)
         for each, _, verdict in windows:
             again += _taken(each, verdict, run.clock)
-    whole = {id(each.source): each for each in due if each.window is None and each.log.audited.limit is None}
+    whole = {id(each.source): each for each in due if each.window is None and each.log.audit.limit is None}
     if whole:
         on_boundary: OnBoundary | None = None
         if keep is not None:
@@ -393,25 +400,25 @@ def _limiting(logs: Sequence[CopyLog]) -> Iterator[None]:
         yield
     except LimitReachedError as error:
         for log in logs:
-            log.audited.limit = error.message
+            log.audit.limit = error.message
 
 
-def _taken(replay: _Replay, verdict: PartitionVerdict, clock: Clock) -> list[_Replay]:
+def _taken(replay: _PlannedReplay, verdict: PartitionVerdict, clock: Clock) -> list[_PlannedReplay]:
     """Takes the verdicts of a replay. Gives the replay of what is above a damaged segment, which it did not judge."""
     add_verdicts(replay.log, replay.stretch, verdict, clock, is_from_zero=replay.start_offset == 0)
     resume_at = _resume_at(replay, verdict.outcome)
     if resume_at is None or verdict.outcome.limit is not None:
         return []
-    replay.log.audited.has_gap = True
+    replay.log.audit.has_gap = True
     rest = stretch_above(replay.stretch, resume_at, verdict.outcome.ended or "its records are not as they were written")
     if rest is None:
         return []
     window = whole_window(replay.log, rest, clock)
     least = 0 if replay.window is None else replay.window.least_offset
-    return [_Replay(replay.log, rest, dataclasses.replace(window, least_offset=least))]
+    return [_PlannedReplay(replay.log, rest, dataclasses.replace(window, least_offset=least))]
 
 
-def _resume_at(replay: _Replay, outcome: VerifyOutcome) -> int | None:
+def _resume_at(replay: _PlannedReplay, outcome: VerifyOutcome) -> int | None:
     """Where segments begin that do not follow from those below, because one of those is damaged; None if none is."""
     if isinstance(outcome, WindowOutcome):
         return outcome.resume_at

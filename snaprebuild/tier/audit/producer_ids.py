@@ -6,13 +6,11 @@ Of each partition the newest snapshot is compared: a broker keeps every producer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from formats.errors import FormatError
-from formats.partition.checkpoint_file import LeaderEpochEntry
 from snaprebuild.cluster.source_check.evidence import LogEvidence
 from snaprebuild.cluster.source_check.evidence_collector import older_than_replica
 from snaprebuild.cluster.source_check.metadata_read import MetadataRead
@@ -26,7 +24,8 @@ from snaprebuild.cluster.source_check.producer_ids import (
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.tier.audit.readable_copies import PartitionCopies, ReadableCopy, epochs_up_to
+from snaprebuild.tier.audit.readable_copies import epochs_up_to
+from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit, StoreAudit
 from snaprebuild.tier.audit.structure import newest_first, snapshot_entries
 
 __all__ = ["ComparedProducerIds", "compare_producer_ids"]
@@ -45,12 +44,11 @@ class ComparedProducerIds:
     findings: list[Finding] = field(default_factory=list)
 
 
-def compare_producer_ids(root: str, found: Sequence[PartitionCopies], read: MetadataRead, clock: Clock) -> ComparedProducerIds:
+def compare_producer_ids(audit: StoreAudit, read: MetadataRead, clock: Clock) -> ComparedProducerIds:
     """Compares the newest snapshot of each partition with the next producer id of the cluster.
 
     Args:
-        root: location of the store, for the findings.
-        found: the copies of each partition. Those that a limit of the run ended are left out.
+        audit: of the store. Partitions that a limit of the run ended are left out.
         read: the metadata log.
         clock: for producers that have expired.
 
@@ -60,10 +58,10 @@ def compare_producer_ids(root: str, found: Sequence[PartitionCopies], read: Meta
     result = ComparedProducerIds()
     several: list[ForeignProducers] = []
     unknown: list[str] = []
-    for copies in found:
-        if copies.audited.limit is not None:
+    for partition in audit.partitions:
+        if partition.limit is not None:
             continue
-        newest = _newest_snapshot(copies)
+        newest = _newest_snapshot(partition)
         if newest is None:
             continue
         copy, entries = newest
@@ -71,28 +69,28 @@ def compare_producer_ids(root: str, found: Sequence[PartitionCopies], read: Meta
         if foreign is None:
             continue
         try:
-            is_certain = _is_newer(copies, copy, int(entries["timestamp"].max()), read)
+            is_certain = _is_newer(partition, copy, int(entries["timestamp"].max()), read)
         except (SnaprebuildError, FormatError) as error:
             result.findings.append(finding_of_error(error, read.path))
             is_certain = False
         if is_certain:
-            result.partitions.append(copies.audited.name)
+            result.partitions.append(partition.name)
             several.append(foreign)
         else:
-            unknown.append(copies.audited.name)
+            unknown.append(partition.name)
     if unknown:
-        result.findings.append(unknown_producer_ids(root, unknown))
+        result.findings.append(unknown_producer_ids(audit.location, unknown))
     if several:
-        result.findings.append(producer_id_finding(root, result.partitions, several, Severity.FINDING))
+        result.findings.append(producer_id_finding(audit.location, result.partitions, several, Severity.FINDING))
     return result
 
 
-def _newest_snapshot(copies: PartitionCopies) -> tuple[ReadableCopy, np.ndarray] | None:
+def _newest_snapshot(partition: PartitionAudit) -> tuple[CopyAudit, np.ndarray] | None:
     """The newest copy whose snapshot parses, with its entries; None without one. The others have their verdict."""
-    for copy in newest_first(copies.readable):
-        if copy.facts.snapshot_bytes:
+    for copy in newest_first(partition.readable):
+        if copy.copy.facts.snapshot_bytes:
             try:
-                entries = snapshot_entries(copies.files, copy)
+                entries = snapshot_entries(partition.remote.files, copy)
             except ReadFailedError:  # of the store as a whole, which the audit reports
                 return None
             if entries is not None:
@@ -100,13 +98,13 @@ def _newest_snapshot(copies: PartitionCopies) -> tuple[ReadableCopy, np.ndarray]
     return None
 
 
-def _is_newer(copies: PartitionCopies, newest: ReadableCopy, timestamp_ms: int, read: MetadataRead) -> bool:
+def _is_newer(partition: PartitionAudit, newest: CopyAudit, timestamp_ms: int, read: MetadataRead) -> bool:
     """Whether the metadata log is proven to be newer than the batches of the newest copy.
 
     The copy was made after its batches were appended, so the log must reach up to that moment.
 
     Args:
-        copies: of the partition.
+        partition: its copies.
         newest: of them.
         timestamp_ms: greatest in its snapshot, ms since 1970.
         read: the metadata log.
@@ -114,15 +112,15 @@ def _is_newer(copies: PartitionCopies, newest: ReadableCopy, timestamp_ms: int, 
     Raises:
         SnaprebuildError, FormatError: the metadata log cannot be read again.
     """
-    audited = copies.audited
-    appended_ms = max(newest.event_time_ms, newest.max_timestamp_ms or 0, timestamp_ms)
+    copy = newest.copy
+    appended_ms = max(copy.event_timestamp_ms, copy.max_timestamp_ms or 0, timestamp_ms)
     log = LogEvidence(
-        audited.place,
-        audited.topic,
-        audited.partition,
-        topic_id=audited.topic_id,
+        partition.place,
+        partition.id.topic,
+        partition.id.partition,
+        topic_id=partition.id.topic_id,
         exists=False,
-        epochs=tuple(LeaderEpochEntry(*each) for each in newest.epochs or epochs_up_to(copies.files, newest)),
+        epochs=copy.leader_epochs or epochs_up_to(partition.remote, copy),
         tail_timestamp_ms=appended_ms or None,
     )
     cluster = read.facts(log, None)

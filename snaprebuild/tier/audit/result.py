@@ -9,15 +9,18 @@ from enum import StrEnum
 from typing import Self
 
 from formats.partition.partition_metadata import uuid_to_text
+from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import WriteFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, EntryDifference
 from snaprebuild.storage.local.temporary_directory import choose_temporary_directory
-from snaprebuild.storage.remote.listing import TierCopy, TierLayout
 from snaprebuild.tier import AuditLevel
+from snaprebuild.tier.audit.overlaps import CopySpan
 from snaprebuild.tier.cost import AuditCost
+from snaprebuild.tier.remote_copy import RemoteCopy
+from snaprebuild.tier.remote_partition import RemotePartition
 
-__all__ = ["WRONG", "AuditedCopy", "AuditedPartition", "ProvenSnapshot", "ProvenSnapshots", "TierAudit", "Verdict", "verdict_of"]
+__all__ = ["WRONG", "CopyAudit", "PartitionAudit", "ProvenSnapshot", "ProvenSnapshots", "StoreAudit", "Verdict", "verdict_of"]
 
 
 class Verdict(StrEnum):
@@ -106,17 +109,14 @@ class ProvenSnapshots:
             return self._file.read(snapshot.size_bytes)
 
 
-@dataclass(slots=True)
-class AuditedCopy:
-    """A copy.
+@dataclass(slots=True, eq=False)
+class CopyAudit:
+    """What an audit shows of the snapshot of a copy.
 
     Attributes:
-        segment_id: 16 bytes.
-        start_offset: of the segment.
-        end_offset: last offset; None if unknown.
-        stored_bytes: of its objects.
+        copy: of a segment; its end may be unknown until the segment was opened.
         verdict: on its snapshot.
-        why: reason of the verdict.
+        reason: of the verdict.
         entries: of the snapshot; None if it was not read.
         expected_entries: by replay; None without one.
         differences: producers that differ, the certain ones first, at most 1,000; each with what a follower that starts from the snapshot
@@ -125,17 +125,13 @@ class AuditedCopy:
         note: why it may be wrong if brokers keep idle producers for longer than a day; empty if not.
         is_from_zero: a replay from offset 0 on gave the verdict.
         is_provable: a replay from offset 0 on has the exact state at its end.
-        copy: its objects; None if they are gone.
-        proven: the right snapshot, if this one is wrong, the log proves another one, and it was asked for.
+        proven: the right snapshot, if this one is wrong, the log proves another one, and it is wanted for a repair.
         unproven: why there is none.
     """
 
-    segment_id: bytes
-    start_offset: int
-    end_offset: int | None
-    stored_bytes: int
+    copy: RemoteCopy
     verdict: Verdict = Verdict.NOT_READ
-    why: str = ""
+    reason: str = ""
     entries: int | None = None
     expected_entries: int | None = None
     differences: tuple[EntryDifference, ...] = ()
@@ -143,29 +139,45 @@ class AuditedCopy:
     note: str = ""
     is_from_zero: bool = False
     is_provable: bool = False
-    copy: TierCopy | None = None
     proven: ProvenSnapshot | None = None
     unproven: str = "the replay has no state at its end"
 
     @property
+    def start_offset(self) -> int:
+        """First offset of the segment."""
+        return self.copy.start_offset
+
+    @property
+    def end_offset(self) -> int | None:
+        """Last offset; None as long as it is unknown."""
+        return self.copy.end_offset
+
+    @property
     def snapshot_name(self) -> str:
         """For messages."""
-        return f"the snapshot of the segment {uuid_to_text(self.segment_id)}"
+        return f"the snapshot of the segment {uuid_to_text(self.copy.segment_id)}"
 
-    def settle(self, verdict: Verdict, why: str) -> None:
+    @property
+    def span(self) -> CopySpan:
+        """For ``remote_line``; its end is known."""
+        epochs = tuple((each.epoch, each.start_offset) for each in self.copy.leader_epochs)
+        last_epoch = epochs[-1][0] if epochs else -1
+        return CopySpan(self.start_offset, self.copy.next_offset - 1, epochs, (last_epoch, self.copy.event_timestamp_ms))
+
+    def settle(self, verdict: Verdict, reason: str) -> None:
         """Records a verdict and its reason."""
         self.verdict = verdict
-        self.why = why
+        self.reason = reason
 
-    def suspect(self, why: str) -> None:
+    def suspect(self, reason: str) -> None:
         """Records that it may be wrong, unless a complete replay or its own bytes have decided that."""
         if not self.is_from_zero and self.verdict not in WRONG:
-            self.settle(Verdict.SUSPECT, why)
+            self.settle(Verdict.SUSPECT, reason)
 
-    def not_read(self, why: str) -> None:
+    def not_read(self, reason: str) -> None:
         """Records why it was not read, unless its size alone has settled the verdict."""
         if self.verdict is Verdict.NOT_READ:
-            self.why = why
+            self.reason = reason
 
     def compared(self, comparison: Comparison) -> None:
         """Records the comparison of its snapshot with a replay."""
@@ -176,43 +188,57 @@ class AuditedCopy:
         self.difference_count = comparison.difference_count
 
 
-@dataclass(slots=True)
-class AuditedPartition:
-    """A partition.
+@dataclass(slots=True, eq=False)
+class PartitionAudit:
+    """The audit of a partition.
 
     Attributes:
-        topic_id: 16 bytes.
-        place: for messages: the store, the partition and the topic id.
+        remote: the partition.
         copies: that are live, or complete if that is unknown; by start offset.
-        bytes_read: of segments.
-        replayed_from: base offset of the first segment of the replay; None without one.
-        local_log_start: first offset on the leader's disk, as it was given; None if it was not.
-        is_verified: a metadata log that could be read whole has the live copies.
+        readable: those whose segments can be read.
+        undecrypted: those that no private key decrypts, by the reason.
+        iceberg: count of copies that have a manifest alone.
+        read_bytes: of segments.
+        replayed_from_offset: base offset of the first segment of the replay; None without one.
+        local_log_start_offset: first offset on the leader's disk, as it was given; None if it was not.
         has_gap: a segment is damaged or cannot be read: what is above does not follow from what is below.
         limit: the limit of the run that ended the work on it, in words; None for none.
         damaged_at: the least offset at which an object is damaged or could not be read; None if none is.
         findings: what is wrong.
     """
 
-    topic: str
-    topic_id: bytes
-    partition: int
-    layout: TierLayout
-    place: str
-    copies: list[AuditedCopy] = field(default_factory=list)
-    bytes_read: int = 0
-    replayed_from: int | None = None
-    local_log_start: int | None = None
-    is_verified: bool = False
+    remote: RemotePartition
+    copies: list[CopyAudit] = field(default_factory=list)
+    readable: list[CopyAudit] = field(default_factory=list)
+    undecrypted: dict[str, list[CopyAudit]] = field(default_factory=dict)
+    iceberg: int = 0
+    read_bytes: int = 0
+    replayed_from_offset: int | None = None
+    local_log_start_offset: int | None = None
     has_gap: bool = False
     limit: str | None = None
     damaged_at: int | None = None
     findings: list[Finding] = field(default_factory=list)
 
     @property
+    def id(self) -> TopicIdPartition:
+        """Topic, topic id and number."""
+        return self.remote.id
+
+    @property
+    def place(self) -> str:
+        """The store, the partition and the topic id, for messages."""
+        return self.remote.place
+
+    @property
     def name(self) -> str:
         """Topic and partition."""
-        return f"{self.topic}-{self.partition}"
+        return f"{self.id.topic}-{self.id.partition}"
+
+    @property
+    def ends_are_known(self) -> bool:
+        """Whether no segment has to be opened to find its end."""
+        return all(each.end_offset is not None for each in self.readable)
 
     def add_finding(
         self,
@@ -235,30 +261,30 @@ class AuditedPartition:
 
 
 @dataclass(slots=True)
-class TierAudit:
-    """A store.
+class StoreAudit:
+    """The audit of a store.
 
     Attributes:
-        root: its location.
+        location: of the store.
         level: how much was read.
-        is_verified: a metadata log was given that could be read whole.
+        verified: a metadata log was given that could be read whole.
         partitions: in the order of the store.
         store_findings: about the store and the metadata log.
         cost: estimate of what was to be read, without the manifests; None if the run did not get that far.
         foreign_producers: names of the partitions with producer ids that the cluster has yet to give out.
     """
 
-    root: str
+    location: str
     level: AuditLevel
-    is_verified: bool
-    partitions: list[AuditedPartition] = field(default_factory=list)
+    verified: bool
+    partitions: list[PartitionAudit] = field(default_factory=list)
     store_findings: list[Finding] = field(default_factory=list)
     cost: AuditCost | None = None
     foreign_producers: list[str] = field(default_factory=list)
 
     @property
     def findings(self) -> list[Finding]:
-        """Those of the store and of every partition."""
+        """The findings of the store and of every partition."""
         return [*self.store_findings, *(each for partition in self.partitions for each in partition.findings)]
 
 
@@ -276,5 +302,5 @@ _VERDICTS = {
 
 def verdict_of(comparison: Comparison) -> Verdict:
     """The verdict on a snapshot that was compared with a replay."""
-    found = _VERDICTS[comparison.status]
-    return Verdict.UNPROVEN if found in WRONG and not comparison.proven_wrong else found
+    verdict = _VERDICTS[comparison.status]
+    return Verdict.UNPROVEN if verdict in WRONG and not comparison.proven_wrong else verdict

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.partition_dir import ListedFile, SegmentFiles
-from snaprebuild.tier.audit.result import AuditedCopy
+from snaprebuild.tier.audit.result import CopyAudit
 from snaprebuild.tier.remote_log_dir import RemoteLogDir
 
 __all__ = ["Hole", "Stretch", "split_at_holes", "stretch_above"]
@@ -27,13 +27,13 @@ class Hole:
     Attributes:
         first_offset: of the hole.
         last_offset: of the hole.
-        why: in words.
+        reason: in words.
         is_recorded: a copy of them is known, which has a finding of its own.
     """
 
     first_offset: int
     last_offset: int
-    why: str
+    reason: str
     is_recorded: bool
 
 
@@ -68,7 +68,7 @@ class Stretch:
             return "--level full replays the copies below, too, and proves it"
         below = f"--level full replays from {first} on, which may prove more; " if first < start else ""
         others = "the log of a replica that begins below (snapshots in it: snaprebuild verify), or snaprebuild follower check"
-        what = f"records deleted below {first} are in no copy" if self.below is None else self.below.why
+        what = f"records deleted below {first} are in no copy" if self.below is None else self.below.reason
         return f"{below}{what}: {others} would prove it"
 
     def holds_boundary(self, offset: int) -> bool:
@@ -81,7 +81,7 @@ def split_at_holes(
     files: RemoteLogDir,
     parts: Sequence[tuple[SegmentFiles, int]],
     snapshots: Sequence[tuple[int, ListedFile]],
-    unread: Sequence[AuditedCopy],
+    unread: Sequence[CopyAudit],
 ) -> tuple[Stretch, ...]:
     """The stretches, ascending.
 
@@ -98,42 +98,42 @@ def split_at_holes(
         else:
             groups.append([(segment, until)])
     bounds = [(group[0][0].base_offset, group[-1][1]) for group in groups]
-    found = []
+    stretches = []
     for number, (group, (start, end)) in enumerate(zip(groups, bounds, strict=True)):
         below = _hole(bounds[number - 1][1], start - 1, unread) if number else _hole_at_the_start(start, unread)
         above = _hole(end, bounds[number + 1][0] - 1, unread) if number + 1 < len(bounds) else _hole_at_the_end(end, unread)
         own = [each for each in snapshots if start < each[0] <= end]
         directory = files.directory([segment for segment, _ in group], own, end)
-        found.append(Stretch(files.source(directory), below, above))
-    return tuple(found)
+        stretches.append(Stretch(files.source(directory), below, above))
+    return tuple(stretches)
 
 
-def _hole(first: int, last: int, unread: Sequence[AuditedCopy]) -> Hole:
+def _hole(first: int, last: int, unread: Sequence[CopyAudit]) -> Hole:
     for copy in unread:
         if copy.start_offset <= last and (copy.end_offset is None or copy.end_offset >= first):
-            return Hole(first, last, f"the copy from {copy.start_offset} on was not read: {copy.why}", is_recorded=True)
+            return Hole(first, last, f"the copy from {copy.start_offset} on was not read: {copy.reason}", is_recorded=True)
     return Hole(first, last, f"offsets {first} to {last} are in no copy", is_recorded=False)
 
 
-def _hole_at_the_start(start: int, unread: Sequence[AuditedCopy]) -> Hole | None:
+def _hole_at_the_start(start: int, unread: Sequence[CopyAudit]) -> Hole | None:
     below = [copy for copy in unread if copy.start_offset < start]
     return _hole(min(copy.start_offset for copy in below), start - 1, below) if below else None
 
 
-def _hole_at_the_end(end: int, unread: Sequence[AuditedCopy]) -> Hole | None:
+def _hole_at_the_end(end: int, unread: Sequence[CopyAudit]) -> Hole | None:
     above = [copy for copy in unread if copy.start_offset >= end]
     if not above:
         return None
     return _hole(end, max(max(copy.start_offset, copy.end_offset or 0) for copy in above), above)
 
 
-def stretch_above(stretch: Stretch, offset: int, why: str) -> Stretch | None:
+def stretch_above(stretch: Stretch, offset: int, reason: str) -> Stretch | None:
     """The part of a stretch above a damaged segment; None without any.
 
     Args:
         stretch: a replay of which ended.
         offset: segments that begin here or above are wanted.
-        why: in words, what is wrong below.
+        reason: in words, what is wrong below.
     """
     directory = stretch.source.directory
     rest = tuple(each for each in directory.segments if each.base_offset >= offset)
@@ -144,6 +144,6 @@ def stretch_above(stretch: Stretch, offset: int, why: str) -> Stretch | None:
     source = replace(stretch.source, directory=dataclasses.replace(directory, segments=rest, snapshots=snapshots))
     return Stretch(
         source,
-        Hole(min(offset, start - 1), start - 1, f"the copy below {start} is damaged: {why}", is_recorded=True),
+        Hole(min(offset, start - 1), start - 1, f"the copy below {start} is damaged: {reason}", is_recorded=True),
         stretch.above,
     )

@@ -5,6 +5,7 @@ This proves nothing. But what a producer wrote below a snapshot is in it, unless
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 from collections import Counter
@@ -27,8 +28,8 @@ from snaprebuild.replay.difference import impossible_entries
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.audit.contradictions import ParsedSnapshot, SnapshotLine
-from snaprebuild.tier.audit.readable_copies import CopyLog, PartitionCopies, ReadableCopy, read_end, read_time
-from snaprebuild.tier.audit.result import WRONG, Verdict
+from snaprebuild.tier.audit.readable_copies import CopyLog
+from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, Verdict
 from snaprebuild.tier.remote_log_dir import RemoteLogDir
 
 __all__ = ["check_structure", "compare_members", "newest_first", "snapshot_entries"]
@@ -47,25 +48,25 @@ class _Boundary:
     time_ms: int | None
 
 
-def check_structure(found: PartitionCopies, log: CopyLog | None, clock: Clock) -> None:
+def check_structure(audit: PartitionAudit, log: CopyLog | None, clock: Clock) -> None:
     """Settles the verdicts of ``--level structure``: parses each snapshot, and compares those of the log with each other.
 
     Args:
-        found: the copies.
-        log: the same, joined; None if some ends are unknown. Then each is taken to end where the next one begins.
+        audit: the copies.
+        log: these copies, joined; None if some ends are unknown. Then each is taken to end where the next one begins.
         clock: for expiry, where no time is known.
 
     Raises:
         ReadFailedError: the store as a whole does not answer.
         RefusedError: a limit of the run is used up, or the private key is another one.
     """
-    due = sorted((each for each in found.readable if each.facts.snapshot_bytes), key=_in_order)
-    boundaries = _assumed_boundaries(found) if log is None else _boundaries(log)
+    copies = sorted((each for each in audit.readable if each.copy.facts.snapshot_bytes), key=_in_order)
+    boundaries = _assumed_boundaries(audit) if log is None else _boundaries(log)
 
-    def unproven() -> Iterator[tuple[ReadableCopy, np.ndarray]]:
-        for each, entries in _parsed(found, due):
-            each.audited.settle(Verdict.UNPROVEN, "it parses; no segment was replayed")
-            each.audited.entries = len(entries)
+    def unproven() -> Iterator[tuple[CopyAudit, np.ndarray]]:
+        for each, entries in _parsed(audit, copies):
+            each.settle(Verdict.UNPROVEN, "it parses; no segment was replayed")
+            each.entries = len(entries)
             yield each, entries
 
     if log is not None:
@@ -73,8 +74,8 @@ def check_structure(found: PartitionCopies, log: CopyLog | None, clock: Clock) -
         return
     compared = _compare(unproven(), boundaries, clock)
     try:
-        while compared.limit is None and _read_ends(found, compared.suspects, boundaries):
-            compared = _compare(_parsed(found, due), boundaries, clock)
+        while compared.limit is None and _read_ends(audit, compared.suspects, boundaries):
+            compared = _compare(_parsed(audit, copies), boundaries, clock)
     except LimitReachedError as error:
         compared = dataclasses.replace(compared, limit=error)
     _settle(compared)
@@ -83,10 +84,10 @@ def check_structure(found: PartitionCopies, log: CopyLog | None, clock: Clock) -
             f"{pluralize(len(compared.skipped), 'snapshot')} not compared with others, because it is unknown where the segment "
         )
         message += "ends: add --metadata-log, or use --level full"
-        found.audited.add_finding("tier-not-compared", Severity.NOTE, message, compared.skipped[0].copy.base_offset)
+        audit.add_finding("tier-not-compared", Severity.NOTE, message, compared.skipped[0].start_offset)
 
 
-def _read_ends(found: PartitionCopies, suspects: Sequence[ReadableCopy], boundaries: dict[int, _Boundary]) -> bool:
+def _read_ends(audit: PartitionAudit, suspects: Sequence[CopyAudit], boundaries: dict[int, _Boundary]) -> bool:
     """Reads where the segments of suspect copies end, which was only assumed. Gives whether one ends elsewhere.
 
     Records between two copies that are in no copy are in the snapshots above, and not in the one below.
@@ -96,35 +97,35 @@ def _read_ends(found: PartitionCopies, suspects: Sequence[ReadableCopy], boundar
         if each.end_offset is not None:
             continue
         boundary = boundaries[id(each)]
-        offset = _read_boundary(found, each)
+        offset = _read_boundary(audit, each)
         if offset is None or boundary.offset not in (offset, INT64_MAX):
             boundaries[id(each)] = _Boundary(offset, boundary.time_ms)
             is_other = True
     return is_other
 
 
-def _read_boundary(found: PartitionCopies, copy: ReadableCopy) -> int | None:
+def _read_boundary(audit: PartitionAudit, copy: CopyAudit) -> int | None:
     """The offset after the end of a segment; None if it cannot be read."""
-    is_read = read_end(found, copy) is None
-    return copy.next_offset if is_read and copy.end_offset is not None else None
+    with contextlib.suppress(FormatError, ReadFailedError):
+        audit.remote.read_end(copy.copy)
+    return None if copy.end_offset is None else copy.copy.next_offset
 
 
-def compare_members(found: PartitionCopies, log: CopyLog, clock: Clock) -> None:
+def compare_members(log: CopyLog, clock: Clock) -> None:
     """Compares the snapshots of a log with each other, after a replay has judged some of them. Wrong ones are left out.
 
     The records of a hole are unknown, and those below the window of ``--level reachable``, and the snapshots contradict each other all the
     same.
 
     Args:
-        found: the copies.
-        log: the same, joined.
+        log: the copies, joined.
         clock: for expiry, where no time is known.
 
     Raises:
         ReadFailedError, RefusedError: as ``check_structure``.
     """
-    due = [each for each in log.members if each.facts.snapshot_bytes and each.audited.verdict not in WRONG]
-    _settle(_compare(_parsed(found, due), _boundaries(log), clock))
+    copies = [each for each in log.members if each.copy.facts.snapshot_bytes and each.verdict not in WRONG]
+    _settle(_compare(_parsed(log.audit, copies), _boundaries(log), clock))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,21 +139,21 @@ class _Compared:
         limit: a limit of the run that ended the reads; None if all were read. Those before count.
     """
 
-    taken: Sequence[ReadableCopy]
-    skipped: Sequence[ReadableCopy]
+    taken: Sequence[CopyAudit]
+    skipped: Sequence[CopyAudit]
     line: SnapshotLine
     limit: LimitReachedError | None
 
     @property
-    def suspects(self) -> list[ReadableCopy]:
+    def suspects(self) -> list[CopyAudit]:
         return [self.taken[number] for number in self.line.suspects]
 
 
-def _compare(parsed: Iterable[tuple[ReadableCopy, np.ndarray]], boundaries: dict[int, _Boundary], clock: Clock) -> _Compared:
+def _compare(parsed: Iterable[tuple[CopyAudit, np.ndarray]], boundaries: dict[int, _Boundary], clock: Clock) -> _Compared:
     """Compares snapshots with each other."""
     line = SnapshotLine(clock)
-    taken = list[ReadableCopy]()
-    skipped = list[ReadableCopy]()
+    taken = list[CopyAudit]()
+    skipped = list[CopyAudit]()
     limit: LimitReachedError | None = None
     try:
         for each, entries in parsed:
@@ -162,7 +163,7 @@ def _compare(parsed: Iterable[tuple[ReadableCopy, np.ndarray]], boundaries: dict
                 continue
             offset = boundary.offset
             if offset == INT64_MAX:  # of the newest copy nothing shows where it ends
-                offset = max(int(entries["last_offset"].max(initial=0)), each.copy.base_offset) + 1
+                offset = max(int(entries["last_offset"].max(initial=0)), each.start_offset) + 1
             taken.append(each)
             line.take(ParsedSnapshot(offset, entries, boundary.time_ms))
     except LimitReachedError as error:
@@ -176,17 +177,15 @@ def _settle(compared: _Compared) -> None:
     Raises:
         LimitReachedError: a limit of the run ended the reads.
     """
-    for number, why in compared.line.suspects.items():
+    for number, reason in compared.line.suspects.items():
         copy = compared.taken[number]
         if copy.end_offset is None:
-            copy.audited.settle(
-                Verdict.UNPROVEN, f"where its segment ends was not read; if it ends where the next one begins, {why}"
-            )
+            copy.settle(Verdict.UNPROVEN, f"where its segment ends was not read; if it ends where the next one begins, {reason}")
         else:
-            copy.audited.suspect(why)
-    for number, why in compared.line.notes.items():
-        audited = compared.taken[number].audited
-        audited.note = "" if audited.is_from_zero else why
+            copy.suspect(reason)
+    for number, note in compared.line.notes.items():
+        copy = compared.taken[number]
+        copy.note = "" if copy.is_from_zero else note
     if compared.limit is not None:
         raise compared.limit
 
@@ -194,34 +193,35 @@ def _settle(compared: _Compared) -> None:
 def _boundaries(log: CopyLog) -> dict[int, _Boundary]:
     """The boundaries of the members of a log."""
     times = log.times()
-    return {id(each): _Boundary(each.next_offset, times[each.next_offset]) for each in log.members}
+    return {id(each): _Boundary(each.copy.next_offset, times[each.copy.next_offset]) for each in log.members}
 
 
-def _assumed_boundaries(found: PartitionCopies) -> dict[int, _Boundary]:
+def _assumed_boundaries(audit: PartitionAudit) -> dict[int, _Boundary]:
     """The boundary of each copy, if it ends where the next one begins. None of several copies of one segment has one."""
-    ascending = sorted(found.readable, key=lambda each: each.copy.base_offset)
-    bases = [each.copy.base_offset for each in ascending]
+    ascending = sorted(audit.readable, key=lambda each: each.start_offset)
+    bases = [each.start_offset for each in ascending]
     count = Counter(bases)
     boundaries: dict[int, _Boundary] = {}
     largest: int | None = 0
     for number, each in enumerate(ascending):
-        read_time(found, each)
-        largest = None if largest is None or each.max_timestamp_ms is None else max(largest, each.max_timestamp_ms)
-        if count[each.copy.base_offset] == 1:
+        audit.remote.read_time(each.copy)
+        timestamp_ms = each.copy.max_timestamp_ms
+        largest = None if largest is None or timestamp_ms is None else max(largest, timestamp_ms)
+        if count[each.start_offset] == 1:
             following = bases[number + 1] if number + 1 < len(bases) else INT64_MAX
             boundaries[id(each)] = _Boundary(following, largest)
     return boundaries
 
 
-def _parsed(found: PartitionCopies, due: Sequence[ReadableCopy]) -> Iterator[tuple[ReadableCopy, np.ndarray]]:
+def _parsed(audit: PartitionAudit, copies: Sequence[CopyAudit]) -> Iterator[tuple[CopyAudit, np.ndarray]]:
     """The snapshots that parse. The others get their verdict."""
-    for each, entries in zip(due, map_in_threads(partial(_entries, found.files), due, _snapshot_bytes), strict=True):
+    for each, entries in zip(copies, map_in_threads(partial(_entries, audit.remote.files), copies, _snapshot_bytes), strict=True):
         if isinstance(entries, _Unparsed):
-            each.audited.settle(Verdict.CORRUPT, entries.why)
+            each.settle(Verdict.CORRUPT, entries.reason)
         elif isinstance(entries, ReadFailedError):
-            each.audited.not_read(entries.message)
-            unread = finding_of_error(entries, found.audited.place)
-            found.audited.findings.append(replace(unread, offset=each.copy.base_offset))
+            each.not_read(entries.message)
+            unread = finding_of_error(entries, audit.place)
+            audit.findings.append(replace(unread, offset=each.start_offset))
         else:
             yield each, entries
 
@@ -230,10 +230,10 @@ def _parsed(found: PartitionCopies, due: Sequence[ReadableCopy]) -> Iterator[tup
 class _Unparsed:
     """A snapshot that does not parse, or holds what no broker writes."""
 
-    why: str
+    reason: str
 
 
-def _entries(files: RemoteLogDir, copy: ReadableCopy) -> np.ndarray | _Unparsed | ReadFailedError:
+def _entries(files: RemoteLogDir, copy: CopyAudit) -> np.ndarray | _Unparsed | ReadFailedError:
     """Entries of a snapshot, or why it has none, or why this one cannot be read.
 
     Raises:
@@ -255,16 +255,16 @@ def _entries(files: RemoteLogDir, copy: ReadableCopy) -> np.ndarray | _Unparsed 
         if error.errno is None:
             raise
         return error
-    impossible = impossible_entries(entries, INT64_MAX if copy.end_offset is None else copy.next_offset)
+    impossible = impossible_entries(entries, INT64_MAX if copy.end_offset is None else copy.copy.next_offset)
     return entries if impossible is None else _Unparsed(impossible)
 
 
-def newest_first(copies: Iterable[ReadableCopy]) -> list[ReadableCopy]:
+def newest_first(copies: Iterable[CopyAudit]) -> list[CopyAudit]:
     """The copies, the one that reaches furthest first."""
     return sorted(copies, key=_in_order, reverse=True)
 
 
-def snapshot_entries(files: RemoteLogDir, copy: ReadableCopy) -> np.ndarray | None:
+def snapshot_entries(files: RemoteLogDir, copy: CopyAudit) -> np.ndarray | None:
     """Entries of the snapshot of a copy; None if it does not parse, or is gone: the audit has its verdict.
 
     Raises:
@@ -274,9 +274,9 @@ def snapshot_entries(files: RemoteLogDir, copy: ReadableCopy) -> np.ndarray | No
     return None if isinstance(entries, _Unparsed | ReadFailedError) else entries
 
 
-def _in_order(copy: ReadableCopy) -> tuple[int, int]:
-    return copy.copy.base_offset if copy.end_offset is None else copy.end_offset, copy.copy.base_offset
+def _in_order(copy: CopyAudit) -> tuple[int, int]:
+    return copy.start_offset if copy.end_offset is None else copy.end_offset, copy.start_offset
 
 
-def _snapshot_bytes(copy: ReadableCopy) -> int:
-    return copy.facts.snapshot_bytes or 0
+def _snapshot_bytes(copy: CopyAudit) -> int:
+    return copy.copy.facts.snapshot_bytes or 0

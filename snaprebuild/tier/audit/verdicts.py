@@ -18,8 +18,8 @@ from snaprebuild.snapshots.verify import PartitionVerdict, VerifyOutcome
 from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.contradictions import is_certainly_young
-from snaprebuild.tier.audit.readable_copies import CopyLog, PartitionCopies
-from snaprebuild.tier.audit.result import WRONG, AuditedCopy, ProvenSnapshots, Verdict
+from snaprebuild.tier.audit.readable_copies import CopyLog
+from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, ProvenSnapshots, Verdict
 from snaprebuild.tier.audit.stretches import Stretch
 from snaprebuild.tier.audit.window_outcome import WindowOutcome
 from snaprebuild.tier.listing import unreadable_objects
@@ -53,21 +53,21 @@ def add_verdicts(log: CopyLog, stretch: Stretch, verdict: PartitionVerdict, cloc
         clock: for expiry.
         is_from_zero: the replay began at offset 0.
     """
-    audited = log.audited
+    audit = log.audit
     outcome = verdict.outcome
-    audited.bytes_read += outcome.read_bytes
-    audited.limit = audited.limit or outcome.limit
+    audit.read_bytes += outcome.read_bytes
+    audit.limit = audit.limit or outcome.limit
     for each in verdict.findings:
         if outcome.limit is not None and each.severity is Severity.REFUSED:
             continue  # one finding for the whole run
         if (
             each.severity > Severity.FINDING and each.cause is not FindingCause.BAD_COPY
         ):  # a segment next to a bad index proves what it holds
-            audited.damaged(each.offset)
-        if each.cause in _OF_OBJECTS and each.path != log.files.root:
-            audited.findings.append(replace(each, message=f"{audited.name}: {each.message}"))
+            audit.damaged(each.offset)
+        if each.cause in _OF_OBJECTS and each.path != log.audit.remote.files.base.path:
+            audit.findings.append(replace(each, message=f"{audit.name}: {each.message}"))
         elif each.cause in _OF_OBJECTS:
-            audited.findings.append(replace(each, path=audited.place))
+            audit.findings.append(replace(each, path=audit.place))
     times = log.times()
     for snapshot in verdict.snapshots:
         copy = log.by_name.get(snapshot.name)
@@ -76,20 +76,20 @@ def add_verdicts(log: CopyLog, stretch: Stretch, verdict: PartitionVerdict, cloc
         if copy is not None:
             _settle(copy, snapshot, times.get(snapshot.offset), clock, is_from_zero=is_from_zero)
             if not stretch.is_from_zero:
-                copy.unproven = "the copies do not begin at offset 0" if stretch.below is None else stretch.below.why
+                copy.unproven = "the copies do not begin at offset 0" if stretch.below is None else stretch.below.reason
     if isinstance(outcome, WindowOutcome):
         _add_standings(log, outcome)
     elif stretch.is_from_zero:
         _add_provable(log, outcome)
 
 
-def _settle(copy: AuditedCopy, snapshot: VerifiedSnapshot, time_ms: int | None, clock: Clock, *, is_from_zero: bool) -> None:
+def _settle(copy: CopyAudit, snapshot: VerifiedSnapshot, time_ms: int | None, clock: Clock, *, is_from_zero: bool) -> None:
     comparison = snapshot.comparison
     copy.compared(comparison)
     proves_nothing = snapshot.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN)
     if copy.verdict is Verdict.RIGHT and proves_nothing:
         assert snapshot.snapshot_class is not None
-        copy.settle(Verdict.UNPROVEN, f"{copy.why}, and the replay is {snapshot.snapshot_class.value}: it proves nothing here")
+        copy.settle(Verdict.UNPROVEN, f"{copy.reason}, and the replay is {snapshot.snapshot_class.value}: it proves nothing here")
     elif copy.verdict is Verdict.RIGHT and is_certainly_young(comparison.excused_timestamp, time_ms, clock.expiration_ms):
         # It was wrong when it was written, and no load at this moment shows it any more.
         why = "it differs in producers that had not expired when it was written, and have expired by now"
@@ -104,7 +104,7 @@ def _add_provable(log: CopyLog, outcome: VerifyOutcome) -> None:
     inexact = [each.offset for each in outcome.snapshots if each.snapshot_class not in (SnapshotClass.EXACT, None)]
     least = min(inexact, default=INT64_MAX)
     for each in log.members:
-        each.audited.is_provable = each.next_offset in outcome.reached and each.next_offset < least
+        each.is_provable = each.copy.next_offset in outcome.reached and each.copy.next_offset < least
 
 
 def _add_standings(log: CopyLog, outcome: WindowOutcome) -> None:
@@ -122,21 +122,20 @@ def _add_standings(log: CopyLog, outcome: WindowOutcome) -> None:
 def leave_uncompared(log: CopyLog) -> None:
     """Makes snapshots unproven that were to be compared with others, and were not."""
     for each in log.members:
-        audited = each.audited
-        if audited.verdict in (Verdict.RIGHT, Verdict.CONSISTENT) and not audited.is_from_zero:
-            audited.settle(Verdict.UNPROVEN, f"{audited.why}, and it was not compared with all others: {log.audited.limit}")
+        if each.verdict in (Verdict.RIGHT, Verdict.CONSISTENT) and not each.is_from_zero:
+            each.settle(Verdict.UNPROVEN, f"{each.reason}, and it was not compared with all others: {log.audit.limit}")
 
 
 def leave_unproven(log: CopyLog) -> None:
     """Makes snapshots unproven that nothing but a suspect one next to them, or one like it, could prove."""
     for stretch in log.stretches:
-        members = [each.audited for each in log.members_of(stretch)]
+        members = log.members_of(stretch)
         if not any(each.verdict is Verdict.SUSPECT for each in members):
             continue
         for each in members:
             if each.verdict in (Verdict.RIGHT, Verdict.CONSISTENT) and not each.is_from_zero:
-                why = f"{each.why}, and another snapshot of the same copies is suspect"
-                each.settle(Verdict.UNPROVEN, f"{why}; {stretch.proof(stretch.start_offset)}")
+                reason = f"{each.reason}, and another snapshot of the same copies is suspect"
+                each.settle(Verdict.UNPROVEN, f"{reason}; {stretch.proof(stretch.start_offset)}")
 
 
 def keep_proven(
@@ -160,20 +159,19 @@ def keep_proven(
         copy.proven = proven.add(judgement.snapshot_class.value, write_entries(state.entries))
 
 
-def add_findings(found: PartitionCopies, level: AuditLevel) -> None:
+def add_findings(audit: PartitionAudit, level: AuditLevel) -> None:
     """Adds the findings that follow from the verdicts."""
-    audited = found.audited
-    for copy in audited.copies:
+    for copy in audit.copies:
         if copy.verdict is Verdict.SUSPECT:
             decides = "--level full may show which" if level is AuditLevel.STRUCTURE else _PROOF
-            message = f"{copy.snapshot_name} is suspect: {copy.why}; {decides}"
-            audited.add_finding("tier-suspect-snapshot", Severity.FINDING, message, copy.start_offset)
+            message = f"{copy.snapshot_name} is suspect: {copy.reason}; {decides}"
+            audit.add_finding("tier-suspect-snapshot", Severity.FINDING, message, copy.start_offset)
         if copy.note:
-            audited.add_finding("tier-expiry-unknown", Severity.NOTE, f"{copy.snapshot_name}: {copy.note}", copy.start_offset)
+            audit.add_finding("tier-expiry-unknown", Severity.NOTE, f"{copy.snapshot_name}: {copy.note}", copy.start_offset)
         if copy.verdict in WRONG:
             severity = Severity.DAMAGED if copy.verdict is Verdict.CORRUPT else Severity.FINDING
-            message = f"{copy.snapshot_name} is {copy.verdict}: {copy.why}{_consequence(copy)}"
-            audited.add_finding(
+            message = f"{copy.snapshot_name} is {copy.verdict}: {copy.reason}{_consequence(copy)}"
+            audit.add_finding(
                 "tier-wrong-snapshot",
                 severity,
                 message,
@@ -181,26 +179,28 @@ def add_findings(found: PartitionCopies, level: AuditLevel) -> None:
                 copy.verdict.value,
                 cause=FindingCause.WRONG_REMOTE_SNAPSHOT,
             )
-    for fault, copies in found.undecrypted.items():
-        message = f"{pluralize(len(copies), 'copy', 'copies')} not read; the first, {uuid_to_text(copies[0].segment_id)}, {fault}"
-        audited.add_finding("refused", Severity.REFUSED, message, copies[0].base_offset, is_unread=True)
-    audited.findings += unreadable_objects(audited.place, iceberg=found.iceberg)
-    if unknown := [each for each in audited.copies if each.verdict is Verdict.REACH_UNKNOWN]:
+    for fault, copies in audit.undecrypted.items():
+        message = (
+            f"{pluralize(len(copies), 'copy', 'copies')} not read; the first, {uuid_to_text(copies[0].copy.segment_id)}, {fault}"
+        )
+        audit.add_finding("refused", Severity.REFUSED, message, copies[0].start_offset, is_unread=True)
+    audit.findings += unreadable_objects(audit.place, iceberg=audit.iceberg)
+    if unknown := [each for each in audit.copies if each.verdict is Verdict.REACH_UNKNOWN]:
         message = f"{pluralize(len(unknown), 'snapshot')} not judged, because the first offset on the leader's disk is unknown: "
-        message += f"add --local-log-start {audited.name}=OFFSET or --log-dir DIR, or use --level full"
-        audited.add_finding("tier-reach-unknown", Severity.NOTE, message, unknown[0].start_offset)
-    unproven = [each for each in audited.copies if each.verdict is Verdict.UNPROVEN]
+        message += f"add --local-log-start {audit.name}=OFFSET or --log-dir DIR, or use --level full"
+        audit.add_finding("tier-reach-unknown", Severity.NOTE, message, unknown[0].start_offset)
+    unproven = [each for each in audit.copies if each.verdict is Verdict.UNPROVEN]
     if unproven and level is not AuditLevel.STRUCTURE:
-        message = f"{pluralize(len(unproven), 'snapshot')} unproven; the first, {unproven[0].snapshot_name}: {unproven[0].why}"
-        audited.add_finding("tier-unproven", Severity.FINDING, message, unproven[0].start_offset)
-    unread = [each for each in audited.copies if each.verdict is Verdict.NOT_READ]
+        message = f"{pluralize(len(unproven), 'snapshot')} unproven; the first, {unproven[0].snapshot_name}: {unproven[0].reason}"
+        audit.add_finding("tier-unproven", Severity.FINDING, message, unproven[0].start_offset)
+    unread = [each for each in audit.copies if each.verdict is Verdict.NOT_READ]
     if unread and level is not AuditLevel.STRUCTURE:
-        why = unread[0].why or "the replay did not reach it"
-        message = f"{pluralize(len(unread), 'snapshot')} not read; the first: {why}"
-        audited.add_finding("tier-not-audited", Severity.FINDING, message, unread[0].start_offset)
+        reason = unread[0].reason or "the replay did not reach it"
+        message = f"{pluralize(len(unread), 'snapshot')} not read; the first: {reason}"
+        audit.add_finding("tier-not-audited", Severity.FINDING, message, unread[0].start_offset)
 
 
-def _consequence(copy: AuditedCopy) -> str:
+def _consequence(copy: CopyAudit) -> str:
     """The consequence for a follower that starts from a wrong snapshot."""
     if not copy.differences:
         return ""

@@ -21,12 +21,12 @@ from formats.remote.aiven_encryption import VECTOR_BYTES, DataKey
 from formats.remote.aiven_key import AivenObject
 from formats.remote.aiven_manifest import AivenManifest, IndexPlace, SegmentIndex, read_aiven_manifest, write_aiven_manifest
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError
-from snaprebuild.storage.remote.listing import TierCopy
+from snaprebuild.storage.remote.listing import CopyObjects
 from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.store import FileIdentity, WholeObject
 from snaprebuild.storage.store_path import StorePath
 
-__all__ = ["CopyRepair", "RepairPlace", "carry_out", "copy_repair", "read_back"]
+__all__ = ["CopyRepair", "RepairPlace", "copy_repair", "read_back", "write_repair"]
 
 INDEXES_BYTES_MAX = 2**31 - 1
 """Positions in a manifest are int32."""
@@ -72,7 +72,7 @@ class CopyRepair:
     new_manifest: bytes = field(repr=False)
 
 
-def copy_repair(root: StorePath, tier: TierStore, copy: TierCopy, right: bytes) -> CopyRepair:
+def copy_repair(root: StorePath, tier: TierStore, copy: CopyObjects, right: bytes) -> CopyRepair:
     """Reads the objects, and makes what replaces them. Writes nothing.
 
     Args:
@@ -86,7 +86,7 @@ def copy_repair(root: StorePath, tier: TierStore, copy: TierCopy, right: bytes) 
         ReadFailedError: they cannot be read.
         FormatError: the manifest is bad.
     """
-    keys = {kind: copy.objects[kind].key for kind in AivenObject}
+    keys = {kind: copy.by_kind[kind].key for kind in AivenObject}
     stem = keys[AivenObject.LOG].removesuffix(f".{AivenObject.LOG}")
     if copy.others or any(key != f"{stem}.{kind}" for kind, key in keys.items()):
         message = "objects of this copy are below several prefixes: name the one that brokers use"
@@ -110,8 +110,8 @@ def copy_repair(root: StorePath, tier: TierStore, copy: TierCopy, right: bytes) 
     return CopyRepair(place, manifest_at, indexes_at, manifest, indexes, appended, _with_place(parsed, new))
 
 
-def _read(root: StorePath, copy: TierCopy, kind: AivenObject, bytes_max: int) -> tuple[StorePath, WholeObject]:
-    listed = copy.objects[kind]
+def _read(root: StorePath, copy: CopyObjects, kind: AivenObject, bytes_max: int) -> tuple[StorePath, WholeObject]:
+    listed = copy.by_kind[kind]
     file = root.below(listed.key)
     location = file.path
     found = file.read_whole(bytes_max)
@@ -147,7 +147,7 @@ def _with_place(manifest: AivenManifest, place: IndexPlace) -> bytes:
     return write_aiven_manifest(document)
 
 
-def carry_out(repair: CopyRepair, announce: Callable[[], None]) -> None:
+def write_repair(repair: CopyRepair, announce: Callable[[], None]) -> None:
     """Writes. An error leaves the copy as it was, or with the right snapshot after its indexes, or repaired.
 
     Args:

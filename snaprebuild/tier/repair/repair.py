@@ -9,74 +9,92 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+
+from msgspec import structs
 
 from formats.errors import FormatError
+from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, StorageError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.storage.partition_names import named
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.result import WRONG, AuditedCopy, AuditedPartition, ProvenSnapshots, TierAudit
+from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, ProvenSnapshots, StoreAudit
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.repair.copy_repair import RepairPlace, carry_out, copy_repair
+from snaprebuild.tier.repair.copy_repair import CopyRepair, copy_repair, write_repair
+from snaprebuild.tier.repair.result import ObjectPart, RepairAction, RepairedCopy
 from snaprebuild.tier.repair.undo import RepairReceipt
 
-__all__ = ["RepairAction", "RepairedCopy", "TierRepair", "tier_repair", "would_repair"]
+__all__ = ["StoreRepair", "tier_repair", "would_repair"]
 
 
-class RepairAction(StrEnum):
-    """The result for a copy whose snapshot is wrong."""
-
-    REPAIRED = "repaired"
-    WOULD_REPAIR = "would-repair"
-    """Dry run."""
-    NOT_REPAIRED = "not-repaired"
-    """The right content is not proven, or the copy is one that is left alone."""
-    REFUSED = "refused"
-    """Its objects changed meanwhile, or may not be written."""
-    FAILED = "failed"
-    UNKNOWN = "unknown"
-    """It may be repaired, or another run will repair it."""
-
-
-@dataclass(slots=True)
-class RepairedCopy:
-    """A copy whose snapshot is wrong.
+@dataclass(slots=True, eq=False)
+class _WrongSnapshot:
+    """A copy whose snapshot is wrong, and what becomes of it.
 
     Attributes:
-        audited: what is wrong.
-        why: it was not repaired; else empty.
-        place: what was written, or would be; None if the run did not get that far.
+        partition: of the copy.
+        audit: what is wrong.
+        reason: why it was not repaired; else empty.
+        repair: what was written, or would be; None if the run did not get that far.
     """
 
-    partition: AuditedPartition
-    audited: AuditedCopy
+    partition: PartitionAudit
+    audit: CopyAudit
     action: RepairAction
-    why: str = ""
-    place: RepairPlace | None = None
+    reason: str = ""
+    repair: CopyRepair | None = None
+
+    def published(self) -> RepairedCopy:
+        """The result for the copy."""
+        copy = RepairedCopy(
+            **named(self.partition.id.topic, self.partition.id.partition),
+            topic_id=uuid_to_text(self.partition.id.topic_id),
+            segment_id=uuid_to_text(self.audit.copy.segment_id),
+            start_offset=self.audit.start_offset,
+            end_offset=self.audit.end_offset,
+            action=self.action,
+            reason=self.reason,
+            verdict=self.audit.verdict,
+            entries=self.audit.entries,
+            snapshot_class=None if self.audit.proven is None else self.audit.proven.snapshot_class,
+        )
+        place = None if self.repair is None else self.repair.place
+        if place is None:
+            return copy
+        return structs.replace(
+            copy,
+            manifest_key=place.manifest_key,
+            indexes_key=place.indexes_key,
+            indexes_bytes=place.indexes_bytes,
+            appended_bytes=place.appended_bytes,
+            old_place=ObjectPart.of(place.old),
+            place=ObjectPart.of(place.new),
+        )
 
 
 @dataclass(slots=True)
-class TierRepair:
-    """A store.
+class StoreRepair:
+    """The repair of a store.
 
     Attributes:
-        audit: what was found before.
+        audit: of the store before.
+        dry_run: nothing was written.
         copies: those that were wrong.
         findings: of the audit, without what was repaired; and what was not.
-        undo_file: path of the receipt; None if nothing was written.
+        receipt: its path; None if nothing was written.
     """
 
-    audit: TierAudit
-    is_dry_run: bool
+    audit: StoreAudit
+    dry_run: bool
     copies: list[RepairedCopy] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    undo_file: str | None = None
+    receipt: str | None = None
 
 
 def tier_repair(
@@ -90,7 +108,7 @@ def tier_repair(
     undo_path: str | None = None,
     announce: Callable[[AuditCost], None] | None = None,
     key_prefix: str = "",
-) -> TierRepair:
+) -> StoreRepair:
     """Repairs every snapshot below a location that is wrong.
 
     Args:
@@ -119,12 +137,14 @@ def tier_repair(
             announce=announce,
             key_prefix=key_prefix,
         )
-        result = TierRepair(audit, undo_path is None)
+        result = StoreRepair(audit, undo_path is None)
         result.findings = [each for each in audit.findings if each.cause is not FindingCause.WRONG_REMOTE_SNAPSHOT]
+        wrong = list[_WrongSnapshot]()
         for partition in audit.partitions:
-            _add_wrong_copies(result, partition, allow_unverified=allow_unverified)
-        due = [each for each in result.copies if each.action is RepairAction.WOULD_REPAIR]
+            wrong += _wrong_snapshots(partition, result.findings, allow_unverified=allow_unverified)
+        due = [each for each in wrong if each.action is RepairAction.WOULD_REPAIR]
         _Repairs(result, root, private_keys, proven).run(due, undo_path)
+        result.copies = [each.published() for each in wrong]
     return result
 
 
@@ -133,61 +153,69 @@ def tier_repair(
 UNVERIFIED = "whether brokers read these copies is not verified"
 
 
-def _add_wrong_copies(result: TierRepair, partition: AuditedPartition, *, allow_unverified: bool) -> None:
-    """Decides which of the wrong copies of a partition are repaired. A reason that concerns all of them is one finding."""
+def _wrong_snapshots(partition: PartitionAudit, findings: list[Finding], *, allow_unverified: bool) -> list[_WrongSnapshot]:
+    """The wrong copies of a partition, and which are repaired. A reason that concerns all of them is one finding.
+
+    Args:
+        partition: that was audited.
+        findings: get the reasons.
+        allow_unverified: take complete copies for live.
+    """
     wrong = [each for each in partition.copies if each.verdict in WRONG]
     refusal = None
     advice = ""
-    if partition.layout is not TierLayout.AIVEN:
+    if partition.remote.files.layout is not TierLayout.AIVEN:
         refusal = "LocalTieredStorage keeps a snapshot in a file of its own, and a file is not replaced"
-    elif not (partition.is_verified or allow_unverified):
+    elif not (partition.remote.verified or allow_unverified):
         refusal = UNVERIFIED
         advice = ": give --metadata-log, or take every complete copy for live with --allow-unverified"
     if wrong and refusal is not None:
         left = f"{pluralize(len(wrong), 'wrong snapshot')} left alone: {refusal}{advice}"
-        result.findings.append(Finding("refused", Severity.REFUSED, partition.place, left))
-    for audited in wrong:
-        why = refusal or _why_not(partition, audited)
-        action = RepairAction.WOULD_REPAIR if why is None else RepairAction.NOT_REPAIRED
-        result.copies.append(RepairedCopy(partition, audited, action, why or ""))
-        if why is not None and refusal is None:
-            message = f"{audited.snapshot_name} is {audited.verdict}, and is not repaired: {why}"
-            result.findings.append(Finding("tier-not-repaired", Severity.FINDING, partition.place, message, audited.start_offset))
+        findings.append(Finding("refused", Severity.REFUSED, partition.place, left))
+    snapshots = []
+    for each in wrong:
+        reason = refusal or _why_not(partition, each)
+        action = RepairAction.WOULD_REPAIR if reason is None else RepairAction.NOT_REPAIRED
+        snapshots.append(_WrongSnapshot(partition, each, action, reason or ""))
+        if reason is not None and refusal is None:
+            message = f"{each.snapshot_name} is {each.verdict}, and is not repaired: {reason}"
+            findings.append(Finding("tier-not-repaired", Severity.FINDING, partition.place, message, each.start_offset))
+    return snapshots
 
 
-def would_repair(partition: AuditedPartition) -> bool:
+def would_repair(partition: PartitionAudit) -> bool:
     """Whether a repair would replace a wrong snapshot of a partition, by an audit of the level ``FULL``."""
     wrong = [each for each in partition.copies if each.verdict in WRONG and each.is_provable]
-    return partition.layout is TierLayout.AIVEN and any(_obstacle(partition, each) is None for each in wrong)
+    return partition.remote.files.layout is TierLayout.AIVEN and any(_obstacle(partition, each) is None for each in wrong)
 
 
-def _why_not(partition: AuditedPartition, audited: AuditedCopy) -> str | None:
+def _why_not(partition: PartitionAudit, copy: CopyAudit) -> str | None:
     """Why a copy is not repaired; None if it is."""
-    obstacle = _obstacle(partition, audited)
-    if obstacle is not None or audited.proven is not None:
+    obstacle = _obstacle(partition, copy)
+    if obstacle is not None or copy.proven is not None:
         return obstacle
-    return f"the right content is not proven: {audited.unproven}"
+    return f"the right content is not proven: {copy.unproven}"
 
 
-def _obstacle(partition: AuditedPartition, audited: AuditedCopy) -> str | None:
+def _obstacle(partition: PartitionAudit, copy: CopyAudit) -> str | None:
     """Why a copy is left alone whatever its right content is; None for no reason."""
-    if audited.end_offset is None:
+    if copy.end_offset is None:
         return "its end is unknown"
     shared = _shared_from(partition)
-    if shared is not None and audited.end_offset >= shared:
+    if shared is not None and copy.end_offset >= shared:
         return f"from offset {shared} on copies share offsets, or the end of one is unknown: which belong to the log is not certain"
-    if partition.damaged_at is not None and partition.damaged_at <= audited.end_offset:
+    if partition.damaged_at is not None and partition.damaged_at <= copy.end_offset:
         return f"something at or above offset {partition.damaged_at} is damaged, or could not be read"
     return None
 
 
-def _shared_from(partition: AuditedPartition) -> int | None:
+def _shared_from(partition: PartitionAudit) -> int | None:
     """The least offset that is in two copies, or in one whose end is unknown."""
     reached = -1
-    for audited in sorted(partition.copies, key=lambda copy: copy.start_offset):
-        if audited.start_offset <= reached or audited.end_offset is None:
-            return audited.start_offset
-        reached = audited.end_offset
+    for copy in sorted(partition.copies, key=lambda each: each.start_offset):
+        if copy.start_offset <= reached or copy.end_offset is None:
+            return copy.start_offset
+        reached = copy.end_offset
     return None
 
 
@@ -197,43 +225,41 @@ def _shared_from(partition: AuditedPartition) -> int | None:
 class _Repairs:
     """Repairs one copy after the other."""
 
-    def __init__(self, result: TierRepair, root: StorePath, private_keys: PrivateKeys, proven: ProvenSnapshots) -> None:
+    def __init__(self, result: StoreRepair, root: StorePath, private_keys: PrivateKeys, proven: ProvenSnapshots) -> None:
         self._result = result
         self._root = root
         self._tier = TierStore(root.store, private_keys)
         self._proven = proven
 
-    def run(self, due: Sequence[RepairedCopy], undo_path: str | None) -> None:
+    def run(self, due: Sequence[_WrongSnapshot], undo_path: str | None) -> None:
         receipt = None
         if due and undo_path is not None:
             receipt = RepairReceipt(undo_path, self._root.path)
             receipt.check_place()
             self._root.prepare_replacing()
-        for repaired in due:
+        for wrong in due:
             try:
-                self._repair(repaired, receipt)
+                self._repair(wrong, receipt)
             except (SnaprebuildError, FormatError) as error:
-                repaired.action = next(action for kind, action in _ACTIONS if isinstance(error, kind))
-                repaired.why = error.message
+                wrong.action = next(action for kind, action in _ACTIONS if isinstance(error, kind))
+                wrong.reason = error.message
                 self._result.findings.append(finding_of_error(error, self._root.path))
         if receipt is not None:
             try:
                 receipt.close()
             except SnaprebuildError as error:  # all that was announced is in it
                 self._result.findings.append(finding_of_error(error, receipt.path))
-            self._result.undo_file = receipt.path if receipt.is_there else None
+            self._result.receipt = receipt.path if receipt.is_there else None
 
-    def _repair(self, repaired: RepairedCopy, receipt: RepairReceipt | None) -> None:
-        audited = repaired.audited
-        assert audited.copy is not None
-        assert audited.proven is not None
-        right = self._proven.read(audited.proven)
-        repair = copy_repair(self._root, self._tier, audited.copy, right)
-        repaired.place = repair.place
+    def _repair(self, wrong: _WrongSnapshot, receipt: RepairReceipt | None) -> None:
+        assert wrong.audit.proven is not None
+        right = self._proven.read(wrong.audit.proven)
+        repair = copy_repair(self._root, self._tier, wrong.audit.copy.objects, right)
+        wrong.repair = repair
         if receipt is not None:
-            carry_out(repair, lambda: receipt.announce(repaired.partition, audited, repair))
+            write_repair(repair, lambda: receipt.announce(wrong.partition.id, wrong.audit.copy, repair))
             receipt.settle()
-            repaired.action = RepairAction.REPAIRED
+            wrong.action = RepairAction.REPAIRED
 
 
 _ACTIONS: tuple[tuple[type[Exception], RepairAction], ...] = (

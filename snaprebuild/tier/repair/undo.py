@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Literal
 
 import msgspec
@@ -22,6 +21,7 @@ import msgspec
 from formats.limits import MANIFEST_BYTES_MAX
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_key import AivenObject, parse_aiven_key
+from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild import __version__
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, StorageError, UsageError, WriteFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error
@@ -30,24 +30,26 @@ from snaprebuild.storage.file_facts import is_nameable
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.regular_file import open_named_file
+from snaprebuild.storage.partition_names import named
 from snaprebuild.storage.store import FileIdentity, WholeObject
 from snaprebuild.storage.store_path import StorePath
-from snaprebuild.tier.audit.result import AuditedCopy, AuditedPartition
+from snaprebuild.tier.remote_copy import RemoteCopy
 from snaprebuild.tier.repair.copy_repair import CopyRepair, read_back
+from snaprebuild.tier.repair.result import RepairAction, RepairedCopy
 
-__all__ = ["AnnouncedRepair", "RepairReceipt", "TierUndo", "UndoAction", "UndoneRepair", "load_repair_receipt", "undo_repairs"]
+__all__ = ["AnnouncedRepair", "RepairReceipt", "StoreUndo", "load_repair_receipt", "undo_repairs"]
 
-SCHEMA: Literal["snaprebuild.tier-undo/1"] = "snaprebuild.tier-undo/1"
+SCHEMA: Literal["snaprebuild.tier-undo/2"] = "snaprebuild.tier-undo/2"
 
 LINE_BYTES_MAX = 2 * MANIFEST_BYTES_MAX
 """A manifest in base64 and some keys."""
 
 
 class _Header(Part, frozen=True, kw_only=True):
-    schema: Literal["snaprebuild.tier-undo/1"]
+    schema: Literal["snaprebuild.tier-undo/2"]
     snaprebuild: str = ""
     began_ms: int = 0
-    store: str
+    location: str
 
 
 class _Step(Part, frozen=True, tag_field="step"):
@@ -66,7 +68,7 @@ class OldManifest(Part, frozen=True):
 
     key: str
     size_bytes: Natural
-    mtime_ns: int
+    modified_ns: int
     mark: int | str
     base64: bytes
     new_sha256: Sha256
@@ -75,7 +77,7 @@ class OldManifest(Part, frozen=True):
 class _OldIndexes(Part, frozen=True):
     key: str
     size_bytes: Natural
-    mtime_ns: int
+    modified_ns: int
     mark: int | str
     appended_bytes: Natural
 
@@ -107,9 +109,9 @@ _STEP = AnnouncedRepair | _Repaired | _End
 class RepairReceipt:
     """The receipt of a run that repairs. It is created with the first announcement."""
 
-    def __init__(self, path: str, root: str) -> None:
+    def __init__(self, path: str, location: str) -> None:
         self.path = os.path.abspath(path)
-        self._root = root
+        self._location = location
         self._journal: JournalFile | None = None
         self._count = 0
 
@@ -126,14 +128,14 @@ class RepairReceipt:
         """
         check_new_place(self.path)
 
-    def announce(self, partition: AuditedPartition, audited: AuditedCopy, repair: CopyRepair) -> None:
+    def announce(self, partition: TopicIdPartition, copy: RemoteCopy, repair: CopyRepair) -> None:
         """Called before the first write of a copy.
 
         Raises:
             WriteFailedError, RefusedError: the file cannot be written, so that nothing may be.
         """
         if self._journal is None:
-            header = _Header(schema=SCHEMA, snaprebuild=__version__, began_ms=_now_ms(), store=self._root)
+            header = _Header(schema=SCHEMA, snaprebuild=__version__, began_ms=_now_ms(), location=self._location)
             self._journal = JournalFile(self.path, line_of(header))
         self._count += 1
         announced = AnnouncedRepair(
@@ -141,8 +143,8 @@ class RepairReceipt:
             topic=partition.topic,
             topic_id=uuid_to_text(partition.topic_id),
             partition=partition.partition,
-            segment_id=uuid_to_text(audited.segment_id),
-            start_offset=audited.start_offset,
+            segment_id=uuid_to_text(copy.segment_id),
+            start_offset=copy.start_offset,
             manifest=OldManifest(
                 **_object(repair.place.manifest_key, repair.manifest.identity),
                 base64=repair.manifest.data,
@@ -172,8 +174,8 @@ class RepairReceipt:
 
 
 def _object(key: str, identity: FileIdentity) -> dict[str, Any]:
-    size, mtime_ns, mark = identity.row
-    return {"key": key, "size_bytes": size, "mtime_ns": mtime_ns, "mark": mark}
+    size_bytes, modified_ns, mark = identity.row
+    return {"key": key, "size_bytes": size_bytes, "modified_ns": modified_ns, "mark": mark}
 
 
 def _now_ms() -> int:
@@ -183,50 +185,22 @@ def _now_ms() -> int:
 # ---------------------------------------------------------------------------------------------------------------- undo
 
 
-class UndoAction(StrEnum):
-    """The result for one repair."""
-
-    RESTORED = "restored"
-    WOULD_RESTORE = "would-restore"
-    """Dry run."""
-    ABSENT = "absent"
-    """There is nothing to restore."""
-    LEFT = "left"
-    """The manifest is neither the old one nor that of the repair."""
-    REFUSED = "refused"
-    FAILED = "failed"
-    UNKNOWN = "unknown"
-
-
 @dataclass(slots=True)
-class UndoneRepair:
-    """The result of ``undo`` for one repair.
+class StoreUndo:
+    """The result of ``undo`` for a receipt of a repair.
 
     Attributes:
-        announced: by the run.
-        why: empty if it was restored, or would be.
-    """
-
-    announced: AnnouncedRepair
-    action: UndoAction
-    why: str = ""
-
-
-@dataclass(slots=True)
-class TierUndo:
-    """The result of ``undo`` for a receipt.
-
-    Attributes:
-        root: location of the store.
-        path: of the receipt.
+        location: of the store.
+        undone_receipt: its path.
+        dry_run: nothing was written.
         copies: in the order of the receipt.
         findings: what was left alone, refused, or failed.
     """
 
-    root: str
-    path: str
-    is_dry_run: bool
-    copies: list[UndoneRepair] = field(default_factory=list)
+    location: str
+    undone_receipt: str
+    dry_run: bool
+    copies: list[RepairedCopy] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -237,23 +211,23 @@ def load_repair_receipt(path: str) -> tuple[str, list[AnnouncedRepair]]:
         UsageError: no such file, or not one of ours; the line is named.
         ReadFailedError: it cannot be read.
     """
-    store: str | None = None
-    found = []
+    location: str | None = None
+    repairs = []
     for number, line in enumerate(_lines(path), start=1):
         try:
-            if store is None:
-                store = _checked_store(msgspec.convert(json.loads(line), _Header).store)
+            if location is None:
+                location = _checked_location(msgspec.convert(json.loads(line), _Header).location)
             else:
                 step: AnnouncedRepair | _Repaired | _End = msgspec.convert(json.loads(line), _STEP)
                 if isinstance(step, AnnouncedRepair):
                     _check_key(step.manifest.key)
-                    found.append(step)
+                    repairs.append(step)
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            what = "is not a receipt of tier repair" if store is None else f"line {number}: is not a line of such a receipt"
+            what = "is not a receipt of tier repair" if location is None else f"line {number}: is not a line of such a receipt"
             raise UsageError(what, path=path) from None
-    if store is None:
+    if location is None:
         raise UsageError("is empty, and not a receipt of tier repair", path=path)
-    return store, found
+    return location, repairs
 
 
 def _lines(path: str) -> Iterator[bytes]:
@@ -270,10 +244,10 @@ def _lines(path: str) -> Iterator[bytes]:
             raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
 
 
-def _checked_store(store: str) -> str:
-    if not (store.startswith("s3://") or os.path.isabs(store)):
-        raise ValueError(store)
-    return store
+def _checked_location(location: str) -> str:
+    if not (location.startswith("s3://") or os.path.isabs(location)):
+        raise ValueError(location)
+    return location
 
 
 def _check_key(text: str) -> None:
@@ -284,7 +258,7 @@ def _check_key(text: str) -> None:
         raise ValueError(text)
 
 
-def undo_repairs(root: StorePath, announced: list[AnnouncedRepair], path: str, *, dry_run: bool) -> TierUndo:
+def undo_repairs(root: StorePath, announced: list[AnnouncedRepair], path: str, *, dry_run: bool) -> StoreUndo:
     """Restores the old manifests where those of the repair are still there.
 
     Args:
@@ -296,36 +270,57 @@ def undo_repairs(root: StorePath, announced: list[AnnouncedRepair], path: str, *
     Raises:
         RefusedError: the store would not honour conditions.
     """
-    result = TierUndo(root.path, path, dry_run)
+    result = StoreUndo(root.path, path, dry_run)
     if announced and not dry_run:
         root.prepare_replacing()
     for each in announced:
         manifest = root.below(each.manifest.key)
         try:
-            undone = _undone(manifest, each, dry_run=dry_run)
-        except (RefusedError, StorageError) as error:
-            action = UndoAction.REFUSED if isinstance(error, RefusedError) else UndoAction.FAILED
-            action = UndoAction.UNKNOWN if isinstance(error, OutcomeUnknownError) else action
-            undone = UndoneRepair(each, action, error.message)
+            action, reason = _restore(manifest, each, dry_run=dry_run)
+        except OutcomeUnknownError as error:
+            action = RepairAction.UNKNOWN
+            reason = error.message
             result.findings.append(finding_of_error(error, manifest.path))
-        if undone.action is UndoAction.LEFT:
-            result.findings.append(Finding("left-alone", Severity.FINDING, manifest.path, undone.why, each.start_offset))
-        result.copies.append(undone)
+        except (RefusedError, StorageError) as error:
+            action = RepairAction.REFUSED if isinstance(error, RefusedError) else RepairAction.FAILED
+            reason = error.message
+            result.findings.append(finding_of_error(error, manifest.path))
+        if action is RepairAction.LEFT:
+            result.findings.append(Finding("left-alone", Severity.FINDING, manifest.path, reason, each.start_offset))
+        result.copies.append(_undone_copy(each, action, reason))
     return result
 
 
-def _undone(manifest: StorePath, announced: AnnouncedRepair, *, dry_run: bool) -> UndoneRepair:
+def _undone_copy(announced: AnnouncedRepair, action: RepairAction, reason: str) -> RepairedCopy:
+    return RepairedCopy(
+        **named(announced.topic, announced.partition),
+        topic_id=announced.topic_id,
+        segment_id=announced.segment_id,
+        start_offset=announced.start_offset,
+        action=action,
+        reason=reason,
+        manifest_key=announced.manifest.key,
+    )
+
+
+def _restore(manifest: StorePath, announced: AnnouncedRepair, *, dry_run: bool) -> tuple[RepairAction, str]:
+    """Restores a manifest, if it is still that of the repair. Gives the action, and why nothing was restored.
+
+    Raises:
+        RefusedError: it changed meanwhile.
+        StorageError: it cannot be read or written, or whether it was written is unknown.
+    """
     found = manifest.read_whole(MANIFEST_BYTES_MAX)
     if found is None:
-        return UndoneRepair(announced, UndoAction.ABSENT, "is gone: brokers have deleted the copy")
+        return RepairAction.ABSENT, "is gone: brokers have deleted the copy"
     if found.data == announced.manifest.base64:
-        return UndoneRepair(announced, UndoAction.ABSENT, "is the old one: restored before, or never written")
+        return RepairAction.ABSENT, "is the old one: restored before, or never written"
     if hashlib.sha256(found.data).hexdigest() != announced.manifest.new_sha256:
-        return UndoneRepair(announced, UndoAction.LEFT, "is neither the old one nor that of the repair, and stays")
+        return RepairAction.LEFT, "is neither the old one nor that of the repair, and stays"
     if dry_run:
-        return UndoneRepair(announced, UndoAction.WOULD_RESTORE)
+        return RepairAction.WOULD_RESTORE, ""
     _put_back(manifest, announced, found)
-    return UndoneRepair(announced, UndoAction.RESTORED)
+    return RepairAction.RESTORED, ""
 
 
 def _put_back(manifest: StorePath, announced: AnnouncedRepair, found: WholeObject) -> None:

@@ -37,7 +37,7 @@ from snaprebuild.findings import Finding, Severity
 from snaprebuild.storage.remote.metadata_topic import ClusterTopic
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs, epoch_end_offsets
 
-__all__ = ["Announced", "Announcer", "RecordTopic", "WrittenCopy", "record_lines"]
+__all__ = ["Announcement", "Announcer", "RecordTopic", "WrittenCopy", "record_lines"]
 
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 DELETING = SegmentState.DELETE_SEGMENT_STARTED
@@ -49,7 +49,7 @@ FINDINGS_MAX = 100
 AGAIN = "run again: records that are in the topic are not produced twice"
 
 
-class Announced(StrEnum):
+class Announcement(StrEnum):
     """Whether the records of a copy were produced."""
 
     NOW = "now"
@@ -64,7 +64,7 @@ class RecordTopic(Protocol):
     """``__remote_log_metadata`` of a cluster, and the other topics of the cluster (``storage.remote.metadata_topic.MetadataTopic``)."""
 
     def topics(self, names: Sequence[str]) -> dict[str, ClusterTopic]:
-        """Those of the names that there are."""
+        """The topics of these names that exist."""
         ...
 
     def place(self, partition: int) -> str:
@@ -119,7 +119,7 @@ class Announcer:
         logs: the fold of the records.
         deleted: copies that brokers deleted, which must not come back.
         findings: records that cannot be read.
-        is_whole: nothing was deleted from the topic, and all could be read: brokers have no other copies.
+        verified: nothing was deleted from the topic, and all could be read: brokers have no other copies.
     """
 
     topic: RecordTopic
@@ -129,7 +129,7 @@ class Announcer:
     logs: RemoteLogs = field(default_factory=RemoteLogs)
     deleted: set[bytes] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
-    is_whole: bool = True
+    verified: bool = True
 
     @classmethod
     def of(cls, topic: RecordTopic, wanted: Iterable[TopicIdPartition]) -> Announcer:
@@ -161,7 +161,7 @@ class Announcer:
     def _begin(self, number: int) -> None:
         first = self.topic.first_offset(number)
         if first > 0:
-            self.is_whole = False
+            self.verified = False
             message = f"the topic begins at offset {first}: which copies had records below it is unknown"
             self.findings.append(Finding("metadata-topic-cut", Severity.NOTE, self.topic.place(number), message))
         self._read(number)
@@ -172,7 +172,7 @@ class Announcer:
                 if value is not None:
                     self._take(value)
             except FormatError as error:
-                self.is_whole = False
+                self.verified = False
                 message = f"offset {offset}: {error}: brokers stop reading the topic there"
                 if len(self.findings) < FINDINGS_MAX:
                     self.findings.append(
@@ -226,7 +226,7 @@ class Announcer:
 
     # ---- after it ----
 
-    def announce(self, copy: WrittenCopy) -> Announced:
+    def announce(self, copy: WrittenCopy) -> Announcement:
         """Produces what the topic lacks of a copy that is complete, and reads it back.
 
         Raises:
@@ -243,9 +243,9 @@ class Announcer:
         self.check_not_deleted(segment.segment_id)
         known = self._known(partition, segment.segment_id)
         if known is FINISHED:
-            return Announced.BEFORE
+            return Announcement.BEFORE
         if self._is_read_elsewhere(partition, segment):
-            return Announced.NEEDLESS
+            return Announcement.NEEDLESS
         for record in (segment, copy.finished) if known is None else (copy.finished,):
             try:
                 self.topic.append(number, write_remote_log_record(record))
@@ -256,7 +256,7 @@ class Announcer:
         if self._known(partition, segment.segment_id) is not FINISHED and segment.segment_id not in self.deleted:
             message = f"the records of the copy {segment.id} were produced, and are not in the topic as they should be; {AGAIN}"
             raise OutcomeUnknownError(message, path=self.topic.place(number))
-        return Announced.NOW
+        return Announcement.NOW
 
     def _log(self, partition: TopicIdPartition) -> RemoteLog:
         return self.logs.partitions.get(partition) or RemoteLog()

@@ -78,7 +78,7 @@ def write_copy(
         RefusedError: a local file changed, an object has other bytes, or the claim is no longer ours.
         StorageError: an object cannot be written, or whether it was is unknown.
     """
-    segment = remote_segment(upload, claim, uploader.broker_id)
+    segment = remote_segment(upload, claim, uploader.node_id)
     indexes = {
         SegmentIndex.OFFSET: upload.offset_index,
         SegmentIndex.TIMESTAMP: upload.time_index,
@@ -86,7 +86,7 @@ def write_copy(
         SegmentIndex.LEADER_EPOCH: upload.leader_epoch_checkpoint,
         SegmentIndex.TRANSACTION: upload.transaction_index,
     }
-    manifest = plain_manifest(segment, uploader.chunk_size, indexes)
+    manifest = plain_manifest(segment, uploader.chunk_bytes, indexes)
     log = target.file(upload.start_offset, claim.segment_id, AivenObject.LOG)
     with upload.open_log() as source:
         is_created = create_or_wait(lambda: log.create_large(source))
@@ -120,8 +120,7 @@ def finished_copy(target: UploadTarget, log: OpenBytes, claim: UploadClaim, star
     if not file.holds(log):
         raise _other_bytes(file.path)
     manifest = target.file(start_offset, claim.segment_id, AivenObject.MANIFEST)
-    partition = TopicIdPartition(target.topic, target.topic_id, target.partition)
-    return plain_segment(manifest.read_small(MANIFEST_BYTES_MAX) or b"", partition, claim.segment_id, file=manifest.path)
+    return plain_segment(manifest.read_small(MANIFEST_BYTES_MAX) or b"", target.id, claim.segment_id, file=manifest.path)
 
 
 def remote_segment(upload: PreparedUpload, claim: UploadClaim, broker_id: int) -> RemoteSegment:

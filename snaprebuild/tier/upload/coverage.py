@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from formats.partition.partition_metadata import uuid_to_text
-from formats.remote.remote_log_metadata import TopicIdPartition
 from formats.remote.upload_claim import UploadClaim
 from snaprebuild.errors import UploadRefusedError
+from snaprebuild.tier.remote_copy import RemoteCopy
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.tier.upload.fence import Uploader
-from snaprebuild.tier.upload.model import Action
-from snaprebuild.tier.upload.target import CompleteCopy, UploadTarget
+from snaprebuild.tier.upload.model import UploadAction
+from snaprebuild.tier.upload.target import UploadTarget, last_offset
 
 __all__ = ["Conflict", "CoverageView"]
 
@@ -22,11 +23,12 @@ class Conflict:
 
     Attributes:
         action: the result for the segment.
+        reason: in words.
         advice: what the operator can do, if another uploader claims it.
     """
 
-    action: Action
-    why: str
+    action: UploadAction
+    reason: str
     advice: str = ""
 
 
@@ -37,26 +39,25 @@ class CoverageView:
     Attributes:
         target: the partition in the store, listed.
         logs: of the metadata; they may grow during the upload.
-        is_whole_log: they were given, and all of them could be read: brokers read only the copies that are live there.
+        verified: they were given, and all of them could be read: brokers read only the copies that are live there.
         allow_unverified: take every complete copy for live.
     """
 
     target: UploadTarget
     uploader: Uploader
     logs: RemoteLogs
-    is_whole_log: bool
+    verified: bool
     allow_unverified: bool
 
-    def is_live(self, copy: CompleteCopy) -> bool:
+    def is_live(self, copy: RemoteCopy) -> bool:
         """Whether brokers read a copy, or it is taken for live."""
-        if not self.is_whole_log:
+        if not self.verified:
             return self.allow_unverified
         return self._log.is_live(copy.segment_id)
 
     @property
     def _log(self) -> RemoteLog:
-        target = self.target
-        return self.logs.partitions.get(TopicIdPartition(target.topic, target.topic_id, target.partition)) or RemoteLog()
+        return self.logs.partitions.get(self.target.id) or RemoteLog()
 
     def check_store(self, path: str, *, is_first: bool, allow_plain: bool) -> None:
         """Makes sure that brokers read this store, and that nothing goes up plain if the rest is encrypted.
@@ -78,8 +79,8 @@ class CoverageView:
                 f"{copy.end_offset}, and STORE has no live copy of the partition: check STORE and key_prefix"
             )
             raise UploadRefusedError(message, path=path, reason="other-store")
-        encrypted = (each for each in self.target.copies.values() if each.is_encrypted)
-        read = next((each for each in encrypted if self.is_live(each) or not self.is_whole_log), None)
+        encrypted = (each for each in self.target.copies.values() if each.facts.key_id is not None)
+        read = next((each for each in encrypted if self.is_live(each) or not self.verified), None)
         if read is not None and not allow_plain:
             message = (
                 f"the copy {uuid_to_text(read.segment_id)} of this partition is encrypted, and this one would not be: "
@@ -87,11 +88,11 @@ class CoverageView:
             )
             raise UploadRefusedError(message, path=path, reason="encrypted-store")
 
-    def covering_copy(self, start_offset: int, end_offset: int) -> CompleteCopy | None:
+    def covering_copy(self, start_offset: int, end_offset: int) -> RemoteCopy | None:
         """A copy that holds all of a segment; one that brokers read, if that is known."""
-        held = self.target.covering(start_offset, end_offset)
-        live = next((each for each in held if self.is_live(each)), None)
-        return live if live is not None or self.is_whole_log or not held else held[0]
+        covering = self.target.covering(start_offset, end_offset)
+        live = next((each for each in covering if self.is_live(each)), None)
+        return live if live is not None or self.verified or not covering else covering[0]
 
     def gap_below(self, start_offset: int, done_to: int, path: str) -> Conflict | None:
         """Why it is unknown whether remote storage reaches up to a segment; None if it does.
@@ -109,11 +110,13 @@ class CoverageView:
         copies = list(self.target.copies.values())
         sure = [each for each in copies if self.is_live(each) or self._was_ours(each)]
         below = [each for each in copies if each not in sure and each.start_offset < start_offset]
-        ends = [each.end_offset for each in sure or below]
+        ends = [last_offset(each) for each in sure or below]
         if not ends or (sure and start_offset <= max(ends) + 1):
             return None
-        if below and not self.is_whole_log:
-            return Conflict(Action.UNVERIFIED, f"the copy {uuid_to_text(below[-1].segment_id)} is below offset {start_offset}")
+        if below and not self.verified:
+            return Conflict(
+                UploadAction.UNVERIFIED, f"the copy {uuid_to_text(below[-1].segment_id)} is below offset {start_offset}"
+            )
         if start_offset > max(ends) + 1:
             message = f"begins at {start_offset}, and remote storage ends at {max(ends)}: the offsets between would be lost"
             raise UploadRefusedError(message, path=path, reason="gap")
@@ -125,25 +128,25 @@ class CoverageView:
         Live copies may overlap.
         """
         unverified = [each for each in self.sharing(start_offset, end_offset) if not self.is_live(each)]
-        if unverified and not self.is_whole_log:
+        if unverified and not self.verified:
             other = unverified[0]
-            offsets = f"offsets {other.start_offset} to {other.end_offset}, some of these"
-            return Conflict(Action.UNVERIFIED, f"the copy {uuid_to_text(other.segment_id)} holds {offsets}")
+            offsets = f"offsets {other.start_offset} to {last_offset(other)}, some of these"
+            return Conflict(UploadAction.UNVERIFIED, f"the copy {uuid_to_text(other.segment_id)} holds {offsets}")
         for start, end in self.target.claims_across(start_offset, end_offset):
             claim = self.target.claim_of(start, end)
             if claim is None or self._is_no_other(claim) or claim.segment_id in self.target.copies:
                 continue
-            why = f"{claim.uploader!r}, run {claim.run}, claims offsets {start} to {end}: its segments have other base offsets"
-            return Conflict(Action.CLAIMED, why, "Upload from one directory, or remove that claim if its uploader is gone")
+            reason = f"{claim.uploader!r}, run {claim.run}, claims offsets {start} to {end}: its segments have other base offsets"
+            return Conflict(UploadAction.CLAIMED, reason, "Upload from one directory, or remove that claim if its uploader is gone")
         return None
 
-    def sharing(self, start_offset: int, end_offset: int) -> list[CompleteCopy]:
+    def sharing(self, start_offset: int, end_offset: int) -> Sequence[RemoteCopy]:
         """The copies of others that hold some of a segment, and not all of it."""
         return [each for each in self.target.sharing(start_offset, end_offset) if not self._was_ours(each)]
 
     def _is_no_other(self, claim: UploadClaim) -> bool:
         return self.uploader.owns(claim) or self.uploader.identity.supersedes(claim)
 
-    def _was_ours(self, copy: CompleteCopy) -> bool:
-        claim = self.target.claim_of(copy.start_offset, copy.end_offset) if copy.end_offset >= 0 else None
+    def _was_ours(self, copy: RemoteCopy) -> bool:
+        claim = None if copy.end_offset is None else self.target.claim_of(copy.start_offset, copy.end_offset)
         return claim is not None and claim.segment_id == copy.segment_id and self.uploader.owns(claim)

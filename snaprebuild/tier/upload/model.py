@@ -19,11 +19,11 @@ from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.validated_snapshot import Validity
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.remote_log import RemoteLogs
-from snaprebuild.tier.upload.announce import Announced, Announcer, WrittenCopy
+from snaprebuild.tier.upload.announce import Announcement, Announcer, WrittenCopy
 from snaprebuild.tier.upload.fence import UNKNOWN_BROKER, BrokerIdentity, Uploader, UploadFence
 from snaprebuild.tier.upload.prepare import PreparedUpload
 
-__all__ = ["DONE", "Action", "Prepare", "TierUpload", "UploadRequest", "UploadedPartition", "UploadedSegment"]
+__all__ = ["DONE", "PartitionUpload", "Prepare", "SegmentUpload", "StoreUpload", "UploadAction", "UploadRequest"]
 
 
 class Prepare(Protocol):
@@ -40,14 +40,14 @@ class UploadRequest:
 
     Attributes:
         root: of the store to upload to, absolute.
-        prefix: ``key.prefix``, below it.
+        key_prefix: ``key.prefix``, below it.
         uploader: its name, if it has none, is made of the host and the directory, for each partition.
         host: name of this machine.
         topic_ids: Kafka's text of them by topic, if directories do not have them.
         metadata_partitions: of ``__remote_log_metadata``.
-        is_dry_run: nothing is written.
+        dry_run: nothing is written.
         logs: of the metadata.
-        is_whole_log: they were given, and all of them could be read: brokers read only the copies that are live there.
+        verified: they were given, and all of them could be read: brokers read only the copies that are live there.
         allow_unverified: take every complete copy for live.
         allow_plain: upload without encryption where the partition has copies that the plugin encrypted.
         judge: whether a replica may be uploaded; None to ask nothing.
@@ -59,14 +59,14 @@ class UploadRequest:
     """
 
     root: StorePath
-    prefix: str
+    key_prefix: str
     uploader: Uploader
     host: str
     topic_ids: dict[str, str]
     metadata_partitions: int
-    is_dry_run: bool
+    dry_run: bool
     logs: RemoteLogs = field(default_factory=RemoteLogs)
-    is_whole_log: bool = False
+    verified: bool = False
     allow_unverified: bool = False
     allow_plain: bool = False
     judge: Callable[[PartitionSource], SourceVerdict] | None = None
@@ -76,7 +76,7 @@ class UploadRequest:
     replay: ReplayOptions | None = None
 
 
-class Action(StrEnum):
+class UploadAction(StrEnum):
     """The result for a segment."""
 
     UPLOADED = "uploaded"
@@ -101,16 +101,17 @@ class Action(StrEnum):
     """It follows one that was not uploaded."""
 
 
-DONE = (Action.UPLOADED, Action.WOULD_UPLOAD, Action.FINISHED_BEFORE, Action.PRESENT)
+DONE = (UploadAction.UPLOADED, UploadAction.WOULD_UPLOAD, UploadAction.FINISHED_BEFORE, UploadAction.PRESENT)
 """After these the next segment is uploaded."""
 
 
 @dataclass(slots=True)
-class UploadedSegment:
+class SegmentUpload:
     """One rolled segment.
 
     Attributes:
-        why: reason of the action, if it needs one.
+        segment_bytes: size of the .log file.
+        reason: of the action, if it needs one.
         segment_id: of the copy, if known.
         upload: what was sent; None if it was not reached, or refused.
         took_over: the claim of an earlier registration of the same broker that this run took over, or would.
@@ -120,13 +121,13 @@ class UploadedSegment:
 
     start_offset: int
     end_offset: int
-    size_bytes: int
-    action: Action = Action.HELD_BACK
-    why: str = ""
+    segment_bytes: int
+    action: UploadAction = UploadAction.HELD_BACK
+    reason: str = ""
     segment_id: bytes | None = None
     upload: PreparedUpload | None = None
     took_over: UploadClaim | None = None
-    announced: Announced | None = None
+    announced: Announcement | None = None
     compared: Validity | None = None
 
     @property
@@ -134,14 +135,14 @@ class UploadedSegment:
         """First and last."""
         return self.start_offset, self.end_offset
 
-    def end(self, action: Action, why: str = "") -> None:
+    def end(self, action: UploadAction, reason: str = "") -> None:
         """Records the result and its reason."""
         self.action = action
-        self.why = why
+        self.reason = reason
 
 
 @dataclass(slots=True)
-class UploadedPartition:
+class PartitionUpload:
     """One partition.
 
     Attributes:
@@ -154,7 +155,7 @@ class UploadedPartition:
     """
 
     source: PartitionSource
-    segments: list[UploadedSegment]
+    segments: list[SegmentUpload]
     uploader: str
     topic_id: bytes | None = None
     metadata_partition: int | None = None
@@ -163,7 +164,7 @@ class UploadedPartition:
 
 
 @dataclass(slots=True)
-class TierUpload:
+class StoreUpload:
     """The result of an upload.
 
     Attributes:
@@ -171,22 +172,22 @@ class TierUpload:
         copies: that are complete and ours, in the order in which they were written.
     """
 
-    partitions: list[UploadedPartition] = field(default_factory=list)
+    partitions: list[PartitionUpload] = field(default_factory=list)
     copies: list[WrittenCopy] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     def confirm(self) -> list[WrittenCopy]:
         """Checks again, right before records are written, that each copy is still ours; those that are not become findings, and go."""
-        kept = []
+        confirmed = []
         for copy in self.copies:
             try:
                 if copy.check is not None:
                     copy.check()
-                kept.append(copy)
+                confirmed.append(copy)
             except (SnaprebuildError, FormatError) as error:
                 finding = finding_of_error(error, "")
                 self.findings.append(
                     replace(finding, code="tier-upload-stale") if isinstance(error, UploadRefusedError) else finding
                 )
-        self.copies = kept
-        return kept
+        self.copies = confirmed
+        return confirmed

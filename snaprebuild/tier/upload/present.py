@@ -11,7 +11,6 @@ from formats.errors import FormatError
 from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.partition.partition_metadata import uuid_to_text
 from formats.partition.producer_snapshot import read_entries
-from formats.remote.aiven_key import AivenObject
 from formats.remote.local_tier_name import LocalTierFile
 from snaprebuild.errors import RefusedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
@@ -19,10 +18,9 @@ from snaprebuild.snapshots.engine.boundary_state import ReplayCheckpoint
 from snaprebuild.snapshots.ensure_snapshot import BoundaryRequest, ReplayOptions, replay_to_boundary, run_of
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
-from snaprebuild.storage.remote.store import KnownCopy, TierStore
-from snaprebuild.storage.store_path import ReadPath
-from snaprebuild.tier.upload.model import UploadedSegment
-from snaprebuild.tier.upload.target import CompleteCopy, UploadTarget
+from snaprebuild.tier.remote_copy import RemoteCopy
+from snaprebuild.tier.upload.model import SegmentUpload
+from snaprebuild.tier.upload.target import UploadTarget, last_offset
 
 __all__ = ["PresentCopies"]
 
@@ -45,7 +43,7 @@ class PresentCopies:
     source: PartitionSource
     options: ReplayOptions | None
     refuse: Callable[[PartitionSource, bytes | None], Finding | None] | None = None
-    segments: list[tuple[UploadedSegment, CompleteCopy | None]] = field(default_factory=list)
+    segments: list[tuple[SegmentUpload, RemoteCopy | None]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     _left: dict[str, int] = field(default_factory=dict)
     _point: ReplayCheckpoint | None = None
@@ -60,27 +58,27 @@ class PresentCopies:
         for segment, copy in self.segments:
             if copy is None or self.options is None:
                 self._leave("they were not read")
-            elif copy.end_offset + 1 not in bases:
+            elif last_offset(copy) + 1 not in bases:
                 self._leave("no segment of this log ends where they end")
-            elif copy.is_encrypted:
+            elif copy.facts.key_id is not None:
                 self._leave("they are encrypted, and an upload has no private key")
             elif copy.segment_id not in done:
                 done.add(copy.segment_id)
                 self._compare(target, segment, copy, self.options)
         if self._foreign is not None:
             self.findings.append(self._foreign)
-        for why, count in self._left.items():
+        for reason, count in self._left.items():
             copies = pluralize(count, "copy", "copies")
-            message = f"the snapshots of {copies} that are present were not compared with this log: {why}. {DECIDES}"
+            message = f"the snapshots of {copies} that are present were not compared with this log: {reason}. {DECIDES}"
             self._add("tier-upload-not-compared", Severity.NOTE, message, self.segments[0][0].start_offset)
 
-    def _leave(self, why: str) -> None:
-        self._left[why] = self._left.get(why, 0) + 1
+    def _leave(self, reason: str) -> None:
+        self._left[reason] = self._left.get(reason, 0) + 1
 
     def _add(self, code: str, severity: Severity, message: str, offset: int) -> None:
         self.findings.append(Finding(code, severity, self.source.path, message, offset))
 
-    def _compare(self, target: UploadTarget, segment: UploadedSegment, copy: CompleteCopy, options: ReplayOptions) -> None:
+    def _compare(self, target: UploadTarget, segment: SegmentUpload, copy: RemoteCopy, options: ReplayOptions) -> None:
         try:
             data = _snapshot_of(target, copy)
         except (SnaprebuildError, FormatError) as error:
@@ -88,7 +86,7 @@ class PresentCopies:
             self._leave("they could not be read")
             return
         try:
-            found = self._validated(data, copy.end_offset + 1, options)
+            found = self._validated(data, last_offset(copy) + 1, options)
         except RefusedError as error:
             self._leave(f"the log could not be replayed to their ends: {error.message}")
             return
@@ -110,7 +108,7 @@ class PresentCopies:
             severity = Severity.DAMAGED if is_corrupt else Severity.FINDING
             self._add("tier-upload-other-snapshot", severity, message, copy.start_offset)
 
-    def _compare_producer_ids(self, data: bytes, copy: CompleteCopy) -> None:
+    def _compare_producer_ids(self, data: bytes, copy: RemoteCopy) -> None:
         """Keeps one finding for the partition, that of the newest copy: it has the producers that expire last."""
         try:
             foreign = None if self.refuse is None else self.refuse(self.source, data)
@@ -132,13 +130,11 @@ class PresentCopies:
         return found
 
 
-def _snapshot_of(target: UploadTarget, copy: CompleteCopy) -> bytes:
+def _snapshot_of(target: UploadTarget, copy: RemoteCopy) -> bytes:
     """The producer snapshot of a copy; its manifest was read with the listing.
 
     Raises:
         SnaprebuildError, FormatError: it cannot be read.
     """
-    stem, _, _ = target.file(copy.start_offset, copy.segment_id, AivenObject.LOG).path.rpartition(".")
-    known = () if copy.manifest is None or copy.indexes is None else (KnownCopy(stem, copy.manifest, copy.indexes),)
-    snapshot = ReadPath(TierStore(target.root.store, known=known), f"{stem}{LocalTierFile.PRODUCER_SNAPSHOT}")
+    snapshot = target.remote.files.file(copy, LocalTierFile.PRODUCER_SNAPSHOT)
     return snapshot.read_small(SNAPSHOT_BYTES_MAX) or b""

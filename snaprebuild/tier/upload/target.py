@@ -4,74 +4,75 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from formats.errors import FormatError
 from formats.remote.aiven_key import AivenObject, aiven_key, parse_aiven_key
+from formats.remote.remote_log_metadata import TopicIdPartition
 from formats.remote.upload_claim import CLAIM_BYTES_MAX, ClaimKey, UploadClaim, parse_claim_key, read_claim
 from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError
-from snaprebuild.storage.remote.listing import TierCopy, TierLayout, TierObject
+from snaprebuild.storage.remote.listing import CopyObjects, TierLayout, TierObject
+from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.store import FileIdentity
 from snaprebuild.storage.store_path import StorePath
-from snaprebuild.storage.thread_pool import map_in_threads
-from snaprebuild.tier.copies import CopyFacts, copy_facts, missing_objects
+from snaprebuild.tier.remote_copy import RemoteCopy
+from snaprebuild.tier.remote_log import RemoteLog
+from snaprebuild.tier.remote_log_dir import RemoteLogDir
+from snaprebuild.tier.remote_partition import RemotePartition
 
-__all__ = ["CompleteCopy", "UploadTarget"]
+__all__ = ["UploadTarget", "last_offset"]
 
 
-@dataclass(frozen=True, slots=True)
-class CompleteCopy:
-    """A copy whose three objects are there.
-
-    Attributes:
-        segment_id: 16 bytes.
-        start_offset: of the segment.
-        end_offset: last offset; -1 if its manifest does not have it.
-        is_encrypted: by the plugin.
-        manifest: its bytes; None if it is not known.
-        indexes: identity of the ``.indexes`` object; None if it is not known.
-    """
-
-    segment_id: bytes
-    start_offset: int
-    end_offset: int
-    is_encrypted: bool = False
-    manifest: bytes | None = field(default=None, repr=False)
-    indexes: FileIdentity | None = None
+def last_offset(copy: RemoteCopy) -> int:
+    """Last offset of a copy; -1 if its manifest does not have it."""
+    return -1 if copy.end_offset is None else copy.end_offset
 
 
 @dataclass(slots=True)
 class UploadTarget:
-    """A partition in a store.
+    """A partition in a store, for an uploader.
 
     Attributes:
-        root: that keys are below.
         prefix: ``key.prefix``, before the topic.
-        topic: name.
-        topic_id: 16 bytes.
-        partition: number.
-        copies: that are complete, by id; none before ``look``.
-        claims: (first offset, last offset) of each; none before ``look``.
+        remote: the partition, with the copies that are complete; none before ``read_listing``.
+        claims: (first offset, last offset) of each; none before ``read_listing``.
     """
 
-    root: StorePath
     prefix: str
-    topic: str
-    topic_id: bytes
-    partition: int
-    copies: dict[bytes, CompleteCopy] = field(default_factory=dict)
+    remote: RemotePartition
     claims: list[tuple[int, int]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, root: StorePath, prefix: str, partition: TopicIdPartition) -> UploadTarget:
+        """A partition below a location, before it is listed."""
+        files = RemoteLogDir(partition, root, TierLayout.AIVEN, TierStore(root.store))
+        return cls(prefix, RemotePartition(files, RemoteLog()))
+
+    @property
+    def id(self) -> TopicIdPartition:
+        """Topic, topic id and number."""
+        return self.remote.id
+
+    @property
+    def root(self) -> StorePath:
+        """The location that keys are below."""
+        return self.remote.files.base
+
+    @property
+    def copies(self) -> dict[bytes, RemoteCopy]:
+        """The copies that are complete, by segment id."""
+        return self.remote.copies
 
     def file(self, start_offset: int, segment_id: bytes, kind: AivenObject) -> StorePath:
         """An object of a copy."""
-        key = aiven_key(self.prefix, self.topic, self.topic_id, self.partition, start_offset, segment_id, kind)
+        place = self.id
+        key = aiven_key(self.prefix, place.topic, place.topic_id, place.partition, start_offset, segment_id, kind)
         return self.root.below(key)
 
     def claim_file(self, start_offset: int, end_offset: int) -> StorePath:
         """The claim of a segment."""
-        return self.root.below(str(ClaimKey(self.prefix, self.topic_id, self.partition, start_offset, end_offset)))
+        return self.root.below(str(ClaimKey(self.prefix, self.id.topic_id, self.id.partition, start_offset, end_offset)))
 
     def claim_of(self, start_offset: int, end_offset: int) -> UploadClaim | None:
         """The claim of a segment; None without one.
@@ -87,24 +88,21 @@ class UploadTarget:
         except FormatError as error:
             raise RefusedError(error.message, path=file.path) from error
 
-    def look(self) -> None:
-        """Finds the copies that are complete, and the claims.
+    def read_listing(self) -> None:
+        """Lists the copies that are complete, and the claims.
 
         Raises:
             ReadFailedError: the store cannot be listed.
         """
-        found: dict[bytes, TierCopy] = {}
+        objects: dict[bytes, CopyObjects] = {}
         for name, identity in self._listed(os.path.dirname(self.file(0, bytes(16), AivenObject.LOG).path)):
             key = parse_aiven_key(name)
-            if key is not None and key.head == self.prefix + self.topic:
-                copy = found.setdefault(key.segment_id, TierCopy(key.base_offset, key.segment_id, {}))
-                copy.objects[key.kind] = TierObject(name, identity)
+            if key is not None and key.head == self.prefix + self.id.topic:
+                copy = objects.setdefault(key.segment_id, CopyObjects(key.base_offset, key.segment_id, {}))
+                copy.by_kind[key.kind] = TierObject(name, identity)
         claims = (parse_claim_key(name) for name, _ in self._listed(os.path.dirname(self.claim_file(0, 0).path)))
         self.claims = sorted((each.start_offset, each.end_offset) for each in claims if each is not None)
-        whole = [copy for copy in found.values() if not missing_objects(TierLayout.AIVEN, copy)]
-        facts = map_in_threads(partial(copy_facts, self.root, TierLayout.AIVEN), whole)
-        for copy, known in zip(whole, facts, strict=True):
-            self._take(copy, known)
+        self._take(RemoteCopy.of(TierLayout.AIVEN, each) for each in objects.values())
 
     def _listed(self, directory: str) -> Iterator[tuple[str, FileIdentity]]:
         """Keys from the root on; nothing where there is no such directory."""
@@ -118,41 +116,38 @@ class UploadTarget:
             if error.errno != errno.ENOENT:
                 raise
 
-    def completed(self, start_offset: int, segment_id: bytes) -> CompleteCopy | None:
+    def completed(self, start_offset: int, segment_id: bytes) -> RemoteCopy | None:
         """A copy as it is now; None if an object of it is missing, or its manifest cannot be read.
 
         Raises:
             ReadFailedError: the store failed.
         """
-        copy = TierCopy(start_offset, segment_id, {})
+        copy = CopyObjects(start_offset, segment_id, {})
         for kind in AivenObject:
             file = self.file(start_offset, segment_id, kind)
-            found = file.read_end(1)
-            if found is None:
+            end = file.read_end(1)
+            if end is None:
                 return None
-            copy.objects[kind] = TierObject(file.path.removeprefix(f"{self.root}/"), FileIdentity(found[0], 0, 0))
-        self._take(copy, copy_facts(self.root, TierLayout.AIVEN, copy))
+            copy.by_kind[kind] = TierObject(file.path.removeprefix(f"{self.root}/"), FileIdentity(end[0], 0, 0))
+        self._take([RemoteCopy.of(TierLayout.AIVEN, copy)])
         return self.copies.get(segment_id)
 
-    def _take(self, copy: TierCopy, known: CopyFacts) -> None:
-        if known.fault is None:
-            end = -1 if known.end_offset is None else known.end_offset
-            self.copies[copy.segment_id] = CompleteCopy(
-                segment_id=copy.segment_id,
-                start_offset=copy.base_offset,
-                end_offset=end,
-                is_encrypted=known.key_id is not None,
-                manifest=known.manifest,
-                indexes=copy.objects[AivenObject.INDEXES].identity,
-            )
+    def _take(self, copies: Iterable[RemoteCopy]) -> None:
+        """Takes the copies that are complete, and whose manifests can be read."""
+        complete = {copy.segment_id: copy for copy in copies if not copy.missing}
+        self.remote.copies |= complete
+        self.remote.read_facts(complete.values())
+        for segment_id, copy in complete.items():
+            if copy.facts.fault is not None:
+                del self.remote.copies[segment_id]
 
-    def sharing(self, start_offset: int, end_offset: int) -> list[CompleteCopy]:
+    def sharing(self, start_offset: int, end_offset: int) -> Sequence[RemoteCopy]:
         """The complete copies that hold some of a range of offsets, and not all of it."""
         whole = self.covering(start_offset, end_offset)
         return [
             each
             for each in self.copies.values()
-            if each not in whole and each.start_offset <= end_offset and each.end_offset >= start_offset
+            if each not in whole and each.start_offset <= end_offset and last_offset(each) >= start_offset
         ]
 
     def claims_across(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
@@ -160,6 +155,6 @@ class UploadTarget:
         own = (start_offset, end_offset)
         return [each for each in self.claims if each != own and each[0] <= end_offset and each[1] >= start_offset]
 
-    def covering(self, start_offset: int, end_offset: int) -> list[CompleteCopy]:
+    def covering(self, start_offset: int, end_offset: int) -> Sequence[RemoteCopy]:
         """The complete copies that hold a range of offsets."""
-        return [each for each in self.copies.values() if each.start_offset <= start_offset and each.end_offset >= end_offset]
+        return [each for each in self.copies.values() if each.start_offset <= start_offset and last_offset(each) >= end_offset]

@@ -22,15 +22,16 @@ from snaprebuild.errors import ChangedFileError, SnaprebuildError, UploadRefused
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.tier.upload.announce import Announced, WrittenCopy
+from snaprebuild.tier.remote_copy import RemoteCopy
+from snaprebuild.tier.upload.announce import Announcement, WrittenCopy
 from snaprebuild.tier.upload.copy import claimed, finished_copy, new_segment_id, write_copy
 from snaprebuild.tier.upload.coverage import Conflict, CoverageView
 from snaprebuild.tier.upload.fence import CLAIM_LOST, STALE, UploadFence, epoch_text
-from snaprebuild.tier.upload.model import DONE, Action, Prepare, TierUpload, UploadedPartition, UploadedSegment, UploadRequest
+from snaprebuild.tier.upload.model import DONE, PartitionUpload, Prepare, SegmentUpload, StoreUpload, UploadAction, UploadRequest
 from snaprebuild.tier.upload.prepare import candidates, topic_id_of
 from snaprebuild.tier.upload.present import PresentCopies
 from snaprebuild.tier.upload.source_check import ABOVE_TRUSTED, check_trusted, source_refusal
-from snaprebuild.tier.upload.target import CompleteCopy, UploadTarget
+from snaprebuild.tier.upload.target import UploadTarget, last_offset
 
 __all__ = ["tier_upload"]
 
@@ -47,7 +48,7 @@ def tier_upload(
     request: UploadRequest,
     prepare: Prepare,
     now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
-) -> TierUpload:
+) -> StoreUpload:
     """Uploads what may be uploaded. A fault of one partition stops no other.
 
     Args:
@@ -56,7 +57,7 @@ def tier_upload(
         prepare: puts together what belongs to a segment.
         now_ms: the clock.
     """
-    result = TierUpload()
+    result = StoreUpload()
     for source in partitions:
         _PartitionUpload(source, request, prepare, now_ms, result).run()
     return result
@@ -66,7 +67,7 @@ class _PartitionUpload:
     """Uploads the segments of one partition, one after the other."""
 
     def __init__(
-        self, source: PartitionSource, request: UploadRequest, prepare: Prepare, now_ms: Callable[[], int], result: TierUpload
+        self, source: PartitionSource, request: UploadRequest, prepare: Prepare, now_ms: Callable[[], int], result: StoreUpload
     ) -> None:
         self._source = source
         self._request = request
@@ -80,14 +81,14 @@ class _PartitionUpload:
         self._uploader = replace(request.uploader, name=name, identity=self._fence.identity)
         rolled = candidates(source)
         ends = dict(pairwise(each.base_offset for each in source.directory.segments))
-        segments = [UploadedSegment(each.base_offset, ends[each.base_offset] - 1, each.size_bytes) for each in rolled]
-        self._partition = UploadedPartition(source, segments, name, identity=self._fence.identity)
+        segments = [SegmentUpload(each.base_offset, ends[each.base_offset] - 1, each.size_bytes) for each in rolled]
+        self._partition = PartitionUpload(source, segments, name, identity=self._fence.identity)
         self._paths = {each.base_offset: source.directory.file_path(each.log.name) for each in rolled}
         self._largest = max((each.size_bytes for each in rolled), default=0)
         self._previous: EnsuredSnapshot | None = None
         self._uploaded_to = -1
         self._view: CoverageView | None = None
-        self._copies: dict[int, CompleteCopy] = {}
+        self._copies: dict[int, RemoteCopy] = {}
         """That hold a segment, by its base offset."""
 
     def run(self) -> None:
@@ -107,24 +108,24 @@ class _PartitionUpload:
                 break
             self._uploaded_to = segment.end_offset
         self._compare_present()
-        left = sum(each.action is Action.HELD_BACK for each in segments)
-        if left and segment.action is not Action.WAITS:
+        left = sum(each.action is UploadAction.HELD_BACK for each in segments)
+        if left and segment.action is not UploadAction.WAITS:
             message = f"{pluralize(left, 'later segment')} left: below a later copy brokers delete missing segments as uploaded"
             self._add_finding("tier-upload-stopped", Severity.NOTE, message, segment.end_offset + 1)
 
     def _compare_present(self) -> None:
         """What others uploaded stays as it is; a snapshot that this log contradicts is a finding."""
         present = PresentCopies(self._source, self._request.replay, self._request.refuse)
-        held = [each for each in self._partition.segments if each.action is Action.PRESENT]
-        present.segments += [(each, self._copies.get(each.start_offset)) for each in held]
-        if held:
+        segments = [each for each in self._partition.segments if each.action is UploadAction.PRESENT]
+        present.segments += [(each, self._copies.get(each.start_offset)) for each in segments]
+        if segments:
             present.compare(self._coverage().target)
         self._result.findings += present.findings
 
     def _add_finding(self, code: str, severity: Severity, message: str, offset: int | None = None) -> None:
         self._result.findings.append(Finding(code, severity, self._path, message, offset))
 
-    def _is_rejected(self, first: UploadedSegment) -> bool:
+    def _is_rejected(self, first: SegmentUpload) -> bool:
         """Whether the replica is no source; what is unknown of it ends nothing."""
         if self._request.judge is None:
             return False
@@ -133,29 +134,31 @@ class _PartitionUpload:
             foreign = None if self._request.refuse is None else self._request.refuse(self._source, None)
         except (SnaprebuildError, FormatError) as error:
             self._result.findings.append(finding_of_error(error, self._path))
-            first.end(Action.FAILED, str(error))
+            first.end(UploadAction.FAILED, str(error))
             return True
         refusal = source_refusal(verdict, self._path)
         if refusal is not None:
-            first.end(Action.REFUSED, f"the replica is {verdict}: {verdict.reason}" if verdict.is_rejected else refusal.message)
+            first.end(
+                UploadAction.REFUSED, f"the replica is {verdict}: {verdict.reason}" if verdict.is_rejected else refusal.message
+            )
             self._result.findings.append(refusal)
         elif foreign is not None:
-            first.end(Action.REFUSED, foreign.message)
+            first.end(UploadAction.REFUSED, foreign.message)
             self._result.findings.append(foreign)
         return refusal is not None or foreign is not None
 
-    def _try(self, segment: UploadedSegment) -> None:
+    def _try(self, segment: SegmentUpload) -> None:
         try:
             conflict = self._upload(segment)
             if conflict is not None:
                 self._stop(segment, conflict)
         except (UploadRefusedError, ChangedFileError) as error:
             reason = error.reason if isinstance(error, UploadRefusedError) else "changed"
-            action = Action.REFUSED
+            action = UploadAction.REFUSED
             code = "tier-upload-refused"
             severity = Severity.REFUSED
             if reason in WAITING:
-                action = Action.WAITS
+                action = UploadAction.WAITS
                 code = "tier-upload-waits"
                 severity = Severity.NOTE
             elif reason in (STALE, CLAIM_LOST):
@@ -166,21 +169,23 @@ class _PartitionUpload:
         except (SnaprebuildError, FormatError) as error:
             finding = finding_of_error(error, self._path)
             is_refused = finding.severity in (Severity.REFUSED, Severity.DAMAGED)
-            segment.end(Action.REFUSED if is_refused else Action.FAILED, str(error))
+            segment.end(UploadAction.REFUSED if is_refused else UploadAction.FAILED, str(error))
             self._result.findings.append(finding)
 
-    def _stop(self, segment: UploadedSegment, conflict: Conflict) -> None:
+    def _stop(self, segment: SegmentUpload, conflict: Conflict) -> None:
         """Ends a segment that another copy or claim keeps from going up."""
-        segment.end(conflict.action, conflict.why)
-        if conflict.action is Action.UNVERIFIED:
-            self._add_finding("tier-upload-unverified", Severity.FINDING, f"{conflict.why}, and {UNVERIFIED}", segment.start_offset)
-        elif conflict.action is Action.CLAIMED:
-            message = f"{conflict.why}: nothing was written. {conflict.advice}"
+        segment.end(conflict.action, conflict.reason)
+        if conflict.action is UploadAction.UNVERIFIED:
+            self._add_finding(
+                "tier-upload-unverified", Severity.FINDING, f"{conflict.reason}, and {UNVERIFIED}", segment.start_offset
+            )
+        elif conflict.action is UploadAction.CLAIMED:
+            message = f"{conflict.reason}: nothing was written. {conflict.advice}"
             self._add_finding("tier-upload-claimed", Severity.FINDING, message, segment.start_offset)
 
     # ------------------------------------------------------------------------------------------------------------ one segment
 
-    def _upload(self, segment: UploadedSegment) -> Conflict | None:
+    def _upload(self, segment: SegmentUpload) -> Conflict | None:
         """Uploads a segment, or gives what keeps it from going up."""
         coverage = self._coverage()
         target = coverage.target
@@ -215,8 +220,8 @@ class _PartitionUpload:
             return None
         segment.upload = upload
         self._previous = upload.snapshot
-        if self._request.is_dry_run:
-            segment.end(Action.WOULD_UPLOAD)
+        if self._request.dry_run:
+            segment.end(UploadAction.WOULD_UPLOAD)
             segment.segment_id = None if claim is None or is_older else claim.segment_id
             segment.took_over = claim if is_older else None
             return None
@@ -231,31 +236,31 @@ class _PartitionUpload:
         segment.segment_id = claim.segment_id
         self._prepare_writes()
         written = write_copy(target, upload, claim, self._uploader, self._fence)
-        self._complete(segment, written, Action.UPLOADED, claim, target)
+        self._complete(segment, written, UploadAction.UPLOADED, claim, target)
         return None
 
-    def _has_foreign_producers(self, segment: UploadedSegment, snapshot: EnsuredSnapshot) -> bool:
+    def _has_foreign_producers(self, segment: SegmentUpload, snapshot: EnsuredSnapshot) -> bool:
         """Whether a snapshot that was built from the log has producers that keep it from remote storage."""
         foreign = None if self._request.refuse is None else self._request.refuse(self._source, snapshot.data)
         if foreign is not None:
-            segment.end(Action.REFUSED, foreign.message)
+            segment.end(UploadAction.REFUSED, foreign.message)
             self._result.findings.append(foreign)
         return foreign is not None
 
-    def _finish(self, segment: UploadedSegment, claim: UploadClaim, target: UploadTarget, *, is_older: bool) -> None:
+    def _finish(self, segment: SegmentUpload, claim: UploadClaim, target: UploadTarget, *, is_older: bool) -> None:
         """Takes a copy of ours that an earlier run completed."""
         segment.segment_id = claim.segment_id
         with self._source.directory.store.open_bytes(self._paths[segment.start_offset], may_grow=True) as log:
             written = finished_copy(target, log, claim, segment.start_offset)
-        if self._request.is_dry_run:
-            segment.end(Action.FINISHED_BEFORE)
+        if self._request.dry_run:
+            segment.end(UploadAction.FINISHED_BEFORE)
             return
         if is_older:
             claim = self._take_over(segment, claim, claim.segment_id, target)
-        self._complete(segment, written, Action.FINISHED_BEFORE, claim, target)
+        self._complete(segment, written, UploadAction.FINISHED_BEFORE, claim, target)
 
     def _complete(
-        self, segment: UploadedSegment, written: RemoteSegment, action: Action, claim: UploadClaim, target: UploadTarget
+        self, segment: SegmentUpload, written: RemoteSegment, action: UploadAction, claim: UploadClaim, target: UploadTarget
     ) -> None:
         """Announces a complete copy, before the next one is begun, so that brokers lack the records of one at most."""
         check = partial(self._fence.check, target, claim, *segment.offsets)
@@ -265,12 +270,12 @@ class _PartitionUpload:
         if self._request.announcer is not None:
             segment.announced = self._request.announcer.announce(copy)
         segment.end(action)
-        if segment.announced is Announced.NEEDLESS:
-            why = f"brokers read another copy by now; {uuid_to_text(written.segment_id)} is complete, and was not announced"
-            segment.end(Action.PRESENT, why)
-            self._add_finding("tier-upload-needless", Severity.NOTE, f"{why}: its objects may be deleted", segment.start_offset)
+        if segment.announced is Announcement.NEEDLESS:
+            reason = f"brokers read another copy by now; {uuid_to_text(written.segment_id)} is complete, and was not announced"
+            segment.end(UploadAction.PRESENT, reason)
+            self._add_finding("tier-upload-needless", Severity.NOTE, f"{reason}: its objects may be deleted", segment.start_offset)
 
-    def _take_over(self, segment: UploadedSegment, old: UploadClaim, segment_id: bytes, target: UploadTarget) -> UploadClaim:
+    def _take_over(self, segment: SegmentUpload, old: UploadClaim, segment_id: bytes, target: UploadTarget) -> UploadClaim:
         claimed_ms = old.claimed_ms if segment_id == old.segment_id else self._now_ms()
         new = self._uploader.claim(segment_id, claimed_ms)
         self._fence.take_over(target, old, new, *segment.offsets)
@@ -281,29 +286,29 @@ class _PartitionUpload:
         self._add_finding("tier-upload-took-over", Severity.NOTE, message, segment.start_offset)
         return new
 
-    def _note_overlap(self, segment: UploadedSegment, coverage: CoverageView) -> None:
+    def _note_overlap(self, segment: SegmentUpload, coverage: CoverageView) -> None:
         if shared := coverage.sharing(*segment.offsets):
             copies = pluralize(len(shared), "copy", "copies")
             message = f"some of its offsets are in {copies} with other base offsets already, which brokers sort out"
             self._add_finding("tier-upload-overlap", Severity.NOTE, message, segment.start_offset)
 
-    def _held(self, segment: UploadedSegment, copy: CompleteCopy, coverage: CoverageView) -> Conflict:
+    def _held(self, segment: SegmentUpload, copy: RemoteCopy, coverage: CoverageView) -> Conflict:
         segment.segment_id = copy.segment_id
         self._copies[segment.start_offset] = copy
-        why = f"the copy {uuid_to_text(copy.segment_id)} holds offsets {copy.start_offset} to {copy.end_offset}"
-        return Conflict(Action.PRESENT if coverage.is_live(copy) else Action.UNVERIFIED, why)
+        reason = f"the copy {uuid_to_text(copy.segment_id)} holds offsets {copy.start_offset} to {last_offset(copy)}"
+        return Conflict(UploadAction.PRESENT if coverage.is_live(copy) else UploadAction.UNVERIFIED, reason)
 
-    def _claimed(self, segment: UploadedSegment, claim: UploadClaim, coverage: CoverageView) -> Conflict:
+    def _claimed(self, segment: SegmentUpload, claim: UploadClaim, coverage: CoverageView) -> Conflict:
         """Another uploader was first. If it has finished, its copy is one like any other; the metadata log may not have it yet."""
         segment.segment_id = claim.segment_id
         copy = coverage.target.completed(segment.start_offset, claim.segment_id)
-        is_whole = copy is not None and copy.end_offset >= segment.end_offset
-        if copy is not None and is_whole and (coverage.is_live(copy) or not self._request.is_whole_log):
+        is_whole = copy is not None and last_offset(copy) >= segment.end_offset
+        if copy is not None and is_whole and (coverage.is_live(copy) or not self._request.verified):
             return self._held(segment, copy, coverage)
-        why = f"claimed by {claim.uploader!r}, run {claim.run}"
+        reason = f"claimed by {claim.uploader!r}, run {claim.run}"
         if is_whole:
-            why += ", which has finished it, and the metadata log does not have it"
-        return Conflict(Action.CLAIMED, why, "If that uploader was stopped for good, give its name with --uploader")
+            reason += ", which has finished it, and the metadata log does not have it"
+        return Conflict(UploadAction.CLAIMED, reason, "If that uploader was stopped for good, give its name with --uploader")
 
     def _prepare_writes(self) -> None:
         """Before the claim, so that a store that is not fit gets none."""
@@ -316,12 +321,12 @@ class _PartitionUpload:
             request = self._request
             name = self._source.directory.name
             topic_id = topic_id_of(self._source, self._topic_id)
-            target = UploadTarget(request.root, request.prefix, name.topic, topic_id, name.partition)
             partition = TopicIdPartition(name.topic, topic_id, name.partition)
+            target = UploadTarget.of(request.root, request.key_prefix, partition)
             if request.announcer is not None:
                 request.announcer.check(partition)
-            target.look()
-            self._view = CoverageView(target, self._uploader, request.logs, request.is_whole_log, request.allow_unverified)
+            target.read_listing()
+            self._view = CoverageView(target, self._uploader, request.logs, request.verified, request.allow_unverified)
             self._partition.topic_id = topic_id
             self._partition.metadata_partition = metadata_partition(partition, request.metadata_partitions)
         return self._view

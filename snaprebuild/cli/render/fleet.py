@@ -1,0 +1,350 @@
+"""The result of ``fleet``: its document, first lines and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from snaprebuild.broker.leadership import Unfit
+from snaprebuild.broker.status import total_counts, word_of
+from snaprebuild.cli.result import (
+    print_line,
+    print_table,
+    print_text,
+    repeated_words,
+    size_text,
+    unless_unread,
+)
+from snaprebuild.cli.view import View
+from snaprebuild.cluster.fleet.cluster_view import ClusterView
+from snaprebuild.cluster.fleet.election_risk import Risk
+from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome, FleetPartition
+from snaprebuild.cluster.fleet.merge import FleetResult
+from snaprebuild.cluster.fleet.replicas import ReplicaReadiness, ScannedBroker, ScannedReplica
+from snaprebuild.cluster.fleet.restart_plan import Restart
+from snaprebuild.cluster.fleet.upgrade_steps import Go, StepName, UpgradeStep
+from snaprebuild.documents.fleet import (
+    Fleet,
+    FleetBroker,
+    FleetLogDir,
+    FleetReplica,
+    FleetTotals,
+    Outcomes,
+    RestartStep,
+    UnhealthyPartition,
+)
+from snaprebuild.documents.scan import MustNotLead
+from snaprebuild.findings import first_of, pluralize
+from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.storage.partition_names import named
+
+__all__ = ["FleetView"]
+
+STUCK = (FleetOutcome.ELECT, FleetOutcome.REPAIR, FleetOutcome.WAIT)
+"""Outcomes of partitions with segments that cannot be uploaded."""
+
+
+class FleetView(View):
+    """Scans of many brokers, merged."""
+
+    prints_notes = True
+
+    def __init__(self, result: FleetResult, view: ClusterView | None, election_paths: Sequence[str]) -> None:
+        """Takes the result.
+
+        Args:
+            result: of the merge.
+            view: of the metadata log; None without one.
+            election_paths: files of ``--elections`` that were written.
+        """
+        super().__init__(result.findings)
+        self._result = result
+        self._view = view
+        self._election_paths = election_paths
+
+    def document(self) -> Fleet:
+        """The document of ``fleet``; its partitions are an iterator, for there may be very many."""
+        result = self._result
+        view = self._view
+        outcomes = result.outcomes()
+        counts = total_counts(result.fleet.counts.values())
+        has_rate = result.rate_bytes_per_second is not None
+        return Fleet(
+            run=run_record(),
+            cluster_id=result.fleet.cluster_id,
+            has_metadata=result.has_metadata,
+            rate_bytes_per_second=result.rate_bytes_per_second,
+            assumes=result.assumes,
+            totals=FleetTotals(
+                brokers=len(result.fleet.brokers),
+                partitions=len(result.partitions),
+                partitions_by_outcome=Outcomes(**{outcome.value: outcomes[outcome] for outcome in FleetOutcome}),
+                stuck_bytes=result.stuck_bytes(*STUCK),
+                freed_by_election_bytes=result.stuck_bytes(FleetOutcome.ELECT),
+                freed_by_repair_bytes=result.stuck_bytes(FleetOutcome.REPAIR),
+                replay_bytes=sum(step.replay_bytes for step in result.steps),
+                estimated_seconds=round(sum(step.estimated_seconds or 0 for step in result.steps), 1) if has_rate else None,
+            ),
+            repair_cover=result.repair_cover,
+            steps=[_step(step) for step in result.steps],
+            elections=result.elections(),
+            upgrade=result.upgrade,
+            brokers=[_broker(broker) for _, broker in sorted(result.fleet.brokers.items())],
+            partitions=(_partition(each) for each in result.partitions if each.outcome is not FleetOutcome.HEALTHY),
+            unknown_contents=None if view is None else view.unknown.contents(view.other_files),
+            status=word_of(counts).value,
+            counts=counts,
+        )
+
+    def answer(self) -> tuple[str, Sequence[str]]:
+        """How many brokers to repair and with which to begin, and the next command."""
+        return _answer(self._result)
+
+    def print_table(self) -> None:
+        """Prints the restarts, topics, brokers, the steps of an upgrade, and notes about elections."""
+        result = self._result
+        _print_steps(result)
+        _print_topics(result)
+        _print_brokers(result)
+        _print_upgrade(result)
+        _print_cover(result)
+        self._print_elections()
+        for each in result.assumes:
+            print_text(f"Assumed: {each}.")
+
+    def _print_elections(self) -> None:
+        result = self._result
+        if result.outcomes()[FleetOutcome.ELECT]:
+            print_text("--output json names the replicas to elect; --elections DIR writes files for Kafka's tools.")
+        for path in self._election_paths:
+            print_text(f"elections: {path}")
+        waiting = sum(each.elect is not None and each.condition is not None for each in result.partitions)
+        if self._election_paths and waiting:
+            print_text(
+                f"{pluralize(waiting, 'partition')} in none of these files: who is to lead is not in sync; merge again when it is."
+            )
+        risks = [each.election_risk for each in result.partitions if each.election_risk is not None]
+        risky = sum(risk.outcome is not Risk.NOT_AFFECTED for risk in risks)
+        if risky and not result.allows_risk and result.has_metadata:
+            print_text(
+                f"{pluralize(risky, 'partition')} in no file of --elections: their election may delete data, or that is not known."
+            )
+
+
+# ---------------------------------------------------------------------------------------------------------------------- document
+
+
+def _step(step: Restart) -> RestartStep:
+    return RestartStep(
+        node_id=step.node_id,
+        is_controller=step.is_controller,
+        needs_rebuild=step.needs_rebuild,
+        partitions=len(step.partitions),
+        missing=step.missing,
+        replay_bytes=step.replay_bytes,
+        estimated_seconds=None if step.estimated_seconds is None else round(step.estimated_seconds, 1),
+        freed_bytes=step.freed_bytes,
+        hold=None if step.hold is None else step.hold.reason,
+    )
+
+
+def _broker(broker: ScannedBroker) -> FleetBroker:
+    return FleetBroker(
+        node_id=broker.node_id,
+        document=broker.document,
+        log_dirs=[FleetLogDir(path=path, shutdown=shutdown) for path, shutdown in sorted(broker.log_dirs.items())],
+        replicas=broker.replicas,
+        size_bytes=broker.size_bytes,
+    )
+
+
+def _partition(partition: FleetPartition) -> UnhealthyPartition:
+    placement = partition.placement
+    topic, number, topic_id = partition.key
+    return UnhealthyPartition(
+        **named(topic, number),
+        topic_id=topic_id,
+        outcome=partition.outcome,
+        elect=partition.elect,
+        condition=partition.condition,
+        election_risk=partition.election_risk,
+        leader=None if placement is None else placement.leader,
+        in_sync=None if placement is None else sorted(placement.in_sync),
+        not_scanned=partition.not_scanned,
+        stuck_bytes=partition.stuck_bytes,
+        replicas=[_replica(each) for each in partition.replicas],
+    )
+
+
+def _replica(replica: ScannedReplica) -> FleetReplica:
+    return FleetReplica(
+        node_id=replica.node_id,
+        state=replica.state,
+        log_start_offset=replica.log_start_offset,
+        log_end_offset=replica.log_end_offset,
+        log_end_at_least=replica.log_end_at_least,
+        high_watermark=replica.high_watermark,
+        leader_epoch=replica.leader_epoch,
+        size_bytes=replica.size_bytes,
+        missing=replica.missing,
+        suspect=replica.suspect,
+        blocked_segments=replica.blocked_segments,
+        stuck_bytes=replica.stuck_bytes,
+        replay_bytes=replica.replay_bytes,
+        must_not_lead=_must_not_lead(replica.must_not_lead),
+    )
+
+
+def _must_not_lead(unfit: Unfit | None) -> MustNotLead | None:
+    if unfit is None:
+        return None
+    return MustNotLead(cause=unfit.cause, severity=unfit.severity.name.lower(), remedy=unfit.remedy)
+
+
+# -------------------------------------------------------------------------------------------------------------------- first lines
+
+
+def _answer(result: FleetResult) -> tuple[str, list[str]]:
+    elect = result.outcomes()[FleetOutcome.ELECT]
+    not_scanned = result.outcomes()[FleetOutcome.NOT_SCANNED]
+    brokers = pluralize(len(result.fleet.brokers), "broker")
+    answer = unless_unread("No broker has to be repaired.", result.findings)
+    if not result.has_metadata or not_scanned or result.unknown_brokers:
+        answer = f"As far as the scans of {brokers} show, no broker has to be repaired."
+    if result.steps:
+        first = next((step for step in result.steps if step.needs_rebuild and step.hold is None), result.steps[0])
+        answer = _repairs_text(result, first)
+    faulty = sorted(result.fleet.start_faults)
+    if faulty:
+        rest = f" {answer}" if result.steps else ""
+        answer = f"{pluralize(len(faulty), 'broker')} ({first_of([*map(str, faulty)])}): correct the next start before any restart.{rest}"
+    if result.held_brokers:
+        answer += (
+            f" Do not restart {pluralize(len(result.held_brokers), 'broker')} ({first_of([*map(str, result.held_brokers)])}) yet."
+        )
+    if elect:
+        answer += f" {pluralize(elect, 'partition')}: elect the replica that has every snapshot; nothing has to be rebuilt."
+    if not_scanned:
+        answer += f" {pluralize(not_scanned, 'partition')} not scanned."
+    if faulty:
+        return answer, ["scan", *sorted(result.fleet.brokers[faulty[0]].log_dirs)]
+    if result.steps:
+        return answer, ["plan", *sorted(result.fleet.brokers[first.node_id].log_dirs)]
+    if elect:
+        return answer, ["fleet", *repeated_words("elections", "html"), "--output", "json"]
+    if not_scanned or result.unknown_brokers or not result.has_metadata:
+        return answer, ["scan", "--server-properties", "FILE", "--output", "json"]
+    unproven = next((each for each in result.partitions if each.outcome in (FleetOutcome.VERIFY, FleetOutcome.WAIT)), None)
+    if unproven is not None:
+        log_dirs = sorted(result.fleet.brokers[unproven.replicas[0].node_id].log_dirs)
+        return answer, ["cluster", "source", *log_dirs, "--topic", unproven.key[0]]
+    return answer, []
+
+
+def _repairs_text(result: FleetResult, first: Restart) -> str:
+    stuck = size_text(result.stuck_bytes(*STUCK))
+    text = f"{pluralize(len(result.steps), 'broker')} to repair; {stuck} cannot be uploaded."
+    if first.hold is None:
+        return f"{text} Begin with broker {first.node_id}."
+    return text if result.held_brokers else f"{text} Restart none of them yet."
+
+
+# ------------------------------------------------------------------------------------------------------------------------- tables
+
+
+def _print_cover(result: FleetResult) -> None:
+    brokers = pluralize(len(result.repair_cover.brokers), "broker")
+    if result.steps and not result.repair_cover.is_smallest:
+        print_text(
+            f"{brokers} to repair, as a greedy choice finds them; at least {result.repair_cover.brokers_at_least} "
+            "are needed, whatever the choice: the search for fewer was ended at its limit."
+        )
+    elif result.steps:
+        print_text(f"{brokers} to repair, and no smaller set holds a replica of each partition.")
+
+
+def _print_brokers(result: FleetResult) -> None:
+    names = [state.value for state in ReplicaReadiness]
+    counts = {node: dict.fromkeys(names, 0) for node in result.fleet.brokers}
+    for partition in result.partitions:
+        for replica in partition.replicas:
+            counts[replica.node_id][replica.state.value] += 1
+    rows = [
+        (node, broker.replicas, size_text(broker.size_bytes), *(counts[node][name] or "-" for name in names), broker.document)
+        for node, broker in sorted(result.fleet.brokers.items())
+    ]
+    right = ("broker", "replicas", "size", *names)
+    print_table(
+        "Brokers: replicas by what they need to be uploaded from",
+        ("broker", "replicas", "size", *names, "scan"),
+        rows,
+        right=right,
+        drop=("size", *reversed(names)),
+    )
+
+
+def _print_topics(result: FleetResult) -> None:
+    counts_of = result.outcomes()
+    if_any = (FleetOutcome.NOT_SCANNED, FleetOutcome.GONE)
+    outcomes = [outcome.value for outcome in FleetOutcome if counts_of[outcome] or outcome not in if_any]
+    topics: dict[str, dict[str, int]] = {}
+    stuck: dict[str, int] = {}
+    for partition in result.partitions:
+        topic = partition.key[0]
+        counts = topics.setdefault(topic, dict.fromkeys(outcomes, 0))
+        counts[partition.outcome.value] += 1
+        if partition.outcome is not FleetOutcome.HEALTHY:
+            stuck[topic] = stuck.get(topic, 0) + partition.stuck_bytes
+    ordered = sorted(topics, key=lambda topic: (-stuck.get(topic, 0), topic))
+    rows = [
+        (topic, size_text(stuck[topic]) if stuck.get(topic) else "-", *(topics[topic][name] or "-" for name in outcomes))
+        for topic in ordered
+    ]
+    if rows:
+        columns = ("topic", "stuck", *(name.replace("_", " ") for name in outcomes))
+        print_table("Topics: partitions by what to do about them", columns, rows, right=columns[1:])
+
+
+def _print_steps(result: FleetResult) -> None:
+    rows = [
+        (
+            number,
+            step.node_id,
+            _what_to_do(step),
+            len(step.partitions),
+            step.missing,
+            size_text(step.replay_bytes),
+            "-" if step.estimated_seconds is None else f"{step.estimated_seconds / 60:.1f}",
+            size_text(step.freed_bytes),
+        )
+        for number, step in enumerate(result.steps, 1)
+    ]
+    if rows:
+        columns = ("step", "broker", "do", "partitions", "snapshots", "to read at most", "minutes", "freed")
+        right = tuple(name for name in columns if name != "do")
+        title = "Restarts, one after the other: each when the one before is in sync again"
+        print_table(title, columns, rows, right=right, drop=("minutes", "partitions"))
+
+
+def _what_to_do(step: Restart) -> str:
+    if step.hold is not None:
+        return "NOT YET"
+    do = "stop, rebuild, start" if step.needs_rebuild else "stop, start"
+    return f"{do} (controller)" if step.is_controller else do
+
+
+def _print_upgrade(result: FleetResult) -> None:
+    print_text("An upgrade, up to remote storage: go or no-go for each step, in this order")
+    going = [step for step in result.upgrade if _is_restart(step)]
+    if going:
+        print_text(f"* go, restart one after the other: {', '.join(str(step.node_id) for step in going)}", indent="  ")
+    for step in result.upgrade:
+        if not _is_restart(step):
+            subject = step.kind.value if step.node_id is None else f"{step.kind.value} {step.node_id}"
+            following = f". Next: {step.command}" if step.command else ""
+            print_text(f"* {step.go.value}, {subject}: {step.evidence}{following}", indent="  ")
+    print_line("")
+
+
+def _is_restart(step: UpgradeStep) -> bool:
+    """Whether it is the restart of a broker, and may be done."""
+    return step.kind is StepName.RESTART and step.go is Go.GO

@@ -1,0 +1,471 @@
+"""The results of the ``inspect`` verbs that replay logs or compare snapshots: their documents, first lines and tables."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from msgspec.structs import asdict
+
+from formats.partition.file_names import snapshot_file_name
+from snaprebuild.cli.result import (
+    is_verbose,
+    labels_of,
+    print_line,
+    print_table,
+    print_text,
+    size_text,
+    time_text,
+    unless_unread,
+)
+from snaprebuild.cli.view import View
+from snaprebuild.documents.inspect import (
+    Diff,
+    Explain,
+    ExplainedPartition,
+    ExplainedSnapshots,
+    SnapshotTotals,
+    Transactions,
+    TransactionsPartition,
+)
+from snaprebuild.findings import Finding, pluralize
+from snaprebuild.inspect.coordinator_records import TwoPhase
+from snaprebuild.inspect.diff import DiffKind, SnapshotDiff
+from snaprebuild.inspect.explain import ExplainResult, ProducerExplanation
+from snaprebuild.inspect.hang_reasons import HangReason, TransactionEvidence
+from snaprebuild.inspect.transaction_model import OngoingTransaction, PartitionTransactions
+from snaprebuild.inspect.transactions import TransactionsResult, find_hanging_command
+from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.storage.partition_names import names_of
+
+__all__ = ["DiffView", "ExplainView", "TransactionsView"]
+
+
+# ------------------------------------------------------------------------------------------------------------------ inspect diff
+
+ENTRIES_SHOWN_MAX = 10
+"""Producers that the table of a comparison lists without ``-v``."""
+
+ONLY_IN = {DiffKind.ONLY_IN_A: "only in A", DiffKind.ONLY_IN_B: "only in B"}
+
+
+class DiffView(View):
+    """Two snapshots compared."""
+
+    codes_in_table = frozenset({"snapshots-differ"})
+
+    def __init__(self, result: SnapshotDiff) -> None:
+        super().__init__(result.findings)
+        self._result = result
+
+    def document(self) -> Diff:
+        """The document of ``inspect diff``."""
+        result = self._result
+        clock = result.clock
+        return Diff(
+            as_of_ms=None if clock is None else clock.as_of_ms,
+            expiration_ms=None if clock is None else clock.expiration_ms,
+            status=result.status,
+            a=result.a,
+            b=result.b,
+            totals=result.totals,
+            entries=result.entries,
+            entries_not_listed=result.entries_not_listed,
+        )
+
+    def print_table(self) -> None:
+        """Prints both sides, and the producers that differ."""
+        result = self._result
+        counts = [(DiffKind(name), count) for name, count in asdict(result.totals).items() if count]
+        texts = ", ".join(f"{count} {ONLY_IN.get(kind, 'changed')}" for kind, count in counts)
+        print_text(f"{result.status.value.replace('_', ' ')}{': ' if texts else ''}{texts}")
+        print_line("")
+        rows = []
+        for name, side in (("A", result.a), ("B", result.b)):
+            values = (side.entries, side.expired_entries, side.size_bytes)
+            rows.append((name, *("-" if value is None else value for value in values), side.path))
+        print_table(None, ("", "entries", "expired", "bytes", "file"), rows, right=("entries", "expired", "bytes"))
+        self._print_entries()
+        if None not in (result.a.offset, result.b.offset) and result.a.offset != result.b.offset:
+            print_text(
+                f"A is the state at offset {result.a.offset}, B at {result.b.offset}: producers that wrote between the two offsets "
+                "differ, as expected."
+            )
+
+    def _print_entries(self) -> None:
+        result = self._result
+        entries = result.entries if is_verbose() else result.entries[:ENTRIES_SHOWN_MAX]
+        if entries:
+            print_text("Producers that differ, and what B costs if A is right")
+        for entry in entries:
+            print_text(f" {entry.producer_id}: {ONLY_IN.get(entry.kind, 'changed')}; {entry.consequence}", "     ")
+            if entry.kind is DiffKind.CHANGED:
+                for name, value in entry.a.items():
+                    print_text(f"     {name.replace('_', ' '):<26}{value:>20} -> {entry.b[name]}")
+        more = result.totals.all - len(entries)
+        if more:
+            print_text(f"and {more:,} more: -v or --output json")
+
+
+# --------------------------------------------------------------------------------------------------------------- inspect explain
+
+DETAILED_MAX = 3
+"""Partitions that the tables explain at length; the JSON document does so with all."""
+
+
+class ExplainView(View):
+    """One producer explained, in each partition that has it."""
+
+    def __init__(self, result: ExplainResult, seconds: float, findings: Sequence[Finding]) -> None:
+        """Takes the result.
+
+        Args:
+            result: the explanations.
+            seconds: that they took.
+            findings: of the explanations, and of what the next start does to the partitions.
+        """
+        super().__init__(findings)
+        self._result = result
+        self._seconds = seconds
+
+    def document(self) -> Explain:
+        """The document of ``inspect explain``."""
+        result = self._result
+        question = result.question
+        return Explain(
+            producer_id=question.producer_id,
+            requested_offset=question.requested_offset,
+            broker_version=_version_text(result),
+            as_of_ms=result.clock.as_of_ms,
+            expiration_ms=result.clock.expiration_ms,
+            elapsed_seconds=round(self._seconds, 4),
+            partitions_read=result.partitions_read,
+            partitions=[_explained_partition(each) for each in result.partitions],
+        )
+
+    def print_table(self) -> None:
+        """Prints the entry in each partition, and for a few partitions the batches and the answers."""
+        result = self._result
+        if not result.partitions:
+            return
+        labels = labels_of(each.source for each in result.partitions)
+        rows = [(labels[each.source.path], *_entry_cells(each)) for each in result.partitions]
+        columns = ("partition", "at", "epoch", "last sequence", "last offset", "open from", "expires", "class", "snapshots")
+        right = ("at", "epoch", "last sequence", "last offset", "open from")
+        drop = ("epoch", "last sequence", "last offset")
+        print_table(f"Producer {result.question.producer_id}", columns, rows, right=right, drop=drop)
+        for each in result.partitions if len(result.partitions) <= DETAILED_MAX else ():
+            _print_set_by(each, labels[each.source.path])
+            _print_answers(each, labels[each.source.path], _version_text(result))
+        count = f"{pluralize(result.partitions_read, 'partition')} read"
+        if len(result.partitions) > DETAILED_MAX:
+            count += (
+                f"; --topic and --partition with at most {DETAILED_MAX} of them show batches and answers, as --output json does"
+            )
+        print_text(count)
+
+
+def _version_text(result: ExplainResult) -> str:
+    return ".".join(map(str, result.question.broker_version))
+
+
+def _explained_partition(explanation: ProducerExplanation) -> ExplainedPartition:
+    judgement = explanation.judgement
+    return ExplainedPartition(
+        **names_of(explanation.source.directory),
+        path=explanation.source.path,
+        offset=explanation.offset,
+        snapshot_class=None if judgement is None else judgement.snapshot_class,
+        reasons=() if judgement is None else judgement.reasons,
+        entry=explanation.entry,
+        set_by=explanation.set_by,
+        base_snapshot_offset=explanation.base_snapshot_offset,
+        in_memory=explanation.in_memory,
+        expires_at_ms=explanation.expires_at_ms,
+        expired=explanation.expired,
+        snapshots=ExplainedSnapshots(
+            totals=SnapshotTotals(**{status.value: count for status, count in explanation.snapshot_counts.items()}),
+            differing=explanation.snapshots,
+        ),
+        answers=explanation.answers,
+        read_bytes=explanation.read_bytes,
+    )
+
+
+def _entry_cells(explanation: ProducerExplanation) -> tuple[object, ...]:
+    judgement = explanation.judgement
+    entry = explanation.entry
+    snapshot_class = "-" if judgement is None else judgement.snapshot_class.value
+    offset = "-" if explanation.offset is None else explanation.offset
+    if entry is None:
+        return (offset, *["-"] * 5, snapshot_class, _snapshots_text(explanation))
+    expires = "never: its transaction is open" if explanation.expires_at_ms is None else time_text(explanation.expires_at_ms)
+    expires += " (expired)" if explanation.expired else ""
+    numbers = (entry.epoch, *map(_dash, (entry.last_sequence, entry.last_offset, entry.current_txn_first_offset)))
+    return (offset, *numbers, expires, snapshot_class, _snapshots_text(explanation))
+
+
+def _dash(value: int) -> object:
+    """A field of an entry; ``-`` for -1, which means none."""
+    return "-" if value < 0 else value
+
+
+def _snapshots_text(explanation: ProducerExplanation) -> str:
+    counts = [f"{count} {status.replace('_', ' ')}" for status, count in explanation.snapshot_counts.items()]
+    listed = [f"{each.status.replace('_', ' ')} at {each.offset}" for each in explanation.snapshots[:3]]
+    return "; ".join([", ".join(counts) or "none", *(listed if len(explanation.snapshot_counts) > 1 else ())])
+
+
+def _print_set_by(explanation: ProducerExplanation, label: str) -> None:
+    """Prints the batch that set each field of the entry."""
+    if explanation.entry is None:
+        return
+    rows: list[tuple[object, ...]] = []
+    for name, value in asdict(explanation.entry).items():
+        if name == "producer_id":
+            continue
+        batch = explanation.set_by.get(name)
+        place: tuple[object, ...] = ("-", "", "", "")
+        if batch is not None:
+            place = (batch.segment, batch.position_bytes, batch.base_offset, batch.kind.replace("_", " "))
+        elif explanation.base_snapshot_offset is not None:
+            place = (snapshot_file_name(explanation.base_snapshot_offset), "", "", "")
+        rows.append((name.replace("_", " "), value, *place))
+    columns = ("field", "value", "set by", "byte", "base offset", "batch")
+    print_table(f"What set it in {label}", columns, rows, right=("value", "byte", "base offset"), drop=("byte",))
+
+
+def _print_answers(explanation: ProducerExplanation, label: str, version: str) -> None:
+    """Prints what a broker answers to the next batches of the producer."""
+    rows: list[tuple[object, ...]] = []
+    for each in explanation.answers:
+        moments = [("while it runs", each.running), ("after a start", each.restarted)]
+        if each.running == each.restarted:
+            moments = [("always", each.running)]
+        for when, answer in moments:
+            sequence = _dash(each.base_sequence)
+            rows.append((each.batch, each.epoch, sequence, when, answer.answer.value, answer.reason))
+    if rows:
+        title = f"What a {version} broker answers in {label}"
+        columns = ("batch", "epoch", "sequence", "when", "answer", "because")
+        print_table(title, columns, rows, right=("epoch", "sequence"), drop=("epoch", "sequence"), all_rows=True)
+
+
+# ---------------------------------------------------------------------------------------------------------- inspect transactions
+
+COMMANDS_SHOWN_MAX = 20
+"""Commands that the tables show; the JSON document has those of all that it lists."""
+
+LateTransactions = list[tuple[PartitionTransactions, OngoingTransaction, HangReason]]
+
+
+class TransactionsView(View):
+    """The transactions of partitions."""
+
+    codes_in_table = frozenset({"late-transaction"})
+
+    def __init__(self, result: TransactionsResult, seconds: float, findings: Sequence[Finding], lost_count: int) -> None:
+        """Takes the result.
+
+        Args:
+            result: the transactions.
+            seconds: that they took.
+            findings: of the transactions, and of what the next start does to the partitions.
+            lost_count: count of findings about partitions that have lost records, and with them perhaps markers or batches.
+        """
+        super().__init__(findings)
+        self._result = result
+        self._seconds = seconds
+        self._lost_count = lost_count
+
+    def document(self) -> Transactions:
+        """The document of ``inspect transactions``."""
+        result = self._result
+        return Transactions(
+            run=run_record(each.source.log_dir for each in result.partitions),
+            as_of_ms=result.as_of_ms,
+            late_after_ms=result.late_after_ms,
+            elapsed_seconds=round(self._seconds, 4),
+            totals=result.totals(),
+            partitions=[_transactions_partition(each) for each in result.partitions],
+        )
+
+    def summary(self) -> str:
+        """The first line: late transactions, and what they hold back; then all counts. The commands that end them are Kafka's own."""
+        result = self._result
+        totals = asdict(result.totals())
+        del totals["partitions_with_late"]
+        counts = ", ".join(f"{count} {name}" for name, count in totals.items() if count) or unless_unread("none", result.findings)
+        if not totals["late"]:
+            ending = " A log lost its end, and perhaps transactions with it: see stderr." if self._lost_count else ""
+            return f"{pluralize(len(result.partitions), 'partition')}, transactions: {counts}.{ending}"
+        with_late = [each for each in result.partitions if each.totals.late]
+        reasons = Counter(reason.value.replace("_", " ") for _, _, reason in _late_transactions(result.partitions))
+        reasons_text = ", ".join(f"{count} {name}" for name, count in reasons.most_common())
+        not_listed = totals["late"] - reasons.total()
+        if not_listed:
+            reasons_text += f", {not_listed} not listed"
+        late = pluralize(totals["late"], "transaction is", "transactions are")
+        answer = f"{late} late in {pluralize(len(with_late), 'partition')}"
+        held_bytes = sum(each.held_segment_bytes for each in with_late)
+        if held_bytes:
+            answer += f"; {size_text(held_bytes)} in rolled segments cannot be uploaded meanwhile"
+        return f"{answer}. All transactions: {counts}. Why: {reasons_text}."
+
+    def print_table(self) -> None:
+        """Prints the transactions of each partition, the open ones, why they are open, and the commands that end them."""
+        print_text(self.summary())
+        print_line("")
+        partitions = self._result.partitions
+        labels = labels_of(each.source for each in partitions)
+        _print_counts(partitions, labels)
+        _print_open(partitions, labels)
+        late = _late_transactions(partitions)
+        if late:
+            _print_reasons(late, labels)
+        _print_aborts(late)
+        _print_questions(late)
+
+
+def _transactions_partition(partition: PartitionTransactions) -> TransactionsPartition:
+    return TransactionsPartition(
+        **names_of(partition.source.directory),
+        path=partition.source.path,
+        can_be_tiered=partition.source.can_be_tiered,
+        log_end_offset=partition.log_end_offset,
+        last_stable_offset=partition.last_stable_offset,
+        totals=partition.totals,
+        counts_as_late=partition.counts_as_late,
+        held_offsets=partition.held_offsets,
+        held_bytes=partition.held_bytes,
+        held_segments=partition.held_segments,
+        held_segment_bytes=partition.held_segment_bytes,
+        open=partition.open,
+        read_bytes=partition.read_bytes,
+    )
+
+
+def _late_transactions(partitions: Collection[PartitionTransactions]) -> LateTransactions:
+    """The late transactions that are listed, each with its reason."""
+    listed = ((each, transaction) for each in partitions for transaction in each.open)
+    return [(each, transaction, transaction.hang_reason) for each, transaction in listed if transaction.hang_reason is not None]
+
+
+def _print_counts(partitions: Collection[PartitionTransactions], labels: dict[str, str]) -> None:
+    rows: list[tuple[object, ...]] = []
+    for each in partitions:
+        counts = asdict(each.totals).values()
+        if not any(counts):
+            continue
+        stable = "-" if each.last_stable_offset is None else each.last_stable_offset
+        held_cells: tuple[object, ...] = ("-", "-", "-")
+        if each.totals.open:
+            size = "unknown" if each.held_bytes is None else size_text(each.held_bytes)
+            held_cells = (each.held_offsets, size, each.held_segments)
+        rows.append((labels[each.source.path], *(count or "-" for count in counts), stable, *held_cells))
+    if rows:
+        names = ("committed", "aborted", "empty", "unknown", "open", "late", "last stable", "held offsets", "held", "held segments")
+        drop = ("unknown", "empty", "held offsets", "held segments", "aborted", "committed", "last stable")
+        print_table("Transactions", ("partition", *names), rows, right=names, drop=drop)
+
+
+def _print_open(partitions: Collection[PartitionTransactions], labels: dict[str, str]) -> None:
+    rows: list[tuple[object, ...]] = []
+    for each in partitions:
+        label = labels[each.source.path]
+        for transaction in each.open:
+            since, last = ("-" if ms is None else time_text(ms) for ms in (transaction.since_ms, transaction.last_ms))
+            names = (label, transaction.first_offset, transaction.producer_id, transaction.epoch)
+            rows.append((*names, since, last, _state_text(transaction)))
+        if each.totals.open > len(each.open):
+            rows.append((label, "...", "", "", "", "", f"and {each.totals.open - len(each.open)} more"))
+    if rows:
+        columns = ("partition", "from offset", "producer id", "epoch", "since", "last batch", "state")
+        print_table("Open transactions", columns, rows, right=("from offset", "producer id", "epoch"), drop=("epoch", "since"))
+
+
+def _state_text(transaction: OngoingTransaction) -> str:
+    text = "late" if transaction.is_late else "open"
+    if transaction.two_phase is TwoPhase.YES:
+        text = "two-phase commit, may be prepared: never expires"
+    elif transaction.timeout_ms is not None:
+        text += f"; timeout {transaction.timeout_ms} ms"
+    if transaction.transactional_id is not None:
+        text += f"; transactional id {transaction.transactional_id}"
+    if transaction.may_have_begun_before:
+        text += "; may have begun below the first segment"
+    return text
+
+
+def _print_reasons(late: LateTransactions, labels: dict[str, str]) -> None:
+    """Prints why each late transaction is open. Those without any evidence are counted together."""
+    without = Counter((each.reason, each.missing_evidence) for _, each, _ in late if not each.facts)
+    proven = [each for each in late if each[1].facts]
+    print_text("Why the late ones are open:")
+    print_line("")
+    for partition, transaction, reason in proven if is_verbose() else proven[:COMMANDS_SHOWN_MAX]:
+        label = labels[partition.source.path]
+        text = f"{reason.value.replace('_', ' ')}. {transaction.reason}"
+        print_text(f"  {label} from {transaction.first_offset}: {text}", indent="    ")
+        for fact in transaction.facts:
+            print_text(f"    - {_fact_text(fact)}", indent="      ")
+        if transaction.missing_evidence is not None:
+            print_text(f"    - to know more: {transaction.missing_evidence}", indent="      ")
+    more = 0 if is_verbose() else len(proven) - COMMANDS_SHOWN_MAX
+    if more > 0:
+        print_line(f"  and {more:,} more: -v or --output json")
+    for (reason_text, missing), count in without.items():
+        print_text(f"  {pluralize(count, 'transaction')}: unknown. {reason_text} To know more: {missing}.", indent="    ")
+    print_line("")
+
+
+def _fact_text(fact: TransactionEvidence) -> str:
+    """A fact with its place and time."""
+    place = os.path.basename(fact.path)
+    if fact.offset is not None:
+        place += f" offset {fact.offset}"
+    if fact.timestamp_ms is not None and fact.timestamp_ms >= 0:
+        place += f", {time_text(fact.timestamp_ms)}"
+    return f"{fact.what} ({place})"
+
+
+def _print_aborts(late: LateTransactions) -> None:
+    """Prints the commands that abort the transactions that are over."""
+    commands = [each.abort_commands for _, each, _ in late if each.abort_commands is not None]
+    if not commands:
+        return
+    print_text(
+        "Commands that abort the transactions that are over; they were not run. For brokers since 3.0, and after # for older ones "
+        "(before 2.8 with the tool of Kafka 3: that of Kafka 4 does not reach them):"
+    )
+    print_line("")
+    for each in commands if is_verbose() else commands[:COMMANDS_SHOWN_MAX]:
+        print_line(f"  {each.since_3_0}\n  # {each.before_3_0}")
+    _print_more(len(commands))
+
+
+def _print_questions(late: LateTransactions) -> None:
+    """Prints the commands that ask the coordinators for the late transactions that may still be alive."""
+    alive = [(partition, each) for partition, each, _ in late if each.abort_commands is None]
+    commands = list(dict.fromkeys(find_hanging_command(partition.source) for partition, _ in alive))
+    if not commands:
+        return
+    text = "No abort is printed for a transaction that may still be alive, or of a replica that may not lead. Ask the coordinators"
+    if any(transaction.two_phase is TwoPhase.UNKNOWN for _, transaction in alive):
+        text += (
+            " (brokers since 3.0), and abort none that is under two-phase commit (KIP-939): its TransactionTimeoutMs is 2147483647:"
+        )
+    else:
+        text += " (brokers since 3.0):"
+    print_text(text)
+    print_line("")
+    for command in commands if is_verbose() else commands[:COMMANDS_SHOWN_MAX]:
+        print_line(f"  {command}")
+    _print_more(len(commands))
+
+
+def _print_more(count: int) -> None:
+    """Ends a list of commands."""
+    more = 0 if is_verbose() else count - COMMANDS_SHOWN_MAX
+    print_line(f"  and {more:,} more: -v or --output json\n" if more > 0 else "")

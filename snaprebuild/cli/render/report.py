@@ -1,0 +1,77 @@
+"""The result of ``report``: its document, and the table of what the page was made from."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from msgspec.structs import asdict
+
+from snaprebuild.cli.result import print_table, print_text, shown, size_text
+from snaprebuild.cli.view import View
+from snaprebuild.documents.report import Report, ReportedDocument
+from snaprebuild.findings import first_of, pluralize
+from snaprebuild.report.make import ReportResult
+from snaprebuild.report.page_status import first_document, page_totals
+
+__all__ = ["ReportView"]
+
+
+class ReportView(View):
+    """A page that was written."""
+
+    def __init__(self, result: ReportResult) -> None:
+        super().__init__([])
+        self._result = result
+
+    def document(self) -> Report:
+        """The document of ``report``: facts about the page."""
+        result = self._result
+        page = result.page
+        first = first_document(page.documents)
+        return Report(
+            unread=len(page.unread_paths),
+            unread_paths=page.unread_paths,
+            page=result.path,
+            title=page.title,
+            size_bytes=result.size_bytes,
+            documents=[
+                ReportedDocument(
+                    path=head.path,
+                    schema=head.schema,
+                    snaprebuild=head.program,
+                    lacks=document.lacks,
+                    run=document.run,
+                )
+                for head, document in zip(result.heads, page.documents, strict=True)
+            ],
+            partitions=page.partition_count,
+            partitions_left=page.partition_count - len(page.partitions()),
+            totals=page_totals(page),
+            page_findings=len(page.findings),
+            page_findings_left=page.findings_left,
+            page_answer=first.answer,
+            page_next_command=first.next_command,
+            page_exit_code=first.exit_code,
+        )
+
+    def print_table(self) -> None:
+        """Prints the documents, the totals of the page and its path."""
+        result = self._result
+        page = result.page
+        partitions = page.partitions()
+        if page.unread_paths:
+            unread = first_of([shown(path) for path in page.unread_paths])
+            print_text(f"INCOMPLETE: the documents do not cover what could not be read: {unread}.")
+        counts = Counter(number for partition in partitions for number in partition.documents)
+        rows = [(shown(head.path), head.schema, head.program, counts[number]) for number, head in enumerate(result.heads)]
+        print_table("Documents", ("file", "form", "written by", "partitions"), rows, right=("partitions",))
+        totals = ", ".join(
+            f"{'unknown' if count is None else count} {name.replace('_', ' ')}"
+            for name, count in asdict(page_totals(page)).items()
+            if name not in ("stuck_bytes", "waiting_segments")
+        )
+        print_text(f"{pluralize(page.partition_count, 'partition')}: {totals}")
+        left = page.partition_count - len(partitions)
+        if left:
+            print_text(f"{pluralize(left, 'partition')} with the least to say left out of the page")
+        print_text(f"page: {shown(result.path)}, {size_text(result.size_bytes)}; open it in a browser, it needs no network")

@@ -1,0 +1,351 @@
+"""Copies in remote storage as the verbs `tier inventory`, `tier audit`, `tier repair` and the undo of a repair show them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
+from snaprebuild.broker.status import status_of
+from snaprebuild.cli.result import (
+    COPIES,
+    given_words,
+    id_labels,
+    print_table,
+    print_text,
+    print_undo,
+    repeated_words,
+    size_text,
+    unless_unread,
+)
+from snaprebuild.cli.view import View
+from snaprebuild.documents import tier as doc
+from snaprebuild.findings import Finding, pluralize, unread_paths
+from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.storage.partition_names import named
+from snaprebuild.tier import AuditLevel
+from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, StoreAudit, Verdict
+from snaprebuild.tier.inventory import SERVING, StoreInventory
+from snaprebuild.tier.repair.repair import StoreRepair, would_repair
+from snaprebuild.tier.repair.result import ObjectPart, RepairAction, RepairedCopy, repair_totals
+from snaprebuild.tier.repair.undo import StoreUndo
+
+__all__ = ["AuditView", "InventoryView", "RepairUndoView", "RepairView"]
+
+EFFECT = (
+    "A broker sees it when its plugin has dropped the old manifest and the old snapshot. That is fetch.manifest.cache.retention.ms "
+    "(3600000 by default) and fetch.indexes.cache.retention.ms (600000) after their last use. What is in constant use stays until the "
+    "broker restarts. Until then it reads the old snapshot, whole. remote-log-index-cache of Kafka itself holds no producer snapshots.",
+    "A follower that has already started from a wrong snapshot is not repaired by this: use `follower repair`.",
+)
+"""When it takes effect (``MemorySegmentManifestCache``, ``MemorySegmentIndexesCache`` of the plugin, which count from the last access)."""
+
+UNDONE_EFFECT = (
+    "What was appended to .indexes stays after the indexes, where no manifest points: harmless, and a later repair uses it again."
+)
+
+
+def _id_labels(topics: Iterable[tuple[str, str]]) -> dict[tuple[str, str | None], str]:
+    """``id_labels`` of topics whose ids are texts."""
+    labels = id_labels((topic, uuid_from_text(topic_id)) for topic, topic_id in topics)
+    return {(topic, None if topic_id is None else uuid_to_text(topic_id)): label for (topic, topic_id), label in labels.items()}
+
+
+# ---------------------------------------------------------------------------------------------------------------- inventory
+
+
+class InventoryView(View):
+    """The copies of a store."""
+
+    prints_notes = True
+
+    def __init__(self, inventory: StoreInventory) -> None:
+        super().__init__(inventory.findings)
+        self._inventory = inventory
+
+    def document(self) -> doc.TierInventory:
+        inventory = self._inventory
+        return doc.TierInventory(
+            location=inventory.location,
+            verified=inventory.verified,
+            unknown_objects=inventory.unknown.count,
+            partitions=inventory.partitions,
+        )
+
+    def print_table(self) -> None:
+        inventory = self._inventory
+        rows = []
+        ids = _id_labels((each.topic, each.topic_id) for each in inventory.partitions)
+        for each in inventory.partitions:
+            label = each.topic_partition + ids.get((each.topic, each.topic_id), "")
+            serving = [copy for copy in each.copies if copy.state in SERVING]
+            ends = [copy.end_offset for copy in serving if copy.end_offset is not None]
+            first = next((copy.start_offset for copy in serving), "-")
+            states = ", ".join(f"{count} {state.value}" for state, count in sorted(each.counts.items()))
+            gaps = pluralize(len(each.gaps), "gap") if each.gaps else "-"
+            stored = size_text(each.stored_bytes)
+            rows.append((label, each.layout or "-", first, max(ends, default="-"), stored, gaps, states))
+        columns = ("partition", "layout", "from offset", "to offset", "stored", "gaps", "copies")
+        print_table("Remote storage", columns, rows, right=("from offset", "to offset", "stored"), drop=("layout",))
+        stored = size_text(sum(each.stored_bytes for each in inventory.partitions))
+        copies = pluralize(sum(len(each.copies) for each in inventory.partitions), "copy", "copies")
+        summary = f"{pluralize(len(inventory.partitions), 'partition')}, {copies} of segments, {stored}"
+        print_text(summary if inventory.verified else f"{summary}; which of them are live is unverified")
+
+
+# ---------------------------------------------------------------------------------------------------------------- audit
+
+
+class AuditView(View):
+    """The snapshots of a store, with their verdicts."""
+
+    def __init__(self, audit: StoreAudit, clock: Clock, seconds: float, start_concerns: Sequence[Finding]) -> None:
+        """Takes the result.
+
+        Args:
+            audit: of the store.
+            clock: for expiry.
+            seconds: that it took.
+            start_concerns: about the log directories that were named.
+        """
+        super().__init__([*audit.findings, *start_concerns])
+        self._audit = audit
+        self._clock = clock
+        self._seconds = seconds
+
+    def document(self) -> doc.TierAudit:
+        audit = self._audit
+        counts = _verdict_counts(audit.partitions)
+        wrong = sum(counts[verdict] for verdict in WRONG)
+        unread = len(unread_paths(audit.findings))
+        status = status_of((), wrong=wrong, suspect=counts[Verdict.SUSPECT], missing=0, waiting=0, unread=unread)
+        return doc.TierAudit(
+            run=run_record(),
+            location=audit.location,
+            level=audit.level,
+            verified=audit.verified,
+            as_of_ms=self._clock.as_of_ms,
+            expiration_ms=self._clock.expiration_ms,
+            elapsed_seconds=round(self._seconds, 4),
+            estimate=audit.cost,
+            totals=_audit_totals(audit.partitions),
+            partitions=[_audited_partition(each) for each in audit.partitions],
+            status=status.word.value,
+            counts=status.counts,
+        )
+
+    def answer(self) -> tuple[str, Sequence[str]]:
+        audit = self._audit
+        wrong = sum(copy.verdict in WRONG for each in audit.partitions for copy in each.copies)
+        answer = f"{pluralize(len(audit.partitions), 'partition')}, snapshots: {_totals_text(audit.partitions) or 'none'}"
+        if wrong:
+            answer = f"{pluralize(wrong, 'snapshot is', 'snapshots are')} wrong in remote storage. {answer}"
+        if audit.foreign_producers:
+            partitions = pluralize(len(audit.foreign_producers), "partition has", "partitions have")
+            answer = f"{partitions} producer ids that the cluster gives out again. {answer}"
+        answer += "." if audit.verified else "; which copies are live is unverified (--metadata-log)."
+        if not wrong:
+            return answer, []
+        selected = given_words(*COPIES)
+        if audit.level is not AuditLevel.FULL:
+            return answer, ["tier", "audit", *selected]  # which of them are wrong, and what is right, all segments show
+        repairable = [each for each in audit.partitions if would_repair(each)]
+        if not repairable:
+            return answer, []
+        unverified = [] if all(each.remote.verified for each in repairable) else ["--allow-unverified"]
+        return answer, ["tier", "repair", *selected, *unverified, "--dry-run"]
+
+    def print_table(self) -> None:
+        partitions = self._audit.partitions
+        rows = []
+        wrong = []
+        ids = id_labels((each.id.topic, each.id.topic_id) for each in partitions)
+        for each in sorted(partitions, key=lambda one: -sum(copy.verdict in WRONG for copy in one.copies)):
+            label = each.name + ids.get((each.id.topic, each.id.topic_id), "")
+            rows.append(
+                (label, each.remote.files.layout, len(each.copies), size_text(each.read_bytes), _totals_text([each]) or "-")
+            )
+            wrong += [_wrong_row(label, copy) for copy in each.copies if copy.verdict in WRONG]
+        if wrong:
+            columns = ("partition", "from offset", "segment", "snapshot is", "producers", "why")
+            print_table("Wrong snapshots", columns, wrong, right=("from offset",), drop=("segment", "producers"))
+        if rows:
+            names = ("partition", "layout", "copies", "read", "snapshots")
+            print_table("Snapshots in remote storage", names, rows, right=("copies", "read"), drop=("layout", "read"))
+
+
+def _verdict_counts(partitions: Sequence[PartitionAudit]) -> Counter[Verdict]:
+    return Counter(copy.verdict for partition in partitions for copy in partition.copies)
+
+
+def _audit_totals(partitions: Sequence[PartitionAudit]) -> doc.AuditTotals:
+    counts = _verdict_counts(partitions)
+    return msgspec.convert({verdict.value: counts[verdict] for verdict in Verdict}, doc.AuditTotals)
+
+
+def _totals_text(partitions: Sequence[PartitionAudit]) -> str:
+    """The counts that are not 0."""
+    counts = _verdict_counts(partitions)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+
+
+def _wrong_row(label: str, copy: CopyAudit) -> tuple[object, ...]:
+    entries = "-" if copy.expected_entries is None else f"{copy.entries} of {copy.expected_entries}"
+    return label, copy.start_offset, uuid_to_text(copy.copy.segment_id), copy.verdict, entries, copy.reason
+
+
+def _audited_partition(partition: PartitionAudit) -> doc.AuditedPartition:
+    return doc.AuditedPartition(
+        **named(partition.id.topic, partition.id.partition),
+        topic_id=uuid_to_text(partition.id.topic_id),
+        layout=partition.remote.files.layout,
+        read_bytes=partition.read_bytes,
+        replayed_from_offset=partition.replayed_from_offset,
+        local_log_start_offset=partition.local_log_start_offset,
+        totals=_audit_totals([partition]),
+        copies=[_audited_copy(copy) for copy in partition.copies],
+    )
+
+
+def _audited_copy(copy: CopyAudit) -> doc.AuditedCopy:
+    return doc.AuditedCopy(
+        segment_id=uuid_to_text(copy.copy.segment_id),
+        start_offset=copy.start_offset,
+        end_offset=copy.end_offset,
+        stored_bytes=copy.copy.objects.size_bytes,
+        verdict=copy.verdict,
+        reason=copy.reason,
+        entries=copy.entries,
+        expected_entries=copy.expected_entries,
+        difference_count=copy.difference_count,
+        differences=[
+            doc.DifferingProducer(producer_id=each.producer_id, kind=each.kind, consequence=each.consequence)
+            for each in copy.differences
+        ],
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------- repair and its undo
+
+
+class RepairView(View):
+    """The snapshots of a store that were repaired, or that would be."""
+
+    def __init__(self, repair: StoreRepair, clock: Clock) -> None:
+        super().__init__(repair.findings)
+        self._repair = repair
+        self._clock = clock
+
+    @property
+    def _has_effect(self) -> bool:
+        """Whether anything was written, or would be."""
+        effective = (RepairAction.REPAIRED, RepairAction.WOULD_REPAIR, RepairAction.UNKNOWN)
+        return any(each.action in effective for each in self._repair.copies)
+
+    def document(self) -> doc.TierRepair:
+        repair = self._repair
+        return doc.TierRepair(
+            location=repair.audit.location,
+            dry_run=repair.dry_run,
+            undone_receipt=None,
+            receipt=repair.receipt,
+            verified=repair.audit.verified,
+            as_of_ms=self._clock.as_of_ms,
+            expiration_ms=self._clock.expiration_ms,
+            totals=repair_totals(repair.copies),
+            copies=repair.copies,
+            effect=EFFECT if self._has_effect else (),
+        )
+
+    def answer(self) -> tuple[str, Sequence[str]]:
+        repair = self._repair
+        if not repair.copies:
+            return f"{unless_unread(_none_wrong(repair.audit), repair.findings)}.", []
+        answer = (
+            f"{_dry_text(dry_run=repair.dry_run)}{pluralize(len(repair.copies), 'wrong snapshot')}: {_actions_text(repair.copies)}."
+        )
+        if repair.dry_run and any(each.action is RepairAction.WOULD_REPAIR for each in repair.copies):
+            return answer, ["tier", "repair", *repeated_words("dry_run")]
+        return answer, ["tier", "audit", *given_words(*COPIES)]
+
+    def print_table(self) -> None:
+        ids = _id_labels((each.id.topic, uuid_to_text(each.id.topic_id)) for each in self._repair.audit.partitions)
+        rows = []
+        for each in self._repair.copies:
+            reason = each.reason or ("appended by an earlier run" if each.appended_bytes == 0 else "-")
+            label = each.topic_partition + ids.get((each.topic, each.topic_id), "")
+            old = _place_text(each.old_place)
+            new = _place_text(each.place)
+            rows.append((label, each.start_offset, each.verdict, each.action, old, new, reason))
+        if rows:
+            columns = ("partition", "from offset", "snapshot is", "action", "snapshot", "right one", "because")
+            print_table(None, columns, rows, right=("from offset",), drop=("snapshot", "right one", "snapshot is"))
+        if self._has_effect:
+            for text in EFFECT:
+                print_text(text)
+        print_undo(self._repair.receipt)
+
+
+def _place_text(place: ObjectPart | None) -> str:
+    return "-" if place is None else f"{place.size_bytes} B at {place.position}"
+
+
+def _none_wrong(audit: StoreAudit) -> str:
+    counts = _verdict_counts(audit.partitions)
+    if counts[Verdict.NOT_READ]:
+        unread = pluralize(counts[Verdict.NOT_READ], "snapshot")
+        return f"{unread} of {counts.total()} not read; none of the others is wrong"
+    return "No snapshot is wrong"
+
+
+def _dry_text(*, dry_run: bool) -> str:
+    return "Dry run: nothing was written. " if dry_run else ""
+
+
+def _actions_text(copies: Sequence[RepairedCopy]) -> str:
+    actions = Counter(each.action for each in copies)
+    return ", ".join(f"{count} {action.value}" for action, count in actions.items())
+
+
+class RepairUndoView(View):
+    """What `undo` restored of a repair."""
+
+    def __init__(self, undo: StoreUndo) -> None:
+        super().__init__(undo.findings)
+        self._undo = undo
+
+    def document(self) -> doc.TierRepair:
+        undo = self._undo
+        return doc.TierRepair(
+            location=undo.location,
+            dry_run=undo.dry_run,
+            undone_receipt=undo.undone_receipt,
+            receipt=None,
+            verified=None,
+            as_of_ms=None,
+            expiration_ms=None,
+            totals=repair_totals(undo.copies),
+            copies=undo.copies,
+            effect=[EFFECT[0], UNDONE_EFFECT] if undo.copies else [],
+        )
+
+    def answer(self) -> tuple[str, Sequence[str]]:
+        undo = self._undo
+        actions = Counter(each.action for each in undo.copies)
+        totals = _actions_text(undo.copies) or "nothing to take back"
+        answer = f"{_dry_text(dry_run=undo.dry_run)}{pluralize(len(undo.copies), 'repair')}: {totals}."
+        if undo.dry_run and actions[RepairAction.WOULD_RESTORE]:
+            return answer, ["undo", *repeated_words("dry_run")]
+        if undo.dry_run or not actions[RepairAction.RESTORED]:
+            return answer, []
+        return answer, ["tier", "audit", undo.location]
+
+    def print_table(self) -> None:
+        rows = [(each.topic_partition, each.start_offset, each.action, each.reason or "-") for each in self._undo.copies]
+        if rows:
+            print_table(None, ("partition", "from offset", "manifest", "because"), rows, right=("from offset",))
+            print_text(EFFECT[0])
+            print_text(UNDONE_EFFECT)
