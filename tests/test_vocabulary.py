@@ -43,6 +43,7 @@ SHARED_MEMBERS = {
     "directories": "a row for each directory of an election, or the ids in a record of Kafka",
     "features": "the levels by name as the metadata log has them, or a row for each feature that was judged",
     "files": "a row for each file, the counts of a receipt or directory, or bare paths",
+    "high_watermark": "the offset, or an object that has the offset and its source",
     "log_dirs": "a row for each log directory, or their paths where nothing more is said of them",
     "losses": "a row for each loss of a scenario, or their counts by kind in a search",
     "name": "the name of what the object describes; where Kafka or we have a fixed list of names, one of it",

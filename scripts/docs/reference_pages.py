@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import subprocess
@@ -192,9 +193,10 @@ def kind(schema: dict[str, Any], name: str) -> str:
     """The type of a value in one word or two."""
     if "$ref" in schema:
         title = schema["$ref"].rpartition("/")[2]
-        if "enum" in definition_of(schema["$ref"], name):
-            return kind(definition_of(schema["$ref"], name), name)
-        return f"[{title}](#{anchor(f'{name}: {title}')})" if has_table(schema["$ref"], name) else title
+        definition = definition_of(schema["$ref"], name)
+        if "enum" in definition:
+            return kind(definition, name)
+        return f"[{title}](#{anchor(f'{name}: {title}')})" if list(fields(definition, "", name)) else title
     if "const" in schema:
         return f"`{json.dumps(schema['const'])}`"
     if "enum" in schema:
@@ -204,20 +206,16 @@ def kind(schema: dict[str, Any], name: str) -> str:
             return " or ".join(dict.fromkeys(kind(each, name) for each in schema[key]))
     if isinstance(schema.get("items"), dict):
         return f"list of {kind(schema['items'], name)}"
-    found = schema.get("type", "any")
-    return " or ".join(found) if isinstance(found, list) else found
+    names = schema.get("type", "any")
+    return " or ".join(names) if isinstance(names, list) else names
 
 
+@functools.cache
 def definition_of(reference: str, name: str) -> dict[str, Any]:
-    """A definition of the schema of this name."""
+    """The definition in a schema that a reference names."""
     schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
     definition: dict[str, Any] = schema.get("$defs", {}).get(reference.rpartition("/")[2], {})
     return definition
-
-
-def has_table(reference: str, name: str) -> bool:
-    """Whether the page has a table of this definition."""
-    return bool(list(fields(definition_of(reference, name), "", name)))
 
 
 MEASURED = {

@@ -282,7 +282,7 @@ def _node_of(state: LogDirState) -> tuple[str, int] | None:
 
 
 def _one_state(states: set[bool | None]) -> RemoteStorage:
-    """Of the partitions of a topic."""
+    """Whether remote storage is on for the partitions of a topic."""
     return RemoteStorage.ON if True in states else RemoteStorage.OFF if states == {False} else RemoteStorage.UNKNOWN
 
 

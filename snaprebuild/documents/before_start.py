@@ -60,7 +60,7 @@ class BeforeStart(Document, frozen=True):
     """What `snaprebuild before-start --output json` prints."""
 
     NAME = "before-start"
-    VERSION = 2
+    VERSION = 3
 
     paths: Sequence[str]
     """Absolute paths."""

@@ -12,7 +12,8 @@ from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome
 from snaprebuild.cluster.fleet.replicas import ReplicaReadiness
 from snaprebuild.cluster.fleet.restart_plan import RepairCover
 from snaprebuild.cluster.fleet.upgrade_steps import UpgradeStep
-from snaprebuild.documents.common import StatusName, UnknownContents
+from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
+from snaprebuild.documents.common import StatusName
 from snaprebuild.published import Document, Natural, Part, Positive, RunRecord, Seconds, Streamed
 from snaprebuild.snapshots.scan.scan_parts import MustNotLead
 from snaprebuild.storage.partition_names import TopicPartition

@@ -10,7 +10,7 @@ from command import in_json, snaprebuild
 from log_dirs import cut, flip, snapshot_bytes, snapshot_name, truth
 from manifests import FIXTURES
 from msgspec.structs import replace
-from sentences import OPEN_FROM
+from sentences import OPEN_FROM, RETRY_OF_SEQUENCE
 
 from formats.partition.producer_snapshot import ProducerEntry
 
@@ -112,7 +112,7 @@ def test_every_field_counts(pair: tuple[Path, Path], field: str, value: int, cos
         (OPEN, replace(OPEN, last_offset=21, last_sequence=9), "next batch, sequence 8, is refused"),
         (replace(OPEN, last_sequence=2**31 - 1), OPEN, "next batch, sequence 0, is refused"),
         (ENDED, None, "older epochs are not fenced"),
-        (IDLE, None, "a retry of sequence 4 or older"),
+        (IDLE, None, f"{RETRY_OF_SEQUENCE}4 or older"),
     ],
 )
 def test_the_cost_of_batches(pair: tuple[Path, Path], right: ProducerEntry, wrong: ProducerEntry | None, cost: str) -> None:

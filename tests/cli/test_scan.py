@@ -12,7 +12,14 @@ from log_dirs import copy_of, snapshot_name
 from manifests import FIXTURES
 from other_process import live_broker
 from refused_reads import refused
-from sentences import CORRECT_WHAT_STDERR_LISTS, FREES_ALL, KEEP_REMOTE_STORAGE_OFF, NONE_MISSING, ONE_PATH_UNREAD, STORAGE_UNKNOWN
+from sentences import (
+    CORRECT_WHAT_STDERR_LISTS,
+    FREES_ALL,
+    KEEP_REMOTE_STORAGE_OFF,
+    NONE_MISSING,
+    ONE_PATH_UNREAD,
+    STORAGE_UNKNOWN,
+)
 
 from snaprebuild.storage.local.broker_lock import hold
 

@@ -7,6 +7,7 @@ from command import in_json, snaprebuild
 from counted_by_hand import over_partitions, partition_in, totals_of
 from log_dirs import batch, copy_of, cut, flip, make_log_dir, tree, write_partition
 from manifests import FIXTURES, REPOSITORY, bundled
+from sentences import LISTED_ON_STDERR
 
 AS_OF, DAY = 1_795_262_400_000, 86_400_000
 
@@ -47,7 +48,7 @@ def test_a_broken_partition(tmp_path: Path) -> None:
     assert str(path) in run.messages("damaged-segment")
     table = snaprebuild("inspect", "stats", logs, "--as-of", AS_OF)
     assert table.exit_code == 4
-    assert table.stdout.splitlines()[-1] == "1 partition damaged or not readable to the end: stderr shows why"
+    assert table.stdout.splitlines()[-1] == f"1 partition damaged or not readable {LISTED_ON_STDERR}shows why"
 
 
 def test_checksums_are_computed_where_they_are_asked_for(tmp_path: Path) -> None:

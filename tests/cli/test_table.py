@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import batch, make_log_dir, write_partition
-from sentences import MORE_ROWS
+from sentences import LATER_SNAPSHOT_AGREES, MORE_ROWS
 
 from snaprebuild.cli.render.row_text import ROWS_AT_ONCE, RowText
 from snaprebuild.cli.render.stats import StatsView
@@ -24,7 +24,7 @@ from snaprebuild.snapshots.source.source import open_source
 
 COLUMNS = ("partition", "offset", "because")
 ROWS = [
-    ("orders-0", 7, "every batch from offset 0 was replayed, and a later snapshot says the same"),
+    ("orders-0", 7, LATER_SNAPSHOT_AGREES),
     ("a-much-longer-topic-12", 1234567, "-"),
 ]
 
@@ -87,7 +87,7 @@ def test_no_line_is_wider(width: int) -> None:
 
 
 def test_a_reason_that_repeats_is_a_footnote() -> None:
-    reason = "every batch from offset 0 was replayed, and a later snapshot says the same"
+    reason = LATER_SNAPSHOT_AGREES
     lines = table_text(None, COLUMNS, [("a-0", 1, reason), ("a-1", 2, reason), ("a-2", 3, "other")], width=60).split("\n")
     assert [line.split()[2:] for line in lines[2:5]] == [["[1]"], ["[1]"], ["other"]]
     assert lines[5:] == ["", "[1] every batch from offset 0 was replayed, and a later", "    snapshot says the same", "", ""]

@@ -18,7 +18,7 @@ from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, entries_in, make_log_dir, o
 from manifests import FIXTURES, LONG_AGO, partition_fixtures
 from metadata_logs import metadata_log
 from object_store import ObjectStore
-from sentences import NOT_REPLACED, REPLACES_ONLY_ITS_OWN
+from sentences import NOT_REPLACED, REPLACES_ONLY_ITS_OWN, WITHOUT_A_COMPLETE_COPY
 from uploads import files, identity, started_record, with_snapshot
 
 from formats.partition.producer_snapshot import read_entries, write_entries
@@ -104,7 +104,7 @@ def test_what_was_uploaded_is_what_is_there(logs: Path, tmp_path: Path, has_snap
     inventory = in_json("tier inventory", store)
     assert (inventory.exit_code, inventory.document["unknown_objects"]) == (0, 0)
     assert f"{len(copies)} claims of snaprebuild tier upload, which the plugin never reads" in inventory.messages("tier-claim")
-    assert "without a complete copy" not in inventory.messages("tier-claim")
+    assert WITHOUT_A_COMPLETE_COPY not in inventory.messages("tier-claim")
 
 
 def test_a_directory_of_kafka_2_7(tmp_path: Path) -> None:

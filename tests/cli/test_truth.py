@@ -9,7 +9,15 @@ from command import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, cut, make_log_dir, remove_snapshots, snapshot_name, tree, write_partition
 from manifests import FIXTURES
 from other_process import live_broker
-from sentences import BROKER_HOLDS, NONE_MISSING, NOTHING_TO_REBUILD, ONE_PATH_DAMAGED, ONE_PROVEN_WRONG
+from sentences import (
+    BROKER_HOLDS,
+    LISTED_ON_STDERR,
+    NONE_MISSING,
+    NOTHING_BELOW,
+    NOTHING_TO_REBUILD,
+    ONE_PATH_DAMAGED,
+    ONE_PROVEN_WRONG,
+)
 
 MIXED = "fixtures/kafka27-mixed"
 SCAN = f"Next: snaprebuild scan {MIXED}\n\n"
@@ -128,13 +136,13 @@ def test_verify_begins_with_the_verdict(tmp_path: Path) -> None:
 def test_verify_does_not_claim_what_it_did_not_judge() -> None:
     run = snaprebuild("verify", "fixtures/damaged/logs")
     assert run.exit_code == 4
-    assert "1 partition not judged to the end: stderr lists them." in run.text
+    assert f"1 partition not judged {LISTED_ON_STDERR}lists them." in run.text
     assert "(1 such batch in this segment)" in run.stderr
 
 
 def test_verify_expects_nothing_where_it_has_nothing_to_compare_with() -> None:
     run = snaprebuild("verify", "fixtures/follower-lost-state/node1")
-    assert re.search(r"payments-0 +456 +unverifiable +11 +- +nothing before the first segment is on disk", run.text)
+    assert re.search(rf"payments-0 +456 +unverifiable +11 +- +{NOTHING_BELOW}", run.text)
 
 
 @pytest.mark.parametrize("verb", ["plan", "verify", "inspect stats"])

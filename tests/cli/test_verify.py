@@ -26,7 +26,7 @@ from log_dirs import (
 from manifests import FIXTURES
 from other_process import live_broker
 from receipts import steps
-from sentences import BROKER_HAD_NO_REASON
+from sentences import BROKER_HAD_NO_REASON, RETRY_OF_SEQUENCE
 
 from snaprebuild.snapshots.receipts import undo as undo_module
 from snaprebuild.snapshots.receipts.receipt_lines import UndoingStep, UndoneStep
@@ -93,7 +93,7 @@ def test_what_is_not_listed_is_counted(tmp_path: Path) -> None:
     assert (comparison["difference_count"], comparison["certain_count"], len(comparison["differences"])) == (1500, 1500, 1000)
     assert (run.exit_code, run.codes, run.document["differences_not_listed"]) == (1, {"wrong-snapshot": 1}, 500)
     table = snaprebuild("verify", logs, "--as-of", "1000").text
-    assert "a retry of sequence 0 or older is accepted as new (duplicate)" in table
+    assert f"{RETRY_OF_SEQUENCE}0 or older is accepted as new (duplicate)" in table
     assert "and 1490 more (--output json lists 990 of them)" in table
     assert "500 entries that differ are counted and not listed" in table
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from manifests import FIXTURES
 from merged_scans import TOPIC_ID, merged, outcomes, view
 from pages import scan_document, scanned, segments_of, totals_of, written
+from sentences import ELECT_WHEN_IN_SYNC, UNDER_ID_ZERO
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement, view_of
 from snaprebuild.cluster.fleet.election_risk import TopicStorage
@@ -135,7 +136,7 @@ def test_what_the_metadata_log_adds(tmp_path: Path) -> None:
     )
     by_name = {each.name: each for each in result.partitions}
     assert by_name["leads-0"].outcome is FleetOutcome.HEALTHY, "who leads has every snapshot"
-    assert (by_name["out-0"].elect, by_name["out-0"].condition) == (2, "it is not in sync: elect it when it is")
+    assert (by_name["out-0"].elect, by_name["out-0"].condition) == (2, ELECT_WHEN_IN_SYNC)
     assert by_name["more-0"].not_scanned == (9,)
     codes = {each.code: each.message for each in result.findings}
     assert "replica-not-scanned" in codes
@@ -397,7 +398,7 @@ def test_a_broker_that_would_upload_under_id_zero_is_named(tmp_path: Path) -> No
     assert set(found) == {"topic-id-zero"}, "one cause, one line"
     where, message = found["topic-id-zero"]
     assert where == "brokers 2, 3"
-    assert "1 topic (a) would be uploaded under topic id zero" in message
+    assert f"1 topic (a) would be uploaded {UNDER_ID_ZERO}" in message
 
 
 def test_a_broker_of_kraft_without_a_topic_id_is_another_matter(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from merged_scans import TOPIC_ID, merged
 from pages import scanned
+from sentences import ELECT_WHEN_IN_SYNC
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
 from snaprebuild.cluster.fleet.election_risk import TopicStorage
@@ -58,7 +59,7 @@ def test_who_is_elected_now_and_behind_a_restart(tmp_path: Path) -> None:
     # One that leads and is the preferred leader stays; one that lags, repaired or not, or is moved, waits.
     assert [step.node_id for step in result.steps] == [1]
     conditions = {each.key[0]: each.condition for each in result.partitions}
-    assert conditions["lags"] == conditions["slow"] == "it is not in sync: elect it when it is"
+    assert conditions["lags"] == conditions["slow"] == ELECT_WHEN_IN_SYNC
     assert conditions["repaired"] is None
     assert reported == {"free": ((2, 1), (1, 2)), "first": ((2, 1), (2, 1)), "repaired": ((1, 2), (2, 1))}
     assert merged(tmp_path, {1: [scanned("free", missing=2)]}).elections() is None

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 from segment_summaries import summarise_segment
-from sentences import CHECKSUM_DIFFERS
+from sentences import CHECKSUM_DIFFERS, NOT_ON_DISK
 from simulated_broker import Client, idempotent_log
 from strategies import CONTROL, LogBatch, batch_of, header_of, message_of
 
@@ -65,10 +65,10 @@ def marker(offset: int, count: int) -> LogBatch:
 @pytest.mark.parametrize(
     ("summaries", "reason"),
     [
-        ([summary_of(0, plain(0), plain(2))], "1 offsets between 0 and 3 are not on disk"),
-        ([summary_of(0, plain(1))], "1 offsets between 0 and 2 are not on disk"),
-        ([summary_of(0, plain(0)), summary_of(4, plain(5))], "3 offsets between 1 and 4 are not on disk"),
-        ([summary_of(0, plain(0)), summary_of(4)], "3 offsets between 1 and 4 are not on disk"),
+        ([summary_of(0, plain(0), plain(2))], f"1 offsets between 0 and 3 {NOT_ON_DISK}"),
+        ([summary_of(0, plain(1))], f"1 offsets between 0 and 2 {NOT_ON_DISK}"),
+        ([summary_of(0, plain(0)), summary_of(4, plain(5))], f"3 offsets between 1 and 4 {NOT_ON_DISK}"),
+        ([summary_of(0, plain(0)), summary_of(4)], f"3 offsets between 1 and 4 {NOT_ON_DISK}"),
         ([summary_of(0, batch_of(header_of(0, last_offset_delta=2, record_count=2), b""))], "1 batches lost records, 0 markers"),
         ([summary_of(0, marker(0, 0))], "1 batches lost records, 1 markers are gone"),
         ([summary_of(0, plain(0), plain(0))], "offset 0 does not follow the one before it"),
@@ -103,7 +103,7 @@ def test_overlap_is_reported_with_the_segment_that_reaches_too_far() -> None:
 def test_a_hole_directly_below_the_next_base_counts_at_that_boundary() -> None:
     judgement = judged(record_of(summary_of(0, plain(0)), follow=9))
     assert judgement.snapshot_class is SnapshotClass.UNSOUND
-    assert "8 offsets between 1 and 9 are not on disk" in judgement.reasons[0]
+    assert f"8 offsets between 1 and 9 {NOT_ON_DISK}" in judgement.reasons[0]
 
 
 def test_wrapped_messages_are_no_hole() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from log_dirs import write_partition
 from reference_producer_state import InvalidTransactionStateError, ProducerState
 from replays import EXACT, EXACT_FROM_LOG_START, NOW, UNSOUND, YOUNG, Hand, Run, entries_in, put_snapshot, run
+from sentences import NOT_ON_DISK
 from simulated_broker import Client, listed
 from strategies import GeneratedLog, logs
 
@@ -110,7 +111,7 @@ def test_a_hole_counts_at_a_cut_inside_it_and_behind_it_but_not_before(tmp_path:
     assert result.classes == {2: EXACT, 3: EXACT, 5: UNSOUND, 6: UNSOUND, 7: UNSOUND, 9: UNSOUND}
     assert result.at(5).judgement.reasons == ("no batch ends at 5: the last one below it ends at 3",)
     assert result.at(7).judgement.reasons == ("no batch ends at 6: the last one below it ends at 3",)
-    assert result.at(9).judgement.reasons == ("3 offsets between 3 and 9 are not on disk (compacted or deleted)",)
+    assert result.at(9).judgement.reasons == (f"3 offsets between 3 and 9 {NOT_ON_DISK} (compacted or deleted)",)
     assert [len(result.at(offset).entries) for offset in (2, 3, 5, 6, 7)] == [0, 1, 1, 1, 1]
 
 

@@ -9,6 +9,7 @@ from command import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, remove_snapshots, snapshot_name, truth
 from manifests import FIXTURES, bundled
 from plans import make_plan
+from sentences import NEXT_ATTEMPT, NOTHING_UPLOADED_BEFORE, OF_A_CLEAN_STOP
 
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
@@ -86,7 +87,7 @@ def test_a_directory_of_two_seven(mixed: Path) -> None:
     logged = 'Cannot invoke "java.io.File.toPath()" because "producerStateSnapshotFile" is null'
     assert [each.message for each in attempt(partition).outcomes] == [None, logged]
     bound = partition.preflight.bound
-    assert (bound.exact, bound.at_least, bound.source) == (OPEN_FROM, OPEN_FROM, "the snapshot at the log end, of a clean stop")
+    assert (bound.exact, bound.at_least, bound.source) == (OPEN_FROM, OPEN_FROM, OF_A_CLEAN_STOP)
 
 
 def test_after_the_rebuild_it_goes_up_as_far_as_brokers_went(whole: Path) -> None:
@@ -108,8 +109,8 @@ def test_one_that_is_missing_in_the_middle(whole: Path) -> None:
     ]
     # A leader that uploaded nothing yet begins at the first one, and reaches this one after those of 0, 583, 1151 and 1662.
     assert (attempt(partition).base_offset, attempt(partition).fails, attempt(partition).uploads_before) == (2181, True, 4)
-    assert attempt(partition).assumes == ("nothing of the partition was uploaded before",)
-    assert "The next attempt is for segment 2181 of mixed-0 after 4 uploads." in snaprebuild("scan", whole).stdout
+    assert attempt(partition).assumes == (NOTHING_UPLOADED_BEFORE,)
+    assert f"{NEXT_ATTEMPT}2181 of mixed-0 after 4 uploads." in snaprebuild("scan", whole).stdout
     (document,) = in_json("scan", whole).document["partitions"]
     assert document["upload"]["next_attempt"]["uploads_before"] == 4
     (whole.parent / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 0\n")  # as where remote storage is on
@@ -136,7 +137,7 @@ def test_without_any_snapshot_the_broker_writes_empty_ones_and_nothing_is_known(
     bound = partition.preflight.bound
     assert (bound.exact, bound.at_least, bound.source) == (None, 0, None)
     assert attempt(partition).assumes == (
-        "nothing of the partition was uploaded before",
+        NOTHING_UPLOADED_BEFORE,
         "it is below the last stable offset, which these files do not show",
     )
 
@@ -233,12 +234,9 @@ def test_the_document_shows_what_stops_the_attempts(mixed: Path) -> None:
 
 def test_the_table_shows_it_in_words(mixed: Path) -> None:
     reported = snaprebuild("scan", mixed.parent, "-v").stdout
-    assert "    The next attempt is for segment 0 of mixed-0.\n      3.6.0 to 3.7.0: NullPointerException" in reported
+    assert f"    {NEXT_ATTEMPT}0 of mixed-0.\n      3.6.0 to 3.7.0: NullPointerException" in reported
     assert "To stop the attempts until the restart: remote.log.copy.disable=true of the topic (3.9 and" in reported
-    assert (
-        "  2 rolled segments, 6390 to 7637: waits\n  last stable offset: 6913, by the snapshot at the log end, of a clean stop\n"
-        in reported
-    )
+    assert f"  2 rolled segments, 6390 to 7637: waits\n  last stable offset: 6913, by {OF_A_CLEAN_STOP}\n" in reported
     shutil.copytree(FIXTURES / "kafka4-mixed" / "logs", mixed.parent.parent / "healthy")
     assert "next attempt" not in snaprebuild("scan", mixed.parent.parent / "healthy").stdout
 

@@ -8,7 +8,7 @@ import pytest
 from command import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, snapshot_bytes, snapshot_name, write_partition
 from manifests import FIXTURES, PartitionFixture
-from sentences import BELOW_LOG_START, BELOW_SNAPSHOT
+from sentences import BELOW_LOG_START, BELOW_SNAPSHOT, RETRY_OF_SEQUENCE
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.findings import Severity, exit_code_of
@@ -148,7 +148,7 @@ def test_a_run_lists_the_first_differences_and_counts_all(tmp_path: Path, monkey
     assert result.differences_not_listed == 1
     wrong = [finding.message for finding in result.findings if finding.code == "wrong-snapshot"]
     assert len(wrong) == 3
-    assert all("producer 0: a retry of sequence 0" in message for message in wrong), "told whether it is listed or not"
+    assert all(f"producer 0: {RETRY_OF_SEQUENCE}0" in message for message in wrong), "told whether it is listed or not"
 
 
 # --- a log that ends below its snapshots -----------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from log_dirs import (
 )
 from manifests import FIXTURES, partition_fixtures
 from msgspec.structs import replace
-from sentences import OPEN_FROM
+from sentences import NOTHING_BELOW, OPEN_FROM
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.findings import Finding, exit_code_of
@@ -252,7 +252,7 @@ def test_snapshots_at_offsets_to_which_no_log_leads(tmp_path: Path) -> None:
     assert exit_code_of(result.findings) == 1
     assert statuses(result, "t-0") == {5: "unverifiable", 6: "corrupt", 12: "unverifiable", 99: "unverifiable"}
     reasons = {each.offset: each.comparison.reason for each in verdict_on(result, "t-0").snapshots}
-    assert reasons[5] == "nothing before the first segment is on disk"
+    assert reasons[5] == NOTHING_BELOW
     assert reasons[12] == "is above the log end 11"
     assert set(classes(result, "t-0")) == {None}
 

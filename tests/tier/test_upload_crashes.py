@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiven_reader import NAME, read_copies
 from log_dirs import copy_of
+from sentences import WITHOUT_A_COMPLETE_COPY
 from uploads import files, upload
 from watched_store import Calls, CrashError
 
@@ -45,7 +46,7 @@ def check_what_is_reported(objects: dict[str, bytes], root: str, settings: S3Set
     assert len(messages) == bool(claims)
     if claims:
         assert messages[0].startswith(f"{len(claims)} claim")
-        assert (f"{len(claims) - whole} of them without a complete copy" in messages[0]) == (len(claims) > whole)
+        assert (f"{len(claims) - whole} of them {WITHOUT_A_COMPLETE_COPY}" in messages[0]) == (len(claims) > whole)
     # No one reads what has no manifest, and what has one is whole.
     assert len(read_copies(objects)) == whole
 

@@ -12,6 +12,7 @@ from command import in_json
 from log_dirs import batch, snapshot_bytes
 from manifests import AIVEN, LONG_AGO
 from metadata_logs import metadata_log
+from sentences import UNDER_ID_ZERO
 from tiers import id_text
 
 from formats.partition.producer_snapshot import ProducerEntry
@@ -101,7 +102,7 @@ def test_each_topic_is_a_partition_of_its_own(tmp_path: Path, is_verified: bool)
     assert counts == dict.fromkeys(TOPICS, COPIES)
     assert inventory.exit_code == 1
     stored = sum(each["stored_bytes"] for each in inventory.document["partitions"])
-    assert f"{COPIES * len(TOPICS)} copies of 4 topics (a, aa, b and 1 more) under topic id zero, {stored} bytes" in (
+    assert f"{COPIES * len(TOPICS)} copies of 4 topics (a, aa, b and 1 more) {UNDER_ID_ZERO}, {stored} bytes" in (
         inventory.messages("tier-topic-id-zero")
     )
     audit = in_json("tier audit", store, *LONG_AGO, *options)

@@ -116,9 +116,9 @@ class _PartitionUpload:
     def _compare_present(self) -> None:
         """What others uploaded stays as it is; a snapshot that this log contradicts is a finding."""
         present = PresentCopies(self._source, self._request.replay, self._request.refuse)
-        held = [each for each in self._partition.segments if each.action is UploadAction.PRESENT]
-        present.segments += [(each, self._copies.get(each.start_offset)) for each in held]
-        if held:
+        segments = [each for each in self._partition.segments if each.action is UploadAction.PRESENT]
+        present.segments += [(each, self._copies.get(each.start_offset)) for each in segments]
+        if segments:
             present.compare(self._coverage().target)
         self._result.findings += present.findings
 
@@ -138,7 +138,9 @@ class _PartitionUpload:
             return True
         refusal = source_refusal(verdict, self._path)
         if refusal is not None:
-            first.end(UploadAction.REFUSED, f"the replica is {verdict}: {verdict.why}" if verdict.is_rejected else refusal.message)
+            first.end(
+                UploadAction.REFUSED, f"the replica is {verdict}: {verdict.reason}" if verdict.is_rejected else refusal.message
+            )
             self._result.findings.append(refusal)
         elif foreign is not None:
             first.end(UploadAction.REFUSED, foreign.message)
