@@ -60,8 +60,8 @@ SHARED_MEMBERS = {
 needs none."""
 
 MEMBERS_LEFT = """
-after blockers broker cause checkpoint checkpoints effect evidence fault field high_watermark leader_epoch level
-must_not_lead outcomes proof reason remote_storage repair run set_aside settings shutdown source state step takes_effect
+after blockers broker cause checkpoint checkpoints effect fault high_watermark leader_epoch level
+proof remote_storage run settings source state takes_effect
 text unproven verdict
 """
 """Members that still have several meanings: rename one of them, in the domain and in the document."""
