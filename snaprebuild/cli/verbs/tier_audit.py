@@ -97,7 +97,7 @@ def tier_audit(
     follow is consistent. Exit code 1 if a snapshot is wrong, suspect, unproven or not read, 4 if one does not parse.
     """
     from snaprebuild.cli.render.remote_storage import announced
-    from snaprebuild.cli.render.tier import AuditView
+    from snaprebuild.cli.render.tier import TierAuditView
     from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
@@ -131,7 +131,7 @@ def tier_audit(
             cluster=cluster,
         )
     seconds = time.perf_counter() - started
-    return AuditView(result, clock, seconds, _start_concerns(log_dir or (), run))
+    return TierAuditView(result, clock, seconds, _start_concerns(log_dir or (), run))
 
 
 def _start_concerns(log_dirs: Sequence[str], run: Run) -> list[Finding]:

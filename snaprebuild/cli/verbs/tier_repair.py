@@ -64,7 +64,7 @@ def tier_repair(
     stays, 3 if one was refused.
     """
     from snaprebuild.cli.render.remote_storage import announced
-    from snaprebuild.cli.render.tier import RepairView
+    from snaprebuild.cli.render.tier import TierRepairView
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
@@ -86,4 +86,4 @@ def tier_repair(
         allow_unverified=allow_unverified,
         undo_path=None if dry_run else receipt or default_receipt_path(None),
     )
-    return RepairView(result, clock)
+    return TierRepairView(result, clock)

@@ -311,8 +311,8 @@ class _PartitionScanner:
         return broker_start(
             LoadedLog(
                 base_offsets=tuple(self.bases),
-                checkpointed_log_start=self.source.checkpointed_log_start,
-                log_end=end,
+                checkpointed_log_start_offset=self.source.checkpointed_log_start_offset,
+                log_end_offset=end,
                 snapshots=snapshots,
                 is_clean=self.shutdown is not Shutdown.UNCLEAN,
                 recovery_point=self.source.recovery_point,
