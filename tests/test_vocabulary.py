@@ -27,9 +27,9 @@ SHARED_CLASSES: dict[str, str] = {}
 CLASSES_LEFT = """
 BatchFacts BlockedSegment Blocker BrokerEntry Cause Config Controller CopyLag DelegationToken Duration Election
 FollowerState HoldingNode IsrEvent Listener LogDir LogEnd NextAttempt NextCheckpoint NextStart Node OffsetAndEpoch
-OpenTransaction Outcome Partition PartitionEntry PartitionState PlanView PolicyRun Proof QuorumState Reader RepairView
+OpenTransaction Outcome Partition PartitionEntry PartitionState PlanView PolicyRun Proof QuorumState Reader
 Replica Rule Sample Scenario SearchResult Segment SegmentEnd SourceReplica StartMove Tail Text Topic Totals
-UnknownContents UploadState Verb Verdict View WayToStop _Catalogue _Pool _Reader
+UnknownContents UploadState Verb View WayToStop _Catalogue _Pool _Reader
 """
 """Names that several modules still have and should not: rename one of the classes, so that its name says whose it is."""
 
@@ -60,8 +60,8 @@ SHARED_MEMBERS = {
 needs none."""
 
 MEMBERS_LEFT = """
-after blockers broker cause checkpoint checkpoints effect evidence fault field high_watermark leader_epoch level
-must_not_lead outcomes proof reason remote_storage repair run set_aside settings shutdown source state step takes_effect
+after blockers broker cause checkpoint checkpoints effect fault high_watermark leader_epoch level
+proof remote_storage run settings source state takes_effect
 text unproven verdict
 """
 """Members that still have several meanings: rename one of them, in the domain and in the document."""
