@@ -44,15 +44,7 @@ LAYERS = (
 PUBLIC_PACKAGE_LAYER = 8
 """Layer of ``snaprebuild`` itself: its version, and public names, which are loaded when they are asked for (tests/test_api.py)."""
 
-BELOW_DOCUMENTS = frozenset(
-    (
-        "snaprebuild.cluster.fleet.replicas",
-        "snaprebuild.cluster.fleet.start_faults",
-        "snaprebuild.snapshots.scan.partition",
-        "snaprebuild.snapshots.scan.result",
-        "snaprebuild.snapshots.scan.scan",
-    )
-)
+BELOW_DOCUMENTS = frozenset(("snaprebuild.cluster.fleet.replicas",))
 """Modules of the domain that import documents still."""
 
 DOMAIN_LAYER = 6

@@ -62,11 +62,10 @@ def catalogue() -> Iterator[tuple[str, str]]:
 
 
 def help_texts() -> Iterator[tuple[str, str]]:
-    from man_page import verbs
-
+    from snaprebuild.cli.main import verbs
     from snaprebuild.cli.options.settings import SETTINGS
 
-    for words, command in verbs():
+    for words, command in verbs().items():
         options = [getattr(each, "help", None) or "" for each in command.params]
         assumed = [each.help for each in getattr(command, "assumptions", {}).values()]
         yield words, "\n\n".join([command.help or "", *options, *assumed])

@@ -7,11 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
-import typer
 
-from snaprebuild.cli.main import app
+from snaprebuild.cli.main import verbs
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -37,15 +35,6 @@ def headings(page: Path) -> set[str]:
         while unique in found:
             unique, again = f"{anchor}-{again}", again + 1
         found.add(unique)
-    return found
-
-
-def verbs() -> set[str]:
-    root = typer.main.get_command(app)
-    assert isinstance(root, click.Group)
-    found = set()
-    for name, command in root.commands.items():
-        found |= {f"{name} {own}" for own in command.commands} if isinstance(command, click.Group) else {name}
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import subprocess
@@ -61,9 +62,8 @@ def glossary() -> Iterator[str]:
 
 def exit_codes() -> Iterator[str]:
     """Lines of the page of exit codes."""
-    from man_page import verbs
-
     from snaprebuild import errors
+    from snaprebuild.cli.main import verbs
     from snaprebuild.findings import Severity
 
     help_text = subprocess.run(
@@ -87,7 +87,7 @@ def exit_codes() -> Iterator[str]:
         "",
     )
     yield from ("## By command", "", "| command | exit code 1 |", "|---|---|")
-    for words, command in verbs():
+    for words, command in verbs().items():
         special = re.search(r"[Ee]xit code 1 ([^.;,]*)", " ".join((command.help or "").split()))
         yield f"| `{words}` | {cell(special[1]) if special else 'a finding'} |"
 
@@ -193,9 +193,10 @@ def kind(schema: dict[str, Any], name: str) -> str:
     """The type of a value in one word or two."""
     if "$ref" in schema:
         title = schema["$ref"].rpartition("/")[2]
-        if "enum" in definition_of(schema["$ref"], name):
-            return kind(definition_of(schema["$ref"], name), name)
-        return f"[{title}](#{anchor(f'{name}: {title}')})" if has_table(schema["$ref"], name) else title
+        definition = definition_of(schema["$ref"], name)
+        if "enum" in definition:
+            return kind(definition, name)
+        return f"[{title}](#{anchor(f'{name}: {title}')})" if list(fields(definition, "", name)) else title
     if "const" in schema:
         return f"`{json.dumps(schema['const'])}`"
     if "enum" in schema:
@@ -209,16 +210,12 @@ def kind(schema: dict[str, Any], name: str) -> str:
     return " or ".join(found) if isinstance(found, list) else found
 
 
+@functools.cache
 def definition_of(reference: str, name: str) -> dict[str, Any]:
-    """A definition of the schema of this name."""
+    """The definition in a schema that a reference names."""
     schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
     definition: dict[str, Any] = schema.get("$defs", {}).get(reference.rpartition("/")[2], {})
     return definition
-
-
-def has_table(reference: str, name: str) -> bool:
-    """Whether the page has a table of this definition."""
-    return bool(list(fields(definition_of(reference, name), "", name)))
 
 
 MEASURED = {
@@ -241,7 +238,7 @@ def metrics() -> Iterator[str]:
     yield "All are gauges, and each has the label `file`: the name of the file that it is in. So several files can be in one directory."
     yield "The numbers are those of the [JSON document](json.md)."
     yield f'The {TOPICS_MAX} worst topics have series of their own; `topic="{OTHER_TOPICS}"` is the sum of all others.'
-    yield "`remote_storage` is `on`, `off` or `unknown`, as `topics[].remote_storage` in the [JSON of scan](json.md#scan-topic)."
+    yield "`remote_storage` is `on`, `off` or `unknown`, as `topics[].remote_storage` in the [JSON of scan](json.md#scan-scannedtopic)."
     sections = [*((f"`{command}`", prefix) for command, prefix in MEASURED.items()), ("Every command", "snaprebuild_")]
     rows: dict[str, list[str]] = {"Every command": []}
     for name, (labels, meaning) in METRICS.items():

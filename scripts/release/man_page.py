@@ -10,10 +10,10 @@ import click
 import typer
 
 from snaprebuild import __version__
-from snaprebuild.cli.main import app
+from snaprebuild.cli.main import app, verbs
 from snaprebuild.cli.options.settings import SETTINGS
 
-__all__ = ["man_page", "verbs"]
+__all__ = ["man_page"]
 
 
 def man_page(date: str) -> str:
@@ -32,7 +32,7 @@ def man_page(date: str) -> str:
         *(".SH SYNOPSIS", ".B snaprebuild", ".I VERB", "[\\fIOPTION\\fR]... [\\fIPATH\\fR]..."),
         *(".SH DESCRIPTION", *_paragraphs(rest), ".SH OPTIONS", *_options(root, "snaprebuild"), ".SH VERBS"),
     ]
-    for words, command in verbs():
+    for words, command in verbs().items():
         lines += [f'.SS "{_text(words)}"', *_verb(words, command)]
     lines += [".SH SETTINGS", *_paragraphs("Of --set NAME=VALUE, the environment (SNAPREBUILD_NAME), or the file of --config.")]
     for name, setting in SETTINGS.items():
@@ -49,17 +49,6 @@ def man_page(date: str) -> str:
         ),
     ]
     return "\n".join(lines) + "\n"
-
-
-def verbs() -> Iterator[tuple[str, click.Command]]:
-    """Every verb with the words that it is called by, in the order of the help."""
-    root = typer.main.get_command(app)
-    assert isinstance(root, click.Group)
-    for name, command in root.commands.items():
-        if isinstance(command, click.Group):
-            yield from ((f"{name} {own}", each) for own, each in command.commands.items())
-        else:
-            yield name, command
 
 
 def _verb(words: str, command: click.Command) -> Iterator[str]:

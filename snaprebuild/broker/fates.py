@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
 from snaprebuild.findings import FindingCause, Severity
+from snaprebuild.published import Part, one_of
 
-__all__ = ["LEADER_EPOCHS_REMEDY", "TAKE_ANOTHER_REPLICA", "Fate", "FateKind", "worst_first"]
+__all__ = ["LEADER_EPOCHS_REMEDY", "TAKE_ANOTHER_REPLICA", "Fate", "FateKind", "StartFate", "worst_first"]
 
 TAKE_ANOTHER_REPLICA = (
     "Copy the partition from a replica in sync, "
@@ -114,6 +116,31 @@ _HOLDS = frozenset(
 _RANKS = {kind: rank for rank, kind in enumerate(FateKind)}
 
 
+class StartFate(Part, frozen=True):
+    """What the next start of a broker does to a partition, a log directory or the broker."""
+
+    kind: FateKind
+    severity: Annotated[str, one_of("note", "finding", "damaged")]
+    subject: str
+    """The topic-partition, or the path of a log directory."""
+    path: str
+    cause: str
+    detail: str
+    evidence: str
+    """The files that show it."""
+    age: str | None
+    """How old the metadata log is that was used; null without one."""
+    releases: str | None
+    """Kafka releases with this fate; null for all that can start the broker."""
+    log_line: str
+    """What Kafka logs, or throws."""
+    remedy: str
+    in_sync: tuple[int, ...]
+    """Ids of the other replicas that are in sync, as far as a metadata log shows."""
+    holds_broker: bool
+    """`before-start --fail-closed` does not start the broker."""
+
+
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
     """What happens to one partition, log directory or broker.
 
@@ -173,6 +200,24 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     def severity(self) -> Severity:
         """Severity of the finding about it."""
         return Severity.NOTE if self.is_harmless else self.kind.severity
+
+    def document(self) -> StartFate:
+        """The fate in documents."""
+        return StartFate(
+            kind=self.kind,
+            severity=self.severity.name.lower(),
+            subject=self.subject,
+            path=self.path,
+            cause=self.cause,
+            detail=self.detail,
+            evidence=self.evidence,
+            age=self.age,
+            releases=self.releases,
+            log_line=self.log_line,
+            remedy=self.remedy,
+            in_sync=self.in_sync,
+            holds_broker=self.holds_broker,
+        )
 
 
 def worst_first(fates: list[Fate]) -> list[Fate]:

@@ -53,12 +53,12 @@ class ReleaseRange(msgspec.Struct, frozen=True):
     Attributes:
         first: the lowest.
         last: the highest; its patch number is that of the newest patch release.
-        known_by: everything that narrows the range, for a message; None where nothing does.
+        source: everything that narrows the range, for a message; None where nothing does.
     """
 
     first: Release
     last: Release
-    known_by: str | None = None
+    source: str | None = None
 
     @property
     def releases(self) -> tuple[Release, ...]:
@@ -69,23 +69,23 @@ class ReleaseRange(msgspec.Struct, frozen=True):
     @property
     def evidence(self) -> str | None:
         """Which releases these are, and what shows it, for a message; None where nothing narrows the range."""
-        if self.known_by is None:
+        if self.source is None:
             return None
         last = ".".join(map(str, self.last[:2] if self.last[2] == LAST_PATCH else self.last))
         releases = last if self.first == self.last else f"{'.'.join(map(str, self.first))} to {last}"
-        return f"Kafka {releases} by {self.known_by}"
+        return f"Kafka {releases} by {self.source}"
 
     def text_of(self, releases: Collection[Release]) -> str | None:
         """What to say of the releases of the range that something is true for; None if it is true for all of them."""
         return None if len(releases) == len(self.releases) else releases_text(releases)
 
-    def narrowed(self, first: Release | None, last: Release | None, known_by: str) -> ReleaseRange:
+    def narrowed(self, first: Release | None, last: Release | None, source: str) -> ReleaseRange:
         """The part of the range between two releases; the range itself where nothing of it is left, as evidence does not agree then."""
         low = self.first if first is None else max(self.first, first)
         high = self.last if last is None else min(self.last, last)
         if low > high or (low, high) == (self.first, self.last):
             return self
-        return ReleaseRange(low, high, known_by if self.known_by is None else f"{self.known_by}, {known_by}")
+        return ReleaseRange(low, high, source if self.source is None else f"{self.source}, {source}")
 
 
 ALL_RELEASES = ReleaseRange(RELEASES[0], (4, 4, LAST_PATCH))

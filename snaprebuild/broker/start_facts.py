@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum, StrEnum
+from enum import StrEnum
 
 import msgspec
 
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-class Shutdown(Enum):
+class Shutdown(StrEnum):
     """How the broker stopped last, as far as known. This decides the actions of its next start."""
 
     CLEAN = "clean"
@@ -38,7 +38,7 @@ class Shutdown(Enum):
     """No file of a broker is there: a copy of partitions."""
 
 
-class RemoteStorage(Enum):
+class RemoteStorage(StrEnum):
     """Whether brokers upload the segments of a topic, as far as the files show; only a metadata log has ``remote.storage.enable``."""
 
     ON = "on"

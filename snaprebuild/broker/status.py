@@ -91,7 +91,7 @@ class Status(msgspec.Struct, frozen=True):
         suspect: snapshots that cannot be correct.
         missing: boundaries that need a snapshot and have none.
         waiting: rolled segments that are uploaded later, without any action.
-        unknown: paths that were not read.
+        unread: paths that were not read.
         waiting_unknown: rolled segments of which it is unknown whether they wait.
         topics_without_id: names of the topics that Kafka would upload under topic id zero.
         deleted: partitions that their broker deleted during the run.
@@ -102,7 +102,7 @@ class Status(msgspec.Struct, frozen=True):
     suspect: int
     missing: int
     waiting: int
-    unknown: int
+    unread: int
     waiting_unknown: int = 0
     topics_without_id: tuple[str, ...] = ()
     deleted: int = 0
@@ -123,7 +123,7 @@ class Status(msgspec.Struct, frozen=True):
             missing=self.missing,
             waiting=self.waiting,
             waiting_unknown=self.waiting_unknown,
-            unread=self.unknown,
+            unread=self.unread,
         )
 
     @property
@@ -175,7 +175,7 @@ def status_of(
     suspect: int,
     missing: int,
     waiting: int,
-    unknown: int,
+    unread: int,
     waiting_unknown: int = 0,
     topics_without_id: Sequence[str] = (),
 ) -> Status:
@@ -186,7 +186,7 @@ def status_of(
         suspect=suspect,
         missing=missing,
         waiting=waiting,
-        unknown=unknown,
+        unread=unread,
         waiting_unknown=waiting_unknown,
         topics_without_id=tuple(topics_without_id),
     )

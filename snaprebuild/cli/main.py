@@ -6,6 +6,7 @@ so first.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
@@ -19,12 +20,12 @@ from snaprebuild.cli.interrupts import INTERRUPTED, begin_ending
 from snaprebuild.cli.streams import flush_stdout, print_on_stderr
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.verb_command import VerbCommand
-from snaprebuild.cli.verb_group import PROGRAM, Verb, VerbGroup
+from snaprebuild.cli.verb_group import PROGRAM, Verb, VerbGroup, verbs_of
 from snaprebuild.cli.wrapped_command import Inherited, WithCommand, start_after_usage_error
 from snaprebuild.errors import SnaprebuildError, UsageError
 from snaprebuild.storage.local.process_settings import respect_umask
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "verbs"]
 
 HELP = """Checks and rebuilds the producer snapshots of Apache Kafka partitions, outside of
 the broker.
@@ -178,13 +179,21 @@ def _root(
 
 
 def _add(name: str, short_help: str, changes: str, *, module: str | None = None, cls: type[VerbCommand] = VerbCommand) -> None:
-    """A verb, which is a function of its name, in a module of its name or of another."""
+    """Lists the verb whose function has its name; ``module`` is the module of the function if that has another name."""
     function = name.replace(" ", "_").replace("-", "_")
     lines = [f"  snaprebuild {example}" for example in EXAMPLES[name]]
     of_group, _, own_name = name.rpartition(" ")
     epilog = "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *lines])
     verb = Verb(own_name, module or function, function, short_help, changes, epilog, cls)
     VerbGroup.verbs.setdefault(of_group or PROGRAM, {})[own_name] = verb
+
+
+@functools.cache
+def verbs() -> dict[str, click.Command]:
+    """Every verb by the words that it is called by, in the order of the help; all of their modules are loaded."""
+    root = typer.main.get_command(app)
+    assert isinstance(root, click.Group)
+    return verbs_of(root)
 
 
 NOTHING = "nothing"

@@ -15,6 +15,7 @@ import msgspec
 from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import AssumeOption, Assumption, read_assumptions
 from snaprebuild.cli.options.common import Metrics, OutputFormat, OutputOption, Report, Verbose
+from snaprebuild.cli.options.description import DescribedOption
 from snaprebuild.cli.verb_command import given_settings
 from snaprebuild.cli.view import View
 from snaprebuild.errors import SnaprebuildError, UsageError
@@ -187,6 +188,8 @@ def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..
     run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     run.settings = settings  # type: ignore[attr-defined]
     run.assumptions = assumptions  # type: ignore[attr-defined]
+    described = {each.name: _annotation(each) for each in options}
+    run.texts = {name: each.text for name, each in described.items() if isinstance(each, DescribedOption)}  # type: ignore[attr-defined]
     return run
 
 

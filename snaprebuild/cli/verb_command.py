@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 from typer.core import TyperCommand
 
+from snaprebuild.cli.options.description import OptionText
 from snaprebuild.cli.panels import ADVANCED, GLOBAL, PANELS, panel_of
 from snaprebuild.cli.streams import print_on_stderr
 
@@ -33,6 +34,17 @@ _RISK = re.compile(r"Risk[^:]*: [^.]*\.")
 _NO_DEFAULT = ("no", "none", "all")
 DEFAULT_CHARACTERS_MAX = 40
 RISKY_IN_SHORT = ("--i-am-the-leader", "--allow-unverified")
+
+
+_OWN_TEXTS = {
+    "set": OptionText(short="A setting of this run; repeatable", default="the environment, else the file of --config"),
+    "config": OptionText(
+        short="Settings of object stores, load, remote storage and Spark, in TOML",
+        default="$SNAPREBUILD_CONFIG, else /etc/snaprebuild/config.toml",
+    ),
+    "help_all": OptionText(short="Show all options, advanced ones included", default="no"),
+}
+"""Options that every verb has."""
 
 
 def split_global_options(ctx: click.Context, args: list[str]) -> list[str]:
@@ -58,7 +70,8 @@ def given_settings() -> dict[str, Given]:
 def setting_words() -> list[str]:
     """The words of the command line that give settings, for a next command: each verb takes them, and ignores what it does not use."""
     ctx = click.get_current_context()
-    words: list[str] = [*ctx.meta.get(_SETTING_WORDS, ())]
+    values: dict[str, list[str]] = ctx.meta.get(_SETTING_WORDS, {})
+    words = [word for option in ("--config", "--set") for value in values.get(option, ()) for word in (option, value)]
     if "impact" in ctx.params and ctx.get_parameter_source("impact") is ParameterSource.COMMANDLINE:
         words += ["--set", f"impact={ctx.params['impact']}"]
     return words
@@ -89,14 +102,17 @@ class VerbCommand(TyperCommand):
             metavar="NAME=VALUE",
             multiple=True,
             expose_value=False,
-            help="A setting of this run; repeatable. Default: the environment, else the file of --config.",
+            is_eager=True,
+            callback=_take_settings,
+            help=_OWN_TEXTS["set"].whole,
         )
         config = click.Option(
             ["--config"],
             metavar="FILE",
             expose_value=False,
-            help="Settings of object stores, load, remote storage and Spark, in TOML. Default: $SNAPREBUILD_CONFIG, else "
-            "/etc/snaprebuild/config.toml.",
+            is_eager=True,
+            callback=_take_settings,
+            help=_OWN_TEXTS["config"].whole,
         )
         everything = click.Option(
             ["--help-all"],
@@ -104,28 +120,23 @@ class VerbCommand(TyperCommand):
             expose_value=False,
             is_eager=True,
             callback=_show_everything,
-            help="Show all options, advanced ones included. Default: no.",
+            help=_OWN_TEXTS["help_all"].whole,
         )
         self.params += [of_run, config, everything]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """With the options before the verb, and the settings as defaults of the options that have their names."""
-        args = [*ctx.meta.pop(_BEFORE, ()), *args]
-        if not ctx.resilient_parsing:
-            from snaprebuild.cli.options.settings import read_settings
-
-            found, _, _ = self.make_parser(ctx).parse_args(list(args))
-            settings = read_settings(found.get("set", ()), found.get("config"))
-            ctx.meta[_SETTINGS] = settings
-            named = [word for each in found.get("set", ()) for word in ("--set", each)]
-            ctx.meta[_SETTING_WORDS] = [*(["--config", found["config"]] if found.get("config") else []), *named]
-            ctx.default_map = {each.name or "": str(settings[each.name].value) for each in self.params if each.name in settings}
-        return super().parse_args(ctx, args)
+        """With the options before the verb."""
+        return super().parse_args(ctx, [*ctx.meta.pop(_BEFORE, ()), *args])
 
     @property
     def settings(self) -> tuple[str, ...]:
         """Names of the settings that the verb uses, without those that are options too."""
         return getattr(self.callback, "settings", ())
+
+    @property
+    def texts(self) -> dict[str, OptionText]:
+        """The descriptions of its options by the names of their parameters."""
+        return _OWN_TEXTS | getattr(self.callback, "texts", {})
 
     @property
     def assumptions(self) -> dict[str, Assumption]:
@@ -148,7 +159,7 @@ class VerbCommand(TyperCommand):
         for panel in order:
             named = {_name_of(each): each for each in options if panel_of(_name_of(each)) == panel}
             ranked = [named[name] for name in (PANELS | GLOBAL).get(panel, named) if name in named]
-            lines = [_line(each, ctx, is_whole=is_whole) for each in ranked if _name_of(each) != "--help-all"]
+            lines = [(_names(each, ctx), self._text(each, is_whole=is_whole)) for each in ranked if _name_of(each) != "--help-all"]
             if lines:
                 with formatter.section(panel):
                     formatter.write_dl(lines)
@@ -165,6 +176,25 @@ class VerbCommand(TyperCommand):
             "-h, --help   This page" if is_whole else f"-h, --help   --help-all shows all {len(options) - 1} options"
         )
 
+    def _text(self, option: click.Option, *, is_whole: bool) -> str:
+        text = self.texts.get(option.name or "")
+        if text is None:
+            return (option.help or "") if is_whole else _in_short(_name_of(option), option.help or "")
+        return text.whole if is_whole else text.brief
+
+
+def _take_settings(ctx: click.Context, option: click.Parameter, value: Any) -> None:
+    """Reads the settings once the values of --set and --config are known, and makes them defaults of the options of their names."""
+    from snaprebuild.cli.options.settings import read_settings
+
+    values = ctx.meta.setdefault(_SETTING_WORDS, {})
+    values[option.opts[0]] = [value] if isinstance(value, str) else list(value or ())
+    if len(values) == 2 and not ctx.resilient_parsing:
+        settings = read_settings(values["--set"], next(iter(values["--config"]), None))
+        ctx.meta[_SETTINGS] = settings
+        named = {each.name for each in ctx.command.params}
+        ctx.default_map = {name: str(each.value) for name, each in settings.items() if name in named}
+
 
 def _show_everything(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
@@ -173,12 +203,11 @@ def _show_everything(ctx: click.Context, _: click.Parameter, wanted: bool) -> No
         ctx.exit()
 
 
-def _line(option: click.Option, ctx: click.Context, *, is_whole: bool) -> tuple[str, str]:
+def _names(option: click.Option, ctx: click.Context) -> str:
     names = ", ".join([*option.opts, *option.secondary_opts])
     if not option.is_flag and not option.count:
         names += f" {option.metavar or option.type.get_metavar(option, ctx) or option.type.name.upper()}"
-    text = option.help or ""
-    return names, text if is_whole else _in_short(_name_of(option), text)
+    return names
 
 
 def _in_short(name: str, text: str) -> str:

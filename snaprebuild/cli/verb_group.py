@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, MutableMapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
 import click
 import typer
@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from snaprebuild.cli.verb_command import split_global_options
 
-__all__ = ["Verb", "VerbGroup"]
+__all__ = ["Verb", "VerbGroup", "verbs_of"]
 
 PROGRAM = "snaprebuild"
 PACKAGE = "snaprebuild.cli.verbs"
@@ -47,59 +47,29 @@ class Verb(NamedTuple):
         return typer.main.get_command(alone)
 
 
-class _Commands(MutableMapping[str, click.Command]):
-    """Commands of a group by name: who takes one, or walks over them, has it loaded; who asks for names alone has not."""
-
-    def __init__(self, verbs: dict[str, Verb], loaded: MutableMapping[str, click.Command]) -> None:
-        self.verbs = verbs
-        self.loaded = dict(loaded)
-
-    def __getitem__(self, name: str) -> click.Command:
-        if name not in self.loaded:
-            self.loaded[name] = self.verbs[name].load()
-        return self.loaded[name]
-
-    def __setitem__(self, name: str, command: click.Command) -> None:
-        self.loaded[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        self.loaded.pop(name, None)
-        self.verbs.pop(name, None)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.verbs or name in self.loaded
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([*self.verbs, *(name for name in self.loaded if name not in self.verbs)])
-
-    def __len__(self) -> int:
-        return len({*self.verbs, *self.loaded})
-
-    def lines(self) -> dict[str, click.Command]:
-        """Stand-ins that have nothing but a name and a line of help."""
-        known = {name: verb.short_help for name, verb in self.verbs.items()}
-        known |= {name: command.get_short_help_str(1000) for name, command in self.loaded.items() if name not in known}
-        return {name: click.Command(name, short_help=line) for name, line in known.items()}
-
-
 class VerbGroup(TyperGroup):
-    """A group whose verbs are listed in `verbs`, by the name of the group."""
+    """A group whose verbs are listed in `verbs`, by the name of the group; one that is asked for is loaded."""
 
     verbs: ClassVar[dict[str, dict[str, Verb]]] = {}
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._known = _Commands(self.verbs.get(self.name or "", {}), self.commands)
-        self.commands = self._known
+    @property
+    def _own(self) -> dict[str, Verb]:
+        return self.verbs.get(self.name or "", {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names, in the order of the list."""
-        return list(self._known)
+        return [*self._own, *(name for name in self.commands if name not in self._own)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb or group of a name, loaded."""
+        if cmd_name in self._own and cmd_name not in self.commands:
+            self.commands[cmd_name] = self._own[cmd_name].load()
+        return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """A name that only a group has is suggested with the name of its group."""
         meant = [f"{group} {args[0]}" for group, verbs in self.verbs.items() if group != PROGRAM and args[0] in verbs]
-        if self.name == PROGRAM and meant and args[0] not in self._known:
+        if self.name == PROGRAM and meant and args[0] not in self.list_commands(ctx):
             ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, meant))}?")
         return super().resolve_command(ctx, args)
 
@@ -109,19 +79,33 @@ class VerbGroup(TyperGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The verbs, what each is for, and what it changes."""
+        rows = [(each.name, each.short_help, each.changes) for each in self._own.values()]
         if self.name != PROGRAM:
-            _write_table(formatter, "Commands", [(each.name, each.short_help, each.changes) for each in self._known.verbs.values()])
+            _write_table(formatter, "Commands", rows)
             return
-        rows = [(each.name, each.short_help, each.changes) for each in self._known.verbs.values()]
+        groups = [(name, each.get_short_help_str(1000), "") for name, each in self.commands.items() if name not in self._own]
         _write_table(formatter, "Everyday commands", rows[:EVERYDAY_COUNT])
-        groups = [(name, each.short_help, "") for name, each in self._known.lines().items() if name not in self._known.verbs]
         _write_table(formatter, "More commands (snaprebuild GROUP --help)", [*groups, *rows[EVERYDAY_COUNT:]])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names of verbs, or of options."""
-        lines = self._known.lines()
-        names = [CompletionItem(name, help=lines[name].short_help) for name in lines if name.startswith(incomplete)]
+        helps = {name: each.short_help for name, each in self._own.items()}
+        helps |= {name: each.get_short_help_str(1000) for name, each in self.commands.items() if name not in helps}
+        names = [CompletionItem(name, help=text) for name, text in helps.items() if name.startswith(incomplete)]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+def verbs_of(group: click.Group) -> dict[str, click.Command]:
+    """Every verb of the program or of a group, loaded, by the words that it is called by, in the order of the help."""
+    ctx = click.Context(group)
+    found: dict[str, click.Command] = {}
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        if isinstance(command, click.Group):
+            found |= {f"{name} {own}": each for own, each in verbs_of(command).items()}
+        elif command is not None:
+            found[name] = command
+    return found
 
 
 def _write_table(formatter: click.HelpFormatter, title: str, rows: Sequence[tuple[str, str | None, str]]) -> None:

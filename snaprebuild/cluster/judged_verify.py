@@ -89,7 +89,7 @@ def judged_verify(
         wrong=sum(comparison.proven_wrong for comparison in comparisons),
         suspect=len({each.path for each in suspects}),
         missing=result.counts.missing,
-        unknown=len(unread_paths(findings)),
+        unread=len(unread_paths(findings)),
         topics_without_id=tuple(sorted(topics_under_id_zero(each.source for each in result.partitions))),
     )
     return JudgedVerify(result, status, findings, elapsed_seconds)
@@ -126,7 +126,7 @@ def _next_start(source: Source, release: Release | None, result: VerifyResult) -
     The metadata logs are read after the segments: they have the ids of all producers that wrote before.
     """
     if not all(state.store.is_local for state in source.log_dirs):
-        return _NextStart(status_of((), wrong=0, suspect=0, missing=0, waiting=0, unknown=0), [], ())
+        return _NextStart(status_of((), wrong=0, suspect=0, missing=0, waiting=0, unread=0), [], ())
     now_ms = _now_ms()
     judged = judged_scan(source, now_ms, release, reads_log=True)
     unread = [each for each in judged.other_findings if each.is_unread]

@@ -80,7 +80,7 @@ class RuleResult(msgspec.Struct, Generic[Id], frozen=True):
         grade: how bad; None for a result that is no finding.
         path: file or directory concerned; empty for the replica that was judged.
         offset: concerned, or None.
-        limit: the replica is trusted below this offset only; None for all of it.
+        trusted_below: the replica is trusted below this offset only; None for all of it.
         basis: what the state rests on.
     """
 
@@ -90,7 +90,7 @@ class RuleResult(msgspec.Struct, Generic[Id], frozen=True):
     grade: Grade | None = None
     path: str = ""
     offset: int | None = None
-    limit: int | None = None
+    trusted_below: int | None = None
     basis: Basis = Basis.EVIDENCE
 
     @property
@@ -100,10 +100,10 @@ class RuleResult(msgspec.Struct, Generic[Id], frozen=True):
 
 
 def holds(
-    rule: Id, evidence: str = "", path: str = "", *, limit: int | None = None, basis: Basis = Basis.EVIDENCE
+    rule: Id, evidence: str = "", path: str = "", *, trusted_below: int | None = None, basis: Basis = Basis.EVIDENCE
 ) -> RuleResult[Id]:
     """A rule that holds."""
-    return RuleResult(rule, RuleState.HOLDS, evidence, path=path, limit=limit, basis=basis)
+    return RuleResult(rule, RuleState.HOLDS, evidence, path=path, trusted_below=trusted_below, basis=basis)
 
 
 def broken(rule: Id, grade: Grade, evidence: str, path: str = "", offset: int | None = None) -> RuleResult[Id]:
@@ -117,11 +117,11 @@ def unknown(
     path: str = "",
     offset: int | None = None,
     *,
-    limit: int | None = None,
+    trusted_below: int | None = None,
     basis: Basis = Basis.EVIDENCE,
 ) -> RuleResult[Id]:
     """A rule without evidence that should be there."""
-    return RuleResult(rule, RuleState.UNKNOWN, evidence, None, path, offset, limit, basis)
+    return RuleResult(rule, RuleState.UNKNOWN, evidence, None, path, offset, trusted_below, basis)
 
 
 def not_applicable(rule: Id, evidence: str, path: str = "") -> RuleResult[Id]:

@@ -11,6 +11,7 @@ from snaprebuild.cluster.scan_storage import metadata_logs
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error, unread_paths
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.scan.result import PartitionScan, ScanResult
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 
@@ -72,8 +73,11 @@ def producer_id_findings(
         partitions: to compare; None for all of the source.
         later: as of ``producer_ids_of_scan``.
     """
-    from snaprebuild.cluster.source_check.evidence import Purpose  # loads the readers of batches
-    from snaprebuild.cluster.source_check.evidence_collector import EvidenceCollector, SourceRequest, is_judged
+    from snaprebuild.cluster.source_check.evidence_collector import (  # loads the readers of batches
+        EvidenceCollector,
+        SourceRequest,
+        is_judged,
+    )
     from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
     from snaprebuild.cluster.source_check.producer_ids import producer_id_finding, unknown_producer_ids
 

@@ -24,7 +24,7 @@ from snaprebuild.findings import Finding, Severity, first_of, pluralize
 from snaprebuild.snapshots.scan.copy_lag import BROKER_SETTINGS, TOPIC_SETTINGS, copy_lag, with_copy_lag
 from snaprebuild.snapshots.scan.next_start import with_next_start
 from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, RemoteStorage, ScanResult, Shutdown
-from snaprebuild.snapshots.scan.scan import scan
+from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.source.broker_properties import metadata_dir_of
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
@@ -61,7 +61,7 @@ def judged_scan(
         release: that starts the brokers; None for all that are possible.
         reads_log: read the batches that the next start reads, too, as `verify` does.
     """
-    return with_metadata_logs(scan(source, reads_log=reads_log), source, now_ms, release)
+    return with_metadata_logs(scan_source(source, reads_log=reads_log), source, now_ms, release)
 
 
 SNAPSHOTS_ALONE = frozenset((FateKind.SNAPSHOTS_REMOVED, FateKind.SWAP_FINISHED))
@@ -148,7 +148,7 @@ class NextStartJudge:
     def __call__(self, source: Source, release: str | None = None, *, holds_locks: bool = False) -> JudgedStart:
         """The start of a source on local disks."""
         known = None if release is None else parse_release(release)
-        result = scan(source, holds_locks=holds_locks, only_start=True)
+        result = scan_source(source, holds_locks=holds_locks, only_start=True)
         judged = with_metadata_logs(result, source, int(time.time() * 1000), known, self._read, only_start=True)
         # A running broker changes and deletes files meanwhile.
         live = tuple(f"{log_dir.state.path}/" for log_dir in judged.log_dirs if log_dir.shutdown is Shutdown.RUNNING)
@@ -282,7 +282,7 @@ def _node_of(state: LogDirState) -> tuple[str, int] | None:
 
 
 def _one_state(states: set[bool | None]) -> RemoteStorage:
-    """Of the partitions of a topic."""
+    """Whether remote storage is on for the partitions of a topic."""
     return RemoteStorage.ON if True in states else RemoteStorage.OFF if states == {False} else RemoteStorage.UNKNOWN
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from snaprebuild.broker.status import StatusCounts
-from snaprebuild.documents.common import StatusName
+from snaprebuild.broker.status import StatusCounts, StatusWord
 from snaprebuild.published import Document, Natural, Part, Seconds, one_of
+from snaprebuild.snapshots.before_start import PreparationState
 from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 from snaprebuild.storage.partition_names import TopicPartition
 
-__all__ = ["BeforeStart", "Partition", "PartitionTotals", "Totals"]
+__all__ = ["BeforeStart", "BeforeStartPartition", "BeforeStartTotals", "PreparedTotals"]
 
 
-class PartitionTotals(Part, frozen=True):
+class PreparedTotals(Part, frozen=True):
     """Snapshots and bytes."""
 
     written: Natural
@@ -34,21 +34,21 @@ class PartitionTotals(Part, frozen=True):
     """Bytes of segments that were read."""
 
 
-class Totals(PartitionTotals, frozen=True):
+class BeforeStartTotals(PreparedTotals, frozen=True):
     """Sums of all partitions."""
 
     partitions: Natural
     prepared: Natural
 
 
-class Partition(TopicPartition, frozen=True):
+class BeforeStartPartition(TopicPartition, frozen=True):
     """A partition."""
 
     path: str
-    state: Annotated[str, one_of("prepared", "partly", "not-prepared")]
+    state: PreparationState
     """prepared: each needed snapshot exists; partly: some were written, some not; not-prepared: none was written, and some are
     needed."""
-    totals: PartitionTotals
+    totals: PreparedTotals
     elapsed_seconds: Seconds
     fault: str | None
     """Why nothing could be planned for it."""
@@ -60,7 +60,7 @@ class BeforeStart(Document, frozen=True):
     """What `snaprebuild before-start --output json` prints."""
 
     NAME = "before-start"
-    VERSION = 2
+    VERSION = 3
 
     paths: Sequence[str]
     """Absolute paths."""
@@ -79,10 +79,10 @@ class BeforeStart(Document, frozen=True):
     """Path of the receipt; null if nothing was written."""
     takes_effect: str
     elapsed_seconds: Seconds
-    totals: Totals
-    partitions: Sequence[Partition]
+    totals: BeforeStartTotals
+    partitions: Sequence[BeforeStartPartition]
     """In the order of the work."""
-    status: StatusName = "healthy"
+    status: StatusWord = StatusWord.HEALTHY
     """The worst of all, as `scan` shows it before the run."""
     counts: StatusCounts = StatusCounts()
     """The counts of `scan`, before the run."""

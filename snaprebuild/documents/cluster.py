@@ -7,48 +7,37 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.documents.common import UnknownContents
-from snaprebuild.documents.simulations import OffsetAndEpoch, PolicyName, StartMove
+from snaprebuild.cluster.metadata.feature_levels import FeatureLevel
+from snaprebuild.cluster.metadata.isr_check import IsrEvent, IsrFault
+from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
+from snaprebuild.cluster.quorum.advise import NextCheckpoint, PolicyAdvice
+from snaprebuild.cluster.quorum.election import QuorumElection
+from snaprebuild.cluster.quorum.log_facts import LogStart
+from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch, Progress
+from snaprebuild.cluster.quorum.rules import Followers
+from snaprebuild.cluster.rule_result import Grade
 from snaprebuild.published import Document, Natural, Part, Positive, Streamed, one_of
-from snaprebuild.snapshots.plan.source_verdict import RuleName, VerdictSummary
+from snaprebuild.snapshots.plan.source_verdict import Purpose, RuleNumber, VerdictSummary
 from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
-    "AdvisedPolicy",
-    "Checkpoint",
+    "CheckedNode",
     "ClusterAdvise",
     "ClusterCheck",
     "ClusterIsr",
     "ClusterSource",
-    "Election",
-    "ElectionLog",
-    "Feature",
-    "HoldingNode",
-    "IsrEvent",
-    "LogStart",
+    "ClusterSourceReplica",
     "MetadataLogUsed",
-    "NextCheckpoint",
-    "Node",
-    "NodeRule",
-    "QuorumState",
-    "Reader",
-    "SourceReplica",
-    "SourceRule",
+    "NodeCheckpoint",
+    "NodeRuleState",
+    "SourceRuleState",
 ]
-
-
-class LogStart(Part, frozen=True):
-    """Where the log began before the node stopped."""
-
-    offset: Natural
-    epoch: Natural | None
-    """Leader epoch of the record before it; null if it is not known."""
 
 
 # --------------------------------------------------------------------------------------------------------------- cluster check
 
 
-class Checkpoint(Part, frozen=True):
+class NodeCheckpoint(Part, frozen=True):
     """A checkpoint."""
 
     offset: Natural
@@ -61,15 +50,15 @@ class Checkpoint(Part, frozen=True):
     """Why it is not whole."""
 
 
-class NodeRule(Part, frozen=True):
+class NodeRuleState(Part, frozen=True):
     """The result of a rule."""
 
     rule: Annotated[str, one_of(*(f"K{number}" for number in range(1, 21)))]
     text: str
     """What is true if the rule is met."""
-    outcome: Annotated[str, one_of("held", "violated", "not-judged", "not-applicable")]
+    state: Annotated[str, one_of("held", "violated", "not-judged", "not-applicable")]
     """not-judged: what the rule needs is missing, or another rule reports the reason. not-applicable: it has nothing to judge."""
-    grade: Annotated[str, one_of("info", "warning", "error", "damage")] | None
+    grade: Grade | None
     """Grade of the violation; null if there is none."""
     evidence: str
     """One sentence; not stable."""
@@ -79,10 +68,10 @@ class NodeRule(Part, frozen=True):
     """Offset concerned."""
 
 
-class Node(Part, frozen=True):
+class CheckedNode(Part, frozen=True):
     """One directory."""
 
-    directory: str
+    path: str
     """Directory of the metadata log."""
     node_id: Natural | None
     """From meta.properties; null if there is none."""
@@ -95,145 +84,39 @@ class Node(Part, frozen=True):
     start: LogStart
     end_offset: Natural
     """Offset after the last batch."""
-    checkpoints: Sequence[Checkpoint]
+    checkpoints: Sequence[NodeCheckpoint]
     """By id."""
-    rules: Sequence[NodeRule]
+    rules: Sequence[NodeRuleState]
     """The rules; one that is violated several times is listed as often."""
     unknown_contents: UnknownContents | None = None
     """What of the log this version does not know; null for nothing."""
-
-
-class QuorumState(Part, frozen=True):
-    """The quorum-state file."""
-
-    epoch: int
-    leader_id: int | None
-    """Null for none."""
-    voted_id: int | None
-    """The node that got its vote in that epoch; null for none."""
-
-
-class ElectionLog(Part, frozen=True):
-    """The log of one directory, as an election compares it."""
-
-    directory: str
-    """Directory of the metadata log."""
-    node_id: Natural | None
-    """From meta.properties; null if there is none."""
-    end: OffsetAndEpoch
-    """End of the log after a node has started from it."""
-    quorum_state: QuorumState | None
-    """Null if the file is absent or cannot be read."""
-    can_win: Annotated[str, one_of("yes", "no", "unknown")]
-    """Whether a majority of the voters can elect the node."""
-    reason: str
-    """One sentence; not stable."""
-    has_most: bool
-    """No other directory ends above it."""
-
-
-class Election(Part, frozen=True):
-    """The nodes that can be elected from these directories."""
-
-    voters: Sequence[Natural] | None
-    """Ids, from the directory with the highest end; null if none of its files has them."""
-    voters_not_given: Sequence[Natural]
-    """Voters without a directory."""
-    directories: Sequence[ElectionLog]
-    """One for each directory."""
-
-
-class HoldingNode(Part, frozen=True):
-    """A registration that supports less of a feature than another one."""
-
-    kind: Annotated[str, one_of("broker", "controller")]
-    """A combined node has a registration of each kind."""
-    node_id: Natural
-    max_level: Natural
-    """Greatest level that it supports; 0 if it does not name the feature."""
-    state: Annotated[str, one_of("voter", "observer", "controller", "active", "fenced", "fenced-without-replicas")]
-    """The evidence in the log: a voter, no voter (`observer`), or a controller without known voters; the state of a broker."""
-
-
-class Feature(Part, frozen=True):
-    """The levels of a feature, from the registrations of brokers and controllers."""
-
-    name: str
-    level: Natural
-    """Level of the cluster; 0 if the feature is off."""
-    max_of_all: Natural
-    """Greatest level that all registered nodes support."""
-    max_of_any: Natural
-    """Greatest level that a registered node supports."""
-    held_back_by: Sequence[HoldingNode]
-    """The registrations that support less than `max_of_any`."""
 
 
 class ClusterCheck(Document, frozen=True):
     """What `snaprebuild cluster check --output json` prints."""
 
     NAME = "cluster-check"
-    VERSION = 2
+    VERSION = 3
 
-    followers: Annotated[str, one_of("kafka", "strict", "literal")]
+    followers: Followers
     """What --followers requires of the starts of followers."""
-    nodes: Sequence[Node]
+    nodes: Sequence[CheckedNode]
     """One for each directory."""
-    election: Election
-    features: Sequence[Feature] | None
+    election: QuorumElection
+    features: Sequence[FeatureLevel] | None
     """By the directory whose log ends highest; null if its records cannot be read."""
 
 
 # -------------------------------------------------------------------------------------------------------------- cluster advise
 
 
-class NextCheckpoint(Part, frozen=True):
-    """The next checkpoint to which the start may move."""
-
-    record_bytes: Natural
-    """Bytes of the batches after the latest checkpoint."""
-    age_ms: Natural | None
-    """Time since the last record of the latest checkpoint; null if that is not known."""
-    is_due: bool
-    """A node that has been running since the latest checkpoint takes it with the next record."""
-
-
-class Reader(Part, frozen=True):
-    """A reader of the log."""
-
-    name: str
-    """Name of the listener, or id of the replica."""
-    offset: Natural
-    """Next offset that it reads."""
-
-
-class AdvisedPolicy(Part, frozen=True):
-    """What one policy would do."""
-
-    policy: PolicyName
-    start: LogStart
-    """Start of the log after the moves."""
-    moves: Sequence[StartMove]
-    """Moves in their order; none if the start stays."""
-    kept_bytes: Natural
-    """Bytes of the log after the moves."""
-    kept_checkpoints: Natural
-    """Checkpoints after the moves."""
-    invalidated: Sequence[str]
-    """Replicas whose next offset would be deleted."""
-    reloaded: Sequence[str]
-    """Listeners whose next offset would be deleted."""
-    stays_because: str | None
-    """Null if it moves; not stable."""
-
-
 class ClusterAdvise(Document, frozen=True):
     """What `snaprebuild cluster advise --output json` prints."""
 
     NAME = "cluster-advise"
-    VERSION = 2
+    VERSION = 3
 
-    directory: str
+    path: str
     """Directory of the metadata log."""
     node_id: Natural | None
     """From meta.properties; null if there is none."""
@@ -256,16 +139,16 @@ class ClusterAdvise(Document, frozen=True):
     start: LogStart
     end_offset: Natural
     """Offset after the last batch."""
-    kept_bytes: Natural
+    size_bytes: Natural
     """Bytes of segments and checkpoints."""
-    replicas: Sequence[Reader]
+    replicas: Sequence[Progress]
     """Replicas that are known to fetch from it."""
     unknown_replicas: Sequence[int] | None
     """Ids of voters and brokers without a known offset; null if no image can be read."""
-    listeners: Sequence[Reader]
+    listeners: Sequence[Progress]
     leader_start: OffsetAndEpoch | None
     """Start of the leader's log; null if it is not known, or this is the leader."""
-    policies: Sequence[AdvisedPolicy]
+    policies: Sequence[PolicyAdvice]
     assumptions: Sequence[str]
     """One sentence each."""
     unknown_contents: UnknownContents | None = None
@@ -274,64 +157,19 @@ class ClusterAdvise(Document, frozen=True):
 
 # ----------------------------------------------------------------------------------------------------------------- cluster isr
 
-IsrFault = Annotated[
-    str,
-    one_of(
-        "unregistered",
-        "fenced",
-        "shutting-down",
-        "epoch-ahead",
-        "stale-member",
-        "last-member-new-disk",
-        "elected-new-disk",
-        "unclean-election",
-        "new-disk",
-    ),
-]
-
-
-class IsrEvent(TopicPartition, frozen=True):
-    """A replica that joined, or stayed, and what is known of it."""
-
-    fault: IsrFault
-    offset: Natural
-    """Offset of the record."""
-    is_proven: bool
-    """The record is proven to be committed, with the transaction that it is in."""
-    timestamp_ms: int
-    """Timestamp of its batch, ms since 1970."""
-    leader_epoch: int
-    """Leader epoch of its batch: identifies the controller that wrote it."""
-    topic_id: str
-    """22 characters, URL-safe base64."""
-    broker: int
-    """Id of the broker with the replica."""
-    kind: Annotated[str, one_of("caught-up", "elected", "elected-uncleanly", "stayed")]
-    """How it became in sync."""
-    isr_before: Sequence[int]
-    """In-sync replicas before the record."""
-    isr: Sequence[int]
-    """In-sync replicas after the record."""
-    broker_epoch: int | None
-    """Epoch of the registration at that time."""
-    left_offset: int | None
-    """Offset of the record by which it had left; null if that is not known."""
-    gone_directories: Sequence[str]
-    """Ids of its directories at that time that are not registered any more."""
-
 
 class ClusterIsr(Document, frozen=True):
     """What `snaprebuild cluster isr --output json` prints."""
 
     NAME = "cluster-isr"
-    VERSION = 2
+    VERSION = 3
 
     path: str
     """The metadata log directory."""
-    known_from: Natural
+    first_offset: Natural
     """First offset that was read; earlier history is not known."""
-    checkpoint: str | None
-    """Checkpoint at the start of the history; null for the beginning of the log."""
+    checkpoint_path: str | None
+    """Path of the checkpoint at the start of the history; null for the beginning of the log."""
     end_offset: Natural
     """Offset after the last one."""
     proven_end_offset: Natural
@@ -351,10 +189,10 @@ class ClusterIsr(Document, frozen=True):
 # -------------------------------------------------------------------------------------------------------------- cluster source
 
 
-class SourceRule(Part, frozen=True):
+class SourceRuleState(Part, frozen=True):
     """The result of one rule."""
 
-    rule: RuleName
+    rule: RuleNumber
     name: Annotated[
         str,
         one_of(
@@ -390,12 +228,12 @@ class MetadataLogUsed(Part, frozen=True):
     """Last offset that was used."""
     proven_below: Natural
     """Records below it are known to be committed."""
-    proof: str
+    proof_text: str
     unknown_contents: UnknownContents | None = None
     """What of the log this version does not know; null for nothing."""
 
 
-class SourceReplica(TopicPartition, frozen=True):
+class ClusterSourceReplica(TopicPartition, frozen=True):
     """A replica with its verdict."""
 
     path: str
@@ -423,16 +261,16 @@ class SourceReplica(TopicPartition, frozen=True):
         str, msgspec.Meta(pattern=r"^(TRUSTED|TRUSTED_BELOW\([0-9]+\)|UNKNOWN\(R[0-9]+\)|REJECTED\(R[0-9]+\))$")
     ]
     """The result, with the offset or the rule."""
-    rules: Annotated[Sequence[SourceRule], msgspec.Meta(min_length=13, max_length=13)]
+    rules: Annotated[Sequence[SourceRuleState], msgspec.Meta(min_length=13, max_length=13)]
 
 
 class ClusterSource(Document, frozen=True):
     """What `snaprebuild cluster source --output json` prints."""
 
     NAME = "cluster-source"
-    VERSION = 2
+    VERSION = 3
 
-    purpose: Annotated[str, one_of("rebuild", "upload", "bootstrap")]
+    purpose: Purpose
     """The purpose for which the replicas may be a source."""
     server_properties: str | None
     """Configuration of the broker whose log.dirs were read."""
@@ -450,4 +288,4 @@ class ClusterSource(Document, frozen=True):
     """Asserted by the operator."""
     accept_own_log: bool
     """The operator accepts the broker's own metadata log after an unclean stop (rule R10)."""
-    replicas: Sequence[SourceReplica]
+    replicas: Sequence[ClusterSourceReplica]

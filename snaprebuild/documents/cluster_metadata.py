@@ -5,45 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from snaprebuild.documents.common import UnknownContents
+from snaprebuild.cluster.metadata.fold import OpenMetadataTransaction
+from snaprebuild.cluster.metadata.image_model import DelegationToken, Mask
+from snaprebuild.cluster.metadata.image_result import Unproven
+from snaprebuild.cluster.metadata.proof import UncountedLog, VotersSource
+from snaprebuild.cluster.metadata.registered_model import Listener
+from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
+from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
 from snaprebuild.published import Document, Natural, Part, Streamed, one_of
 from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "Acl",
-    "Broker",
-    "BrokerEntry",
     "BrokerHistory",
+    "BrokerHistoryEntry",
     "ClientQuota",
     "ClusterHistory",
     "ClusterImage",
-    "Config",
-    "Controller",
-    "DelegationToken",
+    "ConfigEntry",
     "FeatureLevels",
-    "ImageCheckpoint",
-    "Listener",
-    "OpenTransaction",
-    "Partition",
-    "PartitionEntry",
+    "ImageBroker",
+    "ImageController",
+    "ImagePartition",
+    "ImagePartitionState",
+    "ImageProof",
+    "ImageTopic",
     "PartitionHistory",
-    "PartitionState",
-    "Proof",
+    "PartitionHistoryEntry",
     "QuotaEntity",
     "ScramCredential",
-    "Topic",
-    "UncountedLog",
-    "Unproven",
 ]
-
-
-class Listener(Part, frozen=True):
-    """A listener."""
-
-    name: str
-    host: str
-    port: int
-    security_protocol: int
 
 
 class FeatureLevels(Part, frozen=True):
@@ -53,7 +44,7 @@ class FeatureLevels(Part, frozen=True):
     max_level: int
 
 
-class Broker(Part, frozen=True):
+class ImageBroker(Part, frozen=True):
     """The registration of a broker."""
 
     node_id: int
@@ -65,14 +56,14 @@ class Broker(Part, frozen=True):
     directories: Sequence[str]
     """Ids of its log directories that are online."""
     cordoned_directories: Sequence[str] | None
-    """Those of them that accept no new replicas; null if the broker did not report it."""
+    """Ids of its log directories that accept no new replicas; null if the broker did not report it."""
     rack: str | None
     listeners: Sequence[Listener]
     features: dict[str, FeatureLevels]
     """By name."""
 
 
-class PartitionState(Part, frozen=True):
+class ImagePartitionState(Part, frozen=True):
     """The registration of a partition."""
 
     leader: int
@@ -94,32 +85,7 @@ class PartitionState(Part, frozen=True):
 # ---------------------------------------------------------------------------------------------------------------- cluster image
 
 
-class ImageCheckpoint(Part, frozen=True):
-    """A checkpoint."""
-
-    end_offset: int
-    epoch: int
-
-
-class UncountedLog(Part, frozen=True):
-    """A log of a voter that proves nothing."""
-
-    path: str
-    reason: str
-
-
-class Unproven(Part, frozen=True):
-    """The records that are not proven to be committed."""
-
-    first_offset: int
-    change_count: int
-    brokers: Sequence[int]
-    """Brokers that the unproven records change, the first thousand."""
-    partitions: Sequence[str]
-    """Partitions that they change, the first thousand; for a topic that was created or deleted, only its name."""
-
-
-class Proof(Part, frozen=True):
+class ImageProof(Part, frozen=True):
     """How much of the log is proven to be committed."""
 
     proven_end_offset: int
@@ -128,7 +94,7 @@ class Proof(Part, frozen=True):
     """After the last offset in a whole checkpoint."""
     log_end_offset: int
     voters: Sequence[int]
-    voters_source: Annotated[str, one_of("option", "records", "quorum-state", "nothing")]
+    voters_source: VotersSource
     shared_end_offsets: dict[str, int | None]
     """By voter: after the last offset that its log and this one have with the same leader epoch; null if they share none."""
     majority_end_offset: int | None
@@ -139,15 +105,7 @@ class Proof(Part, frozen=True):
     unproven: Unproven | None
 
 
-class OpenTransaction(Part, frozen=True):
-    """A transaction of the metadata log that has no end."""
-
-    offset: int
-    name: str | None
-    record_count: int
-
-
-class Controller(Part, frozen=True):
+class ImageController(Part, frozen=True):
     """The registration of a controller."""
 
     node_id: int
@@ -157,7 +115,7 @@ class Controller(Part, frozen=True):
     """By name."""
 
 
-class Partition(PartitionState, frozen=True):
+class ImagePartition(ImagePartitionState, frozen=True):
     """A partition of a topic."""
 
     topic: str
@@ -165,15 +123,15 @@ class Partition(PartitionState, frozen=True):
     topic_partition: str
 
 
-class Topic(Part, frozen=True):
+class ImageTopic(Part, frozen=True):
     """A topic."""
 
     topic: str
     topic_id: str
-    partitions: Sequence[Partition]
+    partitions: Sequence[ImagePartition]
 
 
-class Config(Part, frozen=True):
+class ConfigEntry(Part, frozen=True):
     """A configuration."""
 
     resource: str
@@ -182,8 +140,8 @@ class Config(Part, frozen=True):
     value: str | None
     """Null if it is masked."""
     is_masked: bool
-    mask_reason: Annotated[str, one_of("secret", "unknown-name")] | None
-    """Of type PASSWORD, or with a name that no release of Kafka in the catalogue knows; null if it is shown."""
+    mask_reason: Mask | None
+    """The type of the setting is PASSWORD, or it has a name that no release of Kafka in the catalogue knows; null if it is shown."""
     known_to: str | None
     """Releases of Kafka that know the name, such as "since 4.4" or "2.4 to 3.9"; null if none in the catalogue does."""
 
@@ -224,23 +182,11 @@ class ScramCredential(Part, frozen=True):
     iterations: int
 
 
-class DelegationToken(Part, frozen=True):
-    """A delegation token; the log holds no secret of it."""
-
-    token_id: str
-    owner: str
-    requester: str
-    renewers: Sequence[str]
-    issue_timestamp_ms: int
-    expiration_timestamp_ms: int
-    max_timestamp_ms: int
-
-
 class ClusterImage(Document, frozen=True):
     """What `snaprebuild cluster image --output json` prints."""
 
     NAME = "cluster-image"
-    VERSION = 2
+    VERSION = 3
 
     path: str
     """The directory of the log."""
@@ -250,18 +196,18 @@ class ClusterImage(Document, frozen=True):
     """Leader epoch of its batch."""
     timestamp_ms: int
     """Timestamp of its batch, -1 for none."""
-    checkpoint: ImageCheckpoint | None
+    checkpoint: OffsetAndEpoch | None
     """Checkpoint at the start of the image; null for the beginning of the log."""
-    proof: Proof
-    open_transaction: OpenTransaction | None
+    proof: ImageProof
+    open_transaction: OpenMetadataTransaction | None
     features: dict[str, int]
     """Finalized levels."""
     next_producer_id: int
     """No producer has this id or a greater one; -1 if no id was allocated."""
-    brokers: Sequence[Broker]
-    controllers: Sequence[Controller]
-    topics: Streamed[Topic]
-    configs: Streamed[Config]
+    brokers: Sequence[ImageBroker]
+    controllers: Sequence[ImageController]
+    topics: Streamed[ImageTopic]
+    configs: Streamed[ConfigEntry]
     client_quotas: Sequence[ClientQuota]
     acl_count: int
     acls: Streamed[Acl]
@@ -276,7 +222,7 @@ class ClusterImage(Document, frozen=True):
 # -------------------------------------------------------------------------------------------------------------- cluster history
 
 
-class PartitionEntry(Part, frozen=True):
+class PartitionHistoryEntry(Part, frozen=True):
     """A change of a partition."""
 
     offset: int
@@ -289,18 +235,18 @@ class PartitionEntry(Part, frozen=True):
     """Message of the record; null for an entry from a checkpoint."""
     changes: Sequence[str]
     """One sentence each; not stable."""
-    state: PartitionState | None
-    """State from here on; null if the partition is deleted."""
+    registration: ImagePartitionState | None
+    """Registration from here on; null if the partition is deleted."""
 
 
 class PartitionHistory(TopicPartition, frozen=True):
     """The history of a partition."""
 
     topic_id: str
-    entries: Sequence[PartitionEntry]
+    entries: Sequence[PartitionHistoryEntry]
 
 
-class BrokerEntry(Part, frozen=True):
+class BrokerHistoryEntry(Part, frozen=True):
     """A change of a broker."""
 
     offset: int
@@ -313,7 +259,7 @@ class BrokerEntry(Part, frozen=True):
     """Message of the record; null for an entry from a checkpoint."""
     changes: Sequence[str]
     """One sentence each; not stable."""
-    state: Broker | None
+    registration: ImageBroker | None
     """Registration from here on; null if there is none."""
     leads: int
     """Number of partitions that it leads."""
@@ -329,14 +275,14 @@ class BrokerHistory(Part, frozen=True):
     """The history of a broker."""
 
     node_id: int
-    entries: Sequence[BrokerEntry]
+    entries: Sequence[BrokerHistoryEntry]
 
 
 class ClusterHistory(Document, frozen=True):
     """What `snaprebuild cluster history --output json` prints."""
 
     NAME = "cluster-history"
-    VERSION = 2
+    VERSION = 3
 
     path: str
     """The directory of the log."""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from snaprebuild.broker.status import StatusWord
 from snaprebuild.published import Natural, Part, one_of
 from snaprebuild.snapshots.engine.cache_hits import CacheHits
 from snaprebuild.storage.partition_names import TopicPartition
@@ -17,15 +18,12 @@ __all__ = [
     "InputSegment",
     "PartitionNeeds",
     "StatusName",
-    "UnknownContents",
-    "UnknownRecordType",
-    "UnknownTaggedField",
 ]
 
 ExitCode = Annotated[int, msgspec.Meta(extra_json_schema={"enum": [0, 1, 3, 4, 5]})]
 
 
-StatusName = Annotated[str, one_of("fate", "wrong", "suspect", "missing", "waiting", "unknown", "healthy")]
+StatusName = Annotated[str, one_of(*StatusWord)]
 
 
 class PartitionNeeds(TopicPartition, frozen=True):
@@ -58,31 +56,3 @@ class CacheUse(CacheHits, frozen=True, kw_only=True):
 
     path: str
     """Absolute path."""
-
-
-class UnknownTaggedField(Part, frozen=True):
-    """A tagged field that this version does not know."""
-
-    message: str
-    """Name of the record or of the structure in it."""
-    tag: Natural
-
-
-class UnknownRecordType(Part, frozen=True):
-    """Records of a type, or of a version of it, that this version does not know."""
-
-    api_key: Natural
-    version: Natural
-
-
-class UnknownContents(Part, frozen=True):
-    """Contents of a metadata log that this version of snaprebuild does not know. The result does not cover them."""
-
-    count: Natural
-    """Of all kinds, each thing once."""
-    tagged_fields: Sequence[UnknownTaggedField]
-    record_types: Sequence[UnknownRecordType]
-    settings: Sequence[str]
-    """Names of configurations; their values are not shown."""
-    files: Sequence[str]
-    """Names of files in the directory of the log, at most 100."""

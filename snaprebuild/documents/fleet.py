@@ -11,7 +11,8 @@ from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome
 from snaprebuild.cluster.fleet.replicas import UploadState
 from snaprebuild.cluster.fleet.restart_plan import RepairCover
 from snaprebuild.cluster.fleet.upgrade_steps import UpgradeStep
-from snaprebuild.documents.common import StatusName, UnknownContents
+from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
+from snaprebuild.documents.common import StatusName
 from snaprebuild.published import Document, Natural, Part, Positive, RunRecord, Seconds, Streamed
 from snaprebuild.storage.partition_names import TopicPartition
 
@@ -141,7 +142,7 @@ class Fleet(Document, frozen=True):
     """What `snaprebuild fleet --output json` prints."""
 
     NAME = "fleet"
-    VERSION = 2
+    VERSION = 3
 
     run: RunRecord
     cluster_id: str | None

@@ -52,7 +52,7 @@ class PlanDocument(Document, frozen=True):
     """What `snaprebuild plan --output json` prints."""
 
     NAME = "plan"
-    VERSION = 2
+    VERSION = 3
 
     request: SavedRequest
     as_of_ms: int

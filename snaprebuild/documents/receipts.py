@@ -41,7 +41,7 @@ class Undo(Document, frozen=True):
     """What `snaprebuild undo RECEIPT --output json` prints."""
 
     NAME = "undo"
-    VERSION = 2
+    VERSION = 3
 
     receipt: str
     began_ms: int

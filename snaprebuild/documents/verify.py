@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from snaprebuild.broker.fates import StartFate
 from snaprebuild.broker.status import StatusCounts
 from snaprebuild.documents.common import CacheUse, InputSegment, PartitionNeeds, StatusName
-from snaprebuild.documents.scan import StartFate
 from snaprebuild.published import Document, Natural, Positive, RunRecord, Seconds
 from snaprebuild.snapshots.engine.cache_hits import CacheHits
 from snaprebuild.snapshots.source.boundary_needs import NeedTotals

@@ -31,12 +31,12 @@ from formats.partition.partition_metadata import PartitionMetadata, uuid_to_text
 from formats.partition.producer_snapshot import write_entries
 from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.cluster.metadata.image_model import MetadataImage
-from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose, SourceEvidence
+from snaprebuild.cluster.source_check.evidence import LogEvidence, SourceEvidence
 from snaprebuild.cluster.source_check.evidence_collector import SourceRequest
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.cluster.source_check.producer_ids import foreign_producers, is_newer_than_log, producer_id_finding
 from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, SourceReplica, judge_sources
-from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict
+from snaprebuild.cluster.source_check.verdict import SourceRule, SourceVerdict
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.bootstrap_rules import AuxiliaryState, NotInRemoteStorageError, auxiliary_state
@@ -44,6 +44,7 @@ from snaprebuild.followers.remote_state import RemoteState, StateSource, remote_
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.storage.local.broker_lock import hold
@@ -420,7 +421,7 @@ def judge_target(
     metadata: str | None,
     run: Run,
     *,
-    own_log_accepted: bool = False,
+    accept_own_log: bool = False,
     clock: Clock | None = None,
 ) -> tuple[SourceVerdict, list[Finding]]:
     """The verdict on a replica that does not exist yet, and findings of the evidence.
@@ -431,7 +432,7 @@ def judge_target(
         properties: of the broker, where they are known.
         metadata: location of the cluster's metadata log; None for the broker's own.
         run: how object stores are reached.
-        own_log_accepted: the operator accepts that only the broker's own metadata log shows when it registered last.
+        accept_own_log: the operator accepts that only the broker's own metadata log shows when it registered last.
         clock: for producers that have expired. The producer ids are compared with the next one of the cluster; None to leave that out.
 
     Raises:
@@ -454,7 +455,7 @@ def judge_target(
         logs=logs,
         log_dirs=[state, *(read_log_dir(path_of(each)) for each in own if each != state.path)],
         properties=properties,
-        own_log_accepted=own_log_accepted,
+        accept_own_log=accept_own_log,
     )
     replica = SourceReplica(path, plan.directory_name, state)
     verdicts = judge_sources(request, [replica], ReadLogs(lambda _: log))  # there is nothing to read yet
@@ -463,7 +464,7 @@ def judge_target(
     if (refusal := verdict.in_place_refusal(path)) is not None:
         raise RefusedError(refusal.message, path=path)
     if verdict.is_own_log_alone:
-        raise RefusedError(f"{verdict}: {verdict.evidence_of(Rule.R10)} (rule R10)", path=path)
+        raise RefusedError(f"{verdict}: {verdict.evidence_of(SourceRule.R10)} (rule R10)", path=path)
     read = judged.metadata.read
     if clock is not None and read is not None:
         evidence = verdicts.evidence_for(replica, replace(log, epochs=plan.leader_epochs))

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from formats.metadata.transaction_state import TRANSACTION_STATE_TOPIC, TransactionState, TransactionStatus
-from snaprebuild.cluster.metadata.leadership import Election, Leadership, Leaderships
+from snaprebuild.cluster.metadata.leadership import Leadership, Leaderships, RecordedElection
 from snaprebuild.inspect.coordinator_records import CoordinatorHistory, StateRecord
 from snaprebuild.published import Natural, Part
 
@@ -456,11 +456,11 @@ class _Diagnosis:
             return "a metadata log (--metadata DIR): it shows who leads this partition, and its elections"
         return None if self._leads() else "the directory of the leader of this partition"
 
-    def _unclean_elections(self, since_ms: int) -> list[Election]:
+    def _unclean_elections(self, since_ms: int) -> list[RecordedElection]:
         elections = () if self._leadership is None else self._leadership.elections
         return [each for each in elections if each.is_unclean and each.timestamp_ms >= since_ms]
 
-    def _election_fact(self, election: Election) -> TransactionEvidence:
+    def _election_fact(self, election: RecordedElection) -> TransactionEvidence:
         assert self._evidence.leaderships is not None, "the election is from there"
         before = "none" if election.leader_before < 0 else str(election.leader_before)
         what = f"unclean election: leader {before} -> {election.leader}, leader epoch {election.leader_epoch}"

@@ -45,7 +45,7 @@ from snaprebuild.replay.first_events import FirstEvents
 from snaprebuild.replay.segment_effect import NONE, SegmentEffect, lookup
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 
-__all__ = ["BaseJudge", "LaterSnapshot", "SegmentEnd"]
+__all__ = ["BaseJudge", "LaterSnapshot", "SegmentBoundary"]
 
 LAST_SEQUENCE = 2**31 - 1
 
@@ -76,7 +76,7 @@ class LaterSnapshot(msgspec.Struct, frozen=True, eq=False):
     written_ms: int
 
 
-class SegmentEnd(NamedTuple):
+class SegmentBoundary(NamedTuple):
     """The end of a segment.
 
     Attributes:
@@ -117,7 +117,7 @@ class BaseJudge:
         snapshots: Iterable[LaterSnapshot],
         aborted: Iterable[tuple[str, AbortedTransaction]] = (),
         thrown_at: int | None = None,
-        boundaries: Sequence[SegmentEnd] = (),
+        boundaries: Sequence[SegmentBoundary] = (),
     ) -> BaseVerdict:
         """The verdict.
 
@@ -346,7 +346,7 @@ class BaseJudge:
         open_ids: np.ndarray = events.producer_id[~is_absent]
         return open_ids
 
-    def _all_expired_from(self, boundaries: Sequence[SegmentEnd]) -> int:
+    def _all_expired_from(self, boundaries: Sequence[SegmentBoundary]) -> int:
         """The boundary from which on a broker has forgotten every producer that was silent since the base."""
         if not boundaries:
             return NEVER
@@ -418,7 +418,7 @@ def _are_fresh(events: FirstEvents) -> np.ndarray:
     return fresh
 
 
-def _first_boundary(boundaries: Sequence[SegmentEnd], newest_ms: int) -> int:
+def _first_boundary(boundaries: Sequence[SegmentBoundary], newest_ms: int) -> int:
     """The first boundary with a batch below it that is as young; ``NEVER`` if there is none."""
     index = bisect_left(boundaries, newest_ms, key=lambda each: each.newest_ms)
     return boundaries[index].offset if index < len(boundaries) else NEVER

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import Enum
+from typing import Annotated
 
 import msgspec
 import numpy as np
 
+from snaprebuild.published import one_of
 from snaprebuild.replay.segment_effect import ENDS_CLOSING, ENDS_WITH_DATA, IF, NONE, SET, SegmentEffect, entries_of, sorted_entries
 from snaprebuild.replay.window import expired_mask
 
@@ -134,7 +136,7 @@ class EntryDifference(msgspec.Struct, frozen=True):
 
     producer_id: int
     kind: DifferenceKind
-    field: str | None
+    field: Annotated[str, one_of(*ENTRY_FIELDS)] | None
     expected: int | None
     found: int | None
     is_certain: bool

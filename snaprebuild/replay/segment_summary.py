@@ -37,8 +37,8 @@ __all__ = [
     "Analysis",
     "AnalysisPart",
     "BatchContents",
-    "BatchFacts",
     "BatchRun",
+    "BatchTotals",
     "IndexEntries",
     "Joiner",
     "Piece",
@@ -59,7 +59,7 @@ FACT_COLUMNS = ("attributes", "base_offset", "last_offset_delta", "magic", "max_
 """Fields of a header on which the facts depend."""
 
 
-class BatchFacts(msgspec.Struct, frozen=True):
+class BatchTotals(msgspec.Struct, frozen=True):
     """Counts and extremes of consecutive batches.
 
     Attributes:
@@ -95,13 +95,13 @@ class BatchFacts(msgspec.Struct, frozen=True):
     index_hits: int = 0
 
     @classmethod
-    def of_block(cls, block: HeaderBlock, indexes: IndexEntries | None = None) -> BatchFacts:
+    def of_block(cls, block: HeaderBlock, indexes: IndexEntries | None = None) -> BatchTotals:
         """The facts of a block, which is not empty and has ``FACT_COLUMNS``, and ``HIT_COLUMNS`` if indexes are given."""
         (facts,) = cls.of_parts(block, np.zeros(1, dtype=np.int64))
         return facts if indexes is None else replace(facts, index_hits=indexes.hits(block))
 
     @classmethod
-    def of_parts(cls, block: HeaderBlock, starts: np.ndarray) -> list[BatchFacts]:
+    def of_parts(cls, block: HeaderBlock, starts: np.ndarray) -> list[BatchTotals]:
         """The facts of each part of a block.
 
         Args:
@@ -166,7 +166,7 @@ class BatchFacts(msgspec.Struct, frozen=True):
             )
         return offsets
 
-    def after(self, offset: int) -> BatchFacts:
+    def after(self, offset: int) -> BatchTotals:
         """These batches after a batch that ends at ``offset`` - 1: with the gap or the disorder between them.
 
         Without batches the next offset is ``offset``.
@@ -183,13 +183,13 @@ class BatchFacts(msgspec.Struct, frozen=True):
         """Base offset of the first batch; None without batches, or when that is a message of magic 0 or 1."""
         return self.base_offset if self.begins_with_magic_2 else None
 
-    def then(self, following: BatchFacts) -> BatchFacts:
+    def then(self, following: BatchTotals) -> BatchTotals:
         """The facts of these batches and the following ones. Associative, with ``NO_FACTS`` as its unit."""
         if not self.batches or not following.batches:
             return self if self.batches else following
         rest = following.after(self.next_offset)
         sums = {name: getattr(self, name) + getattr(rest, name) for name in _SUMS}
-        return BatchFacts(
+        return BatchTotals(
             base_offset=self.base_offset,
             begins_with_magic_2=self.begins_with_magic_2,
             next_offset=rest.next_offset,
@@ -211,7 +211,7 @@ _SUMS = (
     "index_hits",
 )
 
-NO_FACTS = BatchFacts()
+NO_FACTS = BatchTotals()
 
 
 # ---------------------------------------------------------------------------------------------------------------- indexes
@@ -318,14 +318,14 @@ class BatchContents(msgspec.Struct, frozen=True):
         extras: what the analyses of ``SummaryOptions`` found, in their order; empty without batches.
     """
 
-    facts: BatchFacts = NO_FACTS
+    facts: BatchTotals = NO_FACTS
     effect: SegmentEffect = IDENTITY
     commits_omitted: int = 0
     first_events: FirstEvents | None = None
     extras: tuple[Any, ...] = ()
 
     def after(self, offset: int) -> BatchContents:
-        """These batches after a batch that ends at ``offset`` - 1 (``BatchFacts.after``)."""
+        """These batches after a batch that ends at ``offset`` - 1 (``BatchTotals.after``)."""
         return replace(self, facts=self.facts.after(offset))
 
 
@@ -403,7 +403,7 @@ class SegmentSummary(BatchRun, frozen=True, kw_only=True):
     tail: Tail
 
     @property
-    def facts(self) -> BatchFacts:
+    def facts(self) -> BatchTotals:
         """Facts of its batches. Without any, ``next_offset`` is that of the piece before, or the base offset."""
         return self.contents.facts
 
@@ -523,7 +523,7 @@ def read_pieces(
 
     def add(block: HeaderBlock) -> None:
         if len(block):
-            facts = BatchFacts.of_block(block, indexes)
+            facts = BatchTotals.of_block(block, indexes)
             first_events = first_events_of_block(block) if with_first_events else None
             parts = tuple(analysis.of_block(block, base_offset) for analysis in extras)
             collected.add(BatchContents(facts, effect_of_block(block), 0, first_events, parts))

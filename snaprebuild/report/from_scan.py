@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from snaprebuild.documents.saved_documents import DocumentHead, inconsistent, typed_members
-from snaprebuild.documents.scan import Boundary, LogDir, NextAttempt, Partition, Scan
+from snaprebuild.documents.scan import Scan, ScannedLogDir, ScannedPartition
 from snaprebuild.published import UnexpectedValueError
 from snaprebuild.report.page_data import (
     PagePartition,
@@ -14,6 +14,8 @@ from snaprebuild.report.page_data import (
 )
 from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import SHARED, STATUS, PageSink
+from snaprebuild.snapshots.scan.result import BoundaryScan
+from snaprebuild.snapshots.scan.upload_preflight import NextAttempt
 
 __all__ = ["take_scan"]
 
@@ -51,13 +53,13 @@ def take_scan(head: DocumentHead, sink: PageSink) -> None:
             sink.take_shared(document, name, value)
 
 
-def _log_dir_fact(log_dir: LogDir) -> tuple[str, str]:
+def _log_dir_fact(log_dir: ScannedLogDir) -> tuple[str, str]:
     node = "" if log_dir.node_id is None else f", node {log_dir.node_id}"
     cluster = "" if log_dir.cluster_id is None else f" of cluster {log_dir.cluster_id}"
     return log_dir.path, f"stop: {log_dir.shutdown}{node}{cluster}"
 
 
-def _take_partition(found: Partition, partition: PagePartition, nodes: dict[str, int | None]) -> None:
+def _take_partition(found: ScannedPartition, partition: PagePartition, nodes: dict[str, int | None]) -> None:
     partition.node_id = nodes.get(found.log_dir)
     partition.log_start_offset = found.log_start_offset
     partition.log_end_offset = found.log_end.offset
@@ -74,14 +76,14 @@ def _take_partition(found: Partition, partition: PagePartition, nodes: dict[str,
     _take_segments(found, partition)
 
 
-def _kind(found: Partition) -> str | None:
+def _kind(found: ScannedPartition) -> str | None:
     kinds = [] if found.topic_kind == "ordinary" else [found.topic_kind.replace("_", " ")]
     if found.is_compacted:
         kinds.append("compacted")
     return ", ".join(kinds) or None
 
 
-def _take_boundary(found: Boundary, partition: PagePartition, missing: set[int]) -> None:
+def _take_boundary(found: BoundaryScan, partition: PagePartition, missing: set[int]) -> None:
     boundary = partition.boundary(found.offset)
     boundary.state = "not due" if found.state == "irregular" and found.offset not in missing else found.state
     boundary.entries = found.entries
@@ -93,7 +95,7 @@ def _take_boundary(found: Boundary, partition: PagePartition, missing: set[int])
     boundary.reasons += found.reasons
 
 
-def _take_segments(found: Partition, partition: PagePartition) -> None:
+def _take_segments(found: ScannedPartition, partition: PagePartition) -> None:
     bases = [each.base_offset for each in found.segments]
     if bases != sorted(set(bases)):
         raise UnexpectedValueError("expected base offsets that ascend")
@@ -106,7 +108,7 @@ def _take_segments(found: Partition, partition: PagePartition) -> None:
     )
 
 
-def _fates(found: Partition, bases: list[int]) -> list[SegmentFate]:
+def _fates(found: ScannedPartition, bases: list[int]) -> list[SegmentFate]:
     """The fate of each segment, from the rolled ones above the log start; the last segment is the active one."""
     usual = SegmentFate.BELOW_START if found.can_be_tiered else SegmentFate.NEVER_UPLOADED
     fates = [usual] * len(bases)

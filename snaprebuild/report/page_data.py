@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from snaprebuild.documents.scan import StartFate
+from snaprebuild.broker.fates import StartFate
 from snaprebuild.findings import ReportedFinding
 from snaprebuild.inspect.transaction_model import OngoingTransaction
 from snaprebuild.report.page_document import PageDocument

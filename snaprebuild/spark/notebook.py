@@ -195,7 +195,7 @@ def scan(
     engine = _engine(session)
     selection = Selection(tuple(topics), frozenset(partitions))
     opened = open_source(_paths(source), _text(server_properties), selection, Run(stores=s3))
-    return with_next_start(scan_in_process.scan(opened, engine.parallel_map), opened.properties)
+    return with_next_start(scan_in_process.scan_source(opened, engine.parallel_map), opened.properties)
 
 
 def verify(

@@ -22,7 +22,7 @@ from formats.log.batch_headers import Tail, TailKind
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.replay.first_events import EVENT_COLUMNS, FirstEvents
 from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, NO_CLOSES, ClosedTransactions, SegmentEffect
-from snaprebuild.replay.segment_summary import BatchContents, BatchFacts, SegmentSummary
+from snaprebuild.replay.segment_summary import BatchContents, BatchTotals, SegmentSummary
 from snaprebuild.snapshots.engine.partition_task import CachedSummary
 from snaprebuild.spark.executor_tasks import Outcome
 from snaprebuild.spark.segment_ranges import CachedRange, RangeSummary
@@ -76,7 +76,7 @@ _BAD_CRC = ("bad_crc_position", "bad_crc_offset")
 _BOTH = ("cut_offset", "cut_batch_offset", "read_bytes")
 _PIECE = ("size_bytes", *_BOTH)
 _RANGE = ("start_bytes", "end_bytes", "source_bytes", *_BOTH)
-_FACTS = tuple(name for name in BatchFacts.__struct_fields__ if name not in ("base_offset", "begins_with_magic_2", "bad_crc"))
+_FACTS = tuple(name for name in BatchTotals.__struct_fields__ if name not in ("base_offset", "begins_with_magic_2", "bad_crc"))
 """Facts that are one number, or none; ``base_offset`` is the column ``first_offset``."""
 
 KEYS = ("partition", "base_offset", "piece", "part")
@@ -286,7 +286,7 @@ def _range(base_offset: int, first: Row, more: list[Row]) -> RangeSummary:
 
 
 def _contents(first: Row, more: list[Row]) -> BatchContents:
-    facts = BatchFacts(
+    facts = BatchTotals(
         base_offset=first["first_offset"],
         begins_with_magic_2=first["begins_with_magic_2"],
         bad_crc=tuple(zip(*(first[name].tolist() for name in _BAD_CRC), strict=True)),

@@ -47,7 +47,7 @@ def as_kafka(image: MetadataImage, faults: int) -> dict[str, Any]:
         "features": dict(image.features),
         "next_producer_id": image.next_producer_id,
         "brokers": {
-            str(each.id): {
+            str(each.node_id): {
                 "epoch": each.epoch,
                 "incarnation_id": uuid_to_text(each.incarnation_id),
                 "fenced": each.fenced,
@@ -62,7 +62,7 @@ def as_kafka(image: MetadataImage, faults: int) -> dict[str, Any]:
             for each in image.brokers.values()
         },
         "controllers": {
-            str(each.id): {"incarnation_id": uuid_to_text(each.incarnation_id), **of_node(each)}
+            str(each.node_id): {"incarnation_id": uuid_to_text(each.incarnation_id), **of_node(each)}
             for each in image.controllers.values()
         },
         "topics": {
@@ -97,5 +97,5 @@ def as_kafka(image: MetadataImage, faults: int) -> dict[str, Any]:
 def of_node(node: Any) -> dict[str, Any]:
     return {
         "listeners": {each.name: [each.host, each.port, each.security_protocol] for each in node.listeners},
-        "features": {each.name: [each.min_version, each.max_version] for each in node.features},
+        "features": {each.name: [each.min_level, each.max_level] for each in node.features},
     }

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from kafka_classpath import java_output
+from msgspec.structs import replace
 from replication_codec import read_alter_partition_request, write_alter_partition_request, write_alter_partition_response
 
 from formats.metadata.replication_messages import (
@@ -13,7 +14,8 @@ from formats.metadata.replication_messages import (
     IsrMember,
     ProposedPartition,
 )
-from snaprebuild.simulations.isr.controller import AlterPartitionError, BrokerState, PartitionKey, PartitionState, alter_partition
+from snaprebuild.cluster.metadata.registered_model import BrokerRegistration, LeaderRecoveryState, PartitionRegistration
+from snaprebuild.simulations.isr.controller import AlterPartitionError, PartitionKey, alter_partition, new_broker, new_partition
 
 pytestmark = pytest.mark.kafka
 
@@ -31,14 +33,15 @@ class RandomCluster:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         ids = self.random.sample(range(1, 6), self.random.randrange(3, 6))
-        self.brokers = {each: self._broker() for each in ids}
+        self.brokers = {each: self._broker(each) for each in ids}
         keys = [(TOPICS[topic], number) for topic in (1, 2) for number in range(2)]
-        self.partitions: dict[PartitionKey, PartitionState] = {key: self._partition(ids) for key in keys}
+        self.partitions: dict[PartitionKey, PartitionRegistration] = {key: self._partition(ids) for key in keys}
 
-    def _broker(self) -> BrokerState:
-        return BrokerState(self.random.randrange(10, 14), self.random.random() < 0.15, self.random.random() < 0.1)
+    def _broker(self, node_id: int) -> BrokerRegistration:
+        broker = new_broker(node_id, self.random.randrange(10, 14), fenced=self.random.random() < 0.15)
+        return replace(broker, in_controlled_shutdown=self.random.random() < 0.1)
 
-    def _partition(self, ids: list[int]) -> PartitionState:
+    def _partition(self, ids: list[int]) -> PartitionRegistration:
         any_of = self.random
         replicas = tuple(any_of.sample(ids, any_of.randrange(2, len(ids) + 1)))
         adding, removing = (), ()
@@ -51,7 +54,16 @@ class RandomCluster:
         leader = any_of.choice(active) if active and any_of.random() < 0.95 else -1
         is_recovering = leader >= 0 and any_of.random() < 0.2
         isr = (leader,) if is_recovering else isr
-        return PartitionState(replicas, isr, leader, any_of.randrange(3), any_of.randrange(5), is_recovering, adding, removing)
+        return replace(
+            new_partition(replicas),
+            isr=isr,
+            leader=leader,
+            leader_epoch=any_of.randrange(3),
+            partition_epoch=any_of.randrange(5),
+            leader_recovery_state=LeaderRecoveryState(is_recovering),
+            adding=adding,
+            removing=removing,
+        )
 
     def lines(self) -> Iterator[str]:
         yield "new"
@@ -74,7 +86,7 @@ class RandomCluster:
         return AlterPartitionRequest(sender, epoch, tuple(self._proposal(key) for key in dict.fromkeys(keys)))
 
     def _proposal(self, key: PartitionKey) -> ProposedPartition:
-        any_of, state = self.random, self.partitions.get(key, PartitionState((1,), (1,), 1))
+        any_of, state = self.random, self.partitions.get(key, new_partition((1,)))
         near = (0, 0, 0, 0, 0, 0, 0, 0, 1, -1)
         known = [
             each for each in state.replicas if each not in self.brokers or self.brokers[each].is_active or any_of.random() < 0.3
@@ -83,7 +95,7 @@ class RandomCluster:
         ids = any_of.sample(sorted(isr), len(isr))
         if any_of.random() < 0.05:
             ids.append(any_of.choice((*state.replicas, 6, -1)))
-        recovering = int(any_of.random() < (0.5 if state.is_recovering else 0.05))
+        recovering = int(any_of.random() < (0.5 if state.leader_recovery_state else 0.05))
         if recovering and any_of.random() < 0.7:
             ids = [state.leader]
         members = tuple(IsrMember(each, self._epoch(each)) for each in ids)
@@ -97,12 +109,12 @@ class RandomCluster:
         return broker.epoch + self.random.choice((0, 0, 0, 0, 0, 0, 0, 0, 0, 1, -1))
 
 
-def line_of(state: PartitionState) -> str:
-    numbers = f"{state.leader} {state.leader_epoch} {state.partition_epoch} {state.is_recovering:d}"
+def line_of(state: PartitionRegistration) -> str:
+    numbers = f"{state.leader} {state.leader_epoch} {state.partition_epoch} {state.leader_recovery_state:d}"
     return f"{text_of(state.replicas)} {text_of(state.isr)} {numbers} {text_of(state.adding)} {text_of(state.removing)}"
 
 
-def states_text(partitions: Mapping[PartitionKey, PartitionState]) -> list[str]:
+def states_text(partitions: Mapping[PartitionKey, PartitionRegistration]) -> list[str]:
     return [f"{topic_id[0]} {number} {line_of(state)}" for (topic_id, number), state in sorted(partitions.items())]
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from kafka_node import KafkaNode
 
-from snaprebuild.cluster.quorum.check import kraft_check
-from snaprebuild.cluster.quorum.rules import Rule
+from snaprebuild.cluster.quorum.check import check_quorum
+from snaprebuild.cluster.quorum.rules import QuorumRule
 from snaprebuild.cluster.rule_result import Grade
 
 pytestmark = pytest.mark.broker
@@ -20,12 +20,16 @@ METADATA = "__cluster_metadata-0"
 FOREIGN = "version: 0\ntopic_id: kJEH2V5MQ3qe3pGZOsqMwA"
 SECONDS = 90.0
 
-REFUSED: dict[str, tuple[Callable[[Path], object], Rule, str]] = {
-    "foreign topic id": (lambda place: (place / METADATA / "partition.metadata").write_text(FOREIGN), Rule.K18, "topic"),
-    "empty partition.metadata": (lambda place: (place / METADATA / "partition.metadata").write_bytes(b""), Rule.K18, ""),
-    "garbage partition.metadata": (lambda place: (place / METADATA / "partition.metadata").write_bytes(b"\0junk"), Rule.K18, ""),
-    "missing meta.properties": (lambda place: (place / "meta.properties").unlink(), Rule.K19, "meta.properties"),
-    "empty meta.properties": (lambda place: (place / "meta.properties").write_bytes(b""), Rule.K19, ""),
+REFUSED: dict[str, tuple[Callable[[Path], object], QuorumRule, str]] = {
+    "foreign topic id": (lambda place: (place / METADATA / "partition.metadata").write_text(FOREIGN), QuorumRule.K18, "topic"),
+    "empty partition.metadata": (lambda place: (place / METADATA / "partition.metadata").write_bytes(b""), QuorumRule.K18, ""),
+    "garbage partition.metadata": (
+        lambda place: (place / METADATA / "partition.metadata").write_bytes(b"\0junk"),
+        QuorumRule.K18,
+        "",
+    ),
+    "missing meta.properties": (lambda place: (place / "meta.properties").unlink(), QuorumRule.K19, "meta.properties"),
+    "empty meta.properties": (lambda place: (place / "meta.properties").write_bytes(b""), QuorumRule.K19, ""),
 }
 HEALTHY: dict[str, Callable[[Path], object]] = {
     "without partition.metadata": lambda place: (place / METADATA / "partition.metadata").unlink(),
@@ -55,7 +59,7 @@ def test_what_a_node_does_with_the_files_of_its_identity(tmp_path: Path) -> None
         saved = Path(shutil.copytree(node.log_dir, tmp_path / "saved"))
         for name, (change, rule, said) in REFUSED.items():
             change(node.log_dir)
-            violated = {each.rule: each.grade for each in kraft_check([str(node.log_dir)]).nodes[0].results if each.grade}
+            violated = {each.rule: each.grade for each in check_quorum([str(node.log_dir)]).nodes[0].results if each.grade}
             assert violated.get(rule) is Grade.DAMAGE, name
             node.log_file.write_text("")
             text = ends(node)
@@ -66,6 +70,6 @@ def test_what_a_node_does_with_the_files_of_its_identity(tmp_path: Path) -> None
             shutil.copytree(saved, node.log_dir)
         for name, mend in HEALTHY.items():
             mend(node.log_dir)
-            assert {each.grade for each in kraft_check([str(node.log_dir)]).nodes[0].results} <= {None, Grade.INFO}, name
+            assert {each.grade for each in check_quorum([str(node.log_dir)]).nodes[0].results} <= {None, Grade.INFO}, name
             node.start()
             node.stop()

@@ -13,7 +13,7 @@ from log_dirs import batch_positions, cut, flip
 from manifests import REPOSITORY
 from metadata_dirs import BROKEN, checkpoint_name, metadata_copy, remove
 
-from snaprebuild.cluster.quorum.check import kraft_check
+from snaprebuild.cluster.quorum.check import check_quorum
 from snaprebuild.cluster.quorum.facts import read_node
 from snaprebuild.cluster.quorum.rules import NameEffect, effect_of_name
 from snaprebuild.cluster.rule_result import Grade, RuleState
@@ -201,7 +201,7 @@ def part_of(answer: dict[str, Any], part: str) -> str:
 
 
 def violations(directories: list[Path]) -> set[tuple[str, Grade | None]]:
-    check = kraft_check([str(each) for each in directories])
+    check = check_quorum([str(each) for each in directories])
     return {(each.rule.name, each.grade) for node in check.nodes for each in node.results if each.state is RuleState.BROKEN}
 
 

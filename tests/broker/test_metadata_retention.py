@@ -14,7 +14,7 @@ from metadata_dirs import BROKEN, BUNDLED, DIRECTORY, checkpoint_name
 from snaprebuild.cluster.quorum.advise import model_of
 from snaprebuild.cluster.quorum.facts import NodeFacts, read_node
 from snaprebuild.cluster.quorum.log_start import MetadataLogModel, StartSettings, immediate, retention
-from snaprebuild.cluster.quorum.rules import Rule, judge_log
+from snaprebuild.cluster.quorum.rules import QuorumRule, judge_log
 from snaprebuild.cluster.rule_result import RuleState
 
 pytestmark = pytest.mark.kafka
@@ -138,7 +138,7 @@ def expected(node: NodeFacts, words: tuple[object, ...]) -> tuple[int, MetadataL
 
 def is_covered(node: NodeFacts) -> bool:
     """Whether K1 holds."""
-    return all(each.state is RuleState.HOLDS for each in judge_log(node.facts) if each.rule is Rule.K1)
+    return all(each.state is RuleState.HOLDS for each in judge_log(node.facts) if each.rule is QuorumRule.K1)
 
 
 def assert_as_kafka(asked: Asked, node: NodeFacts, answer: list[str]) -> str:

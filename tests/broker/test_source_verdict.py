@@ -8,10 +8,10 @@ from kafka_node import KafkaNode
 from rule_marks import HOLDS, WARNS, mark_of
 
 from snaprebuild.cluster.source_check.check import CheckedSource, SourceQuestion, check_sources
-from snaprebuild.cluster.source_check.evidence import Purpose
-from snaprebuild.cluster.source_check.verdict import Outcome, Rule
+from snaprebuild.cluster.source_check.verdict import SourceRule
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
 from snaprebuild.snapshots.run import Run
 
 pytestmark = pytest.mark.broker
@@ -43,7 +43,7 @@ def test_a_healthy_broker_is_never_rejected(tmp_path: Path) -> None:
             found = replicas(node.log_dir, purpose)
             assert "t-0" in found
             for name, each in found.items():
-                assert not each.verdict.is_rejected, (name, purpose, each.verdict.why)
+                assert not each.verdict.is_rejected, (name, purpose, each.verdict.reason)
                 assert {mark_of(rule) for rule in each.verdict.results} <= {HOLDS, WARNS}, name
         stopped = replicas(node.log_dir, Purpose.REBUILD)["t-0"].verdict
         assert {mark_of(rule) for rule in stopped.results} == {HOLDS}
@@ -51,7 +51,7 @@ def test_a_healthy_broker_is_never_rejected(tmp_path: Path) -> None:
         node.start()
         node.kill()
         killed = replicas(node.log_dir, Purpose.REBUILD)
-        assert {each.verdict.outcome for each in killed.values()} == {Outcome.TRUSTED_BELOW}
+        assert {each.verdict.outcome for each in killed.values()} == {VerdictOutcome.TRUSTED_BELOW}
 
         node.start()
         written_before = killed["t-0"].log.log_end
@@ -63,7 +63,7 @@ def test_a_healthy_broker_is_never_rejected(tmp_path: Path) -> None:
             time.sleep(0.2)
         node.stop()
         rebuild, upload = (replicas(node.log_dir, purpose)["t-0"] for purpose in (Purpose.REBUILD, Purpose.UPLOAD))
-        assert (rebuild.verdict.outcome, upload.verdict.outcome) == (Outcome.TRUSTED, Outcome.TRUSTED_BELOW)
-        assert upload.verdict.offset == upload.log.log_end
-        (recovery,) = [each for each in upload.verdict.results if each.rule is Rule.R8]
+        assert (rebuild.verdict.outcome, upload.verdict.outcome) == (VerdictOutcome.TRUSTED, VerdictOutcome.TRUSTED_BELOW)
+        assert upload.verdict.trusted_below == upload.log.log_end
+        (recovery,) = [each for each in upload.verdict.results if each.rule is SourceRule.R8]
         assert (mark_of(recovery), recovery.evidence[:10]) == (WARNS, "RECOVERING")

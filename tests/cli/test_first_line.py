@@ -63,7 +63,7 @@ def statuses(draw: st.DrawFn) -> Status:
         missing=draw(COUNT),
         waiting=draw(COUNT),
         waiting_unknown=draw(COUNT),
-        unknown=0,
+        unread=0,
         topics_without_id=draw(st.sampled_from(((), ("orders",), tuple(f"t{number}" for number in range(3000))))),
     )
 
@@ -163,7 +163,7 @@ def test_a_long_name_is_cut_in_its_middle() -> None:
         kind=FateKind.STRAY, code="no-topic-id", subject=f"{'topic.' * 30}-1234", path="/d", cause="no topic id",
         evidence="", log_line="", remedy="",
     )  # fmt: skip
-    line = status_line(status_of([fate], wrong=0, suspect=0, missing=3, waiting=0, unknown=0))
+    line = status_line(status_of([fate], wrong=0, suspect=0, missing=3, waiting=0, unread=0))
     assert line is not None
     assert re.fullmatch(rf"The start sets topic\..*….*-1234 {STRAY_WITHOUT_ID}\. Also: 3 snapshots missing\.", line)
     assert len(line) == LINE_MAX
@@ -178,7 +178,7 @@ def test_waiting_segments_give_way_to_a_name() -> None:
     """Every broker with tiered storage has some: without this the line says only that some log lost its end."""
     status = status_of(
         [fate_of(FateKind.END_LOST, "orders-17", log_end_offset=70451, reached_offset=82311)] * 3,
-        wrong=3, suspect=0, missing=9, waiting=1234, unknown=0, waiting_unknown=51234,
+        wrong=3, suspect=0, missing=9, waiting=1234, unread=0, waiting_unknown=51234,
     )  # fmt: skip
     expected = "orders-17 lost its end: 70451, its checkpoints say 82311; so did 2 others. Also: 3 wrong, 9 missing."
     assert status_line(status) == expected
@@ -215,7 +215,7 @@ def test_a_brief_sentence_counts_its_logs(kind: FateKind, count: int) -> None:
     status = status_of(
         [fate_of(kind, f"{'t' * 240}-{at}", cause="c" * 120, log_end_offset=2**62, reached_offset=2**63 - 1, removed_snapshots=2**62)
          for at in range(count)],
-        wrong=many, suspect=many, missing=many, waiting=0, unknown=0,
+        wrong=many, suspect=many, missing=many, waiting=0, unread=0,
     )  # fmt: skip
     line = status_line(status)
     assert line is not None

@@ -82,7 +82,7 @@ def test_a_search() -> None:
     arguments = ("--search", "--runs", 60, "--random-seed", 3, "--epoch-mode", "kip-903")
     (found,) = in_json("simulate isr", *arguments).document["searches"]
     assert found["losses"]["stale-epoch"] == found["losses"]["other"] == 0
-    (shortest,) = found["found"]
+    (shortest,) = found["shortest"]
     assert shortest["loss"]["is_accepted"]
     text = snaprebuild("simulate", "isr", *map(str, arguments)).stdout
     assert "\n".join(f"    {step}" for step in shortest["steps"]) in text
@@ -100,7 +100,7 @@ def test_check() -> None:
     run = in_json("cluster isr", CLUSTER / "node2")
     assert run.exit_code == 1
     assert run.document["totals"] == {"new-disk": 7, "elected-new-disk": 1}
-    assert run.document["known_from"] == 234
+    assert run.document["first_offset"] == 234
     text = snaprebuild("cluster", "isr", CLUSTER / "node2")
     assert "offsets 234 to 347, from a checkpoint, before which nothing is known" in text.text
     assert "(isr-elected-new-disk)" in text.stderr
@@ -150,7 +150,7 @@ def test_a_scenario_in_which_nothing_happens(tmp_path: Path) -> None:
     path = tmp_path / "idle.toml"
     path.write_text('duration = "1h"\n')
     run = in_json("simulate metadata-log", path)
-    assert [(each["end_offset"], each["moves"]) for each in run.document["policies"]] == [(0, 0)] * 3
+    assert [(each["end_offset"], each["move_count"]) for each in run.document["policies"]] == [(0, 0)] * 3
     assert snaprebuild("simulate", "metadata-log", path).exit_code == 0
 
 

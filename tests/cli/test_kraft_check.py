@@ -10,7 +10,7 @@ from manifests import FIXTURES, REPOSITORY
 from metadata_dirs import BROKEN, BUNDLED, checkpoint_name, metadata_copy, remove
 
 from snaprebuild.cluster.quorum.check import CODES
-from snaprebuild.cluster.quorum.rules import Rule
+from snaprebuild.cluster.quorum.rules import QuorumRule
 
 NODES = [BUNDLED[f"node{number}"] for number in (1, 2, 3)]
 
@@ -26,8 +26,8 @@ def test_three_nodes() -> None:
     assert (one["start"], two["start"]) == ({"offset": 0, "epoch": 0}, {"offset": 234, "epoch": 4})
     assert {each["end_offset"] for each in (one, two, three)} == {348}
     for each in (one, two, three):
-        assert list(dict.fromkeys(result["rule"] for result in each["rules"])) == [rule.name for rule in Rule]
-        assert {result["text"] for result in each["rules"]} == {rule.value for rule in Rule}
+        assert list(dict.fromkeys(result["rule"] for result in each["rules"])) == [rule.name for rule in QuorumRule]
+        assert {result["text"] for result in each["rules"]} == {rule.value for rule in QuorumRule}
     assert in_json("cluster check", *NODES, "--followers", "strict").exit_code == 1
     assert in_json("cluster check", *NODES, "--followers", "literal", "--leader", NODES[1]).exit_code == 0, (
         "nobody is above that one"
@@ -54,7 +54,7 @@ def test_a_broken_one_is_reported_with_its_rule(tmp_path: Path) -> None:
 
 
 def test_every_rule_has_a_documented_finding() -> None:
-    assert list(CODES) == list(Rule)
+    assert list(CODES) == list(QuorumRule)
     page = (REPOSITORY / "docs" / "reference" / "findings.md").read_text()
     guide = (REPOSITORY / "docs" / "reference" / "cluster-rules.md").read_text()
     for rule, code in CODES.items():
@@ -98,14 +98,14 @@ def test_the_moved_log() -> None:
     run = in_json("cluster advise", MOVED, *NOW, *(word for each in assumed for word in ("--assume", each)))
     assert run.exit_code == 0
     assert run.document["start"] == {"offset": 640, "epoch": 4}
-    assert run.document["kept_bytes"] == 12281 + 6366 + 7 * 5205 + 5565
+    assert run.document["size_bytes"] == 12281 + 6366 + 7 * 5205 + 5565
     # 60,647 bytes; without three checkpoints 45,032. The first segment goes when the start is 720 or above.
     assert starts(run) == {"immediate": 812, "retention": 700, "kafka-14932": 700}
     assert [len(each["moves"]) for each in run.document["policies"]] == [1, 3, 1]
     assert policy(run, "immediate")["moves"][0]["deleted_segments"] == [538]
-    assert policy(run, "immediate")["kept_bytes"] == 6366 + 5565
+    assert policy(run, "immediate")["size_bytes"] == 6366 + 5565
     assert policy(run, "immediate")["invalidated"] == ["2"]
-    assert policy(run, "retention")["kept_bytes"] == 12281 + 6366 + 4 * 5205 + 5565
+    assert policy(run, "retention")["size_bytes"] == 12281 + 6366 + 4 * 5205 + 5565
     assert policy(run, "kafka-14932")["invalidated"] == policy(run, "kafka-14932")["reloaded"] == []
     assert run.document["unknown_replicas"] == [], "it is the only node of its cluster"
     assert tree(MOVED) == before
@@ -143,7 +143,7 @@ def test_the_configuration_of_the_node(tmp_path: Path) -> None:
     """Its retention, its checkpoints, and its log: ``metadata.log.dir``, else the first of ``log.dirs``. Options and DIR come first."""
     path = configured(tmp_path)
     run = in_json("cluster advise", "--server-properties", path, *NOW)
-    assert Path(run.document["directory"]) == MOVED / "logs" / "__cluster_metadata-0"
+    assert Path(run.document["path"]) == MOVED / "logs" / "__cluster_metadata-0"
     assert [run.document[name] for name in ("retention_bytes", "retention_ms")] == [50000, 604_800_000]
     assert [run.document[name] for name in ("checkpoint_interval_ms", "checkpoint_record_bytes")] == [0, 1000]
     assert starts(run)["retention"] == 700

@@ -9,23 +9,17 @@ from pathlib import Path
 
 import click
 import pytest
-import typer
 from command import snaprebuild
 from every_verb import INTERNALS
 from manifests import FIXTURES
 
-from snaprebuild.cli import main as command
+from snaprebuild.cli.main import verbs
 from snaprebuild.cli.options.common import Duration, Size, WholeNumber, as_of_ms
 from snaprebuild.cli.options.settings import SETTINGS
 from snaprebuild.cli.panels import GLOBAL, PANELS, panel_of
 from snaprebuild.cli.verb_command import VerbCommand
 
-GROUP = typer.main.get_command(command.app)
-assert isinstance(GROUP, click.Group)
-COMMANDS: dict[str, click.Command] = {}
-for own_name, found in GROUP.commands.items():
-    group = {own_name: found} if not isinstance(found, click.Group) else found.commands
-    COMMANDS |= {name if name == own_name else f"{own_name} {name}": each for name, each in group.items()}
+COMMANDS = verbs()
 VERBS = sorted(COMMANDS)
 
 
@@ -163,7 +157,7 @@ def test_without_a_verb_the_help_is_shown() -> None:
     run = snaprebuild()
     assert (run.exit_code, run.stdout) == (2, "")
     assert run.stderr.startswith("Usage: snaprebuild [OPTIONS] COMMAND")
-    for verb in GROUP.commands:
+    for verb in {each.partition(" ")[0] for each in VERBS}:
         (line,) = [line for line in run.stderr.splitlines() if line.startswith(f"  {verb} ")]
         assert not line.rstrip().endswith("…"), "whole, not cut"
 

@@ -44,14 +44,14 @@ def test_every_partition_of_the_cluster() -> None:
             ]
             entries = timeline["entries"]
             assert [each["offset"] for each in entries] == expected
-            states = [each["state"] for each in entries if each["state"] is not None]
+            states = [each["registration"] for each in entries if each["registration"] is not None]
             assert [each["partition_epoch"] for each in states] == list(range(len(states)))
             (now,) = [each for each in FINAL["topics"] if each["name"] == topic]
             if now["topic_id"] == timeline["topic_id"]:
                 (final,) = [each for each in now["partitions"] if each["partition"] == key[1]]
                 assert {"partition": key[1], **states[-1]} == final
             else:
-                assert (topic, entries[-1]["state"], entries[-1]["changes"]) == ("reborn", None, ["deleted with its topic"])
+                assert (topic, entries[-1]["registration"], entries[-1]["changes"]) == ("reborn", None, ["deleted with its topic"])
 
 
 def test_a_topic_that_was_created_again_is_another() -> None:
@@ -69,7 +69,7 @@ def test_registrations_of_a_broker(broker: int) -> None:
     run = in_json("cluster history", NODE, "--broker", broker)
     found = [each for each in run.document["broker"]["entries"] if each["record"] == "RegisterBrokerRecord"]
     expected = [each for each in MANIFEST["registrations_in_metadata_log"] if each["broker_id"] == broker]
-    assert [(each["offset"], each["state"]["epoch"], each["state"]["directories"]) for each in found] == [
+    assert [(each["offset"], each["registration"]["epoch"], each["registration"]["directories"]) for each in found] == [
         (each["record_offset"], each["broker_epoch"], each["log_dirs"]) for each in expected
     ]
     replaced = [each for each in found if "disks were replaced" in " ".join(each["changes"])]
@@ -79,7 +79,7 @@ def test_registrations_of_a_broker(broker: int) -> None:
     assert (last["leads"], last["in_isr"]) == (0, 0)
     assert last["in_elr"] == sum(broker in each["elr"] for each in partitions)
     assert last["replicas"] == sum(broker in each["replicas"] for each in partitions)
-    assert last["state"]["fenced"]
+    assert last["registration"]["fenced"]
 
 
 def test_a_log_that_begins_with_a_checkpoint() -> None:
@@ -89,7 +89,7 @@ def test_a_log_that_begins_with_a_checkpoint() -> None:
     assert short["first_offset"] == 234
     (first, *others), before = short["partitions"][0]["entries"], whole["partitions"][0]["entries"]
     assert (first["offset"], first["record"], first["changes"]) == (233, None, ["as a checkpoint has it"])
-    assert first["state"] == [each for each in before if each["offset"] < 234][-1]["state"]
+    assert first["registration"] == [each for each in before if each["offset"] < 234][-1]["registration"]
     assert others == [each for each in before if each["offset"] >= 234]
 
 
@@ -130,7 +130,7 @@ def test_a_part_of_the_history(what: tuple[str, ...]) -> None:
         if first is not None:
             assert (first["record"], first["changes"]) == (None, ["as it was before"])
             assert first["offset"] == begin - 1
-            counts = [name for name in ("state", "leads", "in_isr", "in_elr", "replicas") if name in first]
+            counts = [name for name in ("registration", "leads", "in_isr", "in_elr", "replicas") if name in first]
             assert [first[name] for name in counts] == [before[-1][name] for name in counts]
 
 
@@ -157,7 +157,7 @@ def test_a_part_of_a_history_that_begins_with_a_checkpoint() -> None:
     part = in_json("cluster history", node, *what, "--from", 240).document
     assert part["first_offset"] == 240
     (first, *others), all_of_it = part["partitions"][0]["entries"], whole["partitions"][0]["entries"]
-    assert first["state"] == [each for each in all_of_it if each["offset"] < 240][-1]["state"]
+    assert first["registration"] == [each for each in all_of_it if each["offset"] < 240][-1]["registration"]
     assert others == [each for each in all_of_it if each["offset"] >= 240]
     text = snaprebuild("cluster", "history", node, *what, "--from", 240).text
     assert "from offset 240 to offset 347" in text

@@ -24,7 +24,7 @@ from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.scan.scan import scan
+from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
 from snaprebuild.storage import thread_pool
@@ -406,7 +406,7 @@ def test_no_remedy_is_named_that_objects_do_not_have(counted: FaultyStore) -> No
 
 def test_what_a_scan_costs(counted: FaultyStore) -> None:
     """As docs/guides/object-storage.md has it: small files and snapshots, each once, and nothing else."""
-    scan(open_source(["s3://b/logs"], run=runs.Run(stores=S3Settings(endpoint_url=counted.endpoint, path_style=True))))
+    scan_source(open_source(["s3://b/logs"], run=runs.Run(stores=S3Settings(endpoint_url=counted.endpoint, path_style=True))))
     of_broker = 7 + 6  # asked for, and read: no one reads the lock
     snapshots = sum(name.endswith(".snapshot") for name in counted.objects)
     of_partitions = sum(name.endswith(("/leader-epoch-checkpoint", "/partition.metadata")) for name in counted.objects)
@@ -418,7 +418,7 @@ def test_a_scan_reads_several_snapshots_at_once(counted: FaultyStore, monkeypatc
     settings = S3Settings(endpoint_url=counted.endpoint, path_style=True)
     for counted.seconds in (0.02, 0.2, 2.0):  # on a busy machine quick requests may not meet
         counted.seen.clear()
-        result = scan(open_source(["s3://b/logs/mixed-0"], run=runs.Run(stores=settings)))
+        result = scan_source(open_source(["s3://b/logs/mixed-0"], run=runs.Run(stores=settings)))
         assert counted.at_once <= thread_pool.THREADS + 1
         if counted.at_once >= 4:
             break
@@ -426,7 +426,7 @@ def test_a_scan_reads_several_snapshots_at_once(counted: FaultyStore, monkeypatc
     snapshots = [name for name in counted.objects if name.startswith("b/logs/mixed-0/") and name.endswith(".snapshot")]
     asked = [path.strip("/") for method, path, _ in counted.seen if method == "GET" and path.endswith(".snapshot")]
     assert sorted(asked) == sorted(snapshots), "each once"
-    here = scan(open_source([str(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0")]))
+    here = scan_source(open_source([str(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0")]))
     (found,), (expected,) = result.partitions, here.partitions
     assert (found.boundaries, found.totals) == (expected.boundaries, expected.totals)
 

@@ -153,7 +153,7 @@ def test_wrong_snapshots(code: str, reason: str, data: bytes, tmp_path: Path) ->
     assert aside.read_bytes() == data
     assert replaced.totals == {"equal": 22, "written": 1}
     (boundary,) = [each for each in replaced.partition("mixed-0")["boundaries"] if each["offset"] == 7045]
-    assert boundary["set_aside"] == aside.name
+    assert boundary["set_aside_name"] == aside.name
     assert changes(before, tree(logs))[0] == appeared | {f"mixed-0/{aside.name}"}
 
 

@@ -170,14 +170,14 @@ def test_partitions_and_segments_have_limits(tmp_path: Path) -> None:
         ('{"schema": "snaprebuild.plan/1", "snaprebuild": "0.1.0"}', "found snaprebuild.plan/1"),
         (
             '{"schema": "snaprebuild.scan/1", "snaprebuild": "0.1.0"}',
-            "expected snaprebuild.scan/3, found snaprebuild.scan/1 of snaprebuild '0.1.0'; make it again with this program",
+            "expected snaprebuild.scan/4, found snaprebuild.scan/1 of snaprebuild '0.1.0'; make it again with this program",
         ),
-        ('{"schema": "snaprebuild.scan/3", "snaprebuild": "0.1.0"}', "is damaged: expected a member totals, found none"),
+        ('{"schema": "snaprebuild.scan/4", "snaprebuild": "0.1.0"}', "is damaged: expected a member totals, found none"),
         (
-            '{"schema": "snaprebuild.scan/3", "snaprebuild": "0.1.0", "totals": {}, "log_dirs": [], "partitions": [{}]}',
+            '{"schema": "snaprebuild.scan/4", "snaprebuild": "0.1.0", "totals": {}, "log_dirs": [], "partitions": [{}]}',
             "is damaged: partitions[0]: object missing required field",
         ),
-        ('{"schema": "snaprebuild.scan/3", "snaprebuild": "0.1.0", "totals": {}, "log_dirs": [3]}', "is damaged: log_dirs"),
+        ('{"schema": "snaprebuild.scan/4", "snaprebuild": "0.1.0", "totals": {}, "log_dirs": [3]}', "is damaged: log_dirs"),
         ('{"schema": "snaprebuild.receipt/1", "snaprebuild": "0.1.0"}\n', "is of another version: expected snaprebuild.receipt/3"),
         ('{"schema": "snaprebuild.receipt/3", "snaprebuild": "0.1.0"}\n', "is damaged: line 1"),
     ],

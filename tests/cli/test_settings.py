@@ -2,18 +2,16 @@
 
 from pathlib import Path
 
-import click
 import pytest
-from command import command_tree, in_json, snaprebuild
+from command import in_json, snaprebuild
 from log_dirs import copy_of
 from manifests import FIXTURES
 
+from snaprebuild.cli.main import verbs
 from snaprebuild.cli.options.settings import SETTINGS
-from snaprebuild.cli.verb_command import VerbCommand
 
 LOGS = FIXTURES / "kafka27-mixed"
-GROUPS = [command_tree(), *(each for each in command_tree().commands.values() if isinstance(each, click.Group))]
-COMMANDS = {(group.name, name): each for group in GROUPS for name, each in group.commands.items() if isinstance(each, VerbCommand)}
+COMMANDS = verbs()
 
 
 def settings_of(*arguments: object) -> dict[str, tuple[str, str]]:

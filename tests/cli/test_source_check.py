@@ -54,7 +54,7 @@ def test_the_document_and_the_table_say_the_same() -> None:
         "is_own": False,
         "offset": 347,
         "proven_below": 315,
-        "proof": "proven committed below 315, by its newest checkpoint; the rest is what this node holds",
+        "proof_text": "proven committed below 315, by its newest checkpoint; the rest is what this node holds",
         "unknown_contents": None,
     }
     assert [each["rule"] for each in orders["rules"]] == [f"R{number}" for number in range(1, 14)]

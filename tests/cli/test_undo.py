@@ -307,7 +307,7 @@ def test_a_lock_that_is_lost_behind_a_removal(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(HeldLock, "verify", verify)
     result = undo(load_receipt(str(receipt)))
-    about = {each.offset: (each.action, each.set_aside and each.set_aside.action) for each in result.files}
+    about = {each.offset: (each.action, each.set_aside_file and each.set_aside_file.action) for each in result.files}
     assert about == {1: ("removed", None), 2: ("removed", "left"), 3: ("left", None), 4: ("left", None)}
     assert exit_code_of(result.findings) == 3
     assert not (logs / "t-0" / snapshot_name(2)).exists()
@@ -366,7 +366,7 @@ def set_aside_two(tmp_path: Path) -> tuple[Path, Path, dict[str, tuple[object, .
     before = tree(logs)
     run = rebuilt(logs, receipt, "--set-aside")
     assert run.exit_code == 0
-    assert [each["set_aside"] is not None for each in run.partition("mixed-0")["boundaries"]].count(True) == 2
+    assert [each["set_aside_name"] is not None for each in run.partition("mixed-0")["boundaries"]].count(True) == 2
     return logs, receipt, before
 
 
@@ -374,7 +374,7 @@ def test_what_was_set_aside_returns(tmp_path: Path) -> None:
     logs, receipt, before = set_aside_two(tmp_path)
     run = in_json("undo", receipt)
     assert (run.exit_code, run.totals) == (0, {"removed": 16})
-    assert [each["set_aside"]["action"] for each in run.document["files"] if each["set_aside"]] == ["put_back"] * 2
+    assert [each["set_aside_file"]["action"] for each in run.document["files"] if each["set_aside_file"]] == ["put_back"] * 2
     appeared, vanished, changed = changes(before, tree(logs))
     assert (appeared, vanished, {name for name in changed if name.endswith("snapshot")}) == ({".lock"}, set(), set())
     after = tree(logs)
@@ -390,7 +390,11 @@ def test_what_was_set_aside_stays_where_its_name_is_taken(tmp_path: Path) -> Non
     aside.write_bytes(b"changed")
     run = in_json("undo", receipt)
     assert run.exit_code == 1
-    about = {each["offset"]: (each["action"], each["set_aside"]["action"]) for each in run.document["files"] if each["set_aside"]}
+    about = {
+        each["offset"]: (each["action"], each["set_aside_file"]["action"])
+        for each in run.document["files"]
+        if each["set_aside_file"]
+    }
     assert about == {7045: ("removed", "left"), 8231: ("left", "left")}
     assert (logs / "mixed-0" / snapshot_name(8231)).read_bytes() == b"of a broker"
     assert aside.read_bytes() == b"changed"

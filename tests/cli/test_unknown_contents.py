@@ -14,7 +14,7 @@ from metadata_logs import append_metadata_record
 
 from formats.message import UNKNOWN_TAGGED_FIELDS
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
-from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
+from snaprebuild.cluster.metadata.unknown_contents import UnknownContentsCounter
 
 TEXT = "2 tagged fields (100, 102) that this version of snaprebuild does not know"
 """Somebody wrote them into the log of a broker of 4.3.1."""
@@ -25,7 +25,7 @@ VERBS = (("cluster check",), ("cluster image",), ("cluster isr",), ("cluster his
 def check_member(found: Any) -> None:
     """The member ``unknown_contents`` of a document, of the log that a broker of 4.4.0 and somebody wrote."""
     assert [each["tag"] for each in found["tagged_fields"]] == [100, 102]
-    assert (found["count"], found["record_types"], found["settings"], found["files"]) == (2, [], [], [])
+    assert (found["count"], found["record_types"], found["setting_names"], found["files"]) == (2, [], [], [])
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_verdicts_and_fleets_name_it_too(newer: Path, tmp_path: Path) -> None:
 
 
 def test_each_kind_counts_once_wherever_it_is() -> None:
-    unknown = UnknownContents()
+    unknown = UnknownContentsCounter()
     assert not unknown
     inner = {"name": "PLAINTEXT", UNKNOWN_TAGGED_FIELDS: [(7, b"")]}
     message = {"brokerId": 1, "endPoints": [{"name": "CONTROLLER"}, inner], UNKNOWN_TAGGED_FIELDS: [(9, b"x")]}
@@ -124,7 +124,7 @@ def test_a_setting_that_no_catalogued_release_knows(tmp_path: Path) -> None:
     run = in_json("cluster image", logs)
     (said,) = [each["message"] for each in run.document["findings"] if each["code"] == "unknown-metadata"]
     assert said.startswith("1 setting (of.a.later.release) that this version of snaprebuild does not know")
-    assert run.document["unknown_contents"]["settings"] == ["of.a.later.release"]
+    assert run.document["unknown_contents"]["setting_names"] == ["of.a.later.release"]
     assert "secret" not in run.text
 
 

@@ -11,10 +11,10 @@ from metadata_logs import append_metadata_record
 from formats.metadata.cluster_metadata import MetadataRecordType
 from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cluster.source_check.check import SourceCheck, SourceQuestion, check_sources
-from snaprebuild.cluster.source_check.evidence import Purpose
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.run import Run
 
 NOW_MS = 1_795_300_000_000

@@ -14,10 +14,10 @@ from manifests import CLUSTER
 from metadata_dirs import DIRECTORY
 
 from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources
-from snaprebuild.cluster.source_check.evidence import Purpose
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.run import Run
 
 NOW_MS = 1_795_300_000_000

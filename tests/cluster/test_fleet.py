@@ -295,7 +295,7 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
     assert "log_dirs[0]: object missing required field `directory_id`" in refused(tmp_path, less)
     older = refused(tmp_path, scan_document([]) | {"schema": "snaprebuild.scan/1"})
     assert (
-        "is of another version: expected snaprebuild.scan/3, found snaprebuild.scan/1 of snaprebuild '0.1.0'; scan again" in older
+        "is of another version: expected snaprebuild.scan/4, found snaprebuild.scan/1 of snaprebuild '0.1.0'; scan again" in older
     )
     copied = scan_document([])
     copied["log_dirs"] = [{**copied["log_dirs"][0], "path": path, "directory_id": "d"} for path in ("/kafka", "/copy")]

@@ -49,7 +49,7 @@ def marked(node: int, epoch: int) -> Change:
 
 def registered_by_its_log(node: int, epoch: int) -> Change:
     """Without a clean-shutdown marker."""
-    state = {"shutdown": "unclean", "cluster_kind": "kraft", "broker_epoch": epoch, "broker_epoch_by": "metadata-log"}
+    state = {"shutdown": "unclean", "cluster_kind": "kraft", "broker_epoch": epoch, "broker_epoch_source": "metadata-log"}
     return lambda scans: scans[node]["log_dirs"][0].update(state)
 
 

@@ -65,7 +65,7 @@ STATES: dict[str, tuple[Entries, int, Entries, int, tuple[int, ...], tuple[int, 
 @pytest.mark.parametrize("name", STATES)
 def test_what_a_snapshot_forgets(name: str) -> None:
     mine, offset, theirs, others_offset, producers, transactions = STATES[name]
-    found = forgotten_producers(entries_of(*mine), offset, entries_of(*theirs), others_offset, log_start=8, oldest_ms=60)
+    found = forgotten_producers(entries_of(*mine), offset, entries_of(*theirs), others_offset, log_start_offset=8, oldest_ms=60)
     if not producers and not transactions:
         assert found is None
     else:

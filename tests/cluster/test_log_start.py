@@ -3,13 +3,13 @@
 import pytest
 
 from snaprebuild.cluster.quorum.log_start import (
-    Cause,
     CheckpointOfLog,
     FollowerMode,
     MetadataLogModel,
     OffsetAndEpoch,
     Progress,
     SegmentOfLog,
+    StartCause,
     StartSettings,
     advance_follower,
     advance_leader,
@@ -91,7 +91,7 @@ def test_immediate_goes_to_the_latest_checkpoint() -> None:
     model = log()
     advance = immediate(model)
     assert advance is not None
-    assert (advance.after, advance.cause) == (OffsetAndEpoch(250, 3), Cause.NEWER_CHECKPOINT)
+    assert (advance.after, advance.cause) == (OffsetAndEpoch(250, 3), StartCause.NEWER_CHECKPOINT)
     assert immediate(model) is None
 
 
@@ -119,7 +119,7 @@ def test_retention_by_age(now_days: float, starts: list[int]) -> None:
     """Older than a day, not as old; the age is that of the checkpoint that goes, and the last one stays whatever its age."""
     moved = list(retention(log(), int(now_days * DAY_MS), StartSettings(-1, DAY_MS)))
     assert [each.after.offset for each in moved] == starts
-    assert {each.cause for each in moved} <= {Cause.AGE}
+    assert {each.cause for each in moved} <= {StartCause.AGE}
 
 
 def test_a_negative_limit_is_none() -> None:
@@ -129,19 +129,19 @@ def test_a_negative_limit_is_none() -> None:
 @pytest.mark.parametrize(
     ("replicas", "listeners", "now_days", "after", "cause"),
     [
-        ((300, 300), (300,), 0, 250, Cause.ALL_PAST),
-        ((300, 150), (300,), 0, 150, Cause.ALL_PAST),
-        ((300, 300), (149,), 0, 100, Cause.ALL_PAST),
+        ((300, 300), (300,), 0, 250, StartCause.ALL_PAST),
+        ((300, 150), (300,), 0, 150, StartCause.ALL_PAST),
+        ((300, 300), (149,), 0, 100, StartCause.ALL_PAST),
         ((300, 49), (300,), 0, None, None),
-        ((300, 49), (300,), 3, 50, Cause.LAG_TIME),
-        ((300, 49), (300,), 5.5, 150, Cause.LAG_TIME),
+        ((300, 49), (300,), 3, 50, StartCause.LAG_TIME),
+        ((300, 49), (300,), 5.5, 150, StartCause.LAG_TIME),
         # As long as all have read past some checkpoint, time is not asked.
-        ((300, 60), (300,), 99, 50, Cause.ALL_PAST),
-        ((), (), 0, 250, Cause.ALL_PAST),
+        ((300, 60), (300,), 99, 50, StartCause.ALL_PAST),
+        ((), (), 0, 250, StartCause.ALL_PAST),
     ],
 )
 def test_seed_waits_for_all_readers_or_for_time(
-    replicas: tuple[int, ...], listeners: tuple[int, ...], now_days: float, after: int | None, cause: Cause | None
+    replicas: tuple[int, ...], listeners: tuple[int, ...], now_days: float, after: int | None, cause: StartCause | None
 ) -> None:
     reported = [[Progress(str(at), offset) for at, offset in enumerate(each)] for each in (replicas, listeners)]
     advance = advance_leader(log(), int(now_days * DAY_MS), NOTHING, *reported)

@@ -17,16 +17,16 @@ from metadata_dirs import BUNDLED, DIRECTORY
 from formats.partition.file_names import DirectoryForm
 from snaprebuild.cluster.metadata.log import open_metadata_log
 from snaprebuild.cluster.metadata.log_end import log_end_evidence
-from snaprebuild.cluster.quorum.check import kraft_check
-from snaprebuild.cluster.quorum.rules import Rule
+from snaprebuild.cluster.quorum.check import check_quorum
+from snaprebuild.cluster.quorum.rules import QuorumRule
 from snaprebuild.cluster.rule_result import Grade
-from snaprebuild.cluster.source_check.evidence import Purpose
 from snaprebuild.cluster.source_check.evidence_collector import SourceRequest, is_judged
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, SourceReplica, judge_sources
-from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict
+from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.findings import exit_code_of
+from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
 from snaprebuild.storage.log_dir import find_partitions
 
 NODES = {
@@ -39,9 +39,9 @@ NODES = {
 
 def trust(verdict: SourceVerdict) -> float:
     """How much may leave a replica: 0 for nothing, else the offset below which it is trusted."""
-    if verdict.outcome is Outcome.TRUSTED:
+    if verdict.outcome is VerdictOutcome.TRUSTED:
         return float("inf")
-    return float(verdict.offset or 0) if verdict.outcome is Outcome.TRUSTED_BELOW else 0.0
+    return float(verdict.trusted_below or 0) if verdict.outcome is VerdictOutcome.TRUSTED_BELOW else 0.0
 
 
 class Judged:
@@ -192,9 +192,9 @@ def test_a_voter_that_lost_the_end_of_its_log_is_found(fault: str, tmp_path: Pat
     for name in ("node1", "node3"):
         node = copy(name, tmp_path)
         FAULTS[fault](node)
-        result = kraft_check([str(node)])
+        result = check_quorum([str(node)])
         assert exit_code_of(result.findings) >= 1, name
-        assert Rule.K17 in {each.rule for each in result.nodes[0].results if each.grade not in (None, Grade.INFO)}, name
+        assert QuorumRule.K17 in {each.rule for each in result.nodes[0].results if each.grade not in (None, Grade.INFO)}, name
         found = Judged(node).verdicts()
         assert {trust(verdict) for verdict in found.values()} == {0.0}, name
 
@@ -204,21 +204,21 @@ def test_healthy_forms_raise_no_alarm(form: str, tmp_path: Path) -> None:
     for name in ("node1", "node2", "node3"):
         node = copy(name, tmp_path)
         HEALTHY[form](node)
-        result = kraft_check([str(node)])
+        result = check_quorum([str(node)])
         assert exit_code_of(result.findings) == 0, [each.message for each in result.findings if each.severity]
 
 
 def test_the_tables_hold_faults_and_healthy_forms() -> None:
     assert (len(FAULTS), len(HEALTHY), len(BUNDLED)) == (12, 6, 9)
     for name, place in BUNDLED.items():
-        assert exit_code_of(kraft_check([str(place)]).findings) == 0, name
+        assert exit_code_of(check_quorum([str(place)]).findings) == 0, name
 
 
 def test_the_bundled_nodes_that_stopped_cleanly_have_a_snapshot_at_the_end() -> None:
     """What K17 asks of a clean stop, Kafka wrote in every directory."""
     for node in NODES.values():
         assert (node / ".kafka_cleanshutdown").exists()
-        end = kraft_check([str(node)]).nodes[0].node.facts.end_offset
+        end = check_quorum([str(node)]).nodes[0].node.facts.end_offset
         assert (node / DIRECTORY / snapshot_name(end)).exists(), node
 
 

@@ -16,9 +16,9 @@ from stopped_broker import BASES, KRAFT, TOPIC_ID, made
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
 from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome
-from snaprebuild.cluster.source_check.evidence import Purpose
-from snaprebuild.cluster.source_check.verdict import Outcome as Verdict
-from snaprebuild.cluster.source_check.verdict import Rule
+from snaprebuild.cluster.source_check.verdict import SourceRule
+from snaprebuild.snapshots.plan.source_verdict import Purpose
+from snaprebuild.snapshots.plan.source_verdict import VerdictOutcome as Verdict
 
 ORDERS_ID = TOPIC_ID.rpartition(" ")[2]
 Change = Callable[[Path], object]
@@ -135,7 +135,7 @@ def test_it_is_no_source_either(tmp_path: Path, state: str, purpose: Purpose) ->
     UNFIT[state][0](directory)
     verdict = verdicts(check(directory.parent, purpose=purpose))["orders-0"]
     assert verdict.outcome is Verdict.UNKNOWN
-    assert Rule.R12 in verdict.damaged
+    assert SourceRule.R12 in verdict.rules_of_damaged_files
     refusal = verdict.in_place_refusal(str(directory))
     assert refusal is not None
     assert "leader" in refusal.message
@@ -146,7 +146,7 @@ def test_a_healthy_one_is_a_source(tmp_path: Path, state: str) -> None:
     directory = with_two_epochs(made(tmp_path, kraft=False))
     FIT[state](directory)
     verdict = verdicts(check(directory.parent))["orders-0"]
-    assert Rule.R12 not in (*verdict.damaged, *verdict.unknown)
+    assert SourceRule.R12 not in (*verdict.rules_of_damaged_files, *verdict.unknown_rules)
 
 
 def test_a_second_log_directory_with_the_same_name_is_judged_alone(tmp_path: Path) -> None:

@@ -41,10 +41,10 @@ def test_a_record_of_an_old_epoch_on_a_majority_is_not_committed() -> None:
     fourth, fifth = lineage(1, (1, 0)), lineage(2, (1, 0), (3, 1))
     seen = proof(5, (1, first, 4), (2, second, 4), (3, third, 4))
     assert (seen.end_offset, seen.shared_end) == (None, 2)
-    assert "knows of epoch 4" in seen.why
+    assert "knows of epoch 4" in seen.reason
     everyone = proof(5, (1, first, 4), (2, second, 4), (3, third, 4), (4, fourth, 4), (5, fifth, 3))
     assert everyone.end_offset is None
-    assert f"voter 5 {ENDS_LATER}" in everyone.why
+    assert f"voter 5 {ENDS_LATER}" in everyone.reason
     without = proof(5, (1, first, 4), (2, second, 4), (3, third, 4), (4, fourth, 4), (5, fourth, 3))
     assert without.end_offset == 2, "every log is known, and who has not these records can win no election"
     committed = lineage(3, (1, 0), (2, 1), (4, 2))
@@ -58,7 +58,7 @@ def test_a_later_epoch_threatens_only_where_the_record_is_missing() -> None:
     assert found.end_offset == 2
     lacks = proof(3, (1, first, 4), (2, first, 4), (3, lineage(5, (1, 0), (4, 1)), 4))
     assert lacks.end_offset is None
-    assert f"voter 3 {ENDS_LATER}, lacks that record" in lacks.why
+    assert f"voter 3 {ENDS_LATER}, lacks that record" in lacks.reason
 
 
 def test_a_voter_that_does_not_say_what_it_has_heard_of() -> None:

@@ -1,13 +1,14 @@
 """``cluster isr``: the bundled metadata logs, and one that breaks each rule, and it alone."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from log_dirs import batch, record
 from manifests import CLUSTER, FIXTURES
+from msgspec.structs import replace
 from sentences import NOT_PROVEN
 
 from formats.message_schema import load_schemas
@@ -17,7 +18,6 @@ from formats.metadata.cluster_metadata import (
     read_cluster_metadata_record,
     write_cluster_metadata_record,
 )
-from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cluster.metadata.batches import MetadataBatch, MetadataRecord
 from snaprebuild.cluster.metadata.fold import ImageFold
 from snaprebuild.cluster.metadata.image_model import TopicImage
@@ -39,11 +39,11 @@ def test_the_replaced_disk_of_node_2(node: str) -> None:
     (broker,) = [each for each in final["brokers"] if each["id"] == 2]
     result = isr_check(IsrQuestion(str(CLUSTER / node)))
     on_new_disk = [each for each in result.events if each.gone_directories]
-    assert {each.broker_id for each in on_new_disk} == {2}
+    assert {each.node_id for each in on_new_disk} == {2}
     assert {each.broker_epoch for each in on_new_disk} == {broker["epoch"]}
     old = (CLUSTER / "old" / "node2-replaced-disk" / "meta.properties").read_text()
     (directory,) = [line.partition("=")[2] for line in old.splitlines() if line.startswith("directory.id")]
-    assert {each.gone_directories for each in on_new_disk} == {(uuid_from_text(directory.replace("\\", "")),)}
+    assert {each.gone_directories for each in on_new_disk} == {(directory.replace("\\", ""),)}
     (lost,) = [each for each in on_new_disk if each.fault is IsrFault.ELECTED_NEW_DISK]
     assert (lost.topic, lost.partition, lost.kind) == ("single", 0, JoinKind.ELECTED_UNCLEANLY)
     of_broker_2 = {
@@ -68,7 +68,7 @@ def test_the_replaced_disk_of_node_2(node: str) -> None:
 def test_healthy_ones_have_no_finding(directory: str, known_from: int) -> None:
     result = isr_check(IsrQuestion(str(FIXTURES / directory)))
     assert exit_code_of(result.findings) == 0
-    assert result.known_from == known_from
+    assert result.first_offset == known_from
     assert (result.checkpoint is None) == (known_from == 0)
 
 
@@ -200,13 +200,13 @@ def test_each_rule_alone(tmp_path: Path, history: str) -> None:
     assert [each.fault for each in result.events] == ([] if fault is None else [fault])
     assert codes(result) == ([] if fault is None else [f"isr-{fault}"])
     assert exit_code_of(result.findings) == (0 if fault is None or fault in NOTES else 1)
-    assert (result.known_from, result.end_offset) == (0, len(values))
+    assert (result.first_offset, result.end_offset) == (0, len(values))
 
 
 def test_evidence(tmp_path: Path) -> None:
     _, values = HISTORIES["fenced"]
     (event,) = checked(tmp_path, values).events
-    assert (event.offset, event.timestamp_ms, event.topic, event.partition, event.broker_id) == (8, 1_008, "t", 0, 2)
+    assert (event.offset, event.timestamp_ms, event.topic, event.partition, event.node_id) == (8, 1_008, "t", 0, 2)
     assert (event.isr_before, event.isr, event.broker_epoch, event.left_offset) == ((1, 3), (1, 2, 3), 7, 5)
     assert event.kind is JoinKind.CAUGHT_UP
 
@@ -239,37 +239,43 @@ def test_a_majority_proves_the_records(node: str) -> None:
     """The three nodes stopped together, with the same log (the manifest's high watermark); one alone proves what its checkpoint holds."""
     others = tuple((None, str(CLUSTER / each)) for each in ("node1", "node2", "node3") if each != node)
     alone, together = (isr_check(IsrQuestion(str(CLUSTER / node), each)) for each in ((), others))
-    assert alone.events == together.events
+    assert [replace(each, is_proven=True) for each in alone.events] == list(together.events)
     checkpoint_end = max(each.end_offset for each in alone.log.checkpoints)
-    assert [alone.is_proven(each) for each in alone.events] == [each.offset < checkpoint_end for each in alone.events]
-    assert all(map(together.is_proven, together.events))
+    assert [each.is_proven for each in alone.events] == [each.offset < checkpoint_end for each in alone.events]
+    assert all(each.is_proven for each in together.events)
     (lost,) = [each.message for each in together.findings if each.severity]
     assert lost.endswith("; committed")
     assert [each.code for each in alone.findings if each.severity] == [each.code for each in together.findings if each.severity]
 
 
-def test_an_unproven_violation_says_so(tmp_path: Path) -> None:
-    """A voter whose log ends before the violation proves what is before it."""
-    _, values = HISTORIES["fenced"]
-    for node, count in ((1, len(values)), (2, len(values) - 1)):
+def checked_with_voter(tmp_path: Path, values: Sequence[bytes], voter_records: int) -> IsrCheckResult:
+    """The check of a log of voter 1, with that of voter 2, which has the first ``voter_records`` records."""
+    for node, count in ((1, len(values)), (2, voter_records)):
         directory = tmp_path / f"node{node}" / "__cluster_metadata-0"
         directory.mkdir(parents=True)
         data = b"".join(batch(offset, records=[record(each)]) for offset, each in enumerate(values[:count]))
         (directory / "00000000000000000000.log").write_bytes(data)
         (directory.parent / "meta.properties").write_text(f"version=1\ncluster.id=abc\nnode.id={node}\n")
-    question = IsrQuestion(str(tmp_path / "node1"), ((None, str(tmp_path / "node2")),), voter_ids=(1, 2))
-    result = isr_check(question)
+    return isr_check(IsrQuestion(str(tmp_path / "node1"), ((None, str(tmp_path / "node2")),), voter_ids=(1, 2)))
+
+
+def test_an_unproven_violation_says_so(tmp_path: Path) -> None:
+    """A voter whose log ends before the violation proves what is before it."""
+    _, values = HISTORIES["fenced"]
+    result = checked_with_voter(tmp_path, values, len(values) - 1)
     (event,) = result.events
-    assert (event.offset, result.proof.end_offset, result.is_proven(event)) == (8, 8, False)
+    assert (event.offset, result.proof.proven_end_offset, event.is_proven) == (8, 8, False)
     (finding,) = [each for each in result.findings if each.severity]
     assert finding.message.endswith(f"; {NOT_PROVEN}")
 
 
-def test_a_transaction_takes_effect_where_it_ends(tmp_path: Path) -> None:
-    """So it is committed when its end is."""
+@pytest.mark.parametrize(("voter_records", "is_proven"), [(10, False), (11, True)])
+def test_a_transaction_takes_effect_where_it_ends(tmp_path: Path, voter_records: int, is_proven: bool) -> None:
+    """So it is committed when its end is, at offset 10."""
     begin, end = (value(kind, 0) for kind in (MetadataRecordType.BEGIN_TRANSACTION, MetadataRecordType.END_TRANSACTION))
-    (event,) = checked(tmp_path, [*HEALTHY, *LEFT, BACK[0], begin, JOIN, end]).events
-    assert (event.fault, event.offset, event.effect_offset) == (IsrFault.FENCED, 9, 10)
+    result = checked_with_voter(tmp_path, [*HEALTHY, *LEFT, BACK[0], begin, JOIN, end], voter_records)
+    (event,) = result.events
+    assert (event.fault, event.offset, event.is_proven) == (IsrFault.FENCED, 9, is_proven)
 
 
 # ---------------------------------------------------------------------------------------------------------------- large clusters

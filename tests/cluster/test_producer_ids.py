@@ -197,7 +197,7 @@ def test_cluster_source_of_an_earlier_moment_does_not_compare(node: Path) -> Non
     newest = max((node / "orders-1").glob("*.snapshot"))
     newest.write_bytes(build_snapshot([ProducerEntry(following, 0, 0, 100, 0, NOW_MS)]))
     for offset, found in ((None, True), (347, False)):
-        findings = check(node, metadata=node, at=offset).findings
+        findings = check(node, metadata=node, requested_offset=offset).findings
         assert (CODE in {each.code for each in findings}) is found
 
 

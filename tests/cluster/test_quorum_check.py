@@ -8,7 +8,7 @@ from metadata_dirs import checkpoint_name, metadata_copy
 
 from snaprebuild.cluster.metadata.log import MetadataLog, open_metadata_log
 from snaprebuild.cluster.quorum import facts as reading
-from snaprebuild.cluster.quorum.check import kraft_check
+from snaprebuild.cluster.quorum.check import check_quorum
 from snaprebuild.cluster.rule_result import RuleState
 from snaprebuild.findings import exit_code_of
 from snaprebuild.storage.store import S3Settings
@@ -32,7 +32,7 @@ def test_what_is_deleted_after_the_listing_is_listed_again(tmp_path: Path, monke
         return log
 
     monkeypatch.setattr(reading, "open_metadata_log", listed)
-    check = kraft_check([str(directory)])
+    check = check_quorum([str(directory)])
     assert check.findings == []
     (node,) = check.nodes
     assert [each.id.offset for each in node.node.facts.checkpoints] == [720, 740, 760, 812]
@@ -52,7 +52,7 @@ def test_what_vanishes_each_time_is_left_out_with_a_note(tmp_path: Path, monkeyp
         return log
 
     monkeypatch.setattr(reading, "open_metadata_log", listed)
-    check = kraft_check([str(directory)])
+    check = check_quorum([str(directory)])
     assert [each.code for each in check.findings] == ["checkpoint-vanished"]
     assert exit_code_of(check.findings) == 0
     assert len(check.nodes[0].node.facts.checkpoints) == 11
@@ -68,6 +68,6 @@ def test_a_checkpoint_that_vanishes_before_it_is_compared(tmp_path: Path, monkey
         return node
 
     monkeypatch.setattr("snaprebuild.cluster.quorum.check.read_node", then_deleted)
-    check = kraft_check([str(one), str(other)])
+    check = check_quorum([str(one), str(other)])
     assert check.findings == []
     assert "was deleted while it was read" in "".join(each.evidence for node in check.nodes for each in node.results)

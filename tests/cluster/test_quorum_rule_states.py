@@ -15,13 +15,13 @@ from metadata_dirs import BROKEN, BUNDLED
 
 from formats.log.control_record import Voter
 from formats.metadata.quorum_state import QuorumState
-from snaprebuild.cluster.metadata.log_end import LogEnd
+from snaprebuild.cluster.metadata.log_end import LogEndEvidence
 from snaprebuild.cluster.quorum.agreement import agreement
-from snaprebuild.cluster.quorum.check import kraft_check
+from snaprebuild.cluster.quorum.check import check_quorum
 from snaprebuild.cluster.quorum.facts import read_node
 from snaprebuild.cluster.quorum.log_facts import BatchBelow, BatchColumns, CheckpointFacts, LogFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-from snaprebuild.cluster.quorum.rules import Followers, Rule, judge_log, judge_starts
+from snaprebuild.cluster.quorum.rules import Followers, QuorumRule, judge_log, judge_starts
 from snaprebuild.cluster.rule_result import Grade, RuleState
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cluster-rules.md"
@@ -55,7 +55,7 @@ FACTS = LogFacts(
     batches=BatchColumns(array("q", [0, 100, 200, 300]), array("q", [1, 1, 2, 2]), array("q", [0, 0, 0, 0])),
     leaders={1: 1, 2: 1},
     quorum_state=STATE,
-    end=LogEnd(400),
+    end=LogEndEvidence(400),
     has_marker=True,
 )
 MOVED: dict[str, Any] = {"first_base_offset": 100, "start_offset": 100}
@@ -64,102 +64,112 @@ CUT: dict[str, Any] = {"cut_offset": 350}
 BAD = "its checksum is wrong"
 VOTERS = ((Voter(1, None), Voter(2, None)),)
 
-Row = tuple[Rule, Mark, str, dict[str, Any]]
+Row = tuple[QuorumRule, Mark, str, dict[str, Any]]
 ROWS: list[Row] = [
-    (Rule.K1, HOLDS, "a log from 0 on", {"checkpoints": ()}),
-    (Rule.K1, HOLDS, "a checkpoint where it begins", MOVED),
-    (Rule.K1, HOLDS, "a checkpoint above", {**MOVED, "first_base_offset": 50}),
-    (Rule.K1, DAMAGE, "no checkpoint", NO_CHECKPOINT),
-    (Rule.K1, DAMAGE, "only one below", {**MOVED, "first_base_offset": 350}),
-    (Rule.K2, HOLDS, "0", {}),
-    (Rule.K2, HOLDS, "where a checkpoint ends", MOVED),
-    (Rule.K2, WARNING, "elsewhere", {"start_offset": 150, "below_start": BatchBelow(140, 149, 1, 0)}),
-    (Rule.K2, UNKNOWN, "K1 has reported it", NO_CHECKPOINT),
-    (Rule.K3, HOLDS, "0", {}),
-    (Rule.K3, HOLDS, "by the checkpoint", MOVED),
-    (Rule.K3, HOLDS, "by the log", {"start_offset": 150, "below_start": BatchBelow(140, 149, 1, 0)}),
-    (Rule.K3, WARNING, "by nothing", {"start_offset": 150}),
-    (Rule.K3, WARNING, "leader epochs that begin earlier", {**MOVED, "first_epoch": 0}),
-    (Rule.K3, UNKNOWN, "K1 has reported it", NO_CHECKPOINT),
-    (Rule.K4, HOLDS, "0", {"checkpoints": (LATEST,)}),
-    (Rule.K4, HOLDS, "a later one", MOVED),
-    (Rule.K4, INFO, "the only one", {**MOVED, "checkpoints": (FIRST,)}),
-    (Rule.K5, HOLDS, "below the end", {}),
-    (Rule.K5, HOLDS, "a follower that has downloaded one", {"end_offset": 0, "last_epoch": 0}),
-    (Rule.K5, WARNING, "above the end", {"end_offset": 200, "last_epoch": 1}),
-    (Rule.K5, UNKNOWN, "K11 has reported it", {**CUT, "end_offset": 200}),
-    (Rule.K6, HOLDS, "between batches", {}),
-    (Rule.K6, HOLDS, "the log begins there", {"checkpoints": (checkpoint(100, 1, below=None),)}),
-    (Rule.K6, ERROR, "inside of a batch", {"checkpoints": (checkpoint(100, 1, below=BatchBelow(90, 100, 1, 1_000)), LATEST)}),
-    (Rule.K7, HOLDS, "the epoch of the record", {}),
-    (Rule.K7, HOLDS, "a record that the log does not hold", {"checkpoints": (checkpoint(100, 7, below=None), LATEST)}),
+    (QuorumRule.K1, HOLDS, "a log from 0 on", {"checkpoints": ()}),
+    (QuorumRule.K1, HOLDS, "a checkpoint where it begins", MOVED),
+    (QuorumRule.K1, HOLDS, "a checkpoint above", {**MOVED, "first_base_offset": 50}),
+    (QuorumRule.K1, DAMAGE, "no checkpoint", NO_CHECKPOINT),
+    (QuorumRule.K1, DAMAGE, "only one below", {**MOVED, "first_base_offset": 350}),
+    (QuorumRule.K2, HOLDS, "0", {}),
+    (QuorumRule.K2, HOLDS, "where a checkpoint ends", MOVED),
+    (QuorumRule.K2, WARNING, "elsewhere", {"start_offset": 150, "below_start": BatchBelow(140, 149, 1, 0)}),
+    (QuorumRule.K2, UNKNOWN, "K1 has reported it", NO_CHECKPOINT),
+    (QuorumRule.K3, HOLDS, "0", {}),
+    (QuorumRule.K3, HOLDS, "by the checkpoint", MOVED),
+    (QuorumRule.K3, HOLDS, "by the log", {"start_offset": 150, "below_start": BatchBelow(140, 149, 1, 0)}),
+    (QuorumRule.K3, WARNING, "by nothing", {"start_offset": 150}),
+    (QuorumRule.K3, WARNING, "leader epochs that begin earlier", {**MOVED, "first_epoch": 0}),
+    (QuorumRule.K3, UNKNOWN, "K1 has reported it", NO_CHECKPOINT),
+    (QuorumRule.K4, HOLDS, "0", {"checkpoints": (LATEST,)}),
+    (QuorumRule.K4, HOLDS, "a later one", MOVED),
+    (QuorumRule.K4, INFO, "the only one", {**MOVED, "checkpoints": (FIRST,)}),
+    (QuorumRule.K5, HOLDS, "below the end", {}),
+    (QuorumRule.K5, HOLDS, "a follower that has downloaded one", {"end_offset": 0, "last_epoch": 0}),
+    (QuorumRule.K5, WARNING, "above the end", {"end_offset": 200, "last_epoch": 1}),
+    (QuorumRule.K5, UNKNOWN, "K11 has reported it", {**CUT, "end_offset": 200}),
+    (QuorumRule.K6, HOLDS, "between batches", {}),
+    (QuorumRule.K6, HOLDS, "the log begins there", {"checkpoints": (checkpoint(100, 1, below=None),)}),
+    (QuorumRule.K6, ERROR, "inside of a batch", {"checkpoints": (checkpoint(100, 1, below=BatchBelow(90, 100, 1, 1_000)), LATEST)}),
+    (QuorumRule.K7, HOLDS, "the epoch of the record", {}),
+    (QuorumRule.K7, HOLDS, "a record that the log does not hold", {"checkpoints": (checkpoint(100, 7, below=None), LATEST)}),
     (
-        Rule.K7,
+        QuorumRule.K7,
         ERROR,
         "another epoch",
         {"checkpoints": (replace(FIRST, below=BatchBelow(90, 99, 0, 1_000)), LATEST)},
     ),
     (
-        Rule.K7,
+        QuorumRule.K7,
         DAMAGE,
         "the latest, of a later epoch than the log",
         {"checkpoints": (FIRST, checkpoint(300, 3, below=BatchBelow(290, 299, 2, 1_000)))},
     ),
-    (Rule.K8, HOLDS, "whole", {}),
-    (Rule.K8, INFO, "another time than its last record", {"checkpoints": (replace(FIRST, timestamp_ms=5), LATEST)}),
-    (Rule.K8, ERROR, "an older one", {"checkpoints": (replace(FIRST, fault=BAD), LATEST)}),
-    (Rule.K8, DAMAGE, "an older one without a header", {"checkpoints": (replace(FIRST, fault=BAD, timestamp_ms=None), LATEST)}),
-    (Rule.K8, DAMAGE, "the latest", {"checkpoints": (FIRST, replace(LATEST, fault=BAD))}),
-    (Rule.K9, HOLDS, "none", {}),
-    (Rule.K9, INFO, "a part", {"left_overs": ("1-1.checkpoint.part",)}),
-    (Rule.K10, HOLDS, "Kafka's", {}),
-    (Rule.K10, HOLDS, "a name that Kafka does not look at", {"strange_names": ("notes.txt",)}),
-    (Rule.K10, INFO, "removed", {"strange_names": ("12.timeindex",)}),
-    (Rule.K10, ERROR, "the cleaner fails", {"strange_names": ("00000000000000000464_0000000003.checkpoint",)}),
-    (Rule.K10, DAMAGE, "taken for a segment", {"strange_names": ("12.log",)}),
-    (Rule.K10, INFO, "being deleted, whatever its name", {"strange_names": ("x.log.deleted",)}),
-    (Rule.K10, DAMAGE, "no number", {"strange_names": ("x.index",)}),
-    (Rule.K10, DAMAGE, "no start", {"strange_names": ("464-3.checkpoint",)}),
-    (Rule.K11, HOLDS, "no gap", {}),
-    (Rule.K11, HOLDS, "it begins where a checkpoint ends", MOVED),
-    (Rule.K11, DAMAGE, "a gap above the checkpoints", {"gaps": ((320, 340),)}),
-    (Rule.K11, ERROR, "a gap below a checkpoint", {"gaps": ((120, 140),)}),
-    (Rule.K11, DAMAGE, "damage", CUT),
+    (QuorumRule.K8, HOLDS, "whole", {}),
+    (QuorumRule.K8, INFO, "another time than its last record", {"checkpoints": (replace(FIRST, timestamp_ms=5), LATEST)}),
+    (QuorumRule.K8, ERROR, "an older one", {"checkpoints": (replace(FIRST, fault=BAD), LATEST)}),
     (
-        Rule.K11,
+        QuorumRule.K8,
+        DAMAGE,
+        "an older one without a header",
+        {"checkpoints": (replace(FIRST, fault=BAD, timestamp_ms=None), LATEST)},
+    ),
+    (QuorumRule.K8, DAMAGE, "the latest", {"checkpoints": (FIRST, replace(LATEST, fault=BAD))}),
+    (QuorumRule.K9, HOLDS, "none", {}),
+    (QuorumRule.K9, INFO, "a part", {"left_overs": ("1-1.checkpoint.part",)}),
+    (QuorumRule.K10, HOLDS, "Kafka's", {}),
+    (QuorumRule.K10, HOLDS, "a name that Kafka does not look at", {"strange_names": ("notes.txt",)}),
+    (QuorumRule.K10, INFO, "removed", {"strange_names": ("12.timeindex",)}),
+    (QuorumRule.K10, ERROR, "the cleaner fails", {"strange_names": ("00000000000000000464_0000000003.checkpoint",)}),
+    (QuorumRule.K10, DAMAGE, "taken for a segment", {"strange_names": ("12.log",)}),
+    (QuorumRule.K10, INFO, "being deleted, whatever its name", {"strange_names": ("x.log.deleted",)}),
+    (QuorumRule.K10, DAMAGE, "no number", {"strange_names": ("x.index",)}),
+    (QuorumRule.K10, DAMAGE, "no start", {"strange_names": ("464-3.checkpoint",)}),
+    (QuorumRule.K11, HOLDS, "no gap", {}),
+    (QuorumRule.K11, HOLDS, "it begins where a checkpoint ends", MOVED),
+    (QuorumRule.K11, DAMAGE, "a gap above the checkpoints", {"gaps": ((320, 340),)}),
+    (QuorumRule.K11, ERROR, "a gap below a checkpoint", {"gaps": ((120, 140),)}),
+    (QuorumRule.K11, DAMAGE, "damage", CUT),
+    (
+        QuorumRule.K11,
         DAMAGE,
         "the checkpoint before the first segment is not whole",
         {**MOVED, "first_base_offset": 300, "start_offset": 300, "checkpoints": (FIRST, replace(LATEST, fault=BAD))},
     ),
-    (Rule.K11, UNKNOWN, "K1 has reported it", NO_CHECKPOINT),
-    (Rule.K12, HOLDS, "empty", {}),
-    (Rule.K12, WARNING, "a producer", {"bad_snapshots": (("1.snapshot", "holds 1 producers"),)}),
-    (Rule.K14, HOLDS, "ascending", {}),
+    (QuorumRule.K11, UNKNOWN, "K1 has reported it", NO_CHECKPOINT),
+    (QuorumRule.K12, HOLDS, "empty", {}),
+    (QuorumRule.K12, WARNING, "a producer", {"bad_snapshots": (("1.snapshot", "holds 1 producers"),)}),
+    (QuorumRule.K14, HOLDS, "ascending", {}),
     (
-        Rule.K14,
+        QuorumRule.K14,
         ERROR,
         "descending",
         {"batches": BatchColumns(array("q", [0, 100, 200]), array("q", [1, 2, 1]), array("q", [0, 0, 0]))},
     ),
-    (Rule.K15, HOLDS, "as the log says", {}),
-    (Rule.K15, HOLDS, "it knows a later epoch", {"quorum_state": replace(STATE, leader_epoch=5, leader_id=3)}),
-    (Rule.K15, HOLDS, "no leader yet", {"quorum_state": replace(STATE, leader_id=-1)}),
+    (QuorumRule.K15, HOLDS, "as the log says", {}),
+    (QuorumRule.K15, HOLDS, "it knows a later epoch", {"quorum_state": replace(STATE, leader_epoch=5, leader_id=3)}),
+    (QuorumRule.K15, HOLDS, "no leader yet", {"quorum_state": replace(STATE, leader_id=-1)}),
     (
-        Rule.K15,
+        QuorumRule.K15,
         HOLDS,
         "never started",
         {"quorum_state": None, "end_offset": 0, "last_epoch": 0, "checkpoints": (checkpoint(0, 0, below=None),)},
     ),
-    (Rule.K15, HOLDS, "the voters of the log", {"quorum_state": replace(STATE, voters=(2, 1)), "voter_sets": VOTERS}),
-    (Rule.K15, ERROR, "absent", {"quorum_state": None}),
-    (Rule.K15, ERROR, "an older epoch", {"quorum_state": replace(STATE, leader_epoch=1)}),
-    (Rule.K15, ERROR, "another leader", {"quorum_state": replace(STATE, leader_id=3)}),
-    (Rule.K15, ERROR, "other voters", {"quorum_state": replace(STATE, voters=(1, 9)), "voter_sets": VOTERS}),
-    (Rule.K15, UNKNOWN, "it cannot be read", {"quorum_state": None, "is_quorum_state_bad": True}),
-    (Rule.K17, HOLDS, "all is there", {}),
-    (Rule.K17, HOLDS, "killed, and not closed", {"end": LogEnd(400, unclosed="no snapshot at the end"), "has_marker": False}),
+    (QuorumRule.K15, HOLDS, "the voters of the log", {"quorum_state": replace(STATE, voters=(2, 1)), "voter_sets": VOTERS}),
+    (QuorumRule.K15, ERROR, "absent", {"quorum_state": None}),
+    (QuorumRule.K15, ERROR, "an older epoch", {"quorum_state": replace(STATE, leader_epoch=1)}),
+    (QuorumRule.K15, ERROR, "another leader", {"quorum_state": replace(STATE, leader_id=3)}),
+    (QuorumRule.K15, ERROR, "other voters", {"quorum_state": replace(STATE, voters=(1, 9)), "voter_sets": VOTERS}),
+    (QuorumRule.K15, UNKNOWN, "it cannot be read", {"quorum_state": None, "is_quorum_state_bad": True}),
+    (QuorumRule.K17, HOLDS, "all is there", {}),
     (
-        Rule.K17,
+        QuorumRule.K17,
+        HOLDS,
+        "killed, and not closed",
+        {"end": LogEndEvidence(400, unclosed="no snapshot at the end"), "has_marker": False},
+    ),
+    (
+        QuorumRule.K17,
         HOLDS,
         "formatted, and never started",
         {
@@ -169,48 +179,48 @@ ROWS: list[Row] = [
             "first_epoch": None,
             "checkpoints": (checkpoint(0, 0, below=None),),
             "quorum_state": None,
-            "end": LogEnd(0),
+            "end": LogEndEvidence(0),
         },
     ),
-    (Rule.K17, ERROR, "a snapshot above the end", {"end": LogEnd(400, lost="ends at 400")}),
-    (Rule.K17, ERROR, "leader epochs above the end, after a clean stop", {"end": LogEnd(400, ahead="ends at 400")}),
-    (Rule.K17, WARNING, "the same of a running node", {"end": LogEnd(400, ahead="ends at 400"), "has_marker": False}),
-    (Rule.K17, WARNING, "not closed, after a clean stop", {"end": LogEnd(400, unclosed="no snapshot at the end")}),
-    (Rule.K17, ERROR, "no segment", {"first_base_offset": None, "end_offset": 0, "last_epoch": 0, "end": LogEnd(0)}),
-    (Rule.K17, UNKNOWN, "K11 has reported it", CUT),
-    (Rule.K18, HOLDS, "its own topic id", {}),
-    (Rule.K18, DAMAGE, "another topic id", {"topic_fault": "has another topic id"}),
-    (Rule.K19, HOLDS, "a node", {}),
-    (Rule.K19, DAMAGE, "no node", {"node_fault": "names no node"}),
-    (Rule.K19, NOT_APPLICABLE, "a bare copy", {"is_bare": True, "node_fault": "there is none"}),
+    (QuorumRule.K17, ERROR, "a snapshot above the end", {"end": LogEndEvidence(400, lost="ends at 400")}),
+    (QuorumRule.K17, ERROR, "leader epochs above the end, after a clean stop", {"end": LogEndEvidence(400, ahead="ends at 400")}),
+    (QuorumRule.K17, WARNING, "the same of a running node", {"end": LogEndEvidence(400, ahead="ends at 400"), "has_marker": False}),
+    (QuorumRule.K17, WARNING, "not closed, after a clean stop", {"end": LogEndEvidence(400, unclosed="no snapshot at the end")}),
+    (QuorumRule.K17, ERROR, "no segment", {"first_base_offset": None, "end_offset": 0, "last_epoch": 0, "end": LogEndEvidence(0)}),
+    (QuorumRule.K17, UNKNOWN, "K11 has reported it", CUT),
+    (QuorumRule.K18, HOLDS, "its own topic id", {}),
+    (QuorumRule.K18, DAMAGE, "another topic id", {"topic_fault": "has another topic id"}),
+    (QuorumRule.K19, HOLDS, "a node", {}),
+    (QuorumRule.K19, DAMAGE, "no node", {"node_fault": "names no node"}),
+    (QuorumRule.K19, NOT_APPLICABLE, "a bare copy", {"is_bare": True, "node_fault": "there is none"}),
 ]
-OF_DIRECTORIES: list[tuple[Rule, Mark, str, tuple[str, ...]]] = [
-    (Rule.K13, HOLDS, "current disks that agree", ("node1", "node3")),
-    (Rule.K13, NOT_APPLICABLE, "one directory", ("node1",)),
-    (Rule.K16, HOLDS, "checkpoints of a real log", ("node1",)),
-    (Rule.K20, HOLDS, "two nodes", ("node1", "node3")),
-    (Rule.K20, NOT_APPLICABLE, "one directory", ("node1",)),
+OF_DIRECTORIES: list[tuple[QuorumRule, Mark, str, tuple[str, ...]]] = [
+    (QuorumRule.K13, HOLDS, "current disks that agree", ("node1", "node3")),
+    (QuorumRule.K13, NOT_APPLICABLE, "one directory", ("node1",)),
+    (QuorumRule.K16, HOLDS, "checkpoints of a real log", ("node1",)),
+    (QuorumRule.K20, HOLDS, "two nodes", ("node1", "node3")),
+    (QuorumRule.K20, NOT_APPLICABLE, "one directory", ("node1",)),
 ]
 """Of bundled directories."""
-BROKEN_DIRECTORIES = [(Rule.K13, ERROR), (Rule.K16, ERROR), (Rule.K20, WARNING)]
+BROKEN_DIRECTORIES = [(QuorumRule.K13, ERROR), (QuorumRule.K16, ERROR), (QuorumRule.K20, WARNING)]
 """Of ``metadata_dirs``."""
 ELSEWHERE = {
-    (Rule.K13, INFO): "test_a_follower_that_starts_beyond_its_leader",
-    (Rule.K13, UNKNOWN): "test_without_a_leader_no_start_is_judged",
-    (Rule.K13, WARNING): "test_quorum_rules.test_a_tail_that_diverged_names_the_offset_and_the_node_with_the_highest_epoch",
-    (Rule.K16, UNKNOWN): "test_quorum_check.test_a_checkpoint_that_vanishes_before_it_is_compared",
-    (Rule.K19, WARNING): "test_a_bare_copy_next_to_other_nodes",
+    (QuorumRule.K13, INFO): "test_a_follower_that_starts_beyond_its_leader",
+    (QuorumRule.K13, UNKNOWN): "test_without_a_leader_no_start_is_judged",
+    (QuorumRule.K13, WARNING): "test_quorum_rules.test_a_tail_that_diverged_names_the_offset_and_the_node_with_the_highest_epoch",
+    (QuorumRule.K16, UNKNOWN): "test_quorum_check.test_a_checkpoint_that_vanishes_before_it_is_compared",
+    (QuorumRule.K19, WARNING): "test_a_bare_copy_next_to_other_nodes",
 }
 """Rows that are tests of their own."""
 NEVER_UNKNOWN = {
-    **dict.fromkeys((Rule.K1, Rule.K4, Rule.K9, Rule.K10, Rule.K12), "a listing has all names"),
-    **dict.fromkeys((Rule.K6, Rule.K7), "it is judged where the log holds the batch"),
-    Rule.K8: "a checkpoint that cannot be read is not whole",
-    Rule.K14: "damaged batches are no batches",
-    **dict.fromkeys((Rule.K18, Rule.K19), "a file that cannot be read keeps the node from starting"),
-    Rule.K20: "ids that cannot be read are K19's",
+    **dict.fromkeys((QuorumRule.K1, QuorumRule.K4, QuorumRule.K9, QuorumRule.K10, QuorumRule.K12), "a listing has all names"),
+    **dict.fromkeys((QuorumRule.K6, QuorumRule.K7), "it is judged where the log holds the batch"),
+    QuorumRule.K8: "a checkpoint that cannot be read is not whole",
+    QuorumRule.K14: "damaged batches are no batches",
+    **dict.fromkeys((QuorumRule.K18, QuorumRule.K19), "a file that cannot be read keeps the node from starting"),
+    QuorumRule.K20: "ids that cannot be read are K19's",
 }
-ALWAYS_APPLY = set(Rule) - {Rule.K13, Rule.K19, Rule.K20}
+ALWAYS_APPLY = set(QuorumRule) - {QuorumRule.K13, QuorumRule.K19, QuorumRule.K20}
 """Each directory has a log, names and checkpoints."""
 NAMES = {
     RuleState.HOLDS: "held",
@@ -223,7 +233,7 @@ IDS = [f"{rule.name} {mark[0]}{'' if mark[1] is None else f' {mark[1]}'}: {text}
 
 
 @pytest.mark.parametrize(("rule", "mark", "text", "changes"), ROWS, ids=IDS)
-def test_each_state(rule: Rule, mark: Mark, text: str, changes: dict[str, Any]) -> None:
+def test_each_state(rule: QuorumRule, mark: Mark, text: str, changes: dict[str, Any]) -> None:
     results = [each for each in judge_log(replace(FACTS, **changes)) if each.rule is rule]
     assert {(each.state, each.grade) for each in results} == {mark}, text
     assert {each.state_name for each in results} == {NAMES[mark[0]]}
@@ -238,22 +248,22 @@ def test_a_healthy_log_breaks_none() -> None:
 @pytest.mark.parametrize(
     ("rule", "mark", "text", "names"), OF_DIRECTORIES, ids=[f"{row[0].name} {row[2]}" for row in OF_DIRECTORIES]
 )
-def test_states_of_directories(rule: Rule, mark: Mark, text: str, names: tuple[str, ...]) -> None:
-    check = kraft_check([str(BUNDLED[name]) for name in names])
+def test_states_of_directories(rule: QuorumRule, mark: Mark, text: str, names: tuple[str, ...]) -> None:
+    check = check_quorum([str(BUNDLED[name]) for name in names])
     found = {(each.state, each.grade) for node in check.nodes for each in node.results if each.rule is rule}
     assert found == {mark}, text
 
 
 @pytest.mark.parametrize(("rule", "mark"), BROKEN_DIRECTORIES, ids=[rule.name for rule, _ in BROKEN_DIRECTORIES])
-def test_broken_directories(rule: Rule, mark: Mark, tmp_path: Path) -> None:
-    check = kraft_check([str(each) for each in BROKEN[rule.name](tmp_path)])
+def test_broken_directories(rule: QuorumRule, mark: Mark, tmp_path: Path) -> None:
+    check = check_quorum([str(each) for each in BROKEN[rule.name](tmp_path)])
     assert mark in {(each.state, each.grade) for node in check.nodes for each in node.results if each.rule is rule}
 
 
 def test_a_literal_follower_may_start_where_its_leader_does() -> None:
     facts = replace(FACTS, start_offset=150, below_start=BatchBelow(140, 149, 1, 0))
-    (strict,) = [each for each in judge_log(facts) if each.rule is Rule.K2]
-    (literal,) = [each for each in judge_log(facts, OffsetAndEpoch(150, 1)) if each.rule is Rule.K2]
+    (strict,) = [each for each in judge_log(facts) if each.rule is QuorumRule.K2]
+    (literal,) = [each for each in judge_log(facts, OffsetAndEpoch(150, 1)) if each.rule is QuorumRule.K2]
     assert (strict.state, literal.state) == (RuleState.BROKEN, RuleState.HOLDS)
 
 
@@ -262,7 +272,7 @@ def test_a_follower_that_starts_beyond_its_leader() -> None:
     ahead = replace(FACTS, **MOVED)
     for mode, grade in ((Followers.KAFKA, Grade.INFO), (Followers.STRICT, Grade.ERROR), (Followers.LITERAL, Grade.ERROR)):
         (found,) = judge_starts(FACTS, [FACTS, ahead], mode)
-        assert (found.rule, found.state, found.grade) == (Rule.K13, RuleState.BROKEN, grade)
+        assert (found.rule, found.state, found.grade) == (QuorumRule.K13, RuleState.BROKEN, grade)
 
 
 def test_an_epoch_has_one_leader() -> None:
@@ -273,28 +283,28 @@ def test_an_epoch_has_one_leader() -> None:
     assert [each for each in agreement([one, other], one, Followers.KAFKA) if each.grade is Grade.ERROR] == []
     changed = replace(other, facts=replace(other.facts, leaders={**other.facts.leaders, epoch: leader + 1}))
     (found,) = [each for each in agreement([one, changed], one, Followers.KAFKA) if each.grade is Grade.ERROR]
-    assert (found.rule, found.state) == (Rule.K13, RuleState.BROKEN)
+    assert (found.rule, found.state) == (QuorumRule.K13, RuleState.BROKEN)
     assert f"as the leader of epoch {epoch}" in found.evidence
 
 
 def test_without_a_leader_no_start_is_judged() -> None:
     (found,) = judge_starts(None, [FACTS], Followers.KAFKA)
-    assert (found.rule, found.state) == (Rule.K13, RuleState.UNKNOWN)
+    assert (found.rule, found.state) == (QuorumRule.K13, RuleState.UNKNOWN)
 
 
 def test_a_bare_copy_next_to_other_nodes(tmp_path: Path) -> None:
     """Whose it is is not known there, and a copy of nothing else needs no owner."""
     (tmp_path / "__cluster_metadata-0").symlink_to(BUNDLED["node3"] / "__cluster_metadata-0")
     for others, mark in (([], NOT_APPLICABLE), ([str(BUNDLED["node1"])], (RuleState.BROKEN, Grade.WARNING))):
-        check = kraft_check([str(tmp_path / "__cluster_metadata-0"), *others])
-        assert {(each.state, each.grade) for each in check.nodes[0].results if each.rule is Rule.K19} == {mark}
+        check = check_quorum([str(tmp_path / "__cluster_metadata-0"), *others])
+        assert {(each.state, each.grade) for each in check.nodes[0].results if each.rule is QuorumRule.K19} == {mark}
 
 
 def test_each_rule_has_a_row_for_each_of_its_states() -> None:
     """A new rule has none, and fails here."""
     have = {(rule, mark) for rule, mark, *_ in (*ROWS, *OF_DIRECTORIES, *BROKEN_DIRECTORIES)} | ELSEWHERE.keys()
     assert len(set(IDS)) == len(IDS)
-    for rule in Rule:
+    for rule in QuorumRule:
         states = {state for of, (state, _) in have if of is rule}
         assert {RuleState.HOLDS, RuleState.BROKEN} <= states, rule
         assert (RuleState.UNKNOWN in states) == (rule not in NEVER_UNKNOWN), rule
@@ -309,7 +319,7 @@ def test_the_page_has_the_rules_with_their_grades() -> None:
     have = {(rule, mark) for rule, mark, *_ in (*ROWS, *BROKEN_DIRECTORIES)} | ELSEWHERE.keys()
     section = PAGE.read_text().partition("## Rules of cluster check")[2].partition("\n### ")[0]
     rows = re.findall(r"^\| (K\d+) \| (.*?) \| (.*?) \| .*\|$", section, re.MULTILINE)
-    assert [(number, text) for number, text, _ in rows] == [(rule.name, rule.value) for rule in Rule]
+    assert [(number, text) for number, text, _ in rows] == [(rule.name, rule.value) for rule in QuorumRule]
     for number, _, otherwise in rows:
-        grades = {grade.value for of, (_, grade) in have if of is Rule[number] and grade is not None}
+        grades = {grade.value for of, (_, grade) in have if of is QuorumRule[number] and grade is not None}
         assert set(re.findall(r"\b(info|warning|error|damage)\b", otherwise)) == grades, number

@@ -25,15 +25,15 @@ from metadata_dirs import (
     with_bytes_replaced,
 )
 
-from snaprebuild.cluster.quorum.check import KraftCheck, kraft_check
-from snaprebuild.cluster.quorum.rules import Followers, Rule
+from snaprebuild.cluster.quorum.check import QuorumCheck, check_quorum
+from snaprebuild.cluster.quorum.rules import Followers, QuorumRule
 from snaprebuild.cluster.rule_result import Grade, RuleState
 from snaprebuild.findings import exit_code_of
 
 CLUSTER: dict[str, Any] = json.loads((FIXTURES / "kraft-cluster3" / "manifest.json").read_text())
 
 
-def violations(check: KraftCheck) -> set[tuple[str, Grade | None]]:
+def violations(check: QuorumCheck) -> set[tuple[str, Grade | None]]:
     return {(each.rule.name, each.grade) for node in check.nodes for each in node.results if each.state is RuleState.BROKEN}
 
 
@@ -62,10 +62,10 @@ TABLE = [
 
 
 @pytest.mark.parametrize(
-    ("rule", "grade", "exit_code", "evidence"), TABLE, ids=[f"{rule} {Rule[rule].value}" for rule, *_ in TABLE]
+    ("rule", "grade", "exit_code", "evidence"), TABLE, ids=[f"{rule} {QuorumRule[rule].value}" for rule, *_ in TABLE]
 )
 def test_broken(tmp_path: Path, rule: str, grade: Grade, exit_code: int, evidence: str) -> None:
-    check = kraft_check([str(each) for each in BROKEN[rule](tmp_path)])
+    check = check_quorum([str(each) for each in BROKEN[rule](tmp_path)])
     assert violations(check) == {(rule, grade)}
     found = [each for node in check.nodes for each in node.results if each.state is RuleState.BROKEN]
     assert any(evidence in each.evidence for each in found), found
@@ -91,7 +91,7 @@ def test_names_by_what_kafka_does_with_them(tmp_path: Path, name: str, grade: Gr
     """tests/broker asks Kafka about these and more."""
     directory = metadata_copy("node3", tmp_path)
     (directory / name).write_bytes(b"")
-    assert violations(kraft_check([str(directory)])) == (set() if grade is None else {("K10", grade)})
+    assert violations(check_quorum([str(directory)])) == (set() if grade is None else {("K10", grade)})
 
 
 def test_the_latest_checkpoint_matters_most(tmp_path: Path) -> None:
@@ -104,13 +104,13 @@ def test_the_latest_checkpoint_matters_most(tmp_path: Path) -> None:
     (later / checkpoint_name(484, 3)).rename(later / checkpoint_name(484, 4))
     graded = [(old, "K8", Grade.ERROR), (header, "K8", Grade.DAMAGE), (later, "K7", Grade.DAMAGE)]
     for directory, rule, grade in graded:
-        check = kraft_check([str(directory)])
+        check = check_quorum([str(directory)])
         assert violations(check) == {(rule, grade)}
     assert "takes it for later than the log, and drops offsets 484 to 530" in check.findings[0].message
 
 
 def test_there_is_a_broken_copy_for_each_rule() -> None:
-    assert [rule for rule, *_ in TABLE] == list(BROKEN) == [rule.name for rule in Rule]
+    assert [rule for rule, *_ in TABLE] == list(BROKEN) == [rule.name for rule in QuorumRule]
 
 
 # ------------------------------------------------------------------------------------------------------------------ healthy ones
@@ -121,7 +121,7 @@ LEFT_OVER = {"kraft-metadata-moved", "node2"}
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_healthy(name: str) -> None:
-    check = kraft_check([str(BUNDLED[name])])
+    check = check_quorum([str(BUNDLED[name])])
     assert violations(check) == ({("K9", Grade.INFO)} if name in LEFT_OVER else set())
     assert exit_code_of(check.findings) == 0
 
@@ -129,18 +129,18 @@ def test_healthy(name: str) -> None:
 def test_healthy_nodes_agree() -> None:
     """The node that was wiped starts above its leader, which Kafka leaves to chance. Old copies of their disks agree with them, too."""
     current = [str(BUNDLED[f"node{number}"]) for number in (1, 2, 3)]
-    assert violations(kraft_check(current)) == {("K9", Grade.INFO), ("K13", Grade.INFO)}
+    assert violations(check_quorum(current)) == {("K9", Grade.INFO), ("K13", Grade.INFO)}
     nodes = [str(BUNDLED[name]) for name in BUNDLED if "node" in name]
-    check = kraft_check(nodes)
+    check = check_quorum(nodes)
     assert violations(check) == {("K9", Grade.INFO), ("K13", Grade.INFO), ("K20", Grade.WARNING)}
     assert [each.is_leader for each in check.nodes] == [True] + [False] * 6, "node 1, in epoch 4"
     for mode in (Followers.STRICT, Followers.LITERAL):
-        assert ("K13", Grade.ERROR) in violations(kraft_check(nodes, mode))
+        assert ("K13", Grade.ERROR) in violations(check_quorum(nodes, mode))
 
 
 def test_the_facts_are_those_of_the_manifests() -> None:
     for name, start, base in (("kraft-metadata", 0, 0), ("kraft-metadata-moved", 640, 538)):
-        (node,) = kraft_check([str(BUNDLED[name])]).nodes
+        (node,) = check_quorum([str(BUNDLED[name])]).nodes
         manifest = json.loads((FIXTURES / name / "manifest.json").read_text())["partitions"][DIRECTORY]
         segments = manifest["segments"]
         facts = node.node.facts
@@ -151,7 +151,7 @@ def test_the_facts_are_those_of_the_manifests() -> None:
         names = {path.name for path in (BUNDLED[name] / DIRECTORY).glob("*.checkpoint")}
         assert {checkpoint_name(each.id.offset, each.id.epoch) for each in facts.checkpoints} == names
     for number in "123":
-        (node,) = kraft_check([str(BUNDLED[f"node{number}"])]).nodes
+        (node,) = check_quorum([str(BUNDLED[f"node{number}"])]).nodes
         assert node.node.facts.end_offset == CLUSTER["last_offset_of_node"][number] + 1
         latest = node.node.facts.checkpoints[-1].id
         assert checkpoint_name(latest.offset, latest.epoch) == CLUSTER["checkpoint_used_of_node"][number]
@@ -166,11 +166,11 @@ def test_configurations_of_deleted_topics_are_no_difference(tmp_path: Path) -> N
     """They have names that no topic has; a topic that is there has its configurations, or the checkpoints differ."""
     one, other = metadata_copy("node1", tmp_path), metadata_copy("node3", tmp_path)
     rename_configs(one / checkpoint_name(76, 1), b"\x07single", b"\x07aaaaaa")
-    check = kraft_check([str(one), str(other)])
+    check = check_quorum([str(one), str(other)])
     assert violations(check) == {("K13", Grade.ERROR), ("K16", Grade.ERROR)}, "its own log has the configuration, too"
     assert "1 record only here (1 ConfigRecord)" in "".join(each.message for each in check.findings)
     rename_configs(other / checkpoint_name(76, 1), b"\x07single", b"\x07bbbbbb")
-    assert violations(kraft_check([str(one), str(other)])) == {("K16", Grade.ERROR)}, "the checkpoints no longer differ"
+    assert violations(check_quorum([str(one), str(other)])) == {("K16", Grade.ERROR)}, "the checkpoints no longer differ"
 
 
 def rename_configs(path: Path, old: bytes, new: bytes) -> None:
@@ -184,15 +184,15 @@ def test_a_literal_follower_may_stand_at_its_leaders_start(tmp_path: Path) -> No
     follower = metadata_copy("node3", tmp_path)
     (follower / "leader-epoch-checkpoint").write_text("0\n1\n4 234\n")
     places = [str(leader), str(follower)]
-    assert ("K2", Grade.WARNING) in violations(kraft_check(places, Followers.STRICT, leader=str(leader)))
-    assert ("K2", Grade.WARNING) not in violations(kraft_check(places, Followers.LITERAL, leader=str(leader)))
+    assert ("K2", Grade.WARNING) in violations(check_quorum(places, Followers.STRICT, leader=str(leader)))
+    assert ("K2", Grade.WARNING) not in violations(check_quorum(places, Followers.LITERAL, leader=str(leader)))
     (follower / "leader-epoch-checkpoint").write_text("0\n1\n4 230\n")
-    assert ("K2", Grade.WARNING) in violations(kraft_check(places, Followers.LITERAL, leader=str(leader)))
+    assert ("K2", Grade.WARNING) in violations(check_quorum(places, Followers.LITERAL, leader=str(leader)))
 
 
 def test_nodes_of_two_clusters(tmp_path: Path) -> None:
     one, other = metadata_copy("node1", tmp_path), metadata_copy("kraft-metadata", tmp_path)
-    check = kraft_check([str(one), str(other)])
+    check = check_quorum([str(one), str(other)])
     assert violations(check) == {("K13", Grade.ERROR)}
     assert "of 2 clusters" in "".join(each.message for each in check.findings)
 
@@ -203,8 +203,8 @@ def test_a_log_that_was_overwritten_with_zeros(name: str, checkpoints: int, tmp_
     directory = metadata_copy(name, tmp_path)
     (log,) = directory.glob("*.log")
     log.write_bytes(bytes(log.stat().st_size))
-    check = kraft_check([str(directory)])
-    beyond = [each for each in check.nodes[0].results if each.rule is Rule.K5 and each.state is RuleState.BROKEN]
+    check = check_quorum([str(directory)])
+    beyond = [each for each in check.nodes[0].results if each.rule is QuorumRule.K5 and each.state is RuleState.BROKEN]
     assert len(beyond) == checkpoints
     assert exit_code_of(check.findings) == 1
 
@@ -216,11 +216,11 @@ def test_quorum_states_of_one_epoch_that_name_other_voters(tmp_path: Path) -> No
     state = json.loads(path.read_text())
     state["currentVoters"] = [{"voterId": 1}, {"voterId": 2}, {"voterId": 9}]
     path.write_text(json.dumps(state))
-    check = kraft_check([str(one), str(other)])
+    check = check_quorum([str(one), str(other)])
     assert ("K13", Grade.ERROR) in violations(check)
     assert "names voters 1, 2, 9, and that of node 1" in "".join(each.message for each in check.findings)
     path.write_text(json.dumps({**state, "leaderEpoch": state["leaderEpoch"] + 1}))
-    assert ("K13", Grade.ERROR) not in violations(kraft_check([str(one), str(other)])), (
+    assert ("K13", Grade.ERROR) not in violations(check_quorum([str(one), str(other)])), (
         "the voters were changed with the later epoch"
     )
 
@@ -228,7 +228,7 @@ def test_quorum_states_of_one_epoch_that_name_other_voters(tmp_path: Path) -> No
 def test_a_checkpoint_that_differs_from_node_to_node(tmp_path: Path) -> None:
     one, other = metadata_copy("node1", tmp_path), metadata_copy("node3", tmp_path)
     rename_feature(other, checkpoint_name(76, 1))
-    check = kraft_check([str(one), str(other)])
+    check = check_quorum([str(one), str(other)])
     assert violations(check) == {("K13", Grade.ERROR), ("K16", Grade.ERROR)}
     reported = "".join(each.message for each in check.findings)
     assert "1 record only there (1 FeatureLevelRecord); 1 record only here (1 FeatureLevelRecord)" in reported
@@ -238,9 +238,9 @@ def test_a_checkpoint_against_the_log_of_another_node(tmp_path: Path) -> None:
     """Node 2 begins at its checkpoint, so its own log proves nothing of it; node 3 has no checkpoint there, and its log reaches to it."""
     one, other = metadata_copy("node2", tmp_path), metadata_copy("node3", tmp_path)
     remove(one, checkpoint_name(315, 4))
-    assert {rule for rule, grade in violations(kraft_check([str(one), str(other)])) if grade is Grade.ERROR} == set()
+    assert {rule for rule, grade in violations(check_quorum([str(one), str(other)])) if grade is Grade.ERROR} == set()
     rename_feature(one, checkpoint_name(234, 4))
-    check = kraft_check([str(one), str(other)])
+    check = check_quorum([str(one), str(other)])
     assert ("K13", Grade.ERROR) in violations(check)
     assert f"differs from the log of node 3 ({other}) up to offset 233" in "".join(each.message for each in check.findings)
 
@@ -256,7 +256,7 @@ def test_a_tail_that_diverged_names_the_offset_and_the_node_with_the_highest_epo
             .replace('"leaderId":1,"leaderEpoch":4', f'"leaderId":{leader},"leaderEpoch":{epoch}')
         )
         (directory / "quorum-state").write_text(state)
-    check = kraft_check([str(one), str(other)])
+    check = check_quorum([str(one), str(other)])
     assert violations(check) == {("K13", Grade.WARNING)}
     (finding,) = check.findings
     assert finding.offset == 347
@@ -272,7 +272,7 @@ def test_two_leaders_of_one_epoch(tmp_path: Path) -> None:
     for directory, leader in zip(nodes, (1, 3), strict=True):
         path = directory / "quorum-state"
         path.write_text(path.read_text().replace('"leaderId":1,"leaderEpoch":4', f'"leaderId":{leader},"leaderEpoch":5'))
-    check = kraft_check([str(each) for each in nodes])
+    check = check_quorum([str(each) for each in nodes])
     assert violations(check) == {("K13", Grade.ERROR)}
     (finding,) = check.findings
     assert "quorum-state names node 3 as the leader of epoch 5, and that of node 1 (" in finding.message
@@ -288,7 +288,7 @@ def test_a_leader_that_is_shorter_than_a_follower(tmp_path: Path, name: str, is_
     if is_stopped:
         (nodes[name].parent / ".kafka_cleanshutdown").write_bytes(b"")
         (nodes[name] / snapshot_name(347)).write_bytes(EMPTY_SNAPSHOT)
-    check = kraft_check([str(each) for each in nodes.values()])
+    check = check_quorum([str(each) for each in nodes.values()])
     grade = Grade.WARNING if is_stopped else Grade.INFO
     assert violations(check) == ({("K13", grade)} if name == "node1" else set())
     for finding in check.findings:
@@ -310,7 +310,7 @@ def test_a_quorum_state_that_contradicts_the_log(tmp_path: Path, old: str, new: 
     path = directory / "quorum-state"
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
-    check = kraft_check([str(directory)])
+    check = check_quorum([str(directory)])
     assert violations(check) == {("K15", Grade.ERROR)}
     assert evidence in check.findings[0].message
 
@@ -322,13 +322,13 @@ def test_a_node_that_never_started_has_no_quorum_state(tmp_path: Path) -> None:
     for path in directory.iterdir():
         if path.name != kept:
             path.unlink()
-    assert violations(kraft_check([str(directory)])) == set()
+    assert violations(check_quorum([str(directory)])) == set()
 
 
 def test_a_quorum_state_that_does_not_parse(tmp_path: Path) -> None:
     directory = metadata_copy("node1", tmp_path)
     os.truncate(directory / "quorum-state", 10)
-    check = kraft_check([str(directory)])
+    check = check_quorum([str(directory)])
     assert ([each.code for each in check.findings], exit_code_of(check.findings)) == (["damaged-file"], 4)
 
 
@@ -336,15 +336,15 @@ def test_a_checkpoint_with_the_content_of_an_older_one(tmp_path: Path) -> None:
     directory = metadata_copy("node1", tmp_path)
     oldest, *_, newest = sorted(directory.glob("*.checkpoint"))
     newest.write_bytes(oldest.read_bytes())
-    assert violations(kraft_check([str(directory)])) == {("K8", Grade.INFO), ("K16", Grade.ERROR)}
+    assert violations(check_quorum([str(directory)])) == {("K8", Grade.INFO), ("K16", Grade.ERROR)}
 
 
 # -------------------------------------------------------------------------------------------------------------------- elections
 
 
 def standing(*names: str) -> list[tuple[int | None, str, bool]]:
-    check = kraft_check([str(BUNDLED[name]) for name in names])
-    return [(each.node.node_id, each.chance.outcome.value, each.has_most) for each in check.election.standings]
+    check = check_quorum([str(BUNDLED[name]) for name in names])
+    return [(each.node_id, each.can_win.value, each.has_most) for each in check.election.directories]
 
 
 def test_who_can_be_elected() -> None:
@@ -353,19 +353,19 @@ def test_who_can_be_elected() -> None:
     assert standing("node2-killed", "node3-clean-stopped") == [(2, "yes", True), (3, "unknown", False)]
     assert standing("node1", "node2-killed", "node3-clean-stopped") == [(1, "yes", True), (2, "yes", False), (3, "no", False)]
     assert standing("node2") == [(2, "unknown", True)]
-    assert kraft_check([str(BUNDLED["node2"])]).election.not_given == (1, 3)
+    assert check_quorum([str(BUNDLED["node2"])]).election.voters_not_given == (1, 3)
 
 
 def test_a_damaged_voter_and_one_of_another_disk_elect_no_one(tmp_path: Path) -> None:
     damaged = metadata_copy("node3", tmp_path)
     flip(damaged / checkpoint_name(304, 4), 1000)
-    check = kraft_check([str(BUNDLED["node1"]), str(damaged)])
-    assert [each.chance.outcome.value for each in check.election.standings] == ["unknown", "unknown"]
+    check = check_quorum([str(BUNDLED["node1"]), str(damaged)])
+    assert [each.can_win.value for each in check.election.directories] == ["unknown", "unknown"]
     other = metadata_copy("kraft-metadata", tmp_path)
     path = other.parent / "meta.properties"
     path.write_text(re.sub("directory.id=.*", "directory.id=AAAAAAAAAAAAAAAAAAAAAQ", path.read_text()))
-    (one,) = kraft_check([str(other)]).election.standings
-    assert (one.chance.outcome.value, one.chance.reason) == ("no", "voter 1 votes with another directory: its disk was replaced")
+    (one,) = check_quorum([str(other)]).election.directories
+    assert (one.can_win.value, one.reason) == ("no", "voter 1 votes with another directory: its disk was replaced")
 
 
 # -------------------------------------------------------------------------------------------------------- the majority decides
@@ -403,11 +403,11 @@ def test_the_majority_decides_who_is_odd(tmp_path: Path, change: str, odd: str) 
     ODD[change](nodes[odd])
     orders = [list(nodes.values()), list(nodes.values())[::-1]]
     for places in [orders[odd != "node1"]] if TIER == "quick" else orders:
-        check = kraft_check([str(each) for each in places])
+        check = check_quorum([str(each) for each in places])
         blamed = {
             each.node.node_id
             for each in check.nodes
-            if any(result.rule is Rule.K13 and result.grade is Grade.ERROR for result in each.results)
+            if any(result.rule is QuorumRule.K13 and result.grade is Grade.ERROR for result in each.results)
         }
         assert blamed == {int(odd[-1])}
 
@@ -416,10 +416,10 @@ def test_a_copy_of_the_metadata_log_alone(tmp_path: Path) -> None:
     """Alone it is no fault, next to nodes that have their ``meta.properties`` it is one; a log directory must have it."""
     nodes = three_nodes(tmp_path)
     remove(nodes["node3"].parent, "meta.properties")
-    assert violations(kraft_check([str(nodes["node3"])])) == set()
-    assert ("K19", Grade.WARNING) in violations(kraft_check([str(each) for each in nodes.values()]))
+    assert violations(check_quorum([str(nodes["node3"])])) == set()
+    assert ("K19", Grade.WARNING) in violations(check_quorum([str(each) for each in nodes.values()]))
     (nodes["node3"].parent / "recovery-point-offset-checkpoint").write_text("0\n0\n")
-    assert violations(kraft_check([str(nodes["node3"])])) == {("K19", Grade.DAMAGE)}
+    assert violations(check_quorum([str(nodes["node3"])])) == {("K19", Grade.DAMAGE)}
 
 
 @pytest.mark.parametrize("data", [b"", b"version: 0\n", b"\0garbage", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA"])
@@ -427,4 +427,4 @@ def test_a_damaged_partition_metadata_of_the_metadata_log(tmp_path: Path, data: 
     """``tests/broker`` starts a node with each."""
     directory = metadata_copy("node1", tmp_path)
     (directory / "partition.metadata").write_bytes(data)
-    assert violations(kraft_check([str(directory)])) == {("K18", Grade.DAMAGE)}
+    assert violations(check_quorum([str(directory)])) == {("K18", Grade.DAMAGE)}

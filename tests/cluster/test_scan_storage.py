@@ -15,10 +15,10 @@ from formats.metadata.cluster_metadata import MetadataRecordType
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.cli.render.scan import scan_document
 from snaprebuild.cluster.scan_storage import NextStartJudge, judged_scan, with_metadata_logs
-from snaprebuild.documents.scan import Request
+from snaprebuild.documents.scan import ScanRequest
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.snapshots.scan import copy_lag, partition
-from snaprebuild.snapshots.scan.scan import scan
+from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.source.source import open_source
 
 LOST = FIXTURES / "follower-lost-state"
@@ -28,7 +28,7 @@ METADATA = "__cluster_metadata-0"
 def storage(*paths: Path, server_properties: Path | None = None) -> tuple[dict[str, str], list[str]]:
     """The state of each topic, and the notes on those that are not known."""
     source = open_source([str(path) for path in paths], None if server_properties is None else str(server_properties))
-    before = scan(source)
+    before = scan_source(source)
     result = with_metadata_logs(before, source, 0)
     notes = [each for each in result.findings if each.code == "topic-storage-unknown"]
     assert exit_code_of(result.other_findings) == exit_code_of(before.other_findings)
@@ -130,9 +130,9 @@ def test_the_metadata_log_may_be_outside_of_the_log_directories(tiered: Path, tm
 def epoch_in_scan(*paths: Path) -> list[tuple[int | None, str | None]]:
     """The broker epoch of each log directory, and its evidence, as the document has them."""
     source = open_source([str(path) for path in paths])
-    result = with_metadata_logs(scan(source), source, 0)
-    request = Request(paths=[str(path) for path in paths], server_properties=None, topics=(), partitions=())
-    return [(each.broker_epoch, each.broker_epoch_by) for each in scan_document(result, request).log_dirs]
+    result = with_metadata_logs(scan_source(source), source, 0)
+    request = ScanRequest(paths=[str(path) for path in paths], server_properties=None, topics=(), partitions=())
+    return [(each.broker_epoch, each.broker_epoch_source) for each in scan_document(result, request).log_dirs]
 
 
 def registered_epoch(image: Path, node_id: int) -> int:
@@ -190,14 +190,17 @@ def lag_of(*paths: Path) -> dict[str, tuple[int, int]]:
     """Partitions with segments that wait: the first of them, and how many."""
     source = open_source([str(path) for path in paths])
     waits = {
-        each.source.topic_partition: each.preflight.lag_wait for each in with_metadata_logs(scan(source), source, 0).partitions
+        each.source.topic_partition: each.preflight.copy_lag
+        for each in with_metadata_logs(scan_source(source), source, 0).partitions
     }
     return {name: (wait.base_offset, wait.segments) for name, wait in waits.items() if wait is not None}
 
 
 def test_the_lag_of_a_topic_is_that_of_the_metadata_log(tiered: Path) -> None:
     """Of 4.4: the topic's setting, else that of its broker, else that of all brokers. Both conditions must ask for patience."""
-    (partition,) = [each for each in scan(open_source([str(tiered)])).partitions if each.source.topic_partition == "payments-0"]
+    (partition,) = [
+        each for each in scan_source(open_source([str(tiered)])).partitions if each.source.topic_partition == "payments-0"
+    ]
     rolled = len(partition.source.directory.segments) - 1
     assert rolled > 0
     everything = {"payments-0": (partition.source.directory.segments[0].base_offset, rolled)}
@@ -231,7 +234,7 @@ OTHER_TOPIC_ID = "version: 0\ntopic_id: kJEH2V5MQ3qe3pGZOsqMwA"
 def strays(*paths: Path, server_properties: Path | None = None) -> list[str]:
     """Paths of the partitions that the next start sets aside."""
     source = open_source([str(path) for path in paths], None if server_properties is None else str(server_properties))
-    fates = with_metadata_logs(scan(source), source, 0).fates
+    fates = with_metadata_logs(scan_source(source), source, 0).fates
     return [fate.path for fate in fates if fate.kind is FateKind.STRAY]
 
 
@@ -255,7 +258,7 @@ def test_a_metadata_log_outside_of_log_dirs_judges_the_partitions(node: Path, tm
     (node / "orders-0" / "partition.metadata").write_text(OTHER_TOPIC_ID)
     assert strays(server_properties=properties) == [str(node / "orders-0")]
     source = open_source([], str(properties))
-    fates = with_metadata_logs(scan(source), source, 0).fates
+    fates = with_metadata_logs(scan_source(source), source, 0).fates
     assert all(fate.evidence.endswith("metadata.version") for fate in fates if fate.kind is FateKind.STRAY)
 
 
@@ -274,7 +277,7 @@ def test_a_disk_with_a_newer_metadata_log_has_the_strays_that_kafka_made(tmp_pat
     by_kafka = {path.name.partition(".")[0] for path in (CLUSTER / "node3").glob("*-stray")}
     assert by_kafka
     source = open_source([str(disk)])
-    fates = with_metadata_logs(scan(source), source, 0).fates
+    fates = with_metadata_logs(scan_source(source), source, 0).fates
     assert {fate.subject for fate in fates if fate.kind in (FateKind.STRAY, FateKind.OLD_REPLICA)} == by_kafka
 
 

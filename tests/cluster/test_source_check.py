@@ -11,8 +11,8 @@ from manifests import CLUSTER, FIXTURES
 from rule_marks import WARNS, mark_of
 from source_verdicts import REBUILD, UPLOAD, check, verdicts
 
-from snaprebuild.cluster.source_check.evidence import Purpose
-from snaprebuild.cluster.source_check.verdict import Outcome, Rule
+from snaprebuild.cluster.source_check.verdict import SourceRule
+from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
 
 pytestmark = pytest.mark.usefixtures("each_image_once")
 
@@ -47,7 +47,7 @@ def test_every_verdict_of_the_manifest(directory: str) -> None:
     assert len({name for _, _, name, _, _ in wanted}) >= 7
     for at in {at for _, at, _, _, _ in wanted}:
         found = {
-            purpose: verdicts(check(CLUSTER / directory, purpose=purpose, metadata=CLUSTER / "node1", at=at))
+            purpose: verdicts(check(CLUSTER / directory, purpose=purpose, metadata=CLUSTER / "node1", requested_offset=at))
             for purpose in (Purpose.REBUILD, Purpose.UPLOAD)
         }
         for _, _, name, rebuild, upload in (each for each in wanted if each[1] == at):
@@ -63,8 +63,8 @@ def test_where_kafka_decides_against_the_manifest() -> None:
     single = MANIFEST["directories"]["old/node2-replaced-disk"]["partitions"]["single-0"]
     assert single["leader_epochs"] == [[0, 0], [2, 127]], "it led again after the kill -9"
     assert single["log_end_offset"] == 127
-    verdict = verdicts(check(CLUSTER / "old/node2-replaced-disk", metadata=CLUSTER / "node1", at=272))["single-0"]
-    (recovery,) = [each for each in verdict.results if each.rule is Rule.R8]
+    verdict = verdicts(check(CLUSTER / "old/node2-replaced-disk", metadata=CLUSTER / "node1", requested_offset=272))["single-0"]
+    (recovery,) = [each for each in verdict.results if each.rule is SourceRule.R8]
     assert (mark_of(recovery), "one replica" in recovery.evidence) == (WARNS, True)
 
 
@@ -91,15 +91,21 @@ def test_before_kraft_the_operator_says_who_leads() -> None:
         without_ids = verdicts(check(FIXTURES / fixture / "logs", purpose=purpose))
         assert not any(each.is_rejected for each in without_ids.values())
     for is_leader in (False, True):
-        found = verdicts(check(logs, purpose=Purpose.UPLOAD, leader_asserted=is_leader))["mixed-0"]
-        assert found.outcome is Outcome.TRUSTED_BELOW
-        assert (Rule.R7 in found.not_known) == (not is_leader)
-        assert {Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R8, Rule.R10} <= set(found.not_known)
-        assert len(found.asserted) == is_leader
-        assert found.needs_confirmation == (() if is_leader else (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R10))
+        found = verdicts(check(logs, purpose=Purpose.UPLOAD, i_am_the_leader=is_leader))["mixed-0"]
+        assert found.outcome is VerdictOutcome.TRUSTED_BELOW
+        assert (SourceRule.R7 in found.rules_without_result) == (not is_leader)
+        assert {SourceRule.R3, SourceRule.R4, SourceRule.R5, SourceRule.R6, SourceRule.R8, SourceRule.R10} <= set(
+            found.rules_without_result
+        )
+        assert len(found.asserted_by_operator) == is_leader
+        assert found.needs_confirmation == (
+            ()
+            if is_leader
+            else (SourceRule.R3, SourceRule.R4, SourceRule.R5, SourceRule.R6, SourceRule.R7, SourceRule.R8, SourceRule.R10)
+        )
     assert verdicts(check(logs))["mixed-0"].needs_confirmation == (), "a rebuild describes local bytes"
     # Where the cluster shows, no word is asked.
-    assert str(verdicts(check(CLUSTER / "node2", purpose=Purpose.UPLOAD, leader_asserted=True))["orders-1"]) == "REJECTED(R7)"
+    assert str(verdicts(check(CLUSTER / "node2", purpose=Purpose.UPLOAD, i_am_the_leader=True))["orders-1"]) == "REJECTED(R7)"
 
 
 def test_a_damaged_metadata_log_is_a_finding_and_rejects_nothing(node: Path) -> None:
@@ -110,7 +116,7 @@ def test_a_damaged_metadata_log_is_a_finding_and_rejects_nothing(node: Path) -> 
     result = check(node)
     assert {str(verdict) for verdict in verdicts(result).values()} == {"UNKNOWN(R3)"}
     assert [each.code for each in result.findings if each.severity] == ["source-metadata-unreadable"]
-    assert all(Rule.R3 in verdict.not_known for verdict in verdicts(result).values())
+    assert all(SourceRule.R3 in verdict.rules_without_result for verdict in verdicts(result).values())
 
 
 def test_a_partition_that_cannot_be_read_ends_no_other(node: Path) -> None:
@@ -120,6 +126,6 @@ def test_a_partition_that_cannot_be_read_ends_no_other(node: Path) -> None:
     found = verdicts(result)
     assert len(found) == 7
     assert not any(verdict.is_rejected for verdict in found.values())
-    assert Rule.R5 in found["orders-1"].not_known
-    assert Rule.R12 in found["orders-2"].not_known
+    assert SourceRule.R5 in found["orders-1"].rules_without_result
+    assert SourceRule.R12 in found["orders-2"].rules_without_result
     assert [each.code for each in result.findings if each.severity] == ["source-unreadable"] * 2

@@ -14,9 +14,9 @@ from metadata_logs import append_metadata_record
 from source_verdicts import REBUILD, UPLOAD, Break, break_end, break_marker, check, removed, verdicts, written
 
 from formats.metadata.cluster_metadata import MetadataRecordType
-from snaprebuild.cluster.source_check.evidence import Purpose
-from snaprebuild.cluster.source_check.verdict import Outcome, Rule
+from snaprebuild.cluster.source_check.verdict import SourceRule
 from snaprebuild.findings import exit_code_of
+from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
 
 pytestmark = pytest.mark.usefixtures("each_image_once")
 
@@ -54,11 +54,11 @@ VERDICTS: dict[str, tuple[Break, dict[str, Any], dict[Purpose, tuple[str, int]]]
     # The log may be that of a topic that was deleted and made again (``LogManager.isStrayReplica``).
     "no topic id": (removed("orders-1/partition.metadata"), {}, dict.fromkeys((REBUILD, UPLOAD), ("REJECTED(R5)", 3))),
     "a segment is missing": (removed(f"orders-1/{144:020d}.log"), {}, {UPLOAD: ("TRUSTED_BELOW(144)", 1)}),
-    "no meta.properties": (removed("meta.properties"), {"leader_asserted": True}, {UPLOAD: ("REJECTED(R2)", 3)}),
-    "meta.properties is empty": (written("meta.properties", ""), {"leader_asserted": True}, {UPLOAD: ("REJECTED(R2)", 3)}),
+    "no meta.properties": (removed("meta.properties"), {"i_am_the_leader": True}, {UPLOAD: ("REJECTED(R2)", 3)}),
+    "meta.properties is empty": (written("meta.properties", ""), {"i_am_the_leader": True}, {UPLOAD: ("REJECTED(R2)", 3)}),
     "meta.properties names nothing": (
         written("meta.properties", "\0garbage"),
-        {"leader_asserted": True},
+        {"i_am_the_leader": True},
         {UPLOAD: ("REJECTED(R2)", 3)},
     ),
     # The broker that registered writes its epoch into the marker (3.9) and a directory.id (3.7): these files are older.
@@ -90,7 +90,7 @@ def test_verdicts(node: Path, name: str) -> None:
         result = check(node, purpose=purpose, **stated)
         found = verdicts(result)["orders-1"]
         assert (str(found), exit_code_of(result.findings)) == (verdict, code)
-        assert (Rule.R11 in found.unknown) is ("high watermark" in name and purpose is not REBUILD)
+        assert (SourceRule.R11 in found.unknown_rules) is ("high watermark" in name and purpose is not REBUILD)
         assert ("log-gap" in {each.code for each in result.findings}) is (name == "a segment is missing")
 
 
@@ -132,8 +132,10 @@ def test_a_metadata_log_that_is_older_than_the_replicas(
     result = check(node, purpose=purpose)
     for name, verdict in verdicts(result).items():
         assert not verdict.is_rejected, name
-        assert {Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8} <= set(verdict.unknown), name
-        assert verdict.outcome is Outcome.UNKNOWN, name
+        assert {SourceRule.R3, SourceRule.R4, SourceRule.R5, SourceRule.R6, SourceRule.R7, SourceRule.R8} <= set(
+            verdict.unknown_rules
+        ), name
+        assert verdict.outcome is VerdictOutcome.UNKNOWN, name
     assert [each.code for each in result.findings].count("source-metadata-older") == 1
     assert exit_code_of(result.findings) == 1
 
@@ -159,10 +161,10 @@ def test_a_producer_whose_clock_is_ahead_makes_no_metadata_log_older(node: Path)
 
 def test_no_line_above_what_was_replayed(node: Path) -> None:
     """A transaction of orders-0 is open from 496 on, below the high watermark 533; then a segment below it is cut."""
-    assert verdicts(check(node, purpose=UPLOAD))["orders-0"].offset == 496
+    assert verdicts(check(node, purpose=UPLOAD))["orders-0"].trusted_below == 496
     cut(node / "orders-0" / f"{411:020d}.log", 100)
     result = check(node, purpose=UPLOAD)
-    assert (verdicts(result)["orders-0"].offset or 0) <= 411
+    assert (verdicts(result)["orders-0"].trusted_below or 0) <= 411
     assert exit_code_of(result.findings) != 0
 
 
@@ -171,10 +173,10 @@ def test_an_old_copy_without_its_marker_is_not_known(tmp_path: Path) -> None:
     old = Path(shutil.copytree(CLUSTER / "old/node3-clean-stopped", tmp_path / "old"))
     (old / ".kafka_cleanshutdown").unlink()
     verdict = verdicts(check(old, metadata=CLUSTER / "node1"))["orders-1"]
-    assert (str(verdict), verdict.unknown) == ("UNKNOWN(R10)", (Rule.R10,))
-    assert "has its epoch 10, the registration 233: it may be an old copy" in verdict.why
+    assert (str(verdict), verdict.unknown_rules) == ("UNKNOWN(R10)", (SourceRule.R10,))
+    assert "has its epoch 10, the registration 233: it may be an old copy" in verdict.reason
     shutil.rmtree(old / "__cluster_metadata-0")
-    assert verdicts(check(old, metadata=CLUSTER / "node1"))["orders-1"].unknown == (Rule.R10,)
+    assert verdicts(check(old, metadata=CLUSTER / "node1"))["orders-1"].unknown_rules == (SourceRule.R10,)
 
 
 def test_a_sibling_without_meta_properties_counts_as_one(node: Path, tmp_path: Path) -> None:
@@ -183,7 +185,7 @@ def test_a_sibling_without_meta_properties_counts_as_one(node: Path, tmp_path: P
     (other / ".kafka_cleanshutdown").unlink()
     (other / "meta.properties").unlink()
     found = verdicts(check(node, other, purpose=Purpose.UPLOAD))["orders-1"]
-    assert (str(found), found.rule) == ("TRUSTED_BELOW(322)", Rule.R9)
+    assert (str(found), found.rule) == ("TRUSTED_BELOW(322)", SourceRule.R9)
 
 
 def test_only_the_log_of_the_only_voter_is_proven_to_its_end(tmp_path: Path) -> None:
@@ -206,11 +208,11 @@ def test_voters_prove_what_a_verdict_rests_on() -> None:
     (asked,) = {id(each.metadata.read): each.metadata.read for each in result.replicas}.values()
     assert asked is not None
     assert (asked.proven_below, asked.proof) == (348, "proven committed below 348, its end")
-    killed = check(CLUSTER / "old/node2-killed", purpose=Purpose.UPLOAD, voters=logs[1:], own_log_accepted=True)
+    killed = check(CLUSTER / "old/node2-killed", purpose=Purpose.UPLOAD, voters=logs[1:], accept_own_log=True)
     found = verdicts(killed)
-    assert Rule.R7 in found["orders-1"].unknown
-    assert "are not proven: proven committed below 76" in found["orders-1"].evidence_of(Rule.R7)
-    assert found["single-0"].unknown == (), "what the log says of it has not changed since the checkpoint"
+    assert SourceRule.R7 in found["orders-1"].unknown_rules
+    assert "are not proven: proven committed below 76" in found["orders-1"].evidence_of(SourceRule.R7)
+    assert found["single-0"].unknown_rules == (), "what the log says of it has not changed since the checkpoint"
     assert exit_code_of(killed.findings) == 1
 
 

@@ -12,8 +12,8 @@ from source_verdicts import check, meta, partition_changed, verdicts
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
 from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cluster.metadata.log import MetadataLog, MetadataWalk, open_metadata_log
-from snaprebuild.cluster.source_check.evidence import Purpose
-from snaprebuild.cluster.source_check.verdict import Rule
+from snaprebuild.cluster.source_check.verdict import SourceRule
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 
 pytestmark = pytest.mark.usefixtures("each_image_once")
 
@@ -41,8 +41,8 @@ def test_a_replaced_disk_is_known_by_its_directory_id(tmp_path: Path) -> None:
     for number, at, state in ((2, 292, REJECTS), (2, 293, WARNS), (1, 292, WARNS)):
         node = Path(shutil.copytree(CLUSTER / f"node{number}", tmp_path / f"node{number}-{at}"))
         empty(node, "orders-1")
-        verdict = verdicts(check(node, metadata=CLUSTER / "node1", at=at))["orders-1"]
-        (ending,) = [each for each in verdict.results if each.rule is Rule.R13]
+        verdict = verdicts(check(node, metadata=CLUSTER / "node1", requested_offset=at))["orders-1"]
+        (ending,) = [each for each in verdict.results if each.rule is SourceRule.R13]
         assert mark_of(ending) == state, (number, at)
         assert verdict.is_rejected == (state == REJECTS)
         assert ("first registered at 274" in ending.evidence) == (state == REJECTS)
@@ -70,7 +70,7 @@ def test_an_empty_log_that_was_moved_between_log_directories(node: Path, kept: s
     place(node, 351, third)
     empty(node, "orders-1")
     meta(node, directory_id="ab9ZJ6AMRJSTUIzVRVFYag")
-    (ending,) = [each for each in verdicts(check(node))["orders-1"].results if each.rule is Rule.R13]
+    (ending,) = [each for each in verdicts(check(node))["orders-1"].results if each.rule is SourceRule.R13]
     assert mark_of(ending) == state
     assert ("first registered at 350" in ending.evidence) == (state == REJECTS)
 
@@ -112,7 +112,7 @@ def test_an_empty_log_on_a_new_disk_that_caught_up_was_never_written_to(node: Pa
     isr(node, 351, [1, 3] if leader == 3 else [1], leader=-2 if leader == 3 else leader)
     empty(node, "orders-1")
     meta(node, directory_id="ab9ZJ6AMRJSTUIzVRVFYag")
-    (ending,) = [each for each in verdicts(check(node))["orders-1"].results if each.rule is Rule.R13]
+    (ending,) = [each for each in verdicts(check(node))["orders-1"].results if each.rule is SourceRule.R13]
     assert mark_of(ending) == state
 
 
@@ -137,7 +137,7 @@ def test_an_epoch_that_begins_elsewhere(node: Path) -> None:
     (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 300\n")
     found = verdicts(check(node, peers=(str(CLUSTER / "node3"),)))["orders-1"]
     assert str(found) == "REJECTED(R12)"
-    assert "leader epoch 1 begins at 300 here and at 292 there" in found.why
+    assert "leader epoch 1 begins at 300 here and at 292 there" in found.reason
     assert str(verdicts(check(node))["orders-1"]) == "TRUSTED", "alone nobody can tell"
 
 
@@ -159,4 +159,4 @@ def test_a_tail_that_the_log_continued_without(node: Path) -> None:
     (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
     found = verdicts(check(node, peers=(str(CLUSTER / "node3"),)))["orders-1"]
     assert str(found) == "TRUSTED_BELOW(292)"
-    assert found.rule is Rule.R12
+    assert found.rule is SourceRule.R12

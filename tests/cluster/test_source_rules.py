@@ -23,10 +23,10 @@ from source_verdicts import (
 )
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.cluster.source_check.evidence import Purpose
-from snaprebuild.cluster.source_check.verdict import Outcome, Rule, SourceVerdict
+from snaprebuild.cluster.source_check.verdict import SourceRule, SourceVerdict
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
+from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
 
 pytestmark = pytest.mark.usefixtures("each_image_once")
 
@@ -38,34 +38,34 @@ def break_high_watermark(node: Path) -> None:
 
 STRAY = f"orders-1.{'ab' * 16}-stray"
 OTHER_TOPIC = written("orders-1/partition.metadata", "version: 0\ntopic_id: kJEH2V5MQ3qe3pGZOsqMwA")
-BROKEN: dict[str, tuple[Rule, str, Break]] = {
-    "form of the directory": (Rule.R1, STRAY, renamed("orders-1", STRAY)),
-    "compaction": (Rule.R1, "orders-1", written(f"orders-1/{83:020d}.log.swap", "")),
-    "no node id": (Rule.R2, "orders-1", ids_changed(node_id="one")),
-    "another cluster": (Rule.R2, "orders-1", ids_changed(cluster_id="AAAAAAAAAAAAAAAAAAAAAA")),
-    "another node": (Rule.R3, "orders-1", ids_changed(node_id="9")),
-    "another disk": (Rule.R4, "orders-1", ids_changed(directory_id="ab9ZJ6AMRJSTUIzVRVFYag")),
-    "another topic of the name": (Rule.R5, "orders-1", OTHER_TOPIC),
-    "a topic that is deleted": (Rule.R5, "gone-0", renamed("orders-1", "gone-0")),
-    "no partition of the topic": (Rule.R6, "orders-7", renamed("orders-1", "orders-7")),
-    "a directory that is lost": (Rule.R6, "orders-1", partition_changed(directories=[bytes(15) + b"\2"] * 3)),
-    "not in sync": (Rule.R7, "orders-1", partition_changed(eligibleLeaderReplicas=[2])),
-    "recovering": (Rule.R8, "orders-1", partition_changed(leaderRecoveryState=1)),
-    "an older start": (Rule.R10, "orders-1", written(".kafka_cleanshutdown", '{"version":0,"brokerEpoch":14}')),
-    "epochs without order": (Rule.R12, "orders-1", written("orders-1/leader-epoch-checkpoint", "0\n2\n1 0\n0 292\n")),
-    "a log that was cut": (Rule.R13, "orders-1", break_end),
-    "a log start above the end": (Rule.R13, "orders-1", written("log-start-offset-checkpoint", "0\n1\norders 1 337\n")),
+BROKEN: dict[str, tuple[SourceRule, str, Break]] = {
+    "form of the directory": (SourceRule.R1, STRAY, renamed("orders-1", STRAY)),
+    "compaction": (SourceRule.R1, "orders-1", written(f"orders-1/{83:020d}.log.swap", "")),
+    "no node id": (SourceRule.R2, "orders-1", ids_changed(node_id="one")),
+    "another cluster": (SourceRule.R2, "orders-1", ids_changed(cluster_id="AAAAAAAAAAAAAAAAAAAAAA")),
+    "another node": (SourceRule.R3, "orders-1", ids_changed(node_id="9")),
+    "another disk": (SourceRule.R4, "orders-1", ids_changed(directory_id="ab9ZJ6AMRJSTUIzVRVFYag")),
+    "another topic of the name": (SourceRule.R5, "orders-1", OTHER_TOPIC),
+    "a topic that is deleted": (SourceRule.R5, "gone-0", renamed("orders-1", "gone-0")),
+    "no partition of the topic": (SourceRule.R6, "orders-7", renamed("orders-1", "orders-7")),
+    "a directory that is lost": (SourceRule.R6, "orders-1", partition_changed(directories=[bytes(15) + b"\2"] * 3)),
+    "not in sync": (SourceRule.R7, "orders-1", partition_changed(eligibleLeaderReplicas=[2])),
+    "recovering": (SourceRule.R8, "orders-1", partition_changed(leaderRecoveryState=1)),
+    "an older start": (SourceRule.R10, "orders-1", written(".kafka_cleanshutdown", '{"version":0,"brokerEpoch":14}')),
+    "epochs without order": (SourceRule.R12, "orders-1", written("orders-1/leader-epoch-checkpoint", "0\n2\n1 0\n0 292\n")),
+    "a log that was cut": (SourceRule.R13, "orders-1", break_end),
+    "a log start above the end": (SourceRule.R13, "orders-1", written("log-start-offset-checkpoint", "0\n1\norders 1 337\n")),
 }
 """The rule that each change breaks, and the replica whose verdict it is."""
-LIMITING: dict[str, tuple[Rule, Break, str, str]] = {
-    "no marker": (Rule.R9, break_marker, "TRUSTED_BELOW(322)", "TRUSTED_BELOW(322)"),
-    "a low high watermark": (Rule.R11, break_high_watermark, "TRUSTED", "TRUSTED_BELOW(300)"),
+LIMITING: dict[str, tuple[SourceRule, Break, str, str]] = {
+    "no marker": (SourceRule.R9, break_marker, "TRUSTED_BELOW(322)", "TRUSTED_BELOW(322)"),
+    "a low high watermark": (SourceRule.R11, break_high_watermark, "TRUSTED", "TRUSTED_BELOW(300)"),
 }
 """These two never reject: they say how far."""
 
 
 def test_the_table_has_every_rule() -> None:
-    assert {rule for rule, *_ in (*BROKEN.values(), *LIMITING.values())} == set(Rule)
+    assert {rule for rule, *_ in (*BROKEN.values(), *LIMITING.values())} == set(SourceRule)
 
 
 def judged(node: Path, name: str, purpose: Purpose = Purpose.UPLOAD) -> SourceVerdict:
@@ -77,10 +77,10 @@ def judged(node: Path, name: str, purpose: Purpose = Purpose.UPLOAD) -> SourceVe
 
 
 @pytest.mark.parametrize(("rule", "name", "breaks"), BROKEN.values(), ids=BROKEN)
-def test_each_rule_is_tripped_alone(node: Path, rule: Rule, name: str, breaks: Break) -> None:
+def test_each_rule_is_tripped_alone(node: Path, rule: SourceRule, name: str, breaks: Break) -> None:
     breaks(node)
     verdict = judged(node, name)
-    assert (verdict.outcome, verdict.rule, str(verdict)) == (Outcome.REJECTED, rule, f"REJECTED({rule.name})")
+    assert (verdict.outcome, verdict.rule, str(verdict)) == (VerdictOutcome.REJECTED, rule, f"REJECTED({rule.name})")
     tripped = [each.rule for each in verdict.results if mark_of(each) in (REJECTS, WARNS)]
     assert tripped == [rule]
     others = {
@@ -88,19 +88,19 @@ def test_each_rule_is_tripped_alone(node: Path, rule: Rule, name: str, breaks: B
         for each, verdict in verdicts(check(node, purpose=Purpose.UPLOAD, metadata=CLUSTER / "node1")).items()
         if each != name
     }
-    assert (rule in (Rule.R2, Rule.R3, Rule.R4, Rule.R10)) == all(each.is_rejected for each in others.values()), (
-        "the others of the broker"
-    )
+    assert (rule in (SourceRule.R2, SourceRule.R3, SourceRule.R4, SourceRule.R10)) == all(
+        each.is_rejected for each in others.values()
+    ), "the others of the broker"
 
 
 @pytest.mark.parametrize(("rule", "breaks", "rebuild", "upload"), LIMITING.values(), ids=LIMITING)
-def test_each_limit_is_drawn_alone(node: Path, rule: Rule, breaks: Break, rebuild: str, upload: str) -> None:
+def test_each_limit_is_drawn_alone(node: Path, rule: SourceRule, breaks: Break, rebuild: str, upload: str) -> None:
     """The log of orders-1 has segments at 235 and 322, and ends at 336."""
     breaks(node)
     assert [str(judged(node, "orders-1", purpose)) for purpose in (Purpose.REBUILD, Purpose.UPLOAD)] == [rebuild, upload]
     verdict = judged(node, "orders-1")
     assert verdict.rule is rule
-    assert [each.rule for each in verdict.results if mark_of(each) in (REJECTS, WARNS)] == [rule] * (rule is Rule.R9)
+    assert [each.rule for each in verdict.results if mark_of(each) in (REJECTS, WARNS)] == [rule] * (rule is SourceRule.R9)
 
 
 @pytest.mark.parametrize("purpose", Purpose)
@@ -118,7 +118,15 @@ def test_a_marker_that_is_newer_than_the_metadata_log(node: Path) -> None:
     (node / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":348}')
     verdict = judged(node, "orders-1")
     assert not verdict.is_rejected
-    assert verdict.not_known == (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R10)
+    assert verdict.rules_without_result == (
+        SourceRule.R3,
+        SourceRule.R4,
+        SourceRule.R5,
+        SourceRule.R6,
+        SourceRule.R7,
+        SourceRule.R8,
+        SourceRule.R10,
+    )
     assert "before the broker registered with epoch 348" in verdict.results[2].evidence
 
 
@@ -131,7 +139,7 @@ def test_two_log_directories_of_one_broker(node: Path, tmp_path: Path) -> None:
         shutil.rmtree(path)
     shutil.rmtree(node / "orders-0")
     both = (node, other)
-    assert verdicts(check(*both, purpose=Purpose.UPLOAD))["orders-1"].rule is Rule.R11, (
+    assert verdicts(check(*both, purpose=Purpose.UPLOAD))["orders-1"].rule is SourceRule.R11, (
         "a disk that is not registered is none of its"
     )
     meta(other, cluster_id="AAAAAAAAAAAAAAAAAAAAAA")
@@ -139,7 +147,7 @@ def test_two_log_directories_of_one_broker(node: Path, tmp_path: Path) -> None:
     properties.write_text(f"log.dirs={node},{other}\n")
     found = verdicts(check(server_properties=str(properties)))
     assert [str(found[name]) for name in ("orders-0", "orders-1")] == ["REJECTED(R2)"] * 2
-    assert "cluster.id is" in found["orders-1"].why
+    assert "cluster.id is" in found["orders-1"].reason
     for question in (check(node), check(*both)):
         assert str(verdicts(question)["orders-1"]) == "TRUSTED"
     for path in (*both, tmp_path):
@@ -160,7 +168,7 @@ def test_the_metadata_log_of_a_broker_may_lie_outside_of_its_log_dirs(node: Path
     properties.write_text(f"log.dirs={node}\nmetadata.log.dir={tmp_path / 'metadata'}\n")
     found = verdicts(check(node))["orders-1"]
     assert str(found) == "UNKNOWN(R3)", "a KRaft node has a metadata log"
-    assert f"it is in {tmp_path / 'metadata'}" not in found.why, "there is no meta.properties"
+    assert f"it is in {tmp_path / 'metadata'}" not in found.reason, "there is no meta.properties"
     result = check(server_properties=str(properties))
     assert str(verdicts(result)["orders-1"]) == "REJECTED(R5)"
     assert [each.code for each in result.findings].count("source-metadata-dir") == 1
@@ -181,9 +189,16 @@ def test_a_leader_epoch_above_the_clusters(node: Path, purpose: Purpose) -> None
     (node / "orders-0").rename(node / "gone-0")
     result = check(node, purpose=purpose, metadata=CLUSTER / "node1")
     for each, verdict in verdicts(result).items():
-        assert verdict.outcome is Outcome.UNKNOWN or verdict.offset == 0, each
-        assert verdict.unknown[:6] == (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8)
-        assert "leader epoch 8: a later one is needed" in verdict.evidence_of(Rule.R5)
+        assert verdict.outcome is VerdictOutcome.UNKNOWN or verdict.trusted_below == 0, each
+        assert verdict.unknown_rules[:6] == (
+            SourceRule.R3,
+            SourceRule.R4,
+            SourceRule.R5,
+            SourceRule.R6,
+            SourceRule.R7,
+            SourceRule.R8,
+        )
+        assert "leader epoch 8: a later one is needed" in verdict.evidence_of(SourceRule.R5)
     (older,) = [each for each in result.findings if each.code == "source-metadata-older"]
     assert "/orders-1 has leader epoch 8" in older.message
     assert exit_code_of(result.findings) == 1
@@ -193,13 +208,13 @@ def test_after_an_unclean_stop_the_own_metadata_log_may_have_lost_its_end(node: 
     """A broker does not flush it: a topic or partition that is missing there is not known to be gone, unless another log shows it."""
     (node / "orders-1").rename(node / "orders-7")
     (node / "orders-2").rename(node / "gone-0")
-    rules = {"orders-7": Rule.R6, "gone-0": Rule.R5}
+    rules = {"orders-7": SourceRule.R6, "gone-0": SourceRule.R5}
     assert {name: verdicts(check(node))[name].rule for name in rules} == rules
     (node / ".kafka_cleanshutdown").unlink()
     own, other = verdicts(check(node)), verdicts(check(node, metadata=CLUSTER / "node1"))
     for name, rule in rules.items():
         assert not own[name].is_rejected, name
-        assert rule in own[name].not_known, name
+        assert rule in own[name].rules_without_result, name
         assert str(other[name]) == f"REJECTED({rule.name})"
 
 
@@ -227,7 +242,7 @@ def test_the_epoch_of_the_marker_is_an_offset(node: Path, epoch: int, metadata: 
     (node / ".kafka_cleanshutdown").write_text(f'{{"version":0,"brokerEpoch":{epoch}}}')
     for place in (CLUSTER / metadata, node) if metadata == "node1" else (CLUSTER / metadata,):
         verdict = verdicts(check(node, metadata=place))["orders-1"]
-        (found,) = [each for each in verdict.results if each.rule is Rule.R10]
+        (found,) = [each for each in verdict.results if each.rule is SourceRule.R10]
         assert (mark_of(found), evidence in found.evidence) == (state, True), found.evidence
         assert verdict.is_rejected == (state == REJECTS)
 
@@ -255,16 +270,16 @@ def test_a_disk_without_a_metadata_log(node: Path, kind: str) -> None:
     (node / "meta.properties").unlink()
     if text is not None:
         (node / "meta.properties").write_text(text)
-    found = verdicts(check(node))["orders-1"], verdicts(check(node, purpose=Purpose.UPLOAD, leader_asserted=True))["orders-1"]
+    found = verdicts(check(node))["orders-1"], verdicts(check(node, purpose=Purpose.UPLOAD, i_am_the_leader=True))["orders-1"]
     assert tuple(map(str, found)) == (rebuild, upload)
-    document = found[1].document()
+    document = found[1].summary()
     cluster_rules = {"R3", "R4", "R6", "R8", "R10"}
     if "ZooKeeper" in kind:
         assert cluster_rules <= set(document.not_applicable_rules)
-        assert document.unknown_rules == []
+        assert document.unknown_rules == ()
     else:
         assert cluster_rules <= set(document.unknown_rules)
-        assert not found[1].asserted
+        assert not found[1].asserted_by_operator
     assert set(document.unknown_rules).isdisjoint(document.not_applicable_rules)
 
 
@@ -273,7 +288,7 @@ def test_another_disk_of_a_node_names_the_one_with_the_metadata_log(tmp_path: Pa
     shutil.rmtree(disks[1] / "__cluster_metadata-0")
     meta(disks[1], directory_id="ab9ZJ6AMRJSTUIzVRVFYag")
     verdict = verdicts(check(disks[1]))["orders-1"]
-    assert (str(verdict), verdict.why.endswith(f"it is in {disks[0]}")) == ("UNKNOWN(R3)", True), verdict.why
+    assert (str(verdict), verdict.reason.endswith(f"it is in {disks[0]}")) == ("UNKNOWN(R3)", True), verdict.reason
     planned = make_plan(RebuildRequest(paths=(str(disks[1]),), out=None, boundaries="all"))
     assert exit_code_of(planned.findings) == 0, "a rebuild describes local bytes, and the node has its log elsewhere"
 
@@ -286,12 +301,12 @@ def test_after_an_unclean_stop_the_own_log_alone_shows_no_later_registration(nod
     upload = {"purpose": Purpose.UPLOAD, "metadata": metadata}
     assert str(verdicts(check(node, metadata=metadata))["orders-1"]) == "TRUSTED_BELOW(322)"
     for word in (False, True):
-        verdict = verdicts(check(node, leader_asserted=word, **upload))["orders-1"]
-        assert (str(verdict), verdict.unknown) == ("UNKNOWN(R10)", (Rule.R10,))
-    accepted = verdicts(check(node, own_log_accepted=True, **upload))["orders-1"]
-    assert (str(accepted), len(accepted.asserted)) == ("TRUSTED_BELOW(322)", 1)
+        verdict = verdicts(check(node, i_am_the_leader=word, **upload))["orders-1"]
+        assert (str(verdict), verdict.unknown_rules) == ("UNKNOWN(R10)", (SourceRule.R10,))
+    accepted = verdicts(check(node, accept_own_log=True, **upload))["orders-1"]
+    assert (str(accepted), len(accepted.asserted_by_operator)) == ("TRUSTED_BELOW(322)", 1)
     partition_changed(eligibleLeaderReplicas=[2])(node)
-    assert str(verdicts(check(node, own_log_accepted=True, **upload))["orders-1"]) == "REJECTED(R7)"
+    assert str(verdicts(check(node, accept_own_log=True, **upload))["orders-1"]) == "REJECTED(R7)"
     assert str(verdicts(check(node, purpose=Purpose.UPLOAD, metadata=CLUSTER / "node3"))["orders-1"]) == "TRUSTED_BELOW(322)"
 
 

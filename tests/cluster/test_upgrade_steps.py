@@ -14,7 +14,7 @@ from stopped_broker import made
 
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement, view_of
 from snaprebuild.cluster.fleet.upgrade_steps import FREE_BYTES_MIN, Go, StepName, UpgradeStep
-from snaprebuild.cluster.metadata.feature_levels import FeatureLevel, HoldingNode, NodeState
+from snaprebuild.cluster.metadata.feature_levels import FeatureLevel, HoldingNode, NodeKind, NodeState
 from snaprebuild.cluster.metadata.image_model import ConfigResource, MetadataImage, ResourceType
 
 Documents = dict[int, dict[str, Any]]
@@ -70,7 +70,7 @@ KRAFT = view(a=Placement((1, 2), frozenset({1, 2}), 1))
 
 
 def with_level(level: int, of_all: int, of_any: int, *holding: int) -> ClusterView:
-    nodes = tuple(HoldingNode(node, NodeState.ACTIVE, of_all) for node in holding)
+    nodes = tuple(HoldingNode(NodeKind.BROKER, node, of_all, NodeState.ACTIVE) for node in holding)
     return replace(KRAFT, features=(FeatureLevel("metadata.version", level, of_all, of_any, nodes),))
 
 

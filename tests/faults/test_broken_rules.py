@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from broken_rule_runs import BROKEN_RULES, BROKEN_STEPS, answers, check_unbroken, files_of, shortfalls
 
-from snaprebuild.cluster.quorum.rules import Rule as NodeRule
-from snaprebuild.cluster.source_check.rules import Rule as SourceRule
+from snaprebuild.cluster.quorum.rules import QuorumRule
+from snaprebuild.cluster.source_check.rules import SourceRule
 
 EVERY = (*BROKEN_RULES, *BROKEN_STEPS)
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ def test_each_can_be_broken() -> None:
 def test_each_rule_of_the_cluster_has_a_broken_decision() -> None:
     """A new rule has none, and fails here."""
     names = {tuple(each.name.split(": ")[:2]) for each in BROKEN_STEPS}
-    expected = [("source rule", rule.name) for rule in SourceRule] + [("quorum rule", rule.name) for rule in NodeRule]
+    expected = [("source rule", rule.name) for rule in SourceRule] + [("quorum rule", rule.name) for rule in QuorumRule]
     assert [each for each in expected if each not in names] == []
 
 

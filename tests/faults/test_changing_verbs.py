@@ -23,7 +23,7 @@ from sentences import DELETED_MEANWHILE
 pytestmark = pytest.mark.full
 
 REFUSALS = (3, 5)
-OF_THE_LISTING = ("bytes", "size_bytes", "kept_bytes", "deleted_bytes", "stays_because")
+OF_THE_LISTING = ("bytes", "size_bytes", "deleted_bytes", "stays_because")
 """Sizes are reported as they were listed, next to what was read later."""
 NOT_COMPARED = OF_THE_RUN + OF_THE_LISTING
 SAYS_SO = re.compile(

@@ -6,11 +6,12 @@ All verbs over all directories of all versions: `false_alarm_matrix.py` has the 
 from pathlib import Path
 
 import pytest
-from every_verb import all_verbs
 from false_alarm_matrix import Pair, pairs, run_of
 from healthy_directories import LOGS, NOT_HEALTHY, PLUGIN, REMOTE, TRUE, manifest_of
 from log_dirs import tree
 from manifests import FIXTURES, REPOSITORY
+
+from snaprebuild.cli.main import verbs
 
 NO_DIRECTORY = {
     "simulate isr": "a scenario",
@@ -27,7 +28,7 @@ PAIRS = pairs()
 
 
 def test_no_verb_is_forgotten() -> None:
-    assert {pair.verb for pair in PAIRS} | NO_DIRECTORY.keys() == all_verbs()
+    assert {pair.verb for pair in PAIRS} | NO_DIRECTORY.keys() == verbs().keys()
 
 
 def test_no_directory_is_forgotten() -> None:

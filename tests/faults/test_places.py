@@ -19,13 +19,14 @@ from pathlib import Path
 import click
 import pytest
 from budgets import TIER
-from command import command_tree, snaprebuild, snaprebuild_process
+from command import snaprebuild, snaprebuild_process
 from created_names import created_names
 from edited_tree import Place
 from every_verb import VERBS, Verb, filled, words_of
 from one_file_runs import many_bytes
 
 from formats.partition.file_names import BROKER_FILES, LOCK_FILE_NAME
+from snaprebuild.cli.main import verbs
 from snaprebuild.errors import RefusedError
 from snaprebuild.snapshots.receipts.receipt_places import default_receipt_places
 from snaprebuild.snapshots.source.broker_properties import read_server_properties
@@ -102,11 +103,7 @@ class Case:
 
 def _options(name: str) -> dict[str, str]:
     """Options of a verb whose value is a path, with the word for it in the help."""
-    found: click.Command = command_tree()
-    for word in words_of(name).split():
-        assert isinstance(found, click.Group)
-        found = found.commands[word]
-    pairs = ((each.opts[0], each.metavar or "") for each in found.params if isinstance(each, click.Option))
+    pairs = ((each.opts[0], each.metavar or "") for each in verbs()[words_of(name)].params if isinstance(each, click.Option))
     return {option: metavar for option, metavar in pairs if re.search("FILE|DIR", metavar)}
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import click
 import pytest
 from command import SECONDS_MAX
-from one_file_runs import all_verbs
+
+from snaprebuild.cli.main import verbs
 
 pytestmark = pytest.mark.release
 
@@ -44,8 +45,8 @@ def test_the_page_of_the_manual(release: Path) -> None:
     assert headings[:5] == ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "VERBS"]
     found = re.findall(r'^\.SS "(.+)"\n((?:(?!\.S[HS] ).*\n)*)', text, re.MULTILINE)
     parts = {words.replace("\\-", "-"): part for words, part in found}
-    assert list(parts) == [*all_verbs()]
-    for words, command in all_verbs().items():
+    assert list(parts) == [*verbs()]
+    for words, command in verbs().items():
         for parameter in command.params:
             if isinstance(parameter, click.Option) and not parameter.hidden:
                 assert parameter.opts[0].replace("-", "\\-") in parts[words], (words, parameter.opts)

@@ -8,15 +8,23 @@ from typing import Any
 import pytest
 
 from snaprebuild.simulations.isr import Mode
-from snaprebuild.simulations.isr.scenarios import SCENARIOS, Scene, play
+from snaprebuild.simulations.isr.scenarios import SCENARIOS, SimulatedStep, play
 from snaprebuild.simulations.isr.simulator import Cluster
-from snaprebuild.simulations.isr.steps import NO_BROKER, STEPS_MAX, Cause, Step, StepError, Verb, parse_steps
+from snaprebuild.simulations.isr.steps import (
+    NO_BROKER,
+    STEPS_MAX,
+    ClusterStep,
+    SimulatedLossCause,
+    StepError,
+    StepVerb,
+    parse_steps,
+)
 
 NO, KIP, METADATA, BUMP = Mode.NO_EPOCHS, Mode.KIP_903, Mode.EPOCHS_FROM_METADATA, Mode.BUMP_LEADER_EPOCHS
-STALE, LAST = Cause.STALE_EPOCH, Cause.LAST_MEMBER
+STALE, LAST = SimulatedLossCause.STALE_EPOCH, SimulatedLossCause.LAST_MEMBER
 
 # Scenario, and for each mode the cause of a loss, and what the controller refused the request of the race with.
-OUTCOMES: dict[str, dict[Mode, tuple[Cause | None, str | None]]] = {
+OUTCOMES: dict[str, dict[Mode, tuple[SimulatedLossCause | None, str | None]]] = {
     "race": {
         NO: (STALE, None),
         KIP: (None, "INELIGIBLE_REPLICA"),
@@ -42,7 +50,7 @@ OUTCOMES: dict[str, dict[Mode, tuple[Cause | None, str | None]]] = {
 }
 
 
-def played(scenario: str, mode: Mode) -> tuple[Cluster, list[Scene]]:
+def played(scenario: str, mode: Mode) -> tuple[Cluster, list[SimulatedStep]]:
     cluster = Cluster(mode, reports=True)
     return cluster, list(play(cluster, SCENARIOS[scenario].steps))
 
@@ -73,7 +81,7 @@ def test_what_is_lost(scenario: str, mode: Mode) -> None:
     cluster, scenes = played(scenario, mode)
     assert [loss.cause for loss in cluster.losses] == ([] if cause is None else [cause])
     assert [loss.is_accepted for loss in cluster.losses] == ([] if cause is None else [cause is LAST])
-    refused = [text.split(":")[0].rsplit(maxsplit=1)[1] for scene in scenes for text in scene.reported if "refuses it" in text]
+    refused = [text.split(":")[0].rsplit(maxsplit=1)[1] for scene in scenes for text in scene.effects if "refuses it" in text]
     assert refused == ([] if error is None else [error])
 
 
@@ -81,29 +89,29 @@ def test_the_race_step_by_step() -> None:
     """KIP-903's list: the request is late, the replica fails, its disk is replaced, it registers anew, the request arrives."""
     cluster, scenes = played("race", NO)
     assert all(scene.happened for scene in scenes)
-    by_step = {str(scene.step): scene for scene in scenes}
-    assert by_step["fetch 2"].view.partition.isr == (1,)
-    assert by_step["fetch 2"].view.held == ("AlterPartition of broker 1 (in sync: 1, 2)",)
-    registered = by_step["start 2"].view.replicas[1]
-    assert (registered.fenced, registered.log_end) == (True, 0)
-    assert registered.epoch > by_step["fetch 2"].view.replicas[1].epoch
-    arrived = [scene for scene in scenes if scene.step == Step(Verb.DELIVER_ALTER, 1)][-1]
-    assert arrived.view.partition.isr == (1, 2)
+    by_step = {scene.step: scene for scene in scenes}
+    assert by_step["fetch 2"].isr == (1,)
+    assert by_step["fetch 2"].pending_messages == ("AlterPartition of broker 1 (in sync: 1, 2)",)
+    registered = by_step["start 2"].brokers[1]
+    assert (registered.fenced, registered.log_end_offset) == (True, 0)
+    assert registered.epoch > by_step["fetch 2"].brokers[1].epoch
+    arrived = [scene for scene in scenes if scene.step == "deliver-alter 1"][-1]
+    assert arrived.isr == (1, 2)
     (loss,) = cluster.losses
     assert (loss.leader, loss.first_offset, loss.records) == (2, 0, (1,))
 
 
 def test_with_epochs_the_request_names_those_of_the_fetches() -> None:
     _, scenes = played("race", KIP)
-    (held,) = next(scene.view.held for scene in scenes if str(scene.step) == "fetch 2")
-    epochs = {broker.broker: broker.epoch for broker in scenes[0].view.replicas}
+    (held,) = next(scene.pending_messages for scene in scenes if scene.step == "fetch 2")
+    epochs = {broker.node_id: broker.epoch for broker in scenes[0].brokers}
     assert held == f"AlterPartition of broker 1 (in sync: 1 with epoch {epochs[1]}, 2 with epoch {epochs[2]})"
 
 
 def test_before_fencing_it_joins_and_leaves_when_it_is_fenced() -> None:
     _, scenes = played("before-fencing", KIP)
-    isrs = [scene.view.partition.isr for scene in scenes]
-    fenced = next(number for number, scene in enumerate(scenes) if str(scene.step) == "fence 2")
+    isrs = [scene.isr for scene in scenes]
+    fenced = next(number for number, scene in enumerate(scenes) if scene.step == "fence 2")
     assert isrs[fenced - 1] == (1, 2)
     assert isrs[fenced] == (1,)
 
@@ -111,7 +119,7 @@ def test_before_fencing_it_joins_and_leaves_when_it_is_fenced() -> None:
 def test_metadata_lag_the_leader_does_not_ask() -> None:
     """It asks only when the epoch of the Fetch is that of its metadata."""
     _, scenes = played("metadata-lag", KIP)
-    texts = [(str(scene.step), scene.view.held) for scene in scenes]
+    texts = [(scene.step, scene.pending_messages) for scene in scenes]
     asked = [(step, held) for step, held in texts if any("AlterPartition" in each and "2 with" in each for each in held)]
     assert [step for step, _ in asked] == ["fetch 2"]
     first, second = (held for step, held in texts if step == "fetch 2")
@@ -122,7 +130,7 @@ def test_metadata_lag_the_leader_does_not_ask() -> None:
 
 def test_bump_costs_an_epoch_each_time_a_broker_registers() -> None:
     """What speaks against that alternative: a leader that has nothing to do with it has to begin anew."""
-    plain, raised = (after(mode, "crash 3", "fence 3", "start 3", "unfence 3").view().partition for mode in (KIP, BUMP))
+    plain, raised = (after(mode, "crash 3", "fence 3", "start 3", "unfence 3").state().partition for mode in (KIP, BUMP))
     assert (plain.leader, plain.leader_epoch) == (1, 0)
     assert (raised.leader, raised.leader_epoch) == (1, 1)
 
@@ -130,13 +138,13 @@ def test_bump_costs_an_epoch_each_time_a_broker_registers() -> None:
 def test_with_min_insync_replicas_nothing_is_committed_by_too_few() -> None:
     """``Partition``: no record is taken and the high watermark does not advance while fewer are in sync than are wanted."""
     cluster = after(KIP, "produce 1", "shrink 1", "deliver-alter 1", min_insync_replicas=2)
-    assert (cluster.view().partition.isr, cluster.view().committed) == ((1,), 0)
-    assert "NOT_ENOUGH_REPLICAS" in (cluster.why_not(Step(Verb.PRODUCE, 1)) or "")
-    cluster.do(Step(Verb.FETCH, 2))
-    assert cluster.view().committed == 0, "a replica that is only asked for does not count"
-    cluster.do(Step(Verb.DELIVER_ALTER, 1))
-    assert (cluster.view().partition.isr, cluster.view().committed) == ((1, 2), 1)
-    assert cluster.why_not(Step(Verb.PRODUCE, 1)) is None
+    assert (cluster.state().partition.isr, cluster.state().committed) == ((1,), 0)
+    assert "NOT_ENOUGH_REPLICAS" in (cluster.prevention(ClusterStep(StepVerb.PRODUCE, 1)) or "")
+    cluster.do(ClusterStep(StepVerb.FETCH, 2))
+    assert cluster.state().committed == 0, "a replica that is only asked for does not count"
+    cluster.do(ClusterStep(StepVerb.DELIVER_ALTER, 1))
+    assert (cluster.state().partition.isr, cluster.state().committed) == ((1, 2), 1)
+    assert cluster.prevention(ClusterStep(StepVerb.PRODUCE, 1)) is None
 
 
 @pytest.mark.parametrize("scenario", ["race", "third-in-sync"])
@@ -152,28 +160,28 @@ def test_min_insync_replicas_do_not_help(scenario: str) -> None:
 def test_a_new_controller_gives_sessions_to_each_that_is_not_fenced() -> None:
     """``ClusterControlManager.activate``: a dead one has one, too, and its next process waits for the end of it; a fenced one has none."""
     cluster = after(KIP, "crash 2", "expire 2", "crash 3", "fence 3", "fail-over", "start 2", "start 3")
-    registered = {each.broker: each.epoch for each in cluster.view().replicas}
+    registered = {each.node_id: each.epoch for each in cluster.state().brokers}
     assert registered[2] == 2, "the old one"
     assert registered[3] > 3
-    cluster.do(Step(Verb.EXPIRE, 2))
-    assert cluster.view().replicas[1].epoch > 3
+    cluster.do(ClusterStep(StepVerb.EXPIRE, 2))
+    assert cluster.state().brokers[1].epoch > 3
 
 
 def test_a_request_whose_answer_is_lost_with_its_controller_is_sent_again() -> None:
     """``AlterPartitionManager`` keeps what it asked for until there is an answer. The next controller knows that it was done."""
     cluster = after(KIP, "produce 1", "hold-metadata 1", "shrink 1", "deliver-alter 1", reports=True)
-    assert (cluster.view().partition.isr, cluster.view().held) == ((1,), ("metadata for broker 1",))
-    cluster.do(Step(Verb.FAIL_OVER, NO_BROKER))
-    assert cluster.view().held == ("AlterPartition of broker 1 (in sync: 1 with epoch 1)", "metadata for broker 1")
-    cluster.do(Step(Verb.DELIVER_ALTER, 1))
-    assert any("INVALID_UPDATE_VERSION" in text for text in cluster.reported)
-    cluster.do(Step(Verb.RELEASE_METADATA, 1))
-    assert cluster.view().committed == 1
+    assert (cluster.state().partition.isr, cluster.state().pending_messages) == ((1,), ("metadata for broker 1",))
+    cluster.do(ClusterStep(StepVerb.FAIL_OVER, NO_BROKER))
+    assert cluster.state().pending_messages == ("AlterPartition of broker 1 (in sync: 1 with epoch 1)", "metadata for broker 1")
+    cluster.do(ClusterStep(StepVerb.DELIVER_ALTER, 1))
+    assert any("INVALID_UPDATE_VERSION" in text for text in cluster.effects)
+    cluster.do(ClusterStep(StepVerb.RELEASE_METADATA, 1))
+    assert cluster.state().committed == 1
 
 
 def test_what_a_dead_broker_sent_is_lost_with_the_controller() -> None:
     """No one is left who would send it again."""
-    assert after(KIP, "produce 1", "shrink 1", "crash 1", "fail-over").view().held == ()
+    assert after(KIP, "produce 1", "shrink 1", "crash 1", "fail-over").state().pending_messages == ()
 
 
 @pytest.mark.parametrize("line", ["fail-over 1", "produce", "produce 4", "explode 1", "produce 1 2"])

@@ -8,9 +8,9 @@ from played_steps import losses_of
 
 from snaprebuild.simulations.isr import Mode
 from snaprebuild.simulations.isr.scenarios import SCENARIOS
-from snaprebuild.simulations.isr.search import random_history, search, shortened
+from snaprebuild.simulations.isr.search import SearchResult, random_history, search_histories, shortened
 from snaprebuild.simulations.isr.simulator import Cluster
-from snaprebuild.simulations.isr.steps import Cause, parse_steps
+from snaprebuild.simulations.isr.steps import ClusterStep, SimulatedLossCause, parse_steps
 
 pytestmark = pytest.mark.full
 
@@ -18,17 +18,22 @@ RUNS, STEPS, SEED = 1000, 60, 1
 SAFE = (Mode.KIP_903, Mode.BUMP_LEADER_EPOCHS)
 
 
+def shortest_steps(result: SearchResult, cause: SimulatedLossCause) -> tuple[ClusterStep, ...]:
+    (shortest,) = (each for each in result.shortest if each.loss.cause is cause)
+    return parse_steps(shortest.steps)
+
+
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.night), pytest.param(3, marks=pytest.mark.night)])
 def test_without_epochs_the_search_finds_the_race_by_itself(seed: int) -> None:
     """With a third of the default effort."""
-    result = search(Mode.NO_EPOCHS, runs=RUNS, steps=STEPS, seed=seed)
-    found = result.found[Cause.STALE_EPOCH]
-    assert result.losses[Cause.OTHER] == 0
-    assert len(found.steps) <= 20
-    assert losses_of(Mode.NO_EPOCHS, found.steps) == [Cause.STALE_EPOCH]
-    assert losses_of(Mode.KIP_903, found.steps) == []
-    for place in range(len(found.steps)):
-        assert losses_of(Mode.NO_EPOCHS, found.steps[:place] + found.steps[place + 1 :]) != [Cause.STALE_EPOCH], (
+    result = search_histories(Mode.NO_EPOCHS, runs=RUNS, steps=STEPS, seed=seed)
+    steps = shortest_steps(result, SimulatedLossCause.STALE_EPOCH)
+    assert result.losses[SimulatedLossCause.OTHER] == 0
+    assert len(steps) <= 20
+    assert losses_of(Mode.NO_EPOCHS, steps) == [SimulatedLossCause.STALE_EPOCH]
+    assert losses_of(Mode.KIP_903, steps) == []
+    for place in range(len(steps)):
+        assert losses_of(Mode.NO_EPOCHS, steps[:place] + steps[place + 1 :]) != [SimulatedLossCause.STALE_EPOCH], (
             "it is not shortest"
         )
 
@@ -36,11 +41,11 @@ def test_without_epochs_the_search_finds_the_race_by_itself(seed: int) -> None:
 @pytest.mark.parametrize("mode", SAFE)
 def test_with_epochs_it_finds_the_last_member_alone(mode: Mode) -> None:
     """The same randomness; not even a join without a loss."""
-    result = search(mode, runs=RUNS, steps=STEPS, seed=SEED)
-    assert result.losses[Cause.LAST_MEMBER] > 10
-    assert result.losses[Cause.STALE_EPOCH] == result.losses[Cause.OTHER] == result.stale_joins == 0
-    steps = result.found[Cause.LAST_MEMBER].steps
-    assert losses_of(Mode.KIP_903, steps) == [Cause.LAST_MEMBER]
+    result = search_histories(mode, runs=RUNS, steps=STEPS, seed=SEED)
+    assert result.losses[SimulatedLossCause.LAST_MEMBER] > 10
+    assert result.losses[SimulatedLossCause.STALE_EPOCH] == result.losses[SimulatedLossCause.OTHER] == result.stale_joins == 0
+    steps = shortest_steps(result, SimulatedLossCause.LAST_MEMBER)
+    assert losses_of(Mode.KIP_903, steps) == [SimulatedLossCause.LAST_MEMBER]
 
 
 @pytest.mark.parametrize("mode", [Mode.NO_EPOCHS, Mode.KIP_903])
@@ -50,8 +55,8 @@ def test_in_any_history_the_partition_stays_whole(mode: Mode) -> None:
     for _ in range(scaled(200)):
         cluster = Cluster(mode)
         for _ in random_history(cluster, STEPS, random_):
-            view = cluster.view()
-            partition, brokers = view.partition, {each.broker: each for each in view.replicas}
+            state = cluster.state()
+            partition, brokers = state.partition, {each.node_id: each for each in state.brokers}
             assert partition.isr
             assert set(partition.isr) <= set(partition.replicas)
             assert partition.leader == -1 or partition.leader in partition.isr
@@ -59,9 +64,9 @@ def test_in_any_history_the_partition_stays_whole(mode: Mode) -> None:
 
 
 def test_the_same_seed_gives_the_same() -> None:
-    first, second = (search(Mode.KIP_903, runs=60, steps=STEPS, seed=7) for _ in range(2))
+    first, second = (search_histories(Mode.KIP_903, runs=60, steps=STEPS, seed=7) for _ in range(2))
     assert first == second
-    assert first != search(Mode.KIP_903, runs=60, steps=STEPS, seed=8)
+    assert first != search_histories(Mode.KIP_903, runs=60, steps=STEPS, seed=8)
 
 
 def test_what_has_nothing_to_do_with_the_loss_is_left_out() -> None:
@@ -69,7 +74,7 @@ def test_what_has_nothing_to_do_with_the_loss_is_left_out() -> None:
     race = SCENARIOS["race"].steps
     noise = parse_steps(["fetch 3", "crash 3", "start 3", "hold-metadata 3"])
     history = (race[0], *noise, *race[1:])
-    steps, loss = shortened(Mode.NO_EPOCHS, history, Cause.STALE_EPOCH)
+    steps, loss = shortened(Mode.NO_EPOCHS, history, SimulatedLossCause.STALE_EPOCH)
     assert len(steps) <= len(race) == 12
     assert set(steps) <= {*race, *noise}
-    assert loss.cause is Cause.STALE_EPOCH
+    assert loss.cause is SimulatedLossCause.STALE_EPOCH

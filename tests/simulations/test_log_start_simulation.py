@@ -33,7 +33,7 @@ def played(text: str, policy: Policy, mode: FollowerMode = FollowerMode.STRICT) 
 
 def moves(run: PolicyRun, node: str = "leader") -> list[tuple[int, int]]:
     """Minutes and starts."""
-    return [(step.time_ms // MINUTE_MS, step.advance.after.offset) for step in run.steps if step.node == node]
+    return [(step.time_ms // MINUTE_MS, step.after.offset) for step in run.moves if step.node == node]
 
 
 def test_immediate() -> None:
@@ -49,7 +49,7 @@ def test_retention_by_size_at_the_next_look() -> None:
     run = played(HEAD, Policy.RETENTION)
     # 120 minutes: 121 batches and two checkpoints, 16,520 bytes; the move deletes a segment of 60 batches and a checkpoint.
     assert moves(run)[0] == (120, 242)
-    assert run.steps[0].advance.deleted.size_bytes == 2 * 7200 + 1000
+    assert run.moves[0].deleted_bytes == 2 * 7200 + 1000
     assert run.peak_bytes == 16_520
 
 
@@ -58,18 +58,18 @@ def test_a_listener_and_a_live_replica_hold_the_seed_back_and_a_stopped_one_does
     run = played(text, Policy.KAFKA_14932)
     # At 60 the batch of that minute comes before the look; from 70 to 130 the listener stays at 142.
     assert moves(run) == [(60, 122), (130, 242), (180, 362), (240, 482)]
-    assert run.invalidated == {"2": 1}, "it was stopped at 62"
-    assert run.reloaded == {"leader/slow": 0}
-    assert [(step.time_ms // MINUTE_MS, step.invalidated) for step in run.steps if step.invalidated] == [(60, ("2",))]
+    assert run.replicas_invalidated == {"2": 1}, "it was stopped at 62"
+    assert run.listeners_reloaded == {"leader/slow": 0}
+    assert [(step.time_ms // MINUTE_MS, step.invalidated) for step in run.moves if step.invalidated] == [(60, ("2",))]
     costly = played(text, Policy.IMMEDIATE)
-    assert costly.reloaded == {"leader/slow": 1}, "at 120 it is at 142"
+    assert costly.listeners_reloaded == {"leader/slow": 1}, "at 120 it is at 142"
 
 
 def test_the_seed_waits_no_longer_than_the_lag_time() -> None:
     run = played(HEAD + '[[replica]]\nid = 2\nstuck = [["30m", "6h"]]\n', Policy.KAFKA_14932)
     assert moves(run) == [(150, 122), (210, 242), (270, 362)]
-    assert {step.advance.cause.value for step in run.steps} == {"lag-time-max"}
-    assert run.invalidated == {"2": 1}
+    assert {step.cause.value for step in run.moves} == {"lag-time-max"}
+    assert run.replicas_invalidated == {"2": 1}
 
 
 def test_followers_run_ahead_of_a_leader_unless_they_wait() -> None:
@@ -77,10 +77,10 @@ def test_followers_run_ahead_of_a_leader_unless_they_wait() -> None:
     text = HEAD + '[[replica]]\nid = 2\ncheckpoint_shift = "30m"\n'
     immediate = played(text, Policy.IMMEDIATE)
     # It was given the checkpoint of one hour when it looked; its own is due half an hour later.
-    assert immediate.ahead > 0
+    assert immediate.follower_ahead > 0
     for mode in FollowerMode:
         seed = played(text, Policy.KAFKA_14932, mode)
-        assert seed.ahead == 0
+        assert seed.follower_ahead == 0
         assert moves(seed, "2"), "and it does move"
         assert seed.starts["2"].offset <= seed.starts["leader"].offset
     assert {start for _, start in moves(seed, "2")} <= {start for _, start in moves(seed)}, "literally to the leader's"
@@ -88,14 +88,14 @@ def test_followers_run_ahead_of_a_leader_unless_they_wait() -> None:
 
 def test_the_start_has_the_epoch_of_the_record_before_it() -> None:
     run = played('elections = ["61m", "3h"]\n' + HEAD, Policy.IMMEDIATE)
-    assert [(step.advance.after.offset, step.advance.after.epoch) for step in run.steps] == [(122, 1), (242, 2), (362, 3), (482, 3)]
+    assert [(step.after.offset, step.after.epoch) for step in run.moves] == [(122, 1), (242, 2), (362, 3), (482, 3)]
 
 
 def test_an_empty_replica_gets_a_checkpoint_whatever_the_policy() -> None:
     text = HEAD + '[[replica]]\nid = 2\ndown = [[0, "100m"]]\n[[listener]]\nname = "b"\nnode = 2\n'
     for policy in Policy:
         run = played(text, policy)
-        assert (run.loaded, run.invalidated["2"]) == ({"2": 1}, 0)
+        assert (run.replicas_loaded, run.replicas_invalidated["2"]) == ({"2": 1}, 0)
 
 
 def test_a_slow_reader_reads_no_faster_than_it_says() -> None:
@@ -115,7 +115,7 @@ def test_a_slow_reader_reads_no_faster_than_it_says() -> None:
 )
 def test_a_dense_scenario_keeps_little(policy: Policy, seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two batches each between two looks of the cleaner, and a checkpoint for each tenth: up to 25,000 events."""
-    monkeypatch.setattr(log_start_simulation, "STEPS_KEPT_MAX", 1000)
+    monkeypatch.setattr(log_start_simulation, "MOVES_MAX", 1000)
     text = f"""
     duration = "{seconds}s"
     [config]
@@ -137,8 +137,8 @@ def test_a_dense_scenario_keeps_little(policy: Policy, seconds: int, monkeypatch
     assert run.end_offset == 2 * seconds
     assert run.checkpoints == seconds // 5 - 1
     assert run.events > 2 * seconds
-    assert len(run.steps) == min(run.steps_count, 1000)
-    assert (run.steps_count > 1000) == (policy is Policy.KAFKA_14932)
+    assert len(run.moves) == min(run.move_count, 1000)
+    assert (run.move_count > 1000) == (policy is Policy.KAFKA_14932)
     assert run.peak_bytes < 110_000
 
 

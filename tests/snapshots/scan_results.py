@@ -8,7 +8,7 @@ from log_dirs import copy_of
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.scan.next_start import with_next_start
 from snaprebuild.snapshots.scan.result import PartitionScan, ScanResult, SnapshotStatus
-from snaprebuild.snapshots.scan.scan import scan
+from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source
 
@@ -20,7 +20,7 @@ LEFT = (7045, 7637, 8231)
 
 
 def scanned(*paths: Path, topics: tuple[str, ...] = ()) -> ScanResult:
-    return with_next_start(scan(open_source([str(path) for path in paths], None, Selection(topics=topics))), None)
+    return with_next_start(scan_source(open_source([str(path) for path in paths], None, Selection(topics=topics))), None)
 
 
 def only(result: ScanResult) -> PartitionScan:

@@ -27,13 +27,13 @@ from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan.next_start import with_next_start
-from snaprebuild.snapshots.scan.scan import scan
+from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.source.boundary_needs import reason_not_needed
 from snaprebuild.snapshots.source.left_out import LeftOut
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
 
-NO_REQUEST = scan_doc.Request(paths=[], server_properties=None, topics=[], partitions=[])
+NO_REQUEST = scan_doc.ScanRequest(paths=[], server_properties=None, topics=[], partitions=[])
 
 CLOCK = Clock(1_795_261_244_275, 86_400_000)
 
@@ -41,7 +41,7 @@ CLOCK = Clock(1_795_261_244_275, 86_400_000)
 def counted_by_each(root: Path, scratch: Path) -> dict[str, object]:
     """The number of missing snapshots by command, with what ``rebuild`` would write in place and to another directory."""
     scratch.mkdir(exist_ok=True)
-    scanned = with_next_start(scan(open_source([str(root)])), None)
+    scanned = with_next_start(scan_source(open_source([str(root)])), None)
     verified = verify(open_source([str(root)]), Run(clock=CLOCK, jobs=1))
     request = RebuildRequest(paths=(str(root),), as_of_ms=CLOCK.as_of_ms).checked()
     in_place = make_plan(request)

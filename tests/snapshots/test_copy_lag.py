@@ -16,7 +16,7 @@ from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan.copy_lag import CopyLag, copy_lag, with_copy_lag
 from snaprebuild.snapshots.scan.result import PartitionScan
-from snaprebuild.snapshots.scan.scan import scan
+from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.source.source import open_source
 
 DAY_MS = 86_400_000
@@ -62,7 +62,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def scanned(path: Path) -> PartitionScan:
-    (partition,) = scan(open_source([str(path)])).partitions
+    (partition,) = scan_source(open_source([str(path)])).partitions
     return partition
 
 
@@ -76,7 +76,7 @@ def bases(path: Path) -> list[int]:
 
 
 def runs(partition: PartitionScan) -> list[tuple[int, int, str]]:
-    return [(run.base_offset, run.next_base_offset, run.state.value) for run in partition.preflight.runs]
+    return [(run.base_offset, run.next_base_offset, run.state.value) for run in partition.preflight.rolled_segments]
 
 
 def test_segments_wait_until_they_are_old_enough(whole: Path) -> None:
@@ -86,11 +86,12 @@ def test_segments_wait_until_they_are_old_enough(whole: Path) -> None:
     due_ms = newest_ms(whole, third) + DAY_MS
     waits = with_copy_lag(partition, lag, due_ms - 1)
     assert runs(waits) == [(0, third, "uploadable"), (third, 6390, "waits-for-lag"), (6390, 7637, "waits")]
-    wait = waits.preflight.lag_wait
+    wait = waits.preflight.copy_lag
     assert wait is not None
     assert (wait.base_offset, wait.segments, wait.due_ms, wait.due_bytes) == (third, 12, due_ms, None)
-    assert sum(run.size_bytes for run in waits.preflight.runs) == sum(run.size_bytes for run in partition.preflight.runs)
-    assert sum(run.segments for run in waits.preflight.runs) == 14
+    total_bytes = sum(run.size_bytes for run in partition.preflight.rolled_segments)
+    assert sum(run.size_bytes for run in waits.preflight.rolled_segments) == total_bytes
+    assert sum(run.segments for run in waits.preflight.rolled_segments) == 14
     assert runs(with_copy_lag(partition, lag, due_ms))[:2] == [(0, fourth, "uploadable"), (fourth, 6390, "waits-for-lag")]
 
 
@@ -99,7 +100,7 @@ def test_segments_wait_until_enough_was_written_after_them(whole: Path) -> None:
     sizes = {base: (whole / f"{base:020d}.log").stat().st_size for base in bases(whole)}
     for base, following in pairwise(bases(whole)[:-1]):
         after = sum(size for each, size in sizes.items() if each > base)
-        enough, more = (with_copy_lag(partition, CopyLag(-1, lag), 0).preflight.lag_wait for lag in (after, after + 1))
+        enough, more = (with_copy_lag(partition, CopyLag(-1, lag), 0).preflight.copy_lag for lag in (after, after + 1))
         assert enough is not None
         assert more is not None
         assert (enough.base_offset, more.base_offset, more.due_bytes) == (following, base, 1)
@@ -121,11 +122,11 @@ def test_one_condition_is_enough(name: str, whole: Path) -> None:
 
 def test_records_of_the_future_do_not_wait(whole: Path) -> None:
     partition = scanned(whole)
-    assert with_copy_lag(partition, CopyLag(DAY_MS, -1), newest_ms(whole, 0) - 1).preflight.lag_wait is None
+    assert with_copy_lag(partition, CopyLag(DAY_MS, -1), newest_ms(whole, 0) - 1).preflight.copy_lag is None
 
 
 def test_without_any_limit_they_wait_for_good(whole: Path) -> None:
-    wait = with_copy_lag(scanned(whole), CopyLag(-1, -1), 0).preflight.lag_wait
+    wait = with_copy_lag(scanned(whole), CopyLag(-1, -1), 0).preflight.copy_lag
     assert wait is not None
     assert (wait.base_offset, wait.segments, wait.due_ms, wait.due_bytes) == (0, 14, None, None)
 
@@ -140,11 +141,15 @@ def test_a_missing_snapshot_stays_a_finding_and_its_attempt_waits(whole: Path, t
     now_ms = newest_ms(path, fifth) + 1
     waits = with_copy_lag(partition, CopyLag(DAY_MS, -1), now_ms)
     assert waits.preflight.attempt_waits
-    assert (waits.missing, waits.findings, waits.totals) == (partition.missing, partition.findings, partition.totals)
-    assert [run.state.value for run in waits.preflight.runs] == ["waits-for-lag", "blocked", "after-blocked", "waits"]
+    assert (waits.missing_offsets, waits.findings, waits.totals) == (
+        partition.missing_offsets,
+        partition.findings,
+        partition.totals,
+    )
+    assert [run.state.value for run in waits.preflight.rolled_segments] == ["waits-for-lag", "blocked", "after-blocked", "waits"]
     assert not with_copy_lag(partition, CopyLag(1, -1), now_ms).preflight.attempt_waits
 
 
 def test_topics_that_are_never_uploaded_do_not_wait() -> None:
-    for partition in scan(open_source([str(FIXTURES / "kafka4-compacted" / "logs")])).partitions:
-        assert with_copy_lag(partition, CopyLag(-1, -1), 0).preflight.lag_wait is None or partition.source.can_be_tiered
+    for partition in scan_source(open_source([str(FIXTURES / "kafka4-compacted" / "logs")])).partitions:
+        assert with_copy_lag(partition, CopyLag(-1, -1), 0).preflight.copy_lag is None or partition.source.can_be_tiered

@@ -21,14 +21,14 @@ from plans import make_plan
 
 from formats.partition.partition_metadata import read_partition_metadata
 from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources
-from snaprebuild.cluster.source_check.evidence import Purpose
-from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict
+from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.followers.bootstrap_build import judge_target
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
+from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source
@@ -51,7 +51,7 @@ class Case:
         topic: whose partitions are judged.
         changes: makes it a case of its own, after it was copied.
         metadata: location of a metadata log that is named.
-        leader_asserted: the operator asserts it.
+        i_am_the_leader: the operator asserts it.
         broker_epoch: of a live broker, as the operator gives it.
     """
 
@@ -59,7 +59,7 @@ class Case:
     topic: str
     changes: Callable[[Path], object] | None = None
     metadata: Path | None = None
-    leader_asserted: bool = False
+    i_am_the_leader: bool = False
     broker_epoch: int | None = None
 
     @property
@@ -107,20 +107,20 @@ def cut_above_the_mark(log_dir: Path) -> None:
 CLUSTER, OLD = "kraft-cluster3", "kraft-cluster3/old"
 CASES = {
     "healthy": Case(f"{CLUSTER}/node1", "orders"),
-    "not in sync, and the operator's word": Case(f"{CLUSTER}/node2", "orders", leader_asserted=True),
+    "not in sync, and the operator's word": Case(f"{CLUSTER}/node2", "orders", i_am_the_leader=True),
     "old copy": Case(f"{OLD}/node3-clean-stopped", "orders", metadata=METADATA),
-    "made again": Case(f"{OLD}/node3-clean-stopped", "reborn", metadata=METADATA, leader_asserted=True),
+    "made again": Case(f"{OLD}/node3-clean-stopped", "reborn", metadata=METADATA, i_am_the_leader=True),
     "replaced disk": Case(f"{OLD}/node2-replaced-disk", "orders", metadata=METADATA),
     "killed": Case(f"{OLD}/node2-killed", "orders"),
     "unclean, with a low mark": Case(f"{CLUSTER}/node1", "orders", low_mark),
-    "another topic id": Case(f"{CLUSTER}/node1", "orders", recreate_topic, leader_asserted=True),
+    "another topic id": Case(f"{CLUSTER}/node1", "orders", recreate_topic, i_am_the_leader=True),
     "marker of another epoch": Case(f"{CLUSTER}/node1", "orders", older_marker, METADATA),
     "live": Case(f"{CLUSTER}/node1", "orders", no_marker, broker_epoch=15),
     "disordered epochs": Case(f"{CLUSTER}/node1", "orders", disordered_epochs),
     "below its log start": Case(f"{CLUSTER}/node1", "orders", below_log_start),
     "cut above the high watermark": Case(f"{CLUSTER}/node1", "orders", cut_above_the_mark),
-    "before KRaft, by word": Case("kafka27-mixed/logs", "mixed", leader_asserted=True),
-    "no metadata log": Case("kafka4-mixed/logs", "mixed", leader_asserted=True),
+    "before KRaft, by word": Case("kafka27-mixed/logs", "mixed", i_am_the_leader=True),
+    "no metadata log": Case("kafka4-mixed/logs", "mixed", i_am_the_leader=True),
 }
 AS_AFTER_A_KILL = "a deleted marker is what an unclean stop leaves"
 NO_LINE = "a broker writes a line only where the log start is above the first segment: no line is what most logs have"
@@ -164,15 +164,15 @@ def each_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def rank_of(verdict: SourceVerdict) -> float:
     if verdict.is_rejected:
         return -2
-    if verdict.outcome is Outcome.UNKNOWN:
+    if verdict.outcome is VerdictOutcome.UNKNOWN:
         return -1
-    return math.inf if verdict.offset is None else verdict.offset
+    return math.inf if verdict.trusted_below is None else verdict.trusted_below
 
 
 def answer_of(verdict: SourceVerdict | None, exit_code: int) -> Answer:
     if verdict is None:  # nothing is judged, and nothing is written
         return Answer("none", -2, 0, exit_code)
-    line = math.inf if verdict.offset is None else verdict.offset
+    line = math.inf if verdict.trusted_below is None else verdict.trusted_below
     return Answer(str(verdict), rank_of(verdict), 0 if verdict.is_rejected else line, exit_code)
 
 
@@ -196,7 +196,7 @@ def answers(case: Case, log_dir: Path, topic_id: bytes | None) -> dict[str, Answ
             (str(log_dir),),
             purpose,
             metadata,
-            leader_asserted=case.leader_asserted,
+            i_am_the_leader=case.i_am_the_leader,
             broker_epoch=case.broker_epoch,
             selection=case.selection,
         )
@@ -212,12 +212,12 @@ def answers(case: Case, log_dir: Path, topic_id: bytes | None) -> dict[str, Answ
     found["plan"] = replace(answer_of(verdict, exit_code_of(plan.findings)), written=written)
     source = open_source([str(log_dir)], selection=case.selection)
     sources = UploadSources(
-        source.partitions, metadata, Run(), broker_epoch=case.broker_epoch, leader_asserted=case.leader_asserted
+        source.partitions, metadata, Run(), broker_epoch=case.broker_epoch, i_am_the_leader=case.i_am_the_leader
     )
     for each in source.partitions:
         verdict = sources.judge(each)
         needed = verdict.confirmation_finding("", Severity.REFUSED)
-        is_refused = verdict.is_rejected or needed is not None or (bool(verdict.unknown) and not verdict.asserted)
+        is_refused = verdict.is_rejected or needed is not None or (bool(verdict.unknown_rules) and not verdict.asserted_by_operator)
         found["tier upload"] = answer_of(verdict, 3 if is_refused else exit_code_of([*source.findings, *sources.findings]))
     return found
 

@@ -13,7 +13,7 @@ from snaprebuild.broker.start_facts import Shutdown
 from snaprebuild.errors import LockUnknownError, RefusedError, UsageError
 from snaprebuild.findings import FindingCause
 from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.scan.scan import scan
+from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.source import run_facts
 from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.source import open_source
@@ -91,7 +91,7 @@ def test_a_broker_that_starts_while_segments_are_read(tmp_path: Path) -> None:
             (tmp_path / name).write_bytes(data)
     facts, log_dir = RunFacts(), str(tmp_path / "bare")
     source = open_source([log_dir], run=Run(facts=facts))
-    assert scan(source).log_dirs[0].shutdown is not Shutdown.RUNNING
+    assert scan_source(source).log_dirs[0].shutdown is not Shutdown.RUNNING
     with ExitStack() as broker:
 
         def start(_topic_partition: str, _read_bytes: int) -> None:
@@ -100,7 +100,7 @@ def test_a_broker_that_starts_while_segments_are_read(tmp_path: Path) -> None:
 
         result = verify(source, Run(facts=facts, jobs=1), progress=start)
         assert [each.path for each in result.findings if each.cause is FindingCause.LIVE_BROKER] == [log_dir]
-        assert scan(source).log_dirs[0].shutdown is Shutdown.RUNNING
+        assert scan_source(source).log_dirs[0].shutdown is Shutdown.RUNNING
 
 
 def test_an_unknown_holder_stays_unknown(tmp_path: Path) -> None:

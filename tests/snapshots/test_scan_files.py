@@ -11,7 +11,7 @@ from sentences import BELOW_LOG_START
 
 from snaprebuild.findings import Severity
 from snaprebuild.replay.broker_start import SnapshotOrigin
-from snaprebuild.snapshots.scan.result import AtNextStart, SnapshotStatus
+from snaprebuild.snapshots.scan.result import AtNextStart, SnapshotStatus, StraySnapshot
 from snaprebuild.snapshots.scan.upload_preflight import Blocker
 
 
@@ -19,10 +19,10 @@ def test_empty_last_segment_has_its_boundary_at_its_base(healthy: Path) -> None:
     for ending in (".log", ".index", ".timeindex"):
         (healthy / f"{8334:020d}{ending}").write_bytes(b"")
     partition = only(scanned(healthy.parent))
-    assert (partition.log_end.offset, partition.log_end.known_by) == (8334, "the last segment is empty")
+    assert (partition.log_end.offset, partition.log_end.source) == (8334, "the last segment is empty")
     assert [boundary.offset for boundary in partition.boundaries] == list(truth("kafka4-mixed", "mixed-0"))
     assert partition.boundaries[-1].is_log_end
-    assert not partition.blocked
+    assert not partition.blocked_segments
 
 
 def test_log_without_data_has_no_boundary(tmp_path: Path) -> None:
@@ -110,12 +110,14 @@ def test_missing_indexes_block_their_segment_until_the_broker_starts(healthy: Pa
     (healthy / f"{687:020d}.timeindex").unlink()
     result = scanned(healthy.parent)
     partition = only(result)
-    assert {each.base_offset: each.blockers for each in partition.blocked if each.base_offset in (687, 5737)} == {
+    assert {each.base_offset: each.blockers for each in partition.blocked_segments if each.base_offset in (687, 5737)} == {
         687: (Blocker.MISSING_TIME_INDEX,),
         5737: (Blocker.MISSING_OFFSET_INDEX,),
     }
     # The recovery of 5737 drops what is above it; the broker writes the last two bases again, and 6776 stays away.
-    assert [each.next_base_offset for each in partition.blocked if Blocker.SNAPSHOT_REMOVED_AT_START in each.blockers] == [6776]
+    assert [each.next_base_offset for each in partition.blocked_segments if Blocker.SNAPSHOT_REMOVED_AT_START in each.blockers] == [
+        6776
+    ]
     assert partition.stuck_bytes == sum((healthy / f"{base:020d}.log").stat().st_size for base in (687, *BASES_4[2:-1]))
     assert partition.stuck_bytes_after_rebuild == 0
     assert {"missing-offset-index", "missing-time-index", "removed-at-next-start"} <= codes(result, Severity.FINDING)
@@ -128,7 +130,7 @@ def test_segment_of_two_gibibytes_never_goes_up(healthy: Path) -> None:
     os.truncate(healthy / f"{687:020d}.log", 2**31)
     os.truncate(healthy / f"{1231:020d}.log", 2**31 - 1)
     partition = only(scanned(healthy.parent))
-    assert [(each.base_offset, each.blockers) for each in partition.blocked] == [(687, (Blocker.SEGMENT_TOO_LARGE,))]
+    assert [(each.base_offset, each.blockers) for each in partition.blocked_segments] == [(687, (Blocker.SEGMENT_TOO_LARGE,))]
     rest = sum((healthy / f"{base:020d}.log").stat().st_size for base in BASES_4[1:-1])
     assert partition.stuck_bytes == partition.stuck_bytes_after_rebuild == rest
 
@@ -150,9 +152,9 @@ def test_files_of_the_broker_that_are_missing_or_damaged(
         (healthy.parent / path).write_text(text)
     result = scanned(healthy.parent)
     assert codes(result, Severity.DAMAGED) == {code}
-    assert len(only(result).blocked) == blocked
+    assert len(only(result).blocked_segments) == blocked
     assert only(result).log_end.offset == 8334
-    assert (only(result).log_end.known_by == "the last snapshot of a clean stop") is (code == "unreadable-broker-file")
+    assert (only(result).log_end.source == "the last snapshot of a clean stop") is (code == "unreadable-broker-file")
 
 
 def test_boundaries_below_the_log_start_are_not_due(mixed: Path) -> None:
@@ -160,16 +162,16 @@ def test_boundaries_below_the_log_start_are_not_due(mixed: Path) -> None:
     partition = only(scanned(mixed.parent))
     assert offsets_of(partition, SnapshotStatus.NOT_DUE) == [583, 1151, 1662, 2181, 2596]
     assert offsets_of(partition, SnapshotStatus.MISSING) == list(BASES[6:13])
-    assert partition.blocked[0].base_offset == 2596
+    assert partition.blocked_segments[0].base_offset == 2596
     # A segment that ends at the log start is no candidate, whatever it lacks.
     (mixed / "leader-epoch-checkpoint").unlink()
-    assert only(scanned(mixed.parent)).blocked[0].base_offset == 2596
+    assert only(scanned(mixed.parent)).blocked_segments[0].base_offset == 2596
 
 
 def test_snapshot_of_an_earlier_log_end_is_a_note(healthy: Path) -> None:
     shutil.copy(healthy / snapshot_name(4142), healthy / snapshot_name(4500))
     result = scanned(healthy.parent)
-    assert only(result).other_snapshots == ((4500, AtNextStart.REMOVED),)
+    assert only(result).other_snapshots == (StraySnapshot(4500, AtNextStart.REMOVED),)
     assert codes(result, Severity.NOTE) == {"stray-snapshots", "above-last-stable-offset"}
     assert (result.exit_code, result.totals.stray) == (0, 1)
 
@@ -203,7 +205,7 @@ def test_snapshot_that_is_no_regular_file(healthy: Path, kind: str) -> None:
         os.mkfifo(path)
     result = scanned(healthy.parent)
     assert states(only(result))[687] == "irregular"
-    assert [each.blockers for each in only(result).blocked] == [(Blocker.IRREGULAR_SNAPSHOT,)]
+    assert [each.blockers for each in only(result).blocked_segments] == [(Blocker.IRREGULAR_SNAPSHOT,)]
     assert codes(result, Severity.FINDING) == {"not-a-regular-file", "irregular-snapshot", "missing-snapshots"}
 
 

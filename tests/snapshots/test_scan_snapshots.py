@@ -35,7 +35,7 @@ def test_clean_stop_without_snapshots_will_give_empty_ones(mixed: Path) -> None:
     assert partition.next_start.written_empty == LEFT
     assert codes(result, Severity.FINDING) == {"missing-snapshots", "empty-at-next-start"}
     # The broker sees a snapshot at the end of the last two rolled segments: they would be uploaded, with an empty one.
-    assert [each.next_base_offset for each in partition.blocked] == list(BASES[1:13])
+    assert [each.next_base_offset for each in partition.blocked_segments] == list(BASES[1:13])
 
 
 def test_empty_snapshots_above_aborted_transactions_are_suspect(mixed: Path) -> None:
@@ -70,7 +70,7 @@ def test_empty_snapshot_between_full_ones_is_suspect_at_any_age(healthy: Path) -
     by_offset = {boundary.offset: boundary for boundary in only(result).boundaries}
     for offset in (4142, 7875):
         assert by_offset[offset].state is SnapshotStatus.SUSPECT
-        assert "which is below it" in by_offset[offset].why[0]
+        assert "which is below it" in by_offset[offset].reasons[0]
 
 
 def test_empty_log_end_snapshot_above_a_full_one_is_suspect(healthy: Path) -> None:
@@ -129,4 +129,4 @@ def test_corrupt_snapshots_that_the_broker_loads_are_removed(healthy: Path) -> N
     assert partition.next_start.corrupt == (7350, 7875, 8334)
     # It replays from 6776 and writes the last two bases and the log end.
     assert partition.next_start.rebuilt == (7350, 7875, 8334)
-    assert not partition.blocked
+    assert not partition.blocked_segments

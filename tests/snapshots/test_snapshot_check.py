@@ -40,8 +40,8 @@ def said_of(offset: int, entries: Sequence[ProducerEntry]) -> tuple[object, ...]
 
 def said(snapshot: SnapshotFile) -> tuple[object, ...]:
     reasons = ("at or above the file's own", "a producer id is there twice", "two open transactions begin at the same offset")
-    why = [next(reason for reason in reasons if reason in each.text) for each in snapshot.why]
-    return snapshot.entries, why, snapshot.least_offset, snapshot.newest_timestamp, snapshot.first_open_offset
+    why = [next(reason for reason in reasons if reason in each.text) for each in snapshot.suspicions]
+    return snapshot.entries, why, snapshot.least_offset, snapshot.newest_timestamp_ms, snapshot.first_open_offset
 
 
 def any_entries(rng: random.Random) -> list[ProducerEntry]:

@@ -15,7 +15,7 @@ from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan.result import PartitionScan
-from snaprebuild.snapshots.scan.scan import scan
+from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.scan.upload_attempts import copy_outcomes, ways_to_stop
 from snaprebuild.snapshots.scan.upload_preflight import Blocker, NextAttempt
 from snaprebuild.snapshots.source.source import open_source
@@ -32,7 +32,7 @@ UNTIL, FROM, ALL = "3.6.0 to 3.7.0", "3.7.1 to 4.4", "3.6.0 to 4.4"
 
 
 def scanned(path: Path) -> PartitionScan:
-    (partition,) = scan(open_source([str(path)])).partitions
+    (partition,) = scan_source(open_source([str(path)])).partitions
     return partition
 
 
@@ -43,7 +43,7 @@ def stable_at(offset: int) -> int:
 
 
 def runs(partition: PartitionScan) -> list[tuple[int, int, str]]:
-    return [(run.base_offset, run.next_base_offset, run.state.value) for run in partition.preflight.runs]
+    return [(run.base_offset, run.next_base_offset, run.state.value) for run in partition.preflight.rolled_segments]
 
 
 def attempt(partition: PartitionScan) -> NextAttempt:
@@ -78,7 +78,7 @@ def whole(rebuilt: Path, tmp_path: Path) -> Path:
 def test_a_directory_of_two_seven(mixed: Path) -> None:
     partition = scanned(mixed)
     assert runs(partition) == [(0, 6390, "blocked"), (6390, 7637, "waits")]
-    first = partition.preflight.runs[0]
+    first = partition.preflight.rolled_segments[0]
     assert (first.segments, first.blockers) == (12, (Blocker.MISSING_SNAPSHOT,))
     assert first.size_bytes == sum((mixed / f"{base:020d}.log").stat().st_size for base in BASES[:12])
     assert (attempt(partition).base_offset, attempt(partition).next_base_offset, attempt(partition).fails) == (0, 583, True)
@@ -87,7 +87,7 @@ def test_a_directory_of_two_seven(mixed: Path) -> None:
     logged = 'Cannot invoke "java.io.File.toPath()" because "producerStateSnapshotFile" is null'
     assert [each.message for each in attempt(partition).outcomes] == [None, logged]
     bound = partition.preflight.bound
-    assert (bound.exact, bound.at_least, bound.known_by) == (OPEN_FROM, OPEN_FROM, OF_A_CLEAN_STOP)
+    assert (bound.exact, bound.at_least, bound.source) == (OPEN_FROM, OPEN_FROM, OF_A_CLEAN_STOP)
 
 
 def test_after_the_rebuild_it_goes_up_as_far_as_brokers_went(whole: Path) -> None:
@@ -95,7 +95,7 @@ def test_after_the_rebuild_it_goes_up_as_far_as_brokers_went(whole: Path) -> Non
     assert runs(partition) == [(0, 6390, "uploadable"), (6390, 7637, "waits")]
     assert outcomes(partition) == [(ALL, None, True)]
     assert not attempt(partition).fails
-    assert sum(run.segments for run in partition.preflight.runs) == 14
+    assert sum(run.segments for run in partition.preflight.rolled_segments) == 14
 
 
 def test_one_that_is_missing_in_the_middle(whole: Path) -> None:
@@ -135,7 +135,7 @@ def test_without_any_snapshot_the_broker_writes_empty_ones_and_nothing_is_known(
     partition = scanned(mixed)
     assert runs(partition) == [(0, 6390, "blocked"), (6390, 7637, "after-blocked")]
     bound = partition.preflight.bound
-    assert (bound.exact, bound.at_least, bound.known_by) == (None, 0, None)
+    assert (bound.exact, bound.at_least, bound.source) == (None, 0, None)
     assert attempt(partition).assumes == (
         NOTHING_UPLOADED_BEFORE,
         "it is below the last stable offset, which these files do not show",
@@ -165,7 +165,7 @@ def test_after_a_crash_the_last_stable_offset_is_known_from_below(whole: Path) -
     partition = scanned(whole)
     bound = partition.preflight.bound
     # The newest snapshot of a segment knows of the transaction from 6913 on.
-    assert (bound.exact, bound.at_least, bound.known_by) == (None, OPEN_FROM, "the snapshot at 7637, below the high watermark")
+    assert (bound.exact, bound.at_least, bound.source) == (None, OPEN_FROM, "the snapshot at 7637, below the high watermark")
     assert runs(partition) == [(0, 6390, "uploadable"), (6390, 7637, "not-known")]
     for offset in (7637, 7045, 6390):
         (whole / snapshot_name(offset)).write_bytes(b"")
@@ -202,19 +202,19 @@ def test_every_rolled_segment_is_reported_once(fixture: str) -> None:
     if not any((bundled(fixture)).rglob("*.log")):
         assert fixture in ("aiven-layout", "kraft-leftover-registrations", "kraft-unknown-contents", "tiered-contradictions")
         return
-    for partition in scan(open_source([str(bundled(fixture))])).partitions:
+    for partition in scan_source(open_source([str(bundled(fixture))])).partitions:
         segments = partition.source.directory.segments
         rolled = [
             (segment.base_offset, following.base_offset, segment.size_bytes)
             for segment, following in pairwise(segments)
             if following.base_offset > partition.source.log_start_offset and partition.source.can_be_tiered
         ]
-        found = partition.preflight.runs
+        found = partition.preflight.rolled_segments
         assert sum(run.segments for run in found) == len(rolled)
         assert sum(run.size_bytes for run in found) == sum(size for *_, size in rolled)
         assert [run.base_offset for run in found][:1] == [base for base, *_ in rolled][:1]
         assert all(one.next_base_offset == other.base_offset for one, other in pairwise(found))
-        assert sum(run.segments for run in found if run.blockers) == len(partition.blocked)
+        assert sum(run.segments for run in found if run.blockers) == len(partition.blocked_segments)
 
 
 def test_the_document_shows_what_stops_the_attempts(mixed: Path) -> None:

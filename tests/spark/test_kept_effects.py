@@ -186,14 +186,14 @@ def test_where_effects_may_not_go(spark: SparkSession, command: Command, logs: P
 def test_a_notebook_has_the_verbs_of_the_command(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
     """With paths of pathlib, a table of results and a short value; and with the answers of this process."""
     from snaprebuild.snapshots.scan.next_start import with_next_start
-    from snaprebuild.snapshots.scan.scan import scan
+    from snaprebuild.snapshots.scan.scan import scan_source
     from snaprebuild.snapshots.source.source import open_source
     from snaprebuild.spark import notebook
 
     options = {"out": tmp_path / "out", "boundaries": "all"}
     planned = notebook.plan(spark, logs, **options)
     assert not (tmp_path / "out").exists()
-    assert notebook.scan(spark, [logs]) == with_next_start(scan(open_source([str(logs)])), None)
+    assert notebook.scan(spark, [logs]) == with_next_start(scan_source(open_source([str(logs)])), None)
     result = notebook.rebuild(spark, logs, results=tmp_path / "rows.jsonl", cache=str(tmp_path / "effects"), **options)
     assert result.partitions[0].outcome.cache_hits.segments == 0
     written = sum(len(partition.boundaries) for partition in planned.partitions)

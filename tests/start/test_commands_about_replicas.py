@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import command_tree, in_json, snaprebuild
+from command import in_json, snaprebuild
 from other_process import live_broker
 from start_states import STATES, StartState
 from start_states.building import EPOCHS, ORDERS, PAYMENTS, REBORN, log_dir
 from start_states.forms import FORMS
+
+from snaprebuild.cli.main import verbs
 
 ZOOKEEPER = "version=0\nbroker.id=1\ncluster.id=Pq2wE8rTSkGz6xYb1nMc3A\n"
 AS_OF = ("--as-of", "1795266500000")
@@ -116,6 +118,5 @@ def test_a_healthy_form_has_no_fate(name: str, store: Path, tmp_path: Path) -> N
 
 def test_commands_without_a_row_take_no_log_directory() -> None:
     for name in OBJECTS_ALONE:
-        group, verb = name.split()
-        found = command_tree().commands[group].commands[verb]  # type: ignore[attr-defined]
-        assert not {"path", "paths", "directory", "log_dir", "server_properties"} & {each.name for each in found.params}, name
+        names = {each.name for each in verbs()[name].params}
+        assert not {"path", "paths", "directory", "log_dir", "server_properties"} & names, name

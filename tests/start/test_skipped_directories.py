@@ -17,7 +17,6 @@ from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.future_fates import future_fates
 from snaprebuild.broker.releases import Release, ReleaseRange
 from snaprebuild.broker.start_facts import Assignment, BrokerFacts, PartitionFacts, SegmentEnd, Shutdown
-from snaprebuild.documents.scan import FateName
 
 RELEASE = ("--kafka-release", "4.3.1")
 ID = "a" * 32
@@ -97,8 +96,3 @@ def test_a_future_copy_that_the_controller_knows(tmp_path: Path) -> None:
     assert kinds(copy, (3, 7, 0)) == kinds(not_known) == kinds(msgspec.structs.replace(copy, shutdown=Shutdown.RUNNING)) == []
     assert kinds(short) == [FateKind.RECORDS_CUT]
     assert kinds(copy, replica=msgspec.structs.replace(replica, path="/d2/t-0")) == [FateKind.NO_START]
-
-
-def test_the_document_has_each_kind_of_fate() -> None:
-    (names,) = [each for each in FateName.__metadata__ if each.extra_json_schema]
-    assert names.extra_json_schema["enum"] == list(FateKind)

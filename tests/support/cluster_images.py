@@ -22,7 +22,7 @@ def as_in_manifest(image: MetadataImage) -> dict[str, Any]:
         "next_producer_id": image.next_producer_id,
         "brokers": [
             {
-                "id": broker.id,
+                "id": broker.node_id,
                 "epoch": broker.epoch,
                 "incarnation_id": uuid_to_text(broker.incarnation_id),
                 "fenced": broker.fenced,

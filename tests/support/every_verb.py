@@ -5,10 +5,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
-from command import command_tree, snaprebuild
+from command import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT
 from manifests import AIVEN, FIXTURES, LONG_AGO
+
+from snaprebuild.cli.main import verbs
 
 HEALTHY = FIXTURES / "damaged" / "healthy"
 AS_OF = ("--as-of", "1795266500000")
@@ -182,21 +183,9 @@ def healthy() -> dict[str, bytes]:
     return files
 
 
-def all_verbs() -> set[str]:
-    """Of the program itself, so that none is forgotten."""
-
-    def below(group: click.Group) -> set[str]:
-        found = set()
-        for name, each in group.commands.items():
-            found |= {f"{name} {inner}" for inner in below(each)} if isinstance(each, click.Group) else {name}
-        return found
-
-    return below(command_tree())
-
-
 def words_of(verb: str) -> str:
     """Its name without what distinguishes several runs of it."""
-    return next(" ".join(verb.split()[:count]) for count in (2, 1) if " ".join(verb.split()[:count]) in all_verbs())
+    return next(" ".join(verb.split()[:count]) for count in (2, 1) if " ".join(verb.split()[:count]) in verbs())
 
 
 def filled(arguments: tuple[str, ...], root: Path) -> list[str]:

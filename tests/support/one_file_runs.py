@@ -7,13 +7,10 @@ import re
 import shutil
 from pathlib import Path
 
-import click
-import typer
 from command import Run, run_process
 from log_dirs import batch, snapshots_in, truth, write_partition
 from manifests import FIXTURES
 
-from snaprebuild.cli.main import app
 from snaprebuild.snapshots.engine.schedule import IN_PROCESS_BYTES_MAX
 
 FIXTURE = "kafka27-mixed"
@@ -42,17 +39,6 @@ def many_bytes(root: Path) -> Path:
     for number in range(PARTITIONS):
         write_partition(root / f"large-{number}", segments)
     return root
-
-
-def all_verbs() -> dict[str, click.Command]:
-    root = typer.main.get_command(app)
-    assert isinstance(root, click.Group)
-    found = {}
-    for name, command in root.commands.items():
-        inner = {"": command} if not isinstance(command, click.Group) else command.commands
-        found |= {f"{name} {own}".strip(): each for own, each in inner.items()}
-    assert len(found) >= 29
-    return found
 
 
 def assert_as_kafka_says(out: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from snaprebuild.documents.scan import Totals
+from snaprebuild.snapshots.scan.result import ScanTotals
 
 HOSTILE = (
     *("</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<!--<script>", '"><b>bold</b>'),
@@ -82,7 +82,7 @@ def scan_document(
     log_dir = {"path": "/kafka", "node_id": node_id, "cluster_id": "c", "directory_id": None, "shutdown": "clean", "held_by": None}
     log_dir |= {"cluster_kind": "zookeeper", "broker_epoch": None}
     return {
-        "schema": "snaprebuild.scan/3",
+        "schema": "snaprebuild.scan/4",
         "snaprebuild": "0.1.0",
         "unread": 0,
         "unread_paths": [],
@@ -100,7 +100,7 @@ def scan_document(
 
 def totals_of(segments: int, size_bytes: int) -> dict[str, int]:
     """Sums of a scan."""
-    return {**msgspec.structs.asdict(Totals()), "segments": segments, "size_bytes": size_bytes}
+    return {**msgspec.structs.asdict(ScanTotals()), "segments": segments, "size_bytes": size_bytes}
 
 
 def segments_of(sizes: list[int]) -> list[dict[str, int]]:

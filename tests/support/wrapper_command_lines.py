@@ -1,7 +1,6 @@
 """Command lines with a CMD, which starts for some of them where the program cannot run: one table for all that read them."""
 
-from one_file_runs import all_verbs
-
+from snaprebuild.cli.main import verbs
 from snaprebuild.cli.verb_command import _BEFORE_THE_VERB
 
 SCRIPT = 'echo "CMD $1"; exit 9'
@@ -38,5 +37,5 @@ STARTS_NOT = [
     ["--", "before-start", *CMD],
     *([*words, "scan", *CMD] for words in BEFORE.values()),
     *([*words] for words in BEFORE.values()),
-    *([*verb.split(), *CMD] for verb in all_verbs() if verb not in ("before-start", "install")),
+    *([*verb.split(), *CMD] for verb in verbs() if verb not in ("before-start", "install")),
 ]

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import click
 import msgspec
-import typer
 
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import OneOf, WholeNumber, quoted
+from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.errors import UsageError
 
 __all__ = ["ON_OFF", "AssumeOption", "Assumption", "HighWatermark", "RemoteStorage", "read_assumptions"]
@@ -24,21 +24,28 @@ class Assumption(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: converts the text.
-        help: what it is, and the default.
+        text: what it is.
         is_list: may be given several times.
     """
 
     kind: click.ParamType  # type: ignore[type-arg]
-    help: str
+    text: OptionText | str
     is_list: bool = False
+
+    @property
+    def help(self) -> str:
+        """All sentences."""
+        return self.text if isinstance(self.text, str) else self.text.whole
 
 
 AssumeOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--assume",
         metavar="NAME=VALUE",
-        help="A value that only the live cluster has; repeatable. --help-all lists the names. Default: what the files show.",
+        short="A value that only the live cluster has; repeatable",
+        details="--help-all lists the names.",
+        default="what the files show",
     ),
 ]
 
@@ -46,15 +53,17 @@ HighWatermark = Annotated[
     int | None,
     Assumption(
         WholeNumber(0, INT64_MAX),
-        "High watermark of the leader. Default: that of replication-offset-checkpoint, else the log end.",
+        OptionText(short="High watermark of the leader", default="that of replication-offset-checkpoint, else the log end"),
     ),
 ]
 RemoteStorage = Annotated[
     bool | None,
     Assumption(
         ON_OFF,
-        "remote.storage.enable of the topics. Default: on if a store holds copies, or a log start is checkpointed as with "
-        "remote storage.",
+        OptionText(
+            short="remote.storage.enable of the topics",
+            default="on if a store holds copies, or a log start is checkpointed as with remote storage",
+        ),
     ),
 ]
 

@@ -16,6 +16,7 @@ import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.facts import run_facts, stores_of_command
+from snaprebuild.cli.options.description import DescribedOption, option
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -163,115 +164,138 @@ class OutputFormat(StrEnum):
 Paths = Annotated[list[str] | None, typer.Argument(metavar="PATH...", hidden=True)]
 ServerProperties = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--server-properties",
         metavar="FILE",
-        help="Use all log.dirs, the producer expiration and the retention of this broker. Default: none.",
+        short="Use all log.dirs, the producer expiration and the retention of this broker",
+        default="none",
     ),
 ]
 Topic = Annotated[
     list[str] | None,
-    typer.Option("--topic", metavar="PATTERN", help="Only topics that match this shell pattern; repeatable. Default: all."),
+    option(
+        "--topic",
+        metavar="PATTERN",
+        short="Only topics that match this shell pattern; repeatable",
+        default="all",
+    ),
 ]
 Partition = Annotated[
     list[int] | None,
-    typer.Option(
+    option(
         "--partition",
         metavar="N",
         click_type=WholeNumber(0, INT32_MAX),
-        help="Only this partition number; repeatable. Default: all.",
+        short="Only this partition number; repeatable",
+        default="all",
     ),
 ]
 Offset = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--offsets",
         metavar="FROM:TO",
-        help="Only boundaries in this range of offsets, both ends included. FROM: and :TO leave one end open, N is one "
-        "offset. Default: all.",
+        short="Only boundaries in this range of offsets, both ends included",
+        details="FROM: and :TO leave one end open, N is one offset.",
+        default="all",
     ),
 ]
 OutputOption = Annotated[
     OutputFormat,
-    typer.Option("--output", show_default=False, help="Format of the result: table for people, json for programs. Default: table."),
+    option(
+        "--output",
+        short="Format of the result: table for people, json for programs",
+        default="table",
+    ),
 ]
 AllowUnverified = Annotated[
     bool,
-    typer.Option(
+    option(
         "--allow-unverified",
-        help="Treat every complete copy as one that brokers read. For stores without a metadata log. Risk: the copy of a failed "
-        "upload or of a former leader is taken for the log. Default: leave such copies alone.",
+        short="Treat every complete copy as one that brokers read",
+        details="For stores without a metadata log.",
+        risk="the copy of a failed upload or of a former leader is taken for the log",
+        default="leave such copies alone",
+        warns=True,
     ),
 ]
 AsOf = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--as-of",
         metavar="TIME",
-        help="Time at which producers expire: ISO 8601 (UTC without a zone), milliseconds since 1970, or now. Default: now.",
+        short="Time at which producers expire: ISO 8601 (UTC without a zone), milliseconds since 1970, or now",
+        default="now",
     ),
 ]
 ExpirationMs = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--expiration-ms",
         metavar="MS",
         click_type=Duration(1, INT64_MAX),
-        help="Milliseconds (or 12h, 1d) after which the broker forgets an idle producer. Risk: less than the broker uses "
-        "loses producers. Default: that of --server-properties, else 86400000 (one day).",
+        short="Milliseconds (or 12h, 1d) after which the broker forgets an idle producer",
+        risk="less than the broker uses loses producers",
+        default="that of --server-properties, else 86400000 (one day)",
     ),
 ]
 Verbose = Annotated[
     int,
-    typer.Option(
+    option(
         "-v",
         "--verbose",
         count=True,
-        show_default=False,
-        help="Show all rows, and decisions, notes and all findings on stderr; -vv also where an error comes from. Default: the "
-        "worst 20 rows and 60 findings.",
+        short="Show all rows, and decisions, notes and all findings on stderr; -vv also where an error comes from",
+        default="the worst 20 rows and 60 findings",
     ),
 ]
 Report = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--save-json",
         metavar="FILE",
-        help="Write the JSON document to FILE too; an older one is replaced. Default: none.",
+        short="Write the JSON document to FILE too; an older one is replaced",
+        default="none",
     ),
 ]
 Metrics = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--metrics",
         metavar="FILE.prom",
-        help="Write metrics to FILE.prom too, for the textfile collector of Prometheus' node exporter; an older one is replaced. "
-        "Default: none.",
+        short="Write metrics to FILE.prom too, for the textfile collector of Prometheus' node exporter; an older one is replaced",
+        default="none",
     ),
 ]
 ReceiptFile = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--receipt",
         metavar="FILE",
-        help="Where to record each file for `undo`; never replaced. Default: a new file in $XDG_STATE_HOME/snaprebuild "
-        "(~/.local/state/snaprebuild). If that is in a log directory or cannot be written to: --out, or the current directory.",
+        short="Where to record each file for `undo`; never replaced",
+        default="a new file in $XDG_STATE_HOME/snaprebuild (~/.local/state/snaprebuild). If that is in a log directory or "
+        "cannot be written to: --out, or the current directory",
     ),
 ]
 Jobs = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--jobs",
         metavar="N",
         click_type=WholeNumber(1, JOBS_MAX),
-        help="Worker processes. Default: as many as processors (within cpu.max), or as disks if those are more.",
+        short="Worker processes",
+        default="as many as processors (within cpu.max), or as disks if those are more",
     ),
 ]
 
 
-def deadline_option(text: str) -> Any:
-    """``--deadline`` of a verb, with the help text for it."""
-    return typer.Option("--deadline", metavar="SECONDS", click_type=WholeNumber(0, DEADLINE_MAX), help=text)
+def deadline_option(short: str) -> DescribedOption:
+    """``--deadline`` of a verb.
+
+    Args:
+        short: what happens after that time, one sentence without its full stop.
+    """
+    return option("--deadline", metavar="SECONDS", click_type=WholeNumber(0, DEADLINE_MAX), short=short, default="none")
 
 
 class S3Options(msgspec.Struct, frozen=True):
@@ -279,10 +303,11 @@ class S3Options(msgspec.Struct, frozen=True):
 
     s3_endpoint_url: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--s3-endpoint-url",
             metavar="URL",
-            help="Object store of s3:// paths. Default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or the profile, else Amazon S3.",
+            short="Object store of s3:// paths",
+            default="AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or the profile, else Amazon S3",
         ),
     ] = None
     s3_path_style: bool = False

@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb_command import given_options
 from snaprebuild.errors import UsageError
 
@@ -36,29 +36,32 @@ class EngineName(StrEnum):
 
 EngineOption = Annotated[
     EngineName,
-    typer.Option(
+    option(
         "--engine",
-        show_default=False,
-        help="process: workers of this machine. spark: a Spark job. auto: Spark if --master names a cluster and more than "
-        "4 GiB must be read. Default: process.",
+        short="process: workers of this machine",
+        details="spark: a Spark job. auto: Spark if --master names a cluster and more than 4 GiB must be read.",
+        default="process",
     ),
 ]
 Master = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--master",
         metavar="URL",
-        help="Spark master, such as spark://host:7077. Default: that of spark-submit, else $SPARK_MASTER, else local[*].",
+        short="Spark master, such as spark://host:7077",
+        default="that of spark-submit, else $SPARK_MASTER, else local[*]",
     ),
 ]
 
 CacheOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--cache",
         metavar="DIR",
-        help="Keep the effects of rolled segments in DIR or s3://BUCKET/PREFIX, and read only new segments. For repeated "
-        "Spark runs. Risk: later damage of old segments is not seen. Default: none, every segment is read.",
+        short="Keep the effects of rolled segments in DIR or s3://BUCKET/PREFIX, and read only new segments",
+        details="For repeated Spark runs.",
+        risk="later damage of old segments is not seen",
+        default="none, every segment is read",
     ),
 ]
 

@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
+
+from snaprebuild.cli.options.description import option
 
 if TYPE_CHECKING:
     from snaprebuild.storage.io_limits.policy import RunLimits
@@ -28,12 +29,12 @@ class LoadAlone(msgspec.Struct, frozen=True):
 
     impact: Annotated[
         Impact | None,
-        typer.Option(
+        option(
             "--impact",
-            show_default=False,
-            help="Share of the machine. low: 64 MiB/s of each disk at idle priority. normal: as fast as any program. full: "
-            "also fills the page cache. Risk: with normal or full a running broker may wait for its disks. Default: low "
-            "while a broker runs.",
+            short="Share of the machine",
+            details="low: 64 MiB/s of each disk at idle priority. normal: as fast as any program. full: also fills the page cache.",
+            risk="with normal or full a running broker may wait for its disks",
+            default="low while a broker runs",
         ),
     ] = None
     max_read_rate: int | None = None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from snaprebuild.cli.options.common import quoted
+from snaprebuild.cli.options.description import option
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,19 +15,21 @@ __all__ = ["FleetRelease", "KafkaRelease", "fleet_release_of", "release_of", "re
 
 KafkaRelease = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--kafka-release",
         metavar="X.Y.Z",
-        help="Release of Kafka that starts the broker next. Default: all that can start these directories; the worst case counts.",
+        short="Release of Kafka that starts the broker next",
+        default="all that can start these directories; the worst case counts",
     ),
 ]
 
 FleetRelease = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--kafka-release",
         metavar="X.Y.Z",
-        help="Release of the brokers, for the risk of an election (KAFKA-20732). Default: from --metadata and the scans of live brokers.",
+        short="Release of the brokers, for the risk of an election (KAFKA-20732)",
+        default="from --metadata and the scans of live brokers",
     ),
 ]
 

@@ -12,6 +12,7 @@ import typer
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import WholeNumber, quoted
+from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.errors import UsageError
 
 __all__ = [
@@ -35,11 +36,12 @@ MetadataPath = Annotated[
 
 VoterLogs = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--voter",
         metavar="[ID=]DIR",
-        help="Metadata log of another voter, to prove what a majority holds; repeatable. ID is by default that of "
-        "meta.properties. Default: none.",
+        short="Metadata log of another voter, to prove what a majority holds; repeatable",
+        details="ID is by default that of meta.properties.",
+        default="none",
     ),
 ]
 
@@ -63,7 +65,11 @@ class QuorumAssumptions(msgspec.Struct, frozen=True):
         tuple[int, ...] | None,
         Assumption(
             VoterIds(),
-            "Ids of all voters. Risk: with too few, too much counts as proven. Default: from the records, else quorum-state.",
+            OptionText(
+                short="Ids of all voters",
+                risk="with too few, too much counts as proven",
+                default="from the records, else quorum-state",
+            ),
         ),
     ] = None
 
@@ -84,53 +90,59 @@ def voter_log_of(text: str) -> tuple[int | None, str]:
 
 Metadata = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--metadata",
         metavar="DIR",
-        help="KRaft metadata log: __cluster_metadata-0 of any node, or a directory that holds it, also as "
-        "s3://BUCKET/PREFIX. Default: the one in the log directories, or in metadata.log.dir of --server-properties.",
+        short="KRaft metadata log: __cluster_metadata-0 of any node, or a directory that holds it, also as s3://BUCKET/PREFIX",
+        default="the one in the log directories, or in metadata.log.dir of --server-properties",
     ),
 ]
 
 
 Peers = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--peer",
         metavar="DIR",
-        help="Log directory of another replica, to compare leader epochs; repeatable. Default: none.",
+        short="Log directory of another replica, to compare leader epochs; repeatable",
+        default="none",
     ),
 ]
 
 
 LeaderByWord = Annotated[
     bool,
-    typer.Option(
+    option(
         "--i-am-the-leader",
-        help="Confirm that these replicas are the leaders. For clusters with ZooKeeper, where no metadata log shows it. "
-        "Risk: a replica that lags becomes the source for all others. Default: unknown.",
+        short="Confirm that these replicas are the leaders",
+        details="For clusters with ZooKeeper, where no metadata log shows it.",
+        risk="a replica that lags becomes the source for all others",
+        default="unknown",
+        warns=True,
     ),
 ]
 
 
 AcceptOwnLog = Annotated[
     bool,
-    typer.Option(
+    option(
         "--accept-own-log",
-        help="After an unclean stop, accept that only the broker's own metadata log shows when it registered last (rule R10). "
-        "Risk: an old copy of the disk passes for the present one. Default: unknown.",
+        short="After an unclean stop, accept that only the broker's own metadata log shows when it registered last (rule R10)",
+        risk="an old copy of the disk passes for the present one",
+        default="unknown",
     ),
 ]
 
 
 BrokerEpoch = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--broker-epoch",
         metavar="N",
         click_type=WholeNumber(0, INT64_MAX),
-        help="Epoch of the live broker of these directories. For runs next to a live broker, where no clean-shutdown "
-        "marker exists. Default: from the marker.",
+        short="Epoch of the live broker of these directories",
+        details="For runs next to a live broker, where no clean-shutdown marker exists.",
+        default="from the marker",
     ),
 ]
 

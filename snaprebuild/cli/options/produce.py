@@ -6,9 +6,8 @@ import contextlib
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from snaprebuild.cli.options.common import quoted
+from snaprebuild.cli.options.description import option
 from snaprebuild.errors import UploadRefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -20,20 +19,21 @@ __all__ = ["ProduceTo", "ProducerConfig", "announcing", "wanted_partitions"]
 
 ProduceTo = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--produce-to",
         metavar="HOST:PORT[,...]",
-        help="Bootstrap servers; produce the records of each copy to their __remote_log_metadata. Needs "
-        "snaprebuild[kafka]. Default: none.",
+        short="Bootstrap servers; produce the records of each copy to their __remote_log_metadata",
+        details="Needs snaprebuild[kafka].",
+        default="none",
     ),
 ]
 ProducerConfig = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--producer-config",
         metavar="FILE",
-        help="librdkafka settings for --produce-to, one NAME=VALUE per line, such as security.protocol or sasl.password. "
-        "Default: none, an unencrypted connection.",
+        short="librdkafka settings for --produce-to, one NAME=VALUE per line, such as security.protocol or sasl.password",
+        default="none, an unencrypted connection",
     ),
 ]
 

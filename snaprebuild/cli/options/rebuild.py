@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 if TYPE_CHECKING:
     pass
+
+from snaprebuild.cli.options.description import option
 
 __all__ = ["AcceptTopicIdZero", "Crc", "CrcOption", "DryRun", "SetAside"]
 
@@ -22,33 +22,43 @@ class Crc(StrEnum):
 
 SetAside = Annotated[
     bool,
-    typer.Option(
+    option(
         "--set-aside",
-        help="Rename snapshots that are proven wrong to a name that Kafka ignores, and write the right ones. Risk: a later start "
-        "can no longer use the old file. Default: keep them.",
+        short="Rename snapshots that are proven wrong to a name that Kafka ignores, and write the right ones",
+        risk="a later start can no longer use the old file",
+        default="keep them",
     ),
 ]
 
 
 CrcOption = Annotated[
     Crc,
-    typer.Option(
+    option(
         "--crc",
-        show_default=False,
-        help="check: compute the checksum of every batch. skip: read headers only. Risk: damaged batches are replayed as "
-        "if they were whole. Default: check.",
+        short="check: compute the checksum of every batch",
+        details="skip: read headers only.",
+        risk="damaged batches are replayed as if they were whole",
+        default="check",
     ),
 ]
 
 
 AcceptTopicIdZero = Annotated[
     bool,
-    typer.Option(
+    option(
         "--accept-topic-id-zero",
-        help="Write snapshots also where remote storage is on and topics have no id (ZooKeeper, protocol below 2.8). Risk: Kafka "
-        "uploads under topic id zero, and consumers lose these copies once the protocol is raised. Default: refuse these topics.",
+        short="Write snapshots also where remote storage is on and topics have no id (ZooKeeper, protocol below 2.8)",
+        risk="Kafka uploads under topic id zero, and consumers lose these copies once the protocol is raised",
+        default="refuse these topics",
     ),
 ]
 
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Replay and judge, and write nothing. Default: write.")]
+DryRun = Annotated[
+    bool,
+    option(
+        "--dry-run",
+        short="Replay and judge, and write nothing",
+        default="write",
+    ),
+]

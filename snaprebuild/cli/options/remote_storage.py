@@ -13,6 +13,7 @@ from snaprebuild.cli.options.common import (
     S3Options,
     check_paths,
 )
+from snaprebuild.cli.options.description import option
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,22 +42,24 @@ class RemoteLevel(StrEnum):
 
 LevelOption = Annotated[
     RemoteLevel,
-    typer.Option(
+    option(
         "--level",
-        show_default=False,
-        help="full: replay the copies below, which proves the snapshot. snapshot: take the snapshot unproven. Default: full.",
+        short="full: replay the copies below, which proves the snapshot",
+        details="snapshot: take the snapshot unproven.",
+        default="full",
     ),
 ]
 
 
 MetadataLog = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--metadata-log",
         metavar="DIR",
-        help="Log directory with partitions of __remote_log_metadata; repeatable. All its partitions are needed. Risk: if "
-        "the topic has not 50 partitions, a missing one may stay unnoticed, and good copies are reported as orphans. "
-        "Default: none, copies are not verified.",
+        short="Log directory with partitions of __remote_log_metadata; repeatable",
+        details="All its partitions are needed.",
+        risk="if the topic has not 50 partitions, a missing one may stay unnoticed, and good copies are reported as orphans",
+        default="none, copies are not verified",
     ),
 ]
 

@@ -11,6 +11,7 @@ import msgspec
 
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import JOBS_MAX, OneOf, Size, WholeNumber, quoted
+from snaprebuild.cli.options.description import OptionText
 from snaprebuild.errors import UsageError
 
 __all__ = ["CONFIG_FILE", "CONFIG_VARIABLE", "SETTINGS", "Given", "Setting", "Text", "read_settings", "variable_of"]
@@ -44,13 +45,18 @@ class Setting(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: converts a value.
-        help: what it sets, and the default; empty for one that is an option too, with a help of its own.
+        text: what it sets; None for one that is an option too, with a text of its own.
         is_list: each ``--set`` adds a value.
     """
 
     kind: click.ParamType  # type: ignore[type-arg]
-    help: str = ""
+    text: OptionText | None = None
     is_list: bool = False
+
+    @property
+    def help(self) -> str:
+        """All sentences; empty for one that is an option too."""
+        return "" if self.text is None else self.text.whole
 
 
 class Given(NamedTuple):
@@ -64,59 +70,92 @@ SETTINGS: dict[str, Setting] = {
     "impact": Setting(OneOf({"low": "low", "normal": "normal", "full": "full"})),
     "jobs": Setting(WholeNumber(1, JOBS_MAX)),
     "jobs_per_disk": Setting(
-        WholeNumber(1, JOBS_MAX), "Worker processes per disk. Default: one for a rotating disk, else as many as `jobs`."
+        WholeNumber(1, JOBS_MAX),
+        OptionText(short="Worker processes per disk", default="one for a rotating disk, else as many as `jobs`"),
     ),
     "max_read_rate": Setting(
         Size(1, INT64_MAX),
-        "Bytes (or 64MiB) per second that the run may read from files, with all workers and disks. Default: 64 MiB for each "
-        "disk while a broker runs, else any number.",
+        OptionText(
+            short="Bytes (or 64MiB) per second that the run may read from files, with all workers and disks",
+            default="64 MiB for each disk while a broker runs, else any number",
+        ),
     ),
     "priority": Setting(
         OneOf({"auto": "auto", "idle": "idle", "usual": "usual"}),
-        "idle: lowest priority for processor, disk and memory. usual: that of the shell. auto: idle while a broker runs, else "
-        "usual. Default: auto.",
+        OptionText(
+            short="idle: lowest priority for processor, disk and memory",
+            details="usual: that of the shell. auto: idle while a broker runs, else usual.",
+            default="auto",
+        ),
     ),
     "max_memory": Setting(
         Size(MEMORY_BYTES_MIN, INT64_MAX),
-        "Memory limit of the run with all workers (bytes, or 2GiB), at least 64MiB. A partition that needs more fails alone. "
-        "Default: any amount.",
+        OptionText(
+            short="Memory limit of the run with all workers (bytes, or 2GiB), at least 64MiB",
+            details="A partition that needs more fails alone.",
+            default="any amount",
+        ),
     ),
     "fill_page_cache": Setting(
-        FLAG, "Keep what is read in the page cache for the next run. Default: false, the page cache stays as it was."
+        FLAG,
+        OptionText(short="Keep what is read in the page cache for the next run", default="false, the page cache stays as it was"),
     ),
     "s3_endpoint_url": Setting(Text("URL")),
-    "s3_path_style": Setting(FLAG, "Address buckets as URL/bucket. For stores other than Amazon's. Default: as the SDK decides."),
-    "s3_profile": Setting(Text("NAME"), "Profile of the shared AWS configuration. Default: as the SDK decides."),
-    "s3_anonymous": Setting(FLAG, "Sign no request. For public buckets. Default: false."),
-    "s3_requester_pays": Setting(FLAG, "Pay for requests and transfer of a bucket of somebody else. Default: false."),
+    "s3_path_style": Setting(
+        FLAG,
+        OptionText(short="Address buckets as URL/bucket", details="For stores other than Amazon's.", default="as the SDK decides"),
+    ),
+    "s3_profile": Setting(Text("NAME"), OptionText(short="Profile of the shared AWS configuration", default="as the SDK decides")),
+    "s3_anonymous": Setting(FLAG, OptionText(short="Sign no request", details="For public buckets.", default="false")),
+    "s3_requester_pays": Setting(
+        FLAG, OptionText(short="Pay for requests and transfer of a bucket of somebody else", default="false")
+    ),
     "s3_sse_c_key_file": Setting(
         Text("FILE"),
-        "Key of objects encrypted with a customer's key (SSE-C): 32 bytes, raw or in base64. Default: "
-        "$SNAPREBUILD_S3_SSE_C_KEY in base64, else none.",
+        OptionText(
+            short="Key of objects encrypted with a customer's key (SSE-C): 32 bytes, raw or in base64",
+            default="$SNAPREBUILD_S3_SSE_C_KEY in base64, else none",
+        ),
     ),
     "max_requests": Setting(
         WholeNumber(1, INT64_MAX),
-        "Requests that the run may send to object stores. At the limit it stops with exit code 3. Default: any number.",
+        OptionText(
+            short="Requests that the run may send to object stores",
+            details="At the limit it stops with exit code 3.",
+            default="any number",
+        ),
     ),
     "max_read_bytes": Setting(
         Size(1, INT64_MAX),
-        "Bytes (or 64MiB) that the run may read from object stores. At the limit it stops with exit code 3. Default: any number.",
+        OptionText(
+            short="Bytes (or 64MiB) that the run may read from object stores",
+            details="At the limit it stops with exit code 3.",
+            default="any number",
+        ),
     ),
     "key_prefix": Setting(
         Text("TEXT"),
-        "The plugin's key.prefix below STORE. It precedes the topic as it is, without a slash. Default: the last part of STORE "
-        "if keys begin with it, else none.",
+        OptionText(
+            short="The plugin's key.prefix below STORE",
+            details="It precedes the topic as it is, without a slash.",
+            default="the last part of STORE if keys begin with it, else none",
+        ),
     ),
     "private_key": Setting(
         Text("[NAME=]FILE"),
-        "RSA key in PEM for segments that Aiven's plugin encrypted. Needs snaprebuild[encryption]. NAME is the key pair in the "
-        "manifests; FILE alone is for all others. Default: none.",
+        OptionText(
+            short="RSA key in PEM for segments that Aiven's plugin encrypted",
+            details="Needs snaprebuild[encryption]. NAME is the key pair in the manifests; FILE alone is for all others.",
+            default="none",
+        ),
         is_list=True,
     ),
     "engine": Setting(OneOf({"process": "process", "spark": "spark", "auto": "auto"})),
     "master": Setting(Text("URL")),
     "spark_conf": Setting(
-        Text("KEY=VALUE"), "A setting of Spark, such as spark.driver.memory=2g. Default: spark-defaults.conf.", is_list=True
+        Text("KEY=VALUE"),
+        OptionText(short="A setting of Spark, such as spark.driver.memory=2g", default="spark-defaults.conf"),
+        is_list=True,
     ),
     "cache": Setting(Text("DIR")),
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from snaprebuild.broker.status import total_counts, word_of
-from snaprebuild.cli.render.shared_parts import unknown_contents
 from snaprebuild.cli.result import (
     print_line,
     print_table,
@@ -89,7 +88,7 @@ class FleetView(View):
             upgrade=result.upgrade,
             brokers=[_broker(broker) for _, broker in sorted(result.fleet.brokers.items())],
             partitions=(_partition(each) for each in result.partitions if each.outcome is not FleetOutcome.HEALTHY),
-            unknown_contents=None if view is None else unknown_contents(view.unknown, view.other_files),
+            unknown_contents=None if view is None else view.unknown.contents(view.other_files),
             status=word_of(counts).value,
             counts=counts,
         )

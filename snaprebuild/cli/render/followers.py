@@ -297,7 +297,7 @@ class RepairView(View):
                 snapshot_class = "-" if each.snapshot_class is None else each.snapshot_class.value
                 before = "-" if each.comparison is None else each.comparison.found_entries
                 action = each.action.replace("_", " ")
-                rows.append((name, each.offset, action, snapshot_class, before, each.entries, each.set_aside or "-"))
+                rows.append((name, each.offset, action, snapshot_class, before, each.entries, each.set_aside_name or "-"))
         if rows:
             columns = ("partition", "offset", "done", "class", "had", "producers", "the old one is now")
             title = "What would be written" if self._dry_run else "Snapshots"

@@ -42,13 +42,13 @@ from snaprebuild.snapshots.source.boundary_needs import NeedTotals
 from snaprebuild.snapshots.source.left_out import LeftOutReason
 from snaprebuild.storage.store import is_object
 
-__all__ = ["PlanView", "RebuildView", "answer_with_start", "plan_document", "rebuild_document", "request_words"]
+__all__ = ["RebuildPlanView", "RebuildView", "answer_with_start", "plan_document", "rebuild_document", "request_words"]
 
 NOT_PLANNED = frozenset({"not-known-to-be-due"})
 """Codes of findings that the text of a plan names."""
 
 
-class PlanView(View):
+class RebuildPlanView(View):
     """The result of ``plan``."""
 
     codes_in_table = NOT_PLANNED
@@ -445,7 +445,7 @@ def print_rebuild(result: RebuildResult) -> None:
         columns = ("partition", "boundaries", "done", "confidence", "producers", "read", "directory")
         print_table(None, columns, rows, right=("producers", "read"), drop=("read", "producers", "boundaries"))
     _print_not_planned(result.plan)
-    aside = sum(boundary.set_aside is not None for partition in result.partitions for boundary in partition.boundaries)
+    aside = sum(boundary.set_aside_name is not None for partition in result.partitions for boundary in partition.boundaries)
     if aside:
         print_text(f"{pluralize(aside, 'wrong snapshot')} set aside next to the new one, as <offset>.snapshot.set-aside.<number>")
     if result.staged_plan is not None:

@@ -98,7 +98,7 @@ class UndoView(View):
     def answer(self) -> tuple[str, Sequence[str]]:
         result = self._result
         totals = Counter(file.action for file in result.files)
-        asides = Counter(file.set_aside.action for file in result.files if file.set_aside is not None)
+        asides = Counter(file.set_aside_file.action for file in result.files if file.set_aside_file is not None)
         is_changed = bool(totals[FileAction.REMOVED] or asides[FileAction.PUT_BACK])
         counts = counts_text({**totals, **{f"set aside {action}": count for action, count in asides.items()}})
         answer = f"{_undo_title(result, is_changed)}; {pluralize(len(result.files), 'snapshot')}: {counts or 'nothing to undo'}."
@@ -119,7 +119,7 @@ class UndoView(View):
         for directory, files in by_directory.items():
             offsets = range_text([file.offset for file in files])
             actions = counts_text(Counter(file.action for file in files))
-            asides = counts_text(Counter(file.set_aside.action for file in files if file.set_aside is not None))
+            asides = counts_text(Counter(file.set_aside_file.action for file in files if file.set_aside_file is not None))
             rows.append((files[0].topic_partition, offsets, actions, asides or "-", shown(directory)))
         if rows:
             columns = ("partition", "offsets", "snapshots", "set aside", "directory")
@@ -146,12 +146,12 @@ def _undo_title(result: UndoResult, is_changed: bool) -> str:
 
 def _is_left(file: UndoneFile) -> bool:
     """Whether the file, or the one that was set aside for it, stays where it is."""
-    actions = [file.action] if file.set_aside is None else [file.action, file.set_aside.action]
+    actions = [file.action] if file.set_aside_file is None else [file.action, file.set_aside_file.action]
     return any(action in (FileAction.LEFT, FileAction.FAILED) for action in actions)
 
 
 def _left_reason(file: UndoneFile) -> str | None:
-    return file.reason or (None if file.set_aside is None else file.set_aside.reason)
+    return file.reason or (None if file.set_aside_file is None else file.set_aside_file.reason)
 
 
 def _scan_words(files: Iterable[VerifiedFile | UndoneFile]) -> list[str]:

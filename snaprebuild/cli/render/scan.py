@@ -1,9 +1,8 @@
-"""A scan as its JSON document (docs/schema/scan.schema.json)."""
+"""The result of ``scan``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import msgspec
 
@@ -12,21 +11,21 @@ from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.broker.cluster_kind import kind_of
 from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.leadership import unfit_replica
-from snaprebuild.cli.render.shared_parts import start_fate
+from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
+from snaprebuild.cli.view import View
 from snaprebuild.documents import scan as doc
+from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.run_record import run_record
-from snaprebuild.snapshots.scan.result import AtNextStart, LogDirScan, PartitionScan, ScanResult, Shutdown
-from snaprebuild.snapshots.scan.snapshot_check import NOTHING, SnapshotFile
+from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanResult, Shutdown
 from snaprebuild.snapshots.scan.upload_attempts import ways_to_stop
-from snaprebuild.snapshots.scan.upload_preflight import NextAttempt
 from snaprebuild.snapshots.source.broker_properties import copy_quota_of, expiration_of
 from snaprebuild.storage.partition_names import names_of
 
-__all__ = ["scan_document"]
+__all__ = ["QuietScanView", "ScanView", "scan_document"]
 
 ATTEMPTS = doc.UploadAttempts(
     interval="remote.log.manager.task.interval.ms of the broker, 30 s by default",
-    ways_to_stop=[doc.WayToStop(**asdict(way)) for way in ways_to_stop()],
+    ways_to_stop=ways_to_stop(),
     not_looked_at=[
         "who leads the partition: only a leader uploads",
         "remote.log.copy.disable of the topic, and remote.storage.enable where topics[].remote_storage is unknown",
@@ -36,12 +35,51 @@ ATTEMPTS = doc.UploadAttempts(
 )
 
 
-def scan_document(result: ScanResult, request: doc.Request, properties: Properties | None = None) -> doc.Scan:
-    """Everything that was found; partitions one at a time, as a broker may have hundreds of thousands of segments.
+class ScanView(View):
+    """A scan: its answer, the partitions that need attention, and its document (docs/schema/scan.schema.json)."""
+
+    prints_notes = True
+    names_unread = True
+    codes_in_table = frozenset({"missing-snapshots", "no-leader-epochs", "above-last-stable-offset"})
+
+    def __init__(self, result: ScanResult, request: doc.ScanRequest, properties: Properties | None, *, all_rows: bool) -> None:
+        super().__init__(result.findings)
+        self._result = result
+        self._request = request
+        self._properties = properties
+        self.prints_all_findings = all_rows
+
+    def document(self) -> doc.Scan:
+        return scan_document(self._result, self._request, self._properties)
+
+    def print_table(self) -> None:
+        print_scan(self._result, all_rows=self.prints_all_findings)
+        if self.prints_all_findings:
+            print_boundaries(self._result)
+
+    def answer(self) -> tuple[str, Sequence[str]] | None:
+        return scan_answer(self._result)
+
+
+class QuietScanView(ScanView):
+    """A scan with ``--quiet``: nothing is printed where nothing is wrong, and no table."""
+
+    prints_notes = False
+    codes_in_table = frozenset()
+
+    def print_table(self) -> None:
+        pass
+
+    def answer(self) -> tuple[str, Sequence[str]] | None:
+        return super().answer() if exit_code_of(self.findings) else None
+
+
+def scan_document(result: ScanResult, request: doc.ScanRequest, properties: Properties | None = None) -> doc.Scan:
+    """The document; partitions one at a time, as a broker may have hundreds of thousands of segments.
 
     Args:
         result: of the scan.
-        request: what was asked for.
+        request: paths and selection.
         properties: of the broker; None without ``--server-properties``.
     """
     shutdowns = {log_dir.state.path: log_dir.shutdown for log_dir in result.log_dirs}
@@ -54,7 +92,7 @@ def scan_document(result: ScanResult, request: doc.Request, properties: Properti
         totals=result.totals,
         log_dirs=[_log_dir(log_dir) for log_dir in result.log_dirs],
         topics=[
-            doc.Topic(topic=topic, remote_storage=result.remote_storage[topic].value, totals=totals)
+            doc.ScannedTopic(topic=topic, remote_storage=result.remote_storage[topic], totals=totals)
             for topic, totals in sorted(result.topics.items())
         ],
         partitions=(
@@ -67,8 +105,8 @@ def scan_document(result: ScanResult, request: doc.Request, properties: Properti
             for partition in result.partitions
         ),
         upload_attempts=ATTEMPTS,
-        status=result.status.word.value,
-        fates=[start_fate(fate) for fate in result.fates],
+        status=result.status.word,
+        fates=[fate.document() for fate in result.fates],
         counts=result.status.counts,
         settings=None if properties is None else _settings(properties),
     )
@@ -93,72 +131,53 @@ def _settings(properties: Properties) -> doc.BrokerSettings:
     )
 
 
-def _log_dir(log_dir: LogDirScan) -> doc.LogDir:
+def _log_dir(log_dir: LogDirScan) -> doc.ScannedLogDir:
     meta = log_dir.state.meta
-    stopped = log_dir.marker_epoch
-    return doc.LogDir(
+    return doc.ScannedLogDir(
         path=log_dir.state.path,
         node_id=None if meta is None else meta.node_id,
         cluster_id=None if meta is None else meta.cluster_id,
         directory_id=None if meta is None or meta.directory_id is None else uuid_to_text(meta.directory_id),
-        cluster_kind=kind_of(meta).value,
-        broker_epoch=log_dir.registered_epoch if stopped is None else stopped,
-        broker_epoch_by=_epoch_evidence(log_dir),
-        shutdown=log_dir.shutdown.value,
+        cluster_kind=kind_of(meta),
+        broker_epoch=log_dir.broker_epoch,
+        broker_epoch_source=log_dir.broker_epoch_source,
+        shutdown=log_dir.shutdown,
         held_by=log_dir.held_by,
         kafka_release=log_dir.kafka_release,
         totals=log_dir.totals,
     )
 
 
-def _epoch_evidence(log_dir: LogDirScan) -> str | None:
-    if log_dir.marker_epoch is not None:
-        return doc.BY_MARKER
-    return None if log_dir.registered_epoch is None else doc.BY_METADATA_LOG
-
-
-def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fate], *, may_upload: bool) -> doc.Partition:
+def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fate], *, may_upload: bool) -> doc.ScannedPartition:
     source = partition.source
     directory = partition.source.directory
-    end = partition.log_end
-    return doc.Partition(
+    return doc.ScannedPartition(
         **names_of(directory),
         path=directory.path,
         log_dir=source.log_dir.path,
         topic_id=None if partition.topic_id is None else uuid_to_text(partition.topic_id),
         form=directory.name.form.name.lower(),
-        topic_kind=source.topic_kind.value,
+        topic_kind=source.topic_kind,
         is_compacted=source.is_compacted,
         can_be_tiered=source.can_be_tiered,
         is_tiered=source.is_tiered,
         uploads_under_id_zero=source.uploads_under_id_zero,
         log_start_offset=source.log_start_offset,
-        log_end=doc.LogEnd(offset=end.offset, source=end.known_by, at_least=end.at_least),
+        log_end=partition.log_end,
         high_watermark=_high_watermark(partition),
         leader_epoch=partition.leader_epoch,
         totals=partition.totals,
-        missing_offsets=partition.missing,
+        missing_offsets=partition.missing_offsets,
         segments=[
-            doc.Segment(
+            doc.ScannedSegment(
                 base_offset=segment.base_offset,
                 size_bytes=segment.size_bytes,
                 modified_ms=segment.log.identity.modified_ns // 1_000_000,
             )
             for segment in directory.segments
         ],
-        boundaries=[
-            doc.Boundary(
-                offset=boundary.offset,
-                is_log_end=boundary.is_log_end,
-                state=boundary.state.value,
-                entries=boundary.entries,
-                at_next_start=_fate(boundary.at_next_start),
-                reasons=boundary.why,
-                first_open_offset=boundary.first_open_offset,
-            )
-            for boundary in partition.boundaries
-        ],
-        other_snapshots=[doc.StraySnapshot(offset=offset, at_next_start=_fate(fate)) for offset, fate in partition.other_snapshots],
+        boundaries=partition.boundaries,
+        other_snapshots=partition.other_snapshots,
         files=doc.Files(
             misnamed=directory.misnamed,
             temporary=directory.temporary,
@@ -172,17 +191,7 @@ def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fat
         must_not_lead=_must_not_lead(partition, fates),
         leader_epoch_start_offset=_leader_epoch_start(partition),
         high_watermark_epoch=_high_watermark_epoch(partition),
-        newest_snapshot=None if partition.newest_snapshot is None else _newest_snapshot(partition.newest_snapshot),
-    )
-
-
-def _newest_snapshot(snapshot: SnapshotFile) -> doc.NewestSnapshot:
-    return doc.NewestSnapshot(
-        offset=snapshot.offset,
-        entries=snapshot.entries,
-        least_offset=snapshot.least_offset if 0 <= snapshot.least_offset < NOTHING else None,
-        newest_timestamp_ms=snapshot.newest_timestamp if snapshot.entries else None,
-        first_open_offset=snapshot.first_open_offset,
+        newest_snapshot=None if partition.newest_snapshot is None else partition.newest_snapshot.newest(),
     )
 
 
@@ -219,73 +228,38 @@ def _upload(partition: PartitionScan, *, may_upload: bool) -> doc.Upload:
         stuck_bytes_after_rebuild=partition.stuck_bytes_after_rebuild,
         last_stable_offset=partition.last_stable_offset,
         last_stable_offset_at_least=bound.at_least,
-        last_stable_offset_source=bound.known_by,
+        last_stable_offset_source=bound.source,
         last_stable_offset_at_most=bound.at_most,
         waiting_segments=partition.preflight.waiting_segments if may_upload else 0,
         waiting_unknown_segments=partition.preflight.waiting_unknown_segments if may_upload else 0,
-        copy_lag=None if partition.preflight.lag_wait is None else doc.CopyLag(**asdict(partition.preflight.lag_wait)),
+        copy_lag=partition.preflight.copy_lag,
         blockers=[
-            doc.Blocker(blocker=blocker.value, segments=count, freed_by=blocker.freed_by.value)
+            doc.BlockerCount(blocker=blocker, segments=count, freed_by=blocker.freed_by)
             for blocker, count in partition.blockers().items()
         ],
-        blocked_segments=[
-            doc.BlockedSegment(
-                base_offset=segment.base_offset,
-                next_base_offset=segment.next_base_offset,
-                size_bytes=segment.size_bytes,
-                blockers=[blocker.value for blocker in segment.blockers],
-            )
-            for segment in partition.blocked
-        ],
-        rolled_segments=[
-            doc.RolledSegments(
-                base_offset=run.base_offset,
-                next_base_offset=run.next_base_offset,
-                segments=run.segments,
-                size_bytes=run.size_bytes,
-                state=run.state.value,
-                blockers=[blocker.value for blocker in run.blockers],
-            )
-            for run in partition.preflight.runs
-        ],
-        next_attempt=_attempt(partition.preflight.next_attempt),
+        blocked_segments=partition.blocked_segments,
+        rolled_segments=partition.preflight.rolled_segments,
+        next_attempt=partition.preflight.next_attempt,
     )
 
 
-def _attempt(attempt: NextAttempt | None) -> doc.NextAttempt | None:
-    if attempt is None:
-        return None
-    return doc.NextAttempt(
-        base_offset=attempt.base_offset,
-        next_base_offset=attempt.next_base_offset,
-        size_bytes=attempt.size_bytes,
-        uploads_before=attempt.uploads_before,
-        assumes=attempt.assumes,
-        outcomes=[doc.Outcome(**asdict(outcome)) for outcome in attempt.outcomes],
-    )
-
-
-def _next_start(partition: PartitionScan, shutdown: Shutdown) -> doc.NextStart | None:
+def _next_start(partition: PartitionScan, shutdown: Shutdown) -> doc.NextStartSnapshots | None:
     """What the next start does. Where the log end is not known, offsets above the last segment's base are left out."""
     start = partition.next_start
     if start is None:
         return None
     bound = partition.log_end.at_least if partition.log_end.offset is None else partition.log_end.offset
 
-    def known(offsets: Sequence[int]) -> list[int]:
+    def below_end(offsets: Sequence[int]) -> list[int]:
         return [offset for offset in offsets if offset <= bound]
 
-    return doc.NextStart(
+    return doc.NextStartSnapshots(
         after="a clean stop" if shutdown in (Shutdown.CLEAN, Shutdown.RUNNING) else "an unclean stop",
         loaded_offset=start.loaded if start.loaded is not None and start.loaded <= bound else None,
         replay_from_offset=start.replayed_from,
-        removes_stray=known(start.stray),
-        removes_out_of_range=known(start.out_of_range),
-        removes_corrupt=known(start.corrupt),
-        writes_empty=known(start.written_empty),
-        rebuilds=known(start.rebuilt),
+        removes_stray=below_end(start.stray),
+        removes_out_of_range=below_end(start.out_of_range),
+        removes_corrupt=below_end(start.corrupt),
+        writes_empty=below_end(start.written_empty),
+        rebuilds=below_end(start.rebuilt),
     )
-
-
-def _fate(fate: AtNextStart | None) -> str | None:
-    return None if fate is None else fate.value

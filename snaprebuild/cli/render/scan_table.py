@@ -146,7 +146,7 @@ def _print_rows(result: ScanResult, *, all_rows: bool) -> dict[Blocker, int]:
     numbers: dict[Blocker, int] = {}
     rows: list[tuple[str, ...]] = [(shown(path), "?", "?", "?", "?", "UNREAD, see stderr") for path in unread]
     for each in worst:
-        first = str(each.blocked[0].base_offset) if each.blocked else "-"
+        first = str(each.blocked_segments[0].base_offset) if each.blocked_segments else "-"
         stuck = size_text(each.stuck_bytes) if each.stuck_bytes else "-"
         cells = (str(each.totals.missing or "-"), str(each.totals.blocked_segments or "-"), stuck, first)
         is_shown = all_rows or is_verbose() or len(rows) < ROWS_MAX
@@ -193,8 +193,8 @@ def _print_footnotes(result: ScanResult, numbers: dict[Blocker, int]) -> None:
             )
             for outcome in failing.outcomes:
                 print_text(f"      {_outcome_text(outcome)}", " " * 22)
-            if first.preflight.lag_wait is not None and first.preflight.attempt_waits:
-                print_text(f"    {SILENT} {_due_text(first.preflight.lag_wait)}.", "    ")
+            if first.preflight.copy_lag is not None and first.preflight.attempt_waits:
+                print_text(f"    {SILENT} {_due_text(first.preflight.copy_lag)}.", "    ")
             print_text(f"    {STOP}", "    ")
         sys.stdout.write("\n")
 
@@ -216,7 +216,7 @@ def _outcome_text(outcome: CopyOutcome) -> str:
 def _print_facts(result: ScanResult) -> None:
     waiting = result.waiting_segments
     if waiting:
-        on_purpose = any(each.preflight.lag_wait is not None for each in result.uploaded)
+        on_purpose = any(each.preflight.copy_lag is not None for each in result.uploaded)
         lag = ", or held by remote.copy.lag.*" if on_purpose else ""
         print_text(
             f"Waiting, not blocked: {pluralize(waiting, 'rolled segment')} above the last stable offset or the high watermark "
@@ -247,7 +247,7 @@ def _print_facts(result: ScanResult) -> None:
 
 def _print_lag(result: ScanResult) -> None:
     """The segments that wait on purpose, and when the first one is due."""
-    found = [(each.source.topic_partition, each.preflight.lag_wait) for each in result.partitions]
+    found = [(each.source.topic_partition, each.preflight.copy_lag) for each in result.partitions]
     waits = [(name, wait) for name, wait in found if wait is not None]
     if not waits:
         return
@@ -300,9 +300,7 @@ def _start_text(result: ScanResult) -> str:
         for boundary in partition.boundaries:
             if boundary.at_next_start is not None:
                 counts[boundary.at_next_start] += 1
-        for _, fate in partition.other_snapshots:
-            if fate is AtNextStart.REMOVED:
-                counts[fate] += 1
+        counts[AtNextStart.REMOVED] += sum(each.at_next_start is AtNextStart.REMOVED for each in partition.other_snapshots)
     parts = [
         (counts[AtNextStart.REMOVED], "removes {} now on disk", "snapshot"),
         (counts[AtNextStart.EMPTY], "writes {}", "EMPTY snapshot"),
@@ -325,17 +323,19 @@ def print_boundaries(result: ScanResult) -> None:
                 facts.append(pluralize(boundary.entries, "entry", "entries"))
             if boundary.at_next_start is not None:
                 facts.append(f"next start: {boundary.at_next_start.value}")
-            lines.append(f"  {boundary.offset:>20}  {', '.join([*facts, *boundary.why])}")
-        for offset, fate in partition.other_snapshots:
-            fate_text = "" if fate is None else f", next start: {fate.value}"
-            lines.append(f"  {offset:>20}  at no boundary{fate_text}")
-        for segment in partition.blocked:
+            lines.append(f"  {boundary.offset:>20}  {', '.join([*facts, *boundary.reasons])}")
+        for snapshot in partition.other_snapshots:
+            fate_text = "" if snapshot.at_next_start is None else f", next start: {snapshot.at_next_start.value}"
+            lines.append(f"  {snapshot.offset:>20}  at no boundary{fate_text}")
+        for segment in partition.blocked_segments:
             reasons = ", ".join(f"{blocker.value} (freed by {blocker.freed_by.value})" for blocker in segment.blockers)
             lines.append(f"  segment {segment.base_offset} to {segment.next_base_offset} is blocked: {reasons}")
-        for run in partition.preflight.runs:
-            if not run.blockers:
-                count = pluralize(run.segments, "rolled segment")
-                lines.append(f"  {count}, {run.base_offset} to {run.next_base_offset}: {run.state.value.replace('-', ' ')}")
+        for rolled in partition.preflight.rolled_segments:
+            if not rolled.blockers:
+                count = pluralize(rolled.segments, "rolled segment")
+                lines.append(
+                    f"  {count}, {rolled.base_offset} to {rolled.next_base_offset}: {rolled.state.value.replace('-', ' ')}"
+                )
         lines += _attempt_lines(partition)
         sys.stdout.write("\n".join(lines) + "\n")
 
@@ -346,9 +346,7 @@ def _attempt_lines(partition: PartitionScan) -> list[str]:
     stable = bound.at_least if bound.exact is None else bound.exact
     lines = []
     if partition.source.can_be_tiered:
-        known = (
-            "not known" if bound.known_by is None else f"{'at least ' if bound.exact is None else ''}{stable}, by {bound.known_by}"
-        )
+        known = "not known" if bound.source is None else f"{'at least ' if bound.exact is None else ''}{stable}, by {bound.source}"
         lines.append(f"  last stable offset: {known}")
     if attempt is not None:
         lines.append(f"  next attempt: segment {attempt.base_offset}, {_before_text(attempt)}if {' and '.join(attempt.assumes)}")

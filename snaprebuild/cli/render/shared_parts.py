@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypedDict
 
 from snaprebuild.documents import common as doc
@@ -11,9 +11,6 @@ from snaprebuild.storage.partition_names import names_of
 from snaprebuild.storage.store import absolute
 
 if TYPE_CHECKING:
-    from snaprebuild.broker.fates import Fate
-    from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
-    from snaprebuild.documents.scan import StartFate
     from snaprebuild.snapshots.plan.plan_model import GateVerdict
     from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
     from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
@@ -24,12 +21,7 @@ __all__ = [
     "inputs_of",
     "needs_of",
     "source_verdict",
-    "start_fate",
-    "unknown_contents",
 ]
-
-FILES_NAMED = 100
-"""Names of unknown files, at most, in a document; the rest is counted."""
 
 
 class _Needs(TypedDict):
@@ -78,44 +70,4 @@ def cache_use(path: str | None, found: Iterable[CacheHits]) -> doc.CacheUse | No
 
 def source_verdict(verdict: GateVerdict | None) -> VerdictSummary | None:
     """A verdict on a replica, without its rules; None where none was asked for."""
-    return None if verdict is None else verdict.document()
-
-
-def unknown_contents(unknown: UnknownContents, files: Sequence[str]) -> doc.UnknownContents | None:
-    """What a metadata log has that this version does not know; None for nothing.
-
-    Args:
-        unknown: in its records.
-        files: names of files in its directory.
-    """
-    count = len(unknown.tagged_fields) + len(unknown.record_types) + len(unknown.settings) + len(files)
-    if not count:
-        return None
-    return doc.UnknownContents(
-        count=count,
-        tagged_fields=[doc.UnknownTaggedField(message=name, tag=tag) for name, tag in sorted(unknown.tagged_fields)],
-        record_types=[doc.UnknownRecordType(api_key=key, version=version) for key, version in sorted(unknown.record_types)],
-        settings=sorted(unknown.settings),
-        files=sorted(files)[:FILES_NAMED],
-    )
-
-
-def start_fate(fate: Fate) -> StartFate:
-    """What the next start does."""
-    from snaprebuild.documents.scan import StartFate
-
-    return StartFate(
-        kind=fate.kind.value,
-        severity=fate.severity.name.lower(),
-        subject=fate.subject,
-        path=fate.path,
-        cause=fate.cause,
-        detail=fate.detail,
-        evidence=fate.evidence,
-        age=fate.age,
-        releases=fate.releases,
-        log_line=fate.log_line,
-        remedy=fate.remedy,
-        in_sync=fate.in_sync,
-        holds_broker=fate.holds_broker,
-    )
+    return None if verdict is None else verdict.summary()

@@ -63,14 +63,14 @@ def answer_lines(status: Status, findings: Sequence[Finding], heads: Sequence[st
         extra: more sentences, the most important first. They are in the first line as far as they fit.
         tail: a sentence that follows the counts after a semicolon, if it fits.
     """
-    status = msgspec.structs.replace(status, deleted=deleted_count(findings), unknown=len(unread_paths(findings)))
+    status = msgspec.structs.replace(status, deleted=deleted_count(findings), unread=len(unread_paths(findings)))
     unread = unread_text(findings)
     first = status_line(status)
     skipped = skipped_text(findings)
     if first is not None:
         return _lines(first, [status_details(status), unread, tail, *extra, skipped])
     deleted = deleted_text(findings)
-    short = f"{deleted}INCOMPLETE: {status.unknown} unread; "
+    short = f"{deleted}INCOMPLETE: {status.unread} unread; "
     beginnings = [f"{deleted}{unread} ", short] if unread else [deleted]
     candidates = [(start, head) for start in beginnings for head in heads]
     start, head = next((each for each in candidates if len("".join(each)) < LINE_MAX), candidates[-1])
@@ -105,7 +105,7 @@ def snapshot_counts(status: Status, partitions: int, affected: int, *, is_incomp
         affected: those in which a snapshot is missing.
         is_incomplete: something in the selection was not read.
     """
-    status = msgspec.structs.replace(status, unknown=0)  # which the line begins with
+    status = msgspec.structs.replace(status, unread=0)  # which the line begins with
     read = pluralize(partitions, "partition")
     if is_incomplete:
         read = f"the {read} that {'was' if partitions == 1 else 'were'} read"
@@ -215,7 +215,7 @@ def _counts(status: Status) -> list[str]:
         (status.suspect, f"{status.suspect} suspect"),
         (status.missing, pluralize(status.missing, "snapshot missing", "snapshots missing")),
         (status.waiting + status.waiting_unknown, waiting_text(status)),
-        (status.unknown, f"{status.unknown} unread"),
+        (status.unread, f"{status.unread} unread"),
         (status.deleted, f"{status.deleted} deleted"),
     )
     return [text for count, text in counts if count > 0]
@@ -239,7 +239,7 @@ def _brief_counts(status: Status) -> list[str]:
         (status.suspect, f"{_brief(status.suspect)} suspect"),
         (status.missing, f"{_brief(status.missing)} missing"),
         (most, f"{waiting} waiting"),
-        (status.unknown, f"{_brief(status.unknown)} unread"),
+        (status.unread, f"{_brief(status.unread)} unread"),
         (status.deleted, f"{_brief(status.deleted)} deleted"),
     )
     return [text for count, text in counts if count > 0]

@@ -121,7 +121,7 @@ class AuditView(View):
         counts = _verdict_counts(audit.partitions)
         wrong = sum(counts[verdict] for verdict in WRONG)
         unread = len(unread_paths(audit.findings))
-        status = status_of((), wrong=wrong, suspect=counts[Verdict.SUSPECT], missing=0, waiting=0, unknown=unread)
+        status = status_of((), wrong=wrong, suspect=counts[Verdict.SUSPECT], missing=0, waiting=0, unread=unread)
         return doc.TierAudit(
             run=run_record(),
             location=audit.location,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import asdict
 
-from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of, start_fate
+from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of
 from snaprebuild.cli.render.status import LINE_MAX, answer_lines, snapshot_counts, waiting_text, words_after
 from snaprebuild.cli.result import SELECTION, given_words, labels_of, none_read, print_table, print_text
 from snaprebuild.cli.table import counts_text
@@ -53,7 +53,7 @@ class VerifyView(View):
             differences_not_listed=result.differences_not_listed,
             status=status.word.value,
             counts=status.counts,
-            fates=[start_fate(fate) for group in status.groups for fate in group.fates],
+            fates=[fate.document() for group in status.groups for fate in group.fates],
         )
 
     def answer(self) -> tuple[str, Sequence[str]]:

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import fnmatch
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import click
 import typer
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import S3Options, Topic, quoted
+from snaprebuild.cli.options.common import S3Options, Topic, check_paths, quoted
 from snaprebuild.cli.options.metadata import MetadataPath, QuorumAssumptions, VoterLogs, voter_log_of
-from snaprebuild.cli.verb import OutputOptions, Result, verb
-
-if TYPE_CHECKING:
-    from snaprebuild.cluster.metadata.image_model import MetadataImage, TopicImage
+from snaprebuild.cli.verb import OutputOptions, verb
+from snaprebuild.cli.view import View
 
 __all__ = ["cluster_image"]
 
 
-class At(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
+class OffsetOrProven(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
     """An offset, or the word for the last one that is proven."""
 
     name = "offset"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text; a usage error where it is neither."""
+        """The text; a usage error if it is neither."""
         text = str(value)
         if text != "proven" and not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= INT64_MAX):
             self.fail(f"expected an offset or 'proven', found {quoted(text)}", param, ctx)
@@ -36,12 +33,12 @@ class At(click.ParamType):  # type: ignore[type-arg]  # generic in recent releas
 def cluster_image(
     *,
     path: MetadataPath,
-    at: Annotated[
+    offset: Annotated[
         str | None,
         typer.Option(
             "--offset",
             metavar="OFFSET",
-            click_type=At(),
+            click_type=OffsetOrProven(),
             help="Last offset to use, or 'proven' for the last offset that is proven to be committed. Default: all of the log.",
         ),
     ] = None,
@@ -50,7 +47,7 @@ def cluster_image(
     topic: Topic = None,
     out: OutputOptions,
     s3: S3Options,
-) -> Result:
+) -> View:
     """Reads only: shows the cluster as a metadata log describes it, and how much of that is proven to be committed.
 
     DIR is __cluster_metadata-0, a copy of it under any name, or a directory above that holds one, also as s3://BUCKET/PREFIX.
@@ -58,21 +55,12 @@ def cluster_image(
     configurations, ACLs, credentials, quotas. Secrets are masked as a broker masks them. The end of one log may not be
     committed. Proven is what a checkpoint holds, and what the logs of a majority of the voters share (--voter).
     """
-    from snaprebuild.cli.options.common import check_paths
-    from snaprebuild.cli.render.metadata import image_document
-    from snaprebuild.cli.render.metadata_tables import print_image
-    from snaprebuild.cluster.metadata.image_result import PROVEN, ImageQuestion
-    from snaprebuild.cluster.metadata.image_result import metadata_image as look
+    from snaprebuild.cli.render.metadata import ImageView
+    from snaprebuild.cluster.metadata.image_result import PROVEN, ImageQuestion, metadata_image
 
     out.begin()
     others = tuple(voter_log_of(each) for each in voter or ())
     check_paths([path, *(each for _, each in others)])
-    question = ImageQuestion(path, at if at in (None, PROVEN) else int(at or 0), others, assumed.voters)
-    result = look(question, s3.run())
-    shown_topics = _selected(result.image, topic)
-    return Result(lambda: image_document(result, shown_topics), result.findings, lambda: print_image(result, shown_topics))
-
-
-def _selected(image: MetadataImage, patterns: list[str] | None) -> list[TopicImage]:
-    topics = sorted(image.topics.values(), key=lambda each: (each.name, each.topic_id))
-    return [each for each in topics if not patterns or any(fnmatch.fnmatchcase(each.name, pattern) for pattern in patterns)]
+    requested_offset = offset if offset in (None, PROVEN) else int(offset or 0)
+    result = metadata_image(ImageQuestion(path, requested_offset, others, assumed.voters), s3.run())
+    return ImageView(result, result.image.topics_named(topic))

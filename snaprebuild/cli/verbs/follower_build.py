@@ -132,7 +132,7 @@ def follower_build(
         concerns = start_concerns(open_source([log_dir], server_properties, run=run), (), without=OF_ONE_LOG)
         location = None if metadata is None else absolute(metadata)
         verdict, evidence_findings = bootstrap_build.judge_target(
-            plan, log_dir, properties, location, run, own_log_accepted=accept_own_log, clock=run.clock
+            plan, log_dir, properties, location, run, accept_own_log=accept_own_log, clock=run.clock
         )
         findings += evidence_findings
     if dry_run:

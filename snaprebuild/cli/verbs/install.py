@@ -26,7 +26,7 @@ def install(
     plan: Annotated[str, typer.Argument(metavar="PLAN", hidden=True)],
     deadline: Annotated[
         int | None,
-        deadline_option("Take no further partition after this time; run the same command again later for the rest. Default: none."),
+        deadline_option("Take no further partition after this time; run the same command again later for the rest"),
     ] = None,
     dry_run: Annotated[
         bool,

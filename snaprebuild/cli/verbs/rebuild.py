@@ -231,7 +231,7 @@ def plan(
     each partition, and a sample that shows the speed. Exit code 1 if a wanted boundary is not planned, or if the next start of the
     broker does harm, as `scan` shows it.
     """
-    from snaprebuild.cli.render.rebuild import PlanView
+    from snaprebuild.cli.render.rebuild import RebuildPlanView
     from snaprebuild.cluster.judged_plan import judged_plan
     from snaprebuild.snapshots.plan.plan_file import save_plan
     from snaprebuild.snapshots.rebuild.rehearsal import rehearsed
@@ -247,7 +247,7 @@ def plan(
         planned = judged_plan(request, Run(facts=run_facts()), measure_rate=True, parallel_map=chosen.planning())
     if save is not None:
         save_plan(planned, save)
-    return PlanView(rehearsed(planned), _request_words(), save)
+    return RebuildPlanView(rehearsed(planned), _request_words(), save)
 
 
 @verb(Load)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import Annotated
 
 from snaprebuild.cli.options.common import Partition, Paths, S3Options, ServerProperties, Topic, open_selected, selection_of
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.engine import EngineOptions, engine_of
 from snaprebuild.cli.options.io_limits import LoadAlone
 from snaprebuild.cli.options.kafka_release import KafkaRelease, release_of
-from snaprebuild.cli.verb import MeasuredOutput, Result, verb
+from snaprebuild.cli.verb import MeasuredOutput, verb
+from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import exit_code_of
-
-if TYPE_CHECKING:
-    from snaprebuild.published import Document
 
 __all__ = ["scan"]
 
@@ -31,12 +27,17 @@ def scan(
     kafka_release: KafkaRelease = None,
     quiet: Annotated[
         bool,
-        typer.Option("--quiet", help="Print only what is wrong: nothing with exit code 0. For cron. Default: print everything."),
+        option(
+            "--quiet",
+            short="Print only what is wrong: nothing with exit code 0",
+            details="For cron.",
+            default="print everything",
+        ),
     ] = False,
     engine: EngineOptions,
     out: MeasuredOutput,
     s3: S3Options,
-) -> Result:
+) -> View:
     """Reads only: shows missing and suspect snapshots, and which rolled segments would block the upload to tiered storage.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
@@ -44,10 +45,11 @@ def scan(
     snapshots, the end of the last segment, and the metadata log. Exit code 1 if something is missing or wrong, 4 if the start loses
     records or fails.
     """
-    from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
+    from snaprebuild.cli.render.scan import QuietScanView, ScanView
     from snaprebuild.cluster.scan_producer_ids import with_producer_ids
     from snaprebuild.cluster.scan_storage import with_metadata_logs
-    from snaprebuild.snapshots.scan.scan import scan as scan_source
+    from snaprebuild.documents.scan import ScanRequest
+    from snaprebuild.snapshots.scan.scan import scan_source
 
     if quiet and (out.as_json or out.everything):
         raise UsageError("--quiet prints only what is wrong: neither --output json nor -v goes with it")
@@ -58,30 +60,6 @@ def scan(
         now_ms = int(time.time() * 1000)
         result = with_metadata_logs(scan_source(source, chosen.planning()), source, now_ms, release)
     result = with_producer_ids(result, source, now_ms)
-
-    def document() -> Document:
-        from snaprebuild.cli.render.scan import scan_document
-        from snaprebuild.documents.scan import Request
-
-        request = Request(paths=paths or (), server_properties=server_properties, topics=topic or (), partitions=partition or ())
-        return scan_document(result, request, source.properties)
-
-    def show() -> None:
-        print_scan(result, all_rows=out.everything)
-        if out.everything:
-            print_boundaries(result)
-
-    if quiet:
-        is_well = exit_code_of(result.findings) == 0
-        answer = None if is_well else lambda: scan_answer(result)
-        return Result(document, result.findings, lambda: None, answer=answer, includes_unread=True)
-    return Result(
-        document,
-        result.findings,
-        show,
-        notes=True,
-        in_table=frozenset({"missing-snapshots", "no-leader-epochs", "above-last-stable-offset"}),
-        answer=lambda: scan_answer(result),
-        includes_unread=True,
-        everything=out.everything,
-    )
+    request = ScanRequest(paths=paths or (), server_properties=server_properties, topics=topic or (), partitions=partition or ())
+    view = QuietScanView if quiet else ScanView
+    return view(result, request, source.properties, all_rows=out.everything)

@@ -16,7 +16,7 @@ from snaprebuild.cluster.metadata.image_reader import read_image
 from snaprebuild.cluster.metadata.log import MetadataLog, meta_around
 from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
 from snaprebuild.cluster.metadata.topic_storage import is_remote
-from snaprebuild.cluster.metadata.unknown_contents import UnknownContents, unknown_findings
+from snaprebuild.cluster.metadata.unknown_contents import UnknownContentsCounter, unknown_findings
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding
 from snaprebuild.snapshots.source.broker_properties import COPY_QUOTA
@@ -83,7 +83,7 @@ class ClusterView:
     copy_quotas: dict[int | None, int] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
-    unknown: UnknownContents = field(default_factory=UnknownContents)
+    unknown: UnknownContentsCounter = field(default_factory=UnknownContentsCounter)
     other_files: tuple[str, ...] = ()
     path: str = ""
     cluster_id: str | None = None
@@ -152,11 +152,11 @@ def view_of(image: MetadataImage) -> ClusterView:
                 partition.replicas, in_sync, leader, is_reassigned, partition.leader_epoch, is_offline=leader is None
             )
     voters = image.quorum.voters or ()
-    directories = {broker.id: frozenset(map(uuid_to_text, broker.directories)) for broker in image.brokers.values()}
+    directories = {broker.node_id: frozenset(map(uuid_to_text, broker.directories)) for broker in image.brokers.values()}
     controllers = frozenset(voter.voter_id for voter in voters)
     topics = _topic_configs(image)
     levels = {
-        broker.id: feature.max_version
+        broker.node_id: feature.max_level
         for broker in image.brokers.values()
         for feature in broker.features
         if feature.name == METADATA_VERSION
@@ -171,7 +171,7 @@ def view_of(image: MetadataImage) -> ClusterView:
         retention_bytes=_broker_configs(image, "log.retention.bytes"),
         copy_quotas=_broker_configs(image, COPY_QUOTA),
         levels=levels,
-        epochs={broker.id: broker.epoch for broker in image.brokers.values()},
+        epochs={broker.node_id: broker.epoch for broker in image.brokers.values()},
     )
 
 

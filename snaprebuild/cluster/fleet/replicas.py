@@ -7,22 +7,16 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
+from snaprebuild.broker.fates import StartFate
 from snaprebuild.broker.leadership import Unfit
 from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.broker.status import StatusCounts
 from snaprebuild.cluster.fleet.start_faults import StartFault, start_fault_of
-from snaprebuild.documents.scan import (
-    BY_METADATA_LOG,
-    Boundary,
-    BrokerSettings,
-    LogDir,
-    NewestSnapshot,
-    Partition,
-    StartFate,
-    Upload,
-)
+from snaprebuild.documents.scan import BrokerSettings, ScannedLogDir, ScannedPartition, Upload
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import ReportedFinding, Severity, pluralize
+from snaprebuild.snapshots.scan.result import BoundaryScan, EpochSource
+from snaprebuild.snapshots.scan.snapshot_check import NewestSnapshot
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 
 __all__ = ["PartitionKey", "ScanDocument", "ScannedBroker", "ScannedFleet", "ScannedReplica", "UploadState", "read_scans"]
@@ -324,7 +318,7 @@ class _ScanReader:
             first = unread_paths[0][:FIRST_CHARACTERS_MAX]
             yield f"{pluralize(len(unread_paths), 'path was', 'paths were')} not read, or not to the end, first {first}"
 
-    def _take_log_dir(self, log_dir: LogDir) -> None:
+    def _take_log_dir(self, log_dir: ScannedLogDir) -> None:
         path = log_dir.path
         node_id = log_dir.node_id
         if node_id is None:
@@ -346,7 +340,7 @@ class _ScanReader:
             if directory_id in broker.directory_ids:
                 raise UsageError(f"has the directory id {directory_id} twice: one is a copy of the other, {path}", path=self._path)
             broker.directory_ids.add(directory_id)
-        reason = self._contradiction(node_id, log_dir.broker_epoch, log_dir.broker_epoch_by == BY_METADATA_LOG)
+        reason = self._contradiction(node_id, log_dir.broker_epoch, log_dir.broker_epoch_source is EpochSource.METADATA_LOG)
         if reason is not None:
             self._fleet.refused.setdefault(self._path, f"{path}: {reason}")
         ids = self._registered.get(node_id, frozenset())
@@ -357,7 +351,7 @@ class _ScanReader:
             )
         self._node_of[path] = node_id
 
-    def _take_partition(self, partition: Partition) -> None:
+    def _take_partition(self, partition: ScannedPartition) -> None:
         if partition.log_dir not in self._node_of:
             raise UsageError(f"is damaged: {partition.path} is in no log directory that it lists", path=self._path)
         node_id = self._node_of[partition.log_dir]
@@ -378,7 +372,7 @@ class _ScanReader:
         if partition.can_be_tiered:
             self._fleet.partitions.setdefault(name, []).append(replica)
             self._take_topic_id(partition, broker)
-        elif partition.topic_kind != TopicKind.CLUSTER_METADATA.value:  # that has a quorum, and no high watermark on disk
+        elif partition.topic_kind is not TopicKind.CLUSTER_METADATA:  # that has a quorum, and no high watermark on disk
             self._fleet.never_uploaded.setdefault(name, []).append(replica)
 
     def _take_fate(self, fate: StartFate) -> None:
@@ -391,7 +385,7 @@ class _ScanReader:
         for node in nodes:
             self._fleet.start_faults.setdefault(node, []).append(fault)
 
-    def _take_topic_id(self, partition: Partition, broker: ScannedBroker) -> None:
+    def _take_topic_id(self, partition: ScannedPartition, broker: ScannedBroker) -> None:
         if partition.uploads_under_id_zero:
             self._fleet.under_id_zero.setdefault(partition.topic, set()).add(broker.node_id)
         if broker.is_kraft:
@@ -403,7 +397,7 @@ class _ScanReader:
             by_id.setdefault(partition.topic_id, set()).add(broker.node_id)
 
 
-def _replica_of(partition: Partition, node_id: int, *, is_running: bool) -> ScannedReplica:
+def _replica_of(partition: ScannedPartition, node_id: int, *, is_running: bool) -> ScannedReplica:
     upload = partition.upload
     log_start_offset = partition.log_start_offset
     missing = [
@@ -448,7 +442,7 @@ def _with_start_faults(replica: ScannedReplica, faults: Iterable[StartFault]) ->
     return replace(replica, state=UploadState.BLOCKED, must_not_lead=replica.must_not_lead or fault.unfit())
 
 
-def _unfit(partition: Partition) -> Unfit | None:
+def _unfit(partition: ScannedPartition) -> Unfit | None:
     """Why it must not lead. Earlier scans show only that a rolled segment has no leader epoch."""
     if partition.must_not_lead is not None:
         verdict = partition.must_not_lead
@@ -457,7 +451,7 @@ def _unfit(partition: Partition) -> Unfit | None:
     return Unfit("no leader epochs", Severity.DAMAGED) if is_lost else None
 
 
-def _is_suspect(boundary: Boundary, log_start_offset: int) -> bool:
+def _is_suspect(boundary: BoundaryScan, log_start_offset: int) -> bool:
     """Whether the snapshot is uploaded, and is not what it should be."""
     if boundary.offset <= log_start_offset or boundary.at_next_start in ("rebuilt", "removed"):
         return False

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from snaprebuild.broker.fates import FateKind
+from snaprebuild.broker.fates import FateKind, StartFate
 from snaprebuild.broker.leadership import Unfit
-from snaprebuild.documents.scan import StartFate
 from snaprebuild.findings import Severity
 
 __all__ = ["StartFault", "start_fault_of"]
@@ -53,7 +52,7 @@ def start_fault_of(fate: StartFate, node_of: Mapping[str, int]) -> tuple[set[int
         fate: of a scan.
         node_of: the brokers of its log directories. A path outside of them may be of any of these.
     """
-    kind = FateKind(fate.kind)
+    kind = fate.kind
     severity = Severity[fate.severity.upper()]
     cause = f"{fate.cause} ({fate.detail})" if fate.detail else fate.cause
     log_dir = _log_dir_of(fate.path, node_of)

@@ -12,7 +12,7 @@ from formats.log.control_record import ControlRecord, parse_control_record
 from formats.log.record_batch import BatchHeader, Record
 from formats.log.records import LogRecord, read_records
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, read_cluster_metadata_record
-from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
+from snaprebuild.cluster.metadata.unknown_contents import UnknownContentsCounter
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.storage.store import OpenBytes
 
@@ -97,7 +97,7 @@ class FileBatches:
         deadline: float | None = None,
         *,
         start_bytes: int = 0,
-        unknown: UnknownContents | None = None,
+        unknown: UnknownContentsCounter | None = None,
     ) -> None:
         """The batches of a file.
 
@@ -116,7 +116,7 @@ class FileBatches:
         self._from_offset = from_offset
         self._deadline = deadline
         self._start_bytes = start_bytes
-        self._unknown = UnknownContents() if unknown is None else unknown
+        self._unknown = UnknownContentsCounter() if unknown is None else unknown
         self.tail: Tail | None = None
 
     def __iter__(self) -> Iterator[MetadataBatch]:

@@ -14,18 +14,19 @@ and 4.4.0.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from snaprebuild.cluster.metadata.image_model import MetadataImage
 from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION, SupportedFeature
 from snaprebuild.findings import Finding, Severity, first_of
+from snaprebuild.published import Natural, Part
 
 __all__ = [
     "CONTROLLERS_REGISTER",
     "CONTROLLERS_UNREGISTER",
     "FeatureLevel",
     "HoldingNode",
+    "NodeKind",
     "NodeState",
     "feature_levels",
     "held_back_findings",
@@ -56,43 +57,44 @@ class NodeState(StrEnum):
     """A broker that is fenced and has no replica: probably gone."""
 
     @property
-    def is_controller(self) -> bool:
-        """The registration is that of a controller; a combined node has two."""
-        return self in (NodeState.VOTER, NodeState.OBSERVER, NodeState.CONTROLLER)
+    def kind(self) -> NodeKind:
+        """Whether it is the registration of a broker or of a controller."""
+        if self in (NodeState.VOTER, NodeState.OBSERVER, NodeState.CONTROLLER):
+            return NodeKind.CONTROLLER
+        return NodeKind.BROKER
 
 
-@dataclass(frozen=True, slots=True)
-class HoldingNode:
-    """A registration that supports less of a feature than another one.
+class NodeKind(StrEnum):
+    """What a node is registered as. A combined node has a registration of each kind."""
 
-    Attributes:
-        node_id: of the broker or controller.
-        state: what the log shows of it.
-        max_level: greatest level that it supports; 0 if it does not know the feature.
-    """
+    BROKER = "broker"
+    CONTROLLER = "controller"
 
-    node_id: int
+
+class HoldingNode(Part, frozen=True):
+    """A registration that supports less of a feature than another one."""
+
+    kind: NodeKind
+    """A combined node has a registration of each kind."""
+    node_id: Natural
+    max_level: Natural
+    """Greatest level that it supports; 0 if it does not name the feature."""
     state: NodeState
-    max_level: int
+    """The evidence in the log: a voter, no voter (`observer`), or a controller without known voters; the state of a broker."""
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureLevel:
-    """One feature.
-
-    Attributes:
-        name: of the feature.
-        level: of the cluster; 0 if it is off.
-        max_of_all: greatest level that every registered node supports: the cluster can be raised to it.
-        max_of_any: greatest level that some registered node supports.
-        held_back_by: the registrations that support less than ``max_of_any``.
-    """
+class FeatureLevel(Part, frozen=True):
+    """The levels of a feature, from the registrations of brokers and controllers."""
 
     name: str
-    level: int
-    max_of_all: int
-    max_of_any: int
+    level: Natural
+    """Level of the cluster; 0 if the feature is off."""
+    max_of_all: Natural
+    """Greatest level that all registered nodes support: the cluster can be raised to it."""
+    max_of_any: Natural
+    """Greatest level that a registered node supports."""
     held_back_by: tuple[HoldingNode, ...]
+    """The registrations that support less than `max_of_any`."""
 
 
 def feature_levels(image: MetadataImage, static_voters: Iterable[int] | None = None) -> tuple[FeatureLevel, ...]:
@@ -118,8 +120,8 @@ def _registrations(image: MetadataImage, static_voters: Iterable[int] | None) ->
     for broker in image.brokers.values():
         state = NodeState.ACTIVE
         if broker.fenced:
-            state = NodeState.FENCED if broker.id in with_replicas else NodeState.FENCED_WITHOUT_REPLICAS
-        yield broker.id, state, _max_levels(broker.features)
+            state = NodeState.FENCED if broker.node_id in with_replicas else NodeState.FENCED_WITHOUT_REPLICAS
+        yield broker.node_id, state, _max_levels(broker.features)
     if image.features.get(METADATA_VERSION, 0) < CONTROLLERS_REGISTER:
         return
     voters = None if static_voters is None else frozenset(static_voters)
@@ -128,19 +130,19 @@ def _registrations(image: MetadataImage, static_voters: Iterable[int] | None) ->
     for controller in image.controllers.values():
         state = NodeState.CONTROLLER
         if voters is not None:
-            state = NodeState.VOTER if controller.id in voters else NodeState.OBSERVER
-        yield controller.id, state, _max_levels(controller.features)
+            state = NodeState.VOTER if controller.node_id in voters else NodeState.OBSERVER
+        yield controller.node_id, state, _max_levels(controller.features)
 
 
 def _max_levels(features: Iterable[SupportedFeature]) -> dict[str, int]:
-    return {each.name: each.max_version for each in features}
+    return {each.name: each.max_level for each in features}
 
 
 def _feature_level(name: str, level: int, registered: list[_Registration]) -> FeatureLevel:
     highest = [features.get(name, 0) for _, _, features in registered]
     most = max(highest)
     holding = [
-        HoldingNode(node_id, state, max_level)
+        HoldingNode(state.kind, node_id, max_level, state)
         for (node_id, state, _), max_level in zip(registered, highest, strict=True)
         if max_level < most
     ]
@@ -170,9 +172,10 @@ def held_back_findings(path: str, levels: Iterable[FeatureLevel]) -> list[Findin
     findings = []
     for (node_id, state), features in sorted(by_node.items()):
         features.sort(key=lambda each: (each[0].name != METADATA_VERSION, each[0].name))
-        kind = "controller" if state.is_controller else "broker"
         limits = first_of([f"{feature.name} up to {most} (others {feature.max_of_any})" for feature, most in features], most=2)
-        message = f"{kind} {node_id} supports {limits}. {_raisable(features)} {_advice(node_id, state, metadata_level, features)}"
+        message = (
+            f"{state.kind} {node_id} supports {limits}. {_raisable(features)} {_advice(node_id, state, metadata_level, features)}"
+        )
         findings.append(Finding("features-held-back", _SEVERITIES[state], path, message.removesuffix(".")))
     return findings
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
@@ -53,8 +52,9 @@ from snaprebuild.cluster.metadata.registrations import (
     registered_broker,
     registered_controller,
 )
+from snaprebuild.published import Part
 
-__all__ = ["FAULTS_MAX", "ImageFold", "MetadataState", "OpenTransaction"]
+__all__ = ["FAULTS_MAX", "ImageFold", "MetadataState", "OpenMetadataTransaction"]
 
 
 _KRAFT_VERSION_FEATURE = "kraft.version"
@@ -132,12 +132,12 @@ class MetadataState:
 
     def _change_broker(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
         broker = self._broker(record, record.message["brokerId"], record.message["brokerEpoch"])
-        return self._set_broker(record, offset, broker.id, changed_broker(broker, record.message))
+        return self._set_broker(record, offset, broker.node_id, changed_broker(broker, record.message))
 
     def _fence_broker(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
         broker = self._broker(record, record.message["id"], record.message["epoch"])
         fenced = record.api_key == MetadataRecordType.FENCE_BROKER
-        return self._set_broker(record, offset, broker.id, replace(broker, fenced=fenced))
+        return self._set_broker(record, offset, broker.node_id, replace(broker, fenced=fenced))
 
     def _broker(self, record: ClusterMetadataRecord, broker_id: int, epoch: int) -> BrokerRegistration:
         broker = self.brokers.get(broker_id)
@@ -266,12 +266,13 @@ class MetadataState:
     def _delegation_token(self, record: ClusterMetadataRecord, _offset: int) -> None:
         message = record.message
         self.delegation_tokens[message["tokenId"]] = DelegationToken(
-            message["owner"],
-            message["requester"],
-            tuple(message["renewers"]),
-            message["issueTimestamp"],
-            message["maxTimestamp"],
-            message["expirationTimestamp"],
+            token_id=message["tokenId"],
+            owner=message["owner"],
+            requester=message["requester"],
+            renewers=tuple(message["renewers"]),
+            issue_timestamp_ms=message["issueTimestamp"],
+            expiration_timestamp_ms=message["expirationTimestamp"],
+            max_timestamp_ms=message["maxTimestamp"],
         )
 
     def _remove_delegation_token(self, record: ClusterMetadataRecord, _offset: int) -> None:
@@ -297,17 +298,11 @@ FAULTS_MAX = 1000
 """Faults that are kept; the others are counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """A transaction of the metadata log that has not ended.
-
-    Attributes:
-        offset: of the record that began it.
-        name: or None.
-        record_count: held so far.
-    """
+class OpenMetadataTransaction(Part, frozen=True):
+    """A transaction of the metadata log that has no end."""
 
     offset: int
+    """Offset of the record that began it."""
     name: str | None
     record_count: int
 
@@ -399,9 +394,9 @@ class ImageFold(MetadataState):
     # ------------------------------------------------------------------------------------------------------- transactions
 
     @property
-    def open_transaction(self) -> OpenTransaction | None:
+    def open_transaction(self) -> OpenMetadataTransaction | None:
         """The transaction that has begun and not ended."""
-        return None if self._transaction is None else OpenTransaction(*self._transaction, len(self._held))
+        return None if self._transaction is None else OpenMetadataTransaction(*self._transaction, len(self._held))
 
     def apply(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
         """Takes the next record.

@@ -17,7 +17,7 @@ from snaprebuild.cluster.metadata.image_model import BrokerChanged, MetadataChan
 from snaprebuild.cluster.metadata.image_reader import FoldStart, fold_oldest, with_fresh_listing
 from snaprebuild.cluster.metadata.log import MetadataLog
 from snaprebuild.cluster.metadata.log_findings import checkpoint_findings, fault_findings, listing_findings, read_on
-from snaprebuild.cluster.metadata.proof import Proof, proof_findings, prove
+from snaprebuild.cluster.metadata.proof import CommitProof, proof_findings, prove
 from snaprebuild.cluster.metadata.registered_model import (
     METADATA_VERSION,
     BrokerRegistration,
@@ -25,7 +25,7 @@ from snaprebuild.cluster.metadata.registered_model import (
     PartitionRegistration,
     directory_text,
 )
-from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
+from snaprebuild.cluster.metadata.unknown_contents import UnknownContentsCounter
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
 
@@ -74,29 +74,35 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class PartitionEntry:
-    """A change of a partition: when, what in words, and the state from there on (None if it is gone)."""
+    """A change of a partition.
+
+    Attributes:
+        moment: when it took effect.
+        changes: one sentence each.
+        registration: from there on; None if the partition is deleted.
+    """
 
     moment: Moment
-    what: tuple[str, ...]
-    state: PartitionRegistration | None
+    changes: tuple[str, ...]
+    registration: PartitionRegistration | None
 
 
 @dataclass(slots=True)
 class Timeline(Generic[Entry]):
-    """The newest entries; ``dropped`` counts those that are older."""
+    """The newest entries of a history; ``dropped`` counts older ones."""
 
     entries: deque[Entry] = field(default_factory=lambda: deque(maxlen=ENTRIES_MAX), kw_only=True)
     dropped: int = field(default=0, kw_only=True)
 
     def add(self, entry: Entry) -> None:
-        """The next one."""
+        """Adds the next entry."""
         self.dropped += len(self.entries) == ENTRIES_MAX
         self.entries.append(entry)
 
 
 @dataclass(slots=True)
 class PartitionTimeline(Timeline[PartitionEntry]):
-    """A partition of a topic of this id."""
+    """The history of a partition of one topic id."""
 
     topic: str
     topic_id: bytes
@@ -108,9 +114,9 @@ class BrokerEntry:
     """A change of a broker's registration, or of what it holds.
 
     Attributes:
-        moment: when.
-        what: in words.
-        state: registration from there on, None if there is none.
+        moment: when it took effect.
+        changes: one sentence each.
+        registration: from there on, None if there is none.
         leads: partitions that it leads.
         in_isr: partitions in whose ISR it is.
         in_elr: partitions of which it is an eligible leader replica.
@@ -118,8 +124,8 @@ class BrokerEntry:
     """
 
     moment: Moment
-    what: tuple[str, ...]
-    state: BrokerRegistration | None
+    changes: tuple[str, ...]
+    registration: BrokerRegistration | None
     leads: int
     in_isr: int
     in_elr: int
@@ -128,41 +134,41 @@ class BrokerEntry:
 
 @dataclass(slots=True)
 class BrokerTimeline(Timeline[BrokerEntry]):
-    """A broker."""
+    """The history of a broker."""
 
-    broker_id: int
+    node_id: int
 
 
 class Timelines:
-    """Gathers the timelines that are asked for while a log is folded.
+    """Gathers the timelines of the selection while a log is folded.
 
     Attributes:
         partitions: by topic id and number, in the order in which they came.
-        broker: the one that is asked for, or None.
+        broker: of the selected broker, or None.
     """
 
-    def __init__(self, topic: str | None, partition: int | None, broker_id: int | None) -> None:
-        """Asks for the partitions of a topic (all, or one), for a broker, or both."""
+    def __init__(self, topic: str | None, partition: int | None, node_id: int | None) -> None:
+        """Selects the partitions of a topic (all, or one), a broker, or both."""
         self.partitions: dict[tuple[bytes, int], PartitionTimeline] = {}
-        self.broker = None if broker_id is None else BrokerTimeline(broker_id)
+        self.broker = None if node_id is None else BrokerTimeline(node_id)
         self._topic = topic
         self._partition = partition
         self._registration: BrokerRegistration | None = None
         self._counts = [0, 0, 0, 0]
 
-    def begin(self, moment: Moment, brokers: Mapping[int, BrokerRegistration], topics: Iterable[TopicImage], what: str) -> None:
-        """Takes what was there before, as one entry of each timeline, and says in words where that is from."""
+    def begin(self, moment: Moment, brokers: Mapping[int, BrokerRegistration], topics: Iterable[TopicImage], origin: str) -> None:
+        """Takes the state before the history as one entry of each timeline; ``origin`` is a sentence on where it is from."""
         for topic in topics:
             for number, state in topic.partitions.items():
                 self._count(None, state)
-                if self._is_wanted(topic.name, number):
-                    self._timeline(topic.topic_id, topic.name, number).add(PartitionEntry(moment, (what,), state))
-        if self.broker is not None and (self.broker.broker_id in brokers or any(self._counts)):
-            self._registration = brokers.get(self.broker.broker_id)
-            self.broker.add(self._broker_entry(moment, (what,)))
+                if self._is_selected(topic.name, number):
+                    self._timeline(topic.topic_id, topic.name, number).add(PartitionEntry(moment, (origin,), state))
+        if self.broker is not None and (self.broker.node_id in brokers or any(self._counts)):
+            self._registration = brokers.get(self.broker.node_id)
+            self.broker.add(self._broker_entry(moment, (origin,)))
 
     def add(self, changes: Iterable[MetadataChange], timestamp_ms: int, leader_epoch: int) -> None:
-        """Takes what a batch changed."""
+        """Takes the changes of a batch."""
         before = tuple(self._counts)
         first: Moment | None = None
         for change in changes:
@@ -170,59 +176,56 @@ class Timelines:
             if isinstance(change, PartitionChanged):
                 self._add_partition(change, moment)
                 first = first or moment
-            elif isinstance(change, BrokerChanged) and self.broker is not None and change.broker_id == self.broker.broker_id:
+            elif isinstance(change, BrokerChanged) and self.broker is not None and change.node_id == self.broker.node_id:
                 self._add_counts(before, first)
                 before = tuple(self._counts)
                 first = None
                 self._registration = change.after
-                if what := broker_changes(change.before, change.after):
-                    self.broker.add(self._broker_entry(moment, what))
-            elif self.broker is not None and (what := controller_changes(change.record, self.broker.broker_id)):
-                self.broker.add(self._broker_entry(moment, what))
+                if texts := broker_changes(change.before, change.after):
+                    self.broker.add(self._broker_entry(moment, texts))
+            elif self.broker is not None and (texts := controller_changes(change.record, self.broker.node_id)):
+                self.broker.add(self._broker_entry(moment, texts))
         self._add_counts(before, first)
 
     def _add_counts(self, before: tuple[int, ...], moment: Moment | None) -> None:
-        """One entry for what several records of a batch change in what the broker holds."""
+        """Adds one entry if several records of a batch change the partitions of the broker."""
         if self.broker is None or moment is None or tuple(self._counts) == before:
             return
         named = zip(("leads", "in ISR", "in ELR", "replicas"), before, self._counts, strict=True)
-        what = tuple(f"{name} {old} -> {new}" for name, old, new in named if old != new)
-        self.broker.add(self._broker_entry(moment, what))
+        texts = tuple(f"{name} {old} -> {new}" for name, old, new in named if old != new)
+        self.broker.add(self._broker_entry(moment, texts))
 
     def _add_partition(self, change: PartitionChanged, moment: Moment) -> None:
         self._count(change.before, change.after)
-        if self._is_wanted(change.topic, change.partition):
-            unknown = UnknownContents()
+        if self._is_selected(change.topic, change.partition):
+            unknown = UnknownContentsCounter()
             unknown.add_record(change.record)
             entry = PartitionEntry(moment, partition_changes(change.before, change.after, unknown.text), change.after)
             self._timeline(change.topic_id, change.topic, change.partition).add(entry)
 
-    def _is_wanted(self, topic: str, number: int) -> bool:
+    def _is_selected(self, topic: str, number: int) -> bool:
         return topic == self._topic and self._partition in (None, number)
 
     def _timeline(self, topic_id: bytes, topic: str, number: int) -> PartitionTimeline:
         return self.partitions.setdefault((topic_id, number), PartitionTimeline(topic, topic_id, number))
 
-    def _broker_entry(self, moment: Moment, what: tuple[str, ...]) -> BrokerEntry:
-        return BrokerEntry(moment, what, self._registration, *self._counts)
+    def _broker_entry(self, moment: Moment, changes: tuple[str, ...]) -> BrokerEntry:
+        return BrokerEntry(moment, changes, self._registration, *self._counts)
 
     def _count(self, before: PartitionRegistration | None, after: PartitionRegistration | None) -> None:
         """Keeps the counts of the broker up to date."""
         if self.broker is None:
             return
-        broker_id = self.broker.broker_id
+        node_id = self.broker.node_id
         for sign, state in ((-1, before), (1, after)):
-            if state is not None:
-                held = (state.leader == broker_id, *(broker_id in each for each in (state.isr, state.elr, state.replicas)))
-                self._counts = [count + sign * is_held for count, is_held in zip(self._counts, held, strict=True)]
+            if state is None:
+                continue
+            leads = state.leader == node_id
+            members = [leads, node_id in state.isr, node_id in state.elr, node_id in state.replicas]
+            self._counts = [count + sign * is_member for count, is_member in zip(self._counts, members, strict=True)]
 
 
 # ----------------------------------------------------------------------------------------------------------------------- words
-
-
-def _applying(*cases: tuple[object, str]) -> list[str]:
-    """The texts of the cases that apply."""
-    return [text for applies, text in cases if applies]
 
 
 def partition_changes(
@@ -233,38 +236,48 @@ def partition_changes(
     Args:
         before: None if there was none.
         after: None if there is none any more.
-        unknown: what of the record this version does not know, as ``UnknownContents.text``; empty for nothing.
+        unknown: what of the record this version does not know, as ``UnknownContentsCounter.text``; empty for nothing.
     """
     if after is None:
         return ("deleted with its topic",)
     if before is None:
         led = f"led by {after.leader}" if after.leader >= 0 else "without a leader"
         return (f"created on {_ids(after.replicas)}, {led}",)
-    what = _applying((before.leader_epoch != after.leader_epoch, _leader_change(before.leader, after.leader)))
-    for name, old, new in (("ISR", before.isr, after.isr), ("ELR", before.elr, after.elr)):
-        left = [each for each in old if each not in new]
-        joined = [each for each in new if each not in old]
-        what += _applying((left, f"{_ids(left)} left the {name}"), (joined, f"{_ids(joined)} joined the {name}"))
-    what += _applying((before.replicas != after.replicas, f"replicas {_ids(before.replicas)} -> {_ids(after.replicas)}"))
+    changes = []
+    if before.leader_epoch != after.leader_epoch:
+        changes.append(_leader_change(before.leader, after.leader))
+    changes += _member_changes("ISR", before.isr, after.isr)
+    changes += _member_changes("ELR", before.elr, after.elr)
+    if before.replicas != after.replicas:
+        changes.append(f"replicas {_ids(before.replicas)} -> {_ids(after.replicas)}")
     for name, old, new in (("adding", before.adding, after.adding), ("removing", before.removing, after.removing)):
-        what += _applying((old != new, f"{name} {_ids(new)}" if new else f"no longer {name} {_ids(old)}"))
+        if old != new:
+            changes.append(f"{name} {_ids(new)}" if new else f"no longer {name} {_ids(old)}")
     for broker_id in after.replicas:
-        was = before.directory_of(broker_id)
-        is_now = after.directory_of(broker_id)
-        if was is not None and is_now is not None and was != is_now:
-            what.append(f"directory of {broker_id}: {directory_text(was)} -> {directory_text(is_now)}")
-    known = after.last_known_elr
-    is_unclean = after.leader_recovery_state is LeaderRecoveryState.RECOVERING
-    what += _applying(
-        (before.last_known_elr != known, f"last known ELR {_ids(known)}" if known else "last known ELR cleared"),
-        (
-            before.leader_recovery_state != after.leader_recovery_state,
-            "recovering from an unclean election" if is_unclean else "recovered",
-        ),
-    )
+        old_directory = before.directory_of(broker_id)
+        new_directory = after.directory_of(broker_id)
+        if old_directory is not None and new_directory is not None and old_directory != new_directory:
+            changes.append(f"directory of {broker_id}: {directory_text(old_directory)} -> {directory_text(new_directory)}")
+    if before.last_known_elr != after.last_known_elr:
+        changes.append(f"last known ELR {_ids(after.last_known_elr)}" if after.last_known_elr else "last known ELR cleared")
+    if before.leader_recovery_state != after.leader_recovery_state:
+        is_unclean = after.leader_recovery_state is LeaderRecoveryState.RECOVERING
+        changes.append("recovering from an unclean election" if is_unclean else "recovered")
     if unknown:
-        what.append(f"{unknown} that this version does not know")
-    return tuple(what) or ("nothing but its epoch",)
+        changes.append(f"{unknown} that this version does not know")
+    return tuple(changes) or ("nothing but its epoch",)
+
+
+def _member_changes(name: str, before: tuple[int, ...], after: tuple[int, ...]) -> list[str]:
+    """The brokers that left and joined a set of replicas, in words."""
+    changes = []
+    left = [each for each in before if each not in after]
+    if left:
+        changes.append(f"{_ids(left)} left the {name}")
+    joined = [each for each in after if each not in before]
+    if joined:
+        changes.append(f"{_ids(joined)} joined the {name}")
+    return changes
 
 
 def _leader_change(before: int, after: int) -> str:
@@ -283,24 +296,26 @@ def broker_changes(before: BrokerRegistration | None, after: BrokerRegistration 
     if before is None:
         state = "fenced" if after.fenced else "not fenced"
         return (f"registered with epoch {after.epoch}, {state}", f"directories {directories}")
-    is_new = before.incarnation_id != after.incarnation_id
+    changes = []
     epochs = f"epoch {before.epoch} -> {after.epoch}"
-    is_replaced = bool(before.directories) and not set(before.directories) & set(after.directories)
-    replaced = ": none of those before, so its disks were replaced" if is_replaced else ""
-    cordoned = ", ".join(map(directory_text, after.cordoned_directories or ())) or "none"
-    what = _applying(
-        (is_new, f"registered again, {epochs}, incarnation {uuid_to_text(after.incarnation_id)}"),
-        (not is_new and before.epoch != after.epoch, epochs),
-        (before.directories != after.directories, f"directories {directories}{replaced}"),
-        ((before.cordoned_directories or ()) != (after.cordoned_directories or ()), f"cordoned {cordoned}"),
-        (before.fenced != after.fenced, "fenced" if after.fenced else "unfenced"),
-        (
-            before.in_controlled_shutdown != after.in_controlled_shutdown,
-            "controlled shutdown" if after.in_controlled_shutdown else "no longer shutting down",
-        ),
-        (before.rack != after.rack, f"rack {after.rack or 'none'}"),
-    )
-    return tuple(what)
+    if before.incarnation_id != after.incarnation_id:
+        changes.append(f"registered again, {epochs}, incarnation {uuid_to_text(after.incarnation_id)}")
+    elif before.epoch != after.epoch:
+        changes.append(epochs)
+    if before.directories != after.directories:
+        is_replaced = bool(before.directories) and not set(before.directories) & set(after.directories)
+        replaced = ": none of those before, so its disks were replaced" if is_replaced else ""
+        changes.append(f"directories {directories}{replaced}")
+    if (before.cordoned_directories or ()) != (after.cordoned_directories or ()):
+        cordoned = ", ".join(map(directory_text, after.cordoned_directories or ())) or "none"
+        changes.append(f"cordoned {cordoned}")
+    if before.fenced != after.fenced:
+        changes.append("fenced" if after.fenced else "unfenced")
+    if before.in_controlled_shutdown != after.in_controlled_shutdown:
+        changes.append("controlled shutdown" if after.in_controlled_shutdown else "no longer shutting down")
+    if before.rack != after.rack:
+        changes.append(f"rack {after.rack or 'none'}")
+    return tuple(changes)
 
 
 def controller_changes(record: ClusterMetadataRecord, node_id: int) -> tuple[str, ...]:
@@ -347,8 +362,8 @@ class HistoryQuestion:
         location: of the metadata log.
         topic: name, or None; every topic that had it.
         partition: number, None for all of the topic.
-        broker_id: or None.
-        begin: where the history begins, None for as far back as the log goes; what was before is one entry, as with a checkpoint.
+        node_id: of a broker or controller, or None.
+        begin: where the history begins, None for as far back as the log goes; the state before is one entry, as with a checkpoint.
         end: last place that belongs to it, None for the end of the log; by time, it ends before the first batch that is younger.
         others: logs of other voters, by id (None for what ``meta.properties`` says) and location.
         voter_ids: all voters, None for what the log says.
@@ -357,7 +372,7 @@ class HistoryQuestion:
     location: str
     topic: str | None = None
     partition: int | None = None
-    broker_id: int | None = None
+    node_id: int | None = None
     begin: LogPoint | None = None
     end: LogPoint | None = None
     others: tuple[tuple[int | None, str], ...] = ()
@@ -366,15 +381,15 @@ class HistoryQuestion:
 
 @dataclass(frozen=True, slots=True)
 class HistoryResult:
-    """The answer.
+    """The history of a topic, partition or broker.
 
     Attributes:
         path: of the log.
-        first_offset: where the timelines begin: 0, after what a checkpoint holds, or where was asked for.
+        first_offset: where the timelines begin: 0, after the content of a checkpoint, or at the selected place.
         checkpoint_end: end offset of the checkpoint that it was read from, None for none.
         last_offset: last one that was read.
         last_timestamp_ms: of its batch.
-        timelines: what was asked for.
+        timelines: of the selection.
         proof: how much is proven to be committed.
         findings: what is wrong.
         unknown: what of the log this version does not know.
@@ -387,9 +402,9 @@ class HistoryResult:
     last_offset: int
     last_timestamp_ms: int
     timelines: Timelines
-    proof: Proof
+    proof: CommitProof
     findings: tuple[Finding, ...]
-    unknown: UnknownContents
+    unknown: UnknownContentsCounter
     other_files: tuple[str, ...]
 
 
@@ -422,7 +437,7 @@ def _history(log: MetadataLog, question: HistoryQuestion, run: Run | None) -> Hi
     findings += fault_findings(log, fold)
     is_empty = not timelines.partitions and (timelines.broker is None or not timelines.broker.entries)
     if is_empty and not any(each.severity is Severity.DAMAGED for each in findings):
-        raise UsageError(f"nothing from offset {first_offset} to {fold.offset} mentions {_asked(question)}", path=log.path)
+        raise UsageError(f"nothing from offset {first_offset} to {fold.offset} mentions {_selection_text(question)}", path=log.path)
     findings += proof_findings(log, proof, fold.offset, reported=findings)
     dropped = sum(each.dropped for each in (*timelines.partitions.values(), timelines.broker) if each is not None)
     if dropped:
@@ -442,21 +457,21 @@ def _history(log: MetadataLog, question: HistoryQuestion, run: Run | None) -> Hi
     )
 
 
-def _asked(question: HistoryQuestion) -> str:
+def _selection_text(question: HistoryQuestion) -> str:
     topic = question.topic if question.partition is None else f"{question.topic}-{question.partition}"
-    broker = None if question.broker_id is None else f"broker {question.broker_id}"
+    broker = None if question.node_id is None else f"broker {question.node_id}"
     return " or ".join(filter(None, (topic, broker)))
 
 
 class _HistoryReader:
-    """Folds the log and gathers what is between the places that are asked for.
+    """Folds the log and gathers the history of the selected part.
 
     Attributes:
-        first_offset: that was gathered; None before.
+        first_offset: of the gathered history; None before it begins.
     """
 
     def __init__(self, question: HistoryQuestion, begin: FoldStart) -> None:
-        self.timelines = Timelines(question.topic, question.partition, question.broker_id)
+        self.timelines = Timelines(question.topic, question.partition, question.node_id)
         self.first_offset = begin.next_offset if question.begin is None else None
         self._question = question
         self._begin = begin
@@ -465,8 +480,8 @@ class _HistoryReader:
 
     def _begin_timelines(self) -> None:
         fold = self._begin.fold
-        what = "as it was before" if fold.offset >= self._begin.next_offset else "as a checkpoint has it"
-        self.timelines.begin(Moment(fold.offset, fold.timestamp_ms, fold.epoch, None), fold.brokers, fold.topics.values(), what)
+        origin = "as it was before" if fold.offset >= self._begin.next_offset else "as a checkpoint has it"
+        self.timelines.begin(Moment(fold.offset, fold.timestamp_ms, fold.epoch, None), fold.brokers, fold.topics.values(), origin)
 
     def take(self, batch: MetadataBatch) -> bool:
         """Takes the next batch; true after the last place."""
@@ -475,17 +490,17 @@ class _HistoryReader:
         fold = self._begin.fold
         if end is not None and end.is_before(batch):
             return True
-        wanted: MetadataBatch | None = batch
+        selected: MetadataBatch | None = batch
         if begin is not None and self.first_offset is None:
-            before, wanted = _cut(batch, begin.first_offset_in(batch))
+            before, selected = _cut(batch, begin.first_offset_in(batch))
             if before is not None:
                 fold.apply_batch(before)
-            if wanted is not None:
-                self.first_offset = wanted.base_offset
+            if selected is not None:
+                self.first_offset = selected.base_offset
                 self._begin_timelines()
-        if wanted is not None:
-            changes = fold.apply_batch(wanted, None if end is None else end.offset)
-            self.timelines.add(changes, wanted.append_timestamp_ms, wanted.leader_epoch)
+        if selected is not None:
+            changes = fold.apply_batch(selected, None if end is None else end.offset)
+            self.timelines.add(changes, selected.append_timestamp_ms, selected.leader_epoch)
         return False
 
 

@@ -11,8 +11,9 @@ Source: ``MetadataImage`` and its parts, ``BrokerRegistration``, ``ControllerReg
 
 from __future__ import annotations
 
+import fnmatch
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
@@ -22,6 +23,7 @@ from formats.errors import FormatError
 from formats.log.control_record import Voter
 from formats.metadata.cluster_metadata import ClusterMetadataRecord
 from snaprebuild.cluster.metadata.registered_model import BrokerRegistration, Listener, PartitionRegistration, SupportedFeature
+from snaprebuild.published import Part
 
 __all__ = [
     "AccessControlEntry",
@@ -99,16 +101,16 @@ class AccessControlEntry:
         return _name(_PERMISSION_TYPES, self.permission_type)
 
 
-@dataclass(frozen=True, slots=True)
-class DelegationToken:
-    """A delegation token, without its secret, which the log does not hold. Times are ms since 1970."""
+class DelegationToken(Part, frozen=True):
+    """A delegation token; the log holds no secret of it."""
 
+    token_id: str
     owner: str
     requester: str
     renewers: tuple[str, ...]
     issue_timestamp_ms: int
-    max_timestamp_ms: int
     expiration_timestamp_ms: int
+    max_timestamp_ms: int
 
 
 class ResourceType(IntEnum):
@@ -124,9 +126,16 @@ class ResourceType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ControllerRegistration:
-    """A controller as it registered; see ``BrokerRegistration``."""
+    """A controller as it registered.
 
-    id: int
+    Attributes:
+        node_id: int32.
+        incarnation_id: 16 bytes, new for each start of the controller.
+        listeners: by name.
+        features: by name.
+    """
+
+    node_id: int
     incarnation_id: bytes
     listeners: tuple[Listener, ...]
     features: tuple[SupportedFeature, ...]
@@ -216,6 +225,11 @@ class MetadataImage:
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics.get(topic_id)
 
+    def topics_named(self, patterns: Sequence[str] | None) -> list[TopicImage]:
+        """The topics with a name that matches one of the patterns of a shell, by name; all without patterns."""
+        topics = sorted(self.topics.values(), key=lambda each: (each.name, each.topic_id))
+        return [each for each in topics if not patterns or any(fnmatch.fnmatchcase(each.name, pattern) for pattern in patterns)]
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerChanged:
@@ -224,14 +238,14 @@ class BrokerChanged:
     Attributes:
         offset: of the record.
         record: that says so.
-        broker_id: whose it is.
+        node_id: of the broker.
         before: None if there was none.
         after: None if there is none any more.
     """
 
     offset: int
     record: ClusterMetadataRecord
-    broker_id: int
+    node_id: int
     before: BrokerRegistration | None
     after: BrokerRegistration | None
 
@@ -278,7 +292,7 @@ class PartitionChanged:
 
 @dataclass(frozen=True, slots=True)
 class OtherChanged:
-    """Something else is as a record says.
+    """Another record that changes the cluster.
 
     Attributes:
         offset: of the record.
@@ -346,7 +360,7 @@ def setting_of(resource: ConfigResource, name: str) -> KafkaSetting | None:
 
 
 def remark_on_releases(image: MetadataImage, resource: ConfigResource, name: str) -> str:
-    """Which releases know a configuration, if the newest one or the one of the cluster's ``metadata.version`` does not; else empty.
+    """The releases that know a configuration, if the newest one or the one of the cluster's ``metadata.version`` does not; else empty.
 
     Brokers of a release that does not know a name ignore it.
     """

@@ -7,20 +7,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from snaprebuild.cluster.metadata.batches import MetadataBatch
-from snaprebuild.cluster.metadata.fold import OpenTransaction
+from snaprebuild.cluster.metadata.fold import OpenMetadataTransaction
 from snaprebuild.cluster.metadata.image_model import BrokerChanged, MetadataChange, MetadataImage, PartitionChanged, TopicChanged
 from snaprebuild.cluster.metadata.image_reader import fold_checkpoint, with_fresh_listing
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog
 from snaprebuild.cluster.metadata.log_findings import checkpoint_findings, epoch_findings, fault_findings, listing_findings, read_on
-from snaprebuild.cluster.metadata.proof import Proof, proof_findings, prove, unproven_reason
-from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
+from snaprebuild.cluster.metadata.proof import CommitProof, proof_findings, prove, unproven_reason
+from snaprebuild.cluster.metadata.unknown_contents import UnknownContentsCounter
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity
+from snaprebuild.published import Part
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
 
-__all__ = ["PROVEN", "ImageQuestion", "ImageResult", "UnprovenTail", "metadata_image"]
+__all__ = ["PROVEN", "ImageQuestion", "ImageResult", "Unproven", "metadata_image"]
 
 PROVEN = "proven"
 TOUCHED_MAX = 1000
@@ -33,55 +34,64 @@ class ImageQuestion:
 
     Attributes:
         location: of the metadata log.
-        at: last offset to take; None for all, ``PROVEN`` for what is proven to be committed.
+        requested_offset: last offset to take; None for all, ``PROVEN`` for what is proven to be committed.
         others: logs of other voters, by id (None for what ``meta.properties`` says) and location.
         voter_ids: all voters, None for what the log says.
     """
 
     location: str
-    at: int | str | None = None
+    requested_offset: int | str | None = None
     others: tuple[tuple[int | None, str], ...] = ()
     voter_ids: tuple[int, ...] | None = None
 
 
-@dataclass(slots=True)
-class UnprovenTail:
-    """The part of the image that comes from records which are not proven to be committed.
+class Unproven(Part, frozen=True):
+    """The records that are not proven to be committed."""
 
-    Attributes:
-        first_offset: of them.
-        change_count: what they change.
-        brokers: ids of those that they change, the first ``TOUCHED_MAX``.
-        partitions: ``topic-partition`` of those that they change, the first ``TOUCHED_MAX``; a topic itself by its name.
-    """
+    first_offset: int
+    change_count: int
+    """Changes of the cluster by these records."""
+    brokers: tuple[int, ...]
+    """Brokers that the unproven records change, the first thousand."""
+    partitions: tuple[str, ...]
+    """Partitions that they change, the first thousand; for a topic that was created or deleted, only its name."""
+
+
+@dataclass(slots=True)
+class _UnprovenChanges:
+    """Collects the changes by records that are not proven to be committed."""
 
     first_offset: int
     change_count: int = 0
-    brokers: dict[int, None] = field(default_factory=dict)
-    partitions: dict[str, None] = field(default_factory=dict)
+    brokers: set[int] = field(default_factory=set)
+    partitions: set[str] = field(default_factory=set)
 
     def add(self, changes: Iterable[MetadataChange]) -> None:
-        """Counts those of the tail."""
+        """Adds the changes of a batch."""
         for change in changes:
             # A record of a transaction that ends in the tail is in the image by its end alone, wherever it is itself.
             self.change_count += 1
             if isinstance(change, BrokerChanged) and len(self.brokers) < TOUCHED_MAX:
-                self.brokers[change.broker_id] = None
+                self.brokers.add(change.node_id)
             elif isinstance(change, PartitionChanged | TopicChanged) and len(self.partitions) < TOUCHED_MAX:
                 name = change.name if isinstance(change, TopicChanged) else f"{change.topic}-{change.partition}"
-                self.partitions[name] = None
+                self.partitions.add(name)
+
+    def result(self) -> Unproven:
+        """The changes so far."""
+        return Unproven(self.first_offset, self.change_count, tuple(sorted(self.brokers)), tuple(sorted(self.partitions)))
 
 
 @dataclass(frozen=True, slots=True)
 class ImageResult:
-    """The answer.
+    """The image of a cluster, and how much of it is proven to be committed.
 
     Attributes:
         path: of the log.
         image: of the cluster.
         checkpoint: that it began with, None for the beginning of the log.
         proof: how much is proven.
-        tail: of the image that is not proven, None if all of it is.
+        unproven: the records of the image that are not proven to be committed, None if all are.
         open_transaction: that has not ended at the image's offset; nothing of it is in the image.
         findings: what is wrong.
         unknown: what of the log this version does not know.
@@ -91,11 +101,11 @@ class ImageResult:
     path: str
     image: MetadataImage
     checkpoint: MetadataCheckpoint | None
-    proof: Proof
-    tail: UnprovenTail | None
-    open_transaction: OpenTransaction | None
+    proof: CommitProof
+    unproven: Unproven | None
+    open_transaction: OpenMetadataTransaction | None
     findings: tuple[Finding, ...]
-    unknown: UnknownContents
+    unknown: UnknownContentsCounter
     other_files: tuple[str, ...]
 
 
@@ -111,19 +121,19 @@ def metadata_image(question: ImageQuestion, run: Run | None = None) -> ImageResu
 
 def _image(log: MetadataLog, question: ImageQuestion, run: Run | None) -> ImageResult:
     proof = prove(log, question.others, question.voter_ids, run)
-    at = proof.end_offset - 1 if question.at == PROVEN else question.at
-    if at == -1 and question.at == PROVEN:
+    at = proof.proven_end_offset - 1 if question.requested_offset == PROVEN else question.requested_offset
+    if at == -1 and question.requested_offset == PROVEN:
         raise UsageError(f"nothing is proven to be committed: {unproven_reason(proof)}", path=log.path)
     assert at is None or isinstance(at, int)
     begin = fold_checkpoint(log, at)
     fold = begin.fold
-    tail = UnprovenTail(proof.end_offset)
+    unproven = _UnprovenChanges(proof.proven_end_offset)
 
     def take(batch: MetadataBatch) -> bool:
         is_beyond = at is not None and batch.base_offset > at
         changes = [] if is_beyond else fold.apply_batch(batch, at)
-        if fold.offset >= tail.first_offset:
-            tail.add(changes)
+        if fold.offset >= unproven.first_offset:
+            unproven.add(changes)
         return is_beyond
 
     findings = [
@@ -141,7 +151,7 @@ def _image(log: MetadataLog, question: ImageQuestion, run: Run | None) -> ImageR
         image=fold.image(),
         checkpoint=begin.checkpoint,
         proof=proof,
-        tail=tail if fold.offset >= proof.end_offset else None,
+        unproven=unproven.result() if fold.offset >= proof.proven_end_offset else None,
         open_transaction=fold.open_transaction,
         findings=tuple(findings),
         unknown=log.unknown,

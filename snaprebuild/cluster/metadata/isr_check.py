@@ -23,7 +23,7 @@ from snaprebuild.cluster.metadata.image_model import BrokerChanged, PartitionCha
 from snaprebuild.cluster.metadata.image_reader import fold_oldest, with_fresh_listing
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog
 from snaprebuild.cluster.metadata.log_findings import checkpoint_findings, read_on
-from snaprebuild.cluster.metadata.proof import Proof, proof_findings, prove
+from snaprebuild.cluster.metadata.proof import CommitProof, proof_findings, prove
 from snaprebuild.cluster.metadata.registered_model import (
     LOST_DIRECTORY,
     MIGRATING_DIRECTORY,
@@ -34,6 +34,8 @@ from snaprebuild.cluster.metadata.registered_model import (
 )
 from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.findings import Finding, Severity, pluralize
+from snaprebuild.published import Natural
+from snaprebuild.storage.partition_names import TopicPartition, named
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
@@ -83,44 +85,34 @@ class JoinKind(StrEnum):
     """It was in sync, and a new process of its broker registered."""
 
 
-@dataclass(frozen=True, slots=True)
-class IsrEvent:
-    """A replica that joined, or stayed, against the invariant or on another disk.
-
-    Attributes:
-        fault: what it is.
-        offset: of the record.
-        timestamp_ms: of its batch, since 1970.
-        leader_epoch: of its batch: which controller wrote it.
-        topic: name.
-        topic_id: 16 bytes.
-        partition: number.
-        broker_id: whose replica it is.
-        kind: how it became in sync.
-        isr_before: in-sync replicas.
-        isr: in-sync replicas from then on.
-        broker_epoch: of the registration then; None without one.
-        left_offset: of the record by which it had left; None if it had not, or that is not known.
-        gone_directories: ids that it had then, and that are not registered any more.
-        effect_offset: last one of the batch by which the record took effect: its own, or that with the end of its transaction. The
-            controllers commit batches as a whole.
-    """
+class IsrEvent(TopicPartition, frozen=True):
+    """A replica that joined or stayed in sync, against the invariant or on another disk."""
 
     fault: IsrFault
-    offset: int
+    offset: Natural
+    """Offset of the record."""
+    is_proven: bool
+    """The record is proven to be committed, with the transaction that it is in."""
     timestamp_ms: int
+    """Timestamp of its batch, ms since 1970."""
     leader_epoch: int
-    topic: str
-    topic_id: bytes
-    partition: int
-    broker_id: int
+    """Leader epoch of its batch: identifies the controller that wrote it."""
+    topic_id: str
+    """22 characters, URL-safe base64."""
+    node_id: int
+    """Id of the broker with the replica."""
     kind: JoinKind
+    """How it became in sync."""
     isr_before: tuple[int, ...]
+    """In-sync replicas before the record."""
     isr: tuple[int, ...]
+    """In-sync replicas after the record."""
     broker_epoch: int | None
+    """Epoch of the registration at that time; null without a registration."""
     left_offset: int | None
-    gone_directories: tuple[bytes, ...]
-    effect_offset: int
+    """Offset of the record by which it had left; null if that is not known."""
+    gone_directories: tuple[str, ...]
+    """Ids of its directories at that time that are not registered any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +131,15 @@ class IsrHistory:
         joins: replicas that joined, so far.
     """
 
-    def __init__(self, fold: ImageFold) -> None:
+    def __init__(self, fold: ImageFold, proven_end_offset: int = 0) -> None:
         """Begins with an image; it takes the batches itself.
 
         Args:
             fold: of nothing, or of a checkpoint.
+            proven_end_offset: after the last offset that is proven to be committed.
         """
         self._fold = fold
+        self._proven_end_offset = proven_end_offset
         self._brokers = dict(fold.brokers)
         self._left: dict[_ReplicaKey, _Left] = {}
         # Of each broker, the partitions in whose in-sync replicas it is: a registration asks for these alone.
@@ -169,7 +163,7 @@ class IsrHistory:
                 yield from self._take_partition(change, batch)
         # The replicas of a broker leave by records before its registration, in its batch or in earlier ones.
         for registered in new_processes:
-            if registered.broker_id in self._brokers:
+            if registered.node_id in self._brokers:
                 yield from self._remaining_in_sync(registered, batch)
 
     def _take_broker(self, change: BrokerChanged) -> bool:
@@ -177,21 +171,21 @@ class IsrHistory:
         before = change.before
         after = change.after
         if after is None:
-            self._brokers.pop(change.broker_id, None)
+            self._brokers.pop(change.node_id, None)
             return False
-        self._brokers[change.broker_id] = after
+        self._brokers[change.node_id] = after
         return before is not None and before.incarnation_id != after.incarnation_id
 
     def _remaining_in_sync(self, change: BrokerChanged, batch: MetadataBatch) -> Iterator[IsrEvent]:
         assert change.before is not None
-        for topic_id, number in sorted(self._in_sync[change.broker_id]):
+        for topic_id, number in sorted(self._in_sync[change.node_id]):
             topic = self._fold.topics.get(topic_id)
             partition = None if topic is None else topic.partitions.get(number)
             if topic is None or partition is None:
                 continue  # a log that creates the same topic twice
-            had = self._directories(partition, change.broker_id, of_broker=False) or frozenset(change.before.directories)
+            had = self._directories(partition, change.node_id, of_broker=False) or frozenset(change.before.directories)
             unchanged = PartitionChanged(change.offset, change.record, topic_id, topic.name, number, partition, partition)
-            yield from self._events(unchanged, change.broker_id, JoinKind.STAYED, _Left(None, had), batch)
+            yield from self._events(unchanged, change.node_id, JoinKind.STAYED, _Left(None, had), batch)
 
     def _take_partition(self, change: PartitionChanged, batch: MetadataBatch) -> Iterator[IsrEvent]:
         before = change.before
@@ -231,21 +225,22 @@ class IsrHistory:
         gone = () if left is None or broker is None else _gone(left.directories, broker)
         for fault in _faults(change, kind, broker, gone):
             yield IsrEvent(
+                **named(change.topic, change.partition),
                 fault=fault,
                 offset=change.offset,
+                # The batch by which the record took effect: its own, or that with the end of its transaction. Controllers commit
+                # batches as a whole.
+                is_proven=batch.last_offset < self._proven_end_offset,
                 timestamp_ms=batch.append_timestamp_ms,
                 leader_epoch=batch.leader_epoch,
-                topic=change.topic,
-                topic_id=change.topic_id,
-                partition=change.partition,
-                broker_id=broker_id,
+                topic_id=uuid_to_text(change.topic_id),
+                node_id=broker_id,
                 kind=kind,
                 isr_before=change.before.isr,
                 isr=change.after.isr,
                 broker_epoch=None if broker is None else broker.epoch,
                 left_offset=None if left is None else left.offset,
-                gone_directories=gone,
-                effect_offset=batch.last_offset,
+                gone_directories=tuple(map(uuid_to_text, gone)),
             )
 
     def _directories(self, partition: PartitionRegistration, broker_id: int, *, of_broker: bool = True) -> frozenset[bytes]:
@@ -273,20 +268,23 @@ def _kind(before: PartitionRegistration, after: PartitionRegistration, broker_id
 def _faults(change: PartitionChanged, kind: JoinKind, broker: BrokerRegistration | None, gone: tuple[bytes, ...]) -> list[IsrFault]:
     if broker is None:
         return [IsrFault.UNREGISTERED]
-    is_alone = change.after is None or len(change.after.isr) <= 1
-    has_stayed = kind is JoinKind.STAYED
-    has_caught_up = kind is JoinKind.CAUGHT_UP
-    cases = (
-        (has_stayed and not is_alone, IsrFault.STALE_MEMBER),
-        (has_stayed and is_alone and gone, IsrFault.LAST_MEMBER_NEW_DISK),
-        (not has_stayed and broker.fenced, IsrFault.FENCED),
-        (not has_stayed and broker.in_controlled_shutdown, IsrFault.SHUTTING_DOWN),
-        (not has_stayed and broker.epoch > change.offset, IsrFault.EPOCH_AHEAD),
-        (not has_stayed and gone and has_caught_up, IsrFault.NEW_DISK),
-        (not has_stayed and gone and not has_caught_up, IsrFault.ELECTED_NEW_DISK),
-        (not gone and kind is JoinKind.ELECTED_UNCLEANLY, IsrFault.UNCLEAN_ELECTION),
-    )
-    return [fault for applies, fault in cases if applies]
+    if kind is JoinKind.STAYED:
+        is_alone = change.after is None or len(change.after.isr) <= 1
+        if not is_alone:
+            return [IsrFault.STALE_MEMBER]
+        return [IsrFault.LAST_MEMBER_NEW_DISK] if gone else []
+    faults = []
+    if broker.fenced:
+        faults.append(IsrFault.FENCED)
+    if broker.in_controlled_shutdown:
+        faults.append(IsrFault.SHUTTING_DOWN)
+    if broker.epoch > change.offset:
+        faults.append(IsrFault.EPOCH_AHEAD)
+    if gone:
+        faults.append(IsrFault.NEW_DISK if kind is JoinKind.CAUGHT_UP else IsrFault.ELECTED_NEW_DISK)
+    elif kind is JoinKind.ELECTED_UNCLEANLY:
+        faults.append(IsrFault.UNCLEAN_ELECTION)
+    return faults
 
 
 EVENTS_MAX = 10_000
@@ -331,29 +329,25 @@ class IsrCheckResult:
         log: that was read.
         proof: how much of it is proven to be committed.
         checkpoint: that the history begins with; None for the beginning of the log.
-        known_from: first offset whose record was looked at; what came before is not known.
+        first_offset: first offset that was read; earlier history is not known.
         end_offset: after the last one.
-        changes: of in-sync replicas.
+        isr_changes: changes of in-sync replicas.
         joins: replicas that joined.
-        counts: of events, by what they are.
+        totals: events by fault.
         events: the first ``EVENTS_MAX``, by offset.
         findings: about them and the log.
     """
 
     log: MetadataLog
-    proof: Proof
+    proof: CommitProof
     checkpoint: MetadataCheckpoint | None
-    known_from: int
+    first_offset: int
     end_offset: int
-    changes: int
+    isr_changes: int
     joins: int
-    counts: dict[IsrFault, int]
+    totals: dict[IsrFault, int]
     events: tuple[IsrEvent, ...]
     findings: tuple[Finding, ...]
-
-    def is_proven(self, event: IsrEvent) -> bool:
-        """The record of an event is proven to be committed."""
-        return _is_proven(event, self.proof)
 
 
 def isr_check(question: IsrQuestion, run: Run | None = None) -> IsrCheckResult:
@@ -370,20 +364,20 @@ def _check(log: MetadataLog, question: IsrQuestion, run: Run | None) -> IsrCheck
     proof = prove(log, question.others, question.voter_ids, run)
     begin = fold_oldest(log)
     fold = begin.fold
-    history = IsrHistory(begin.fold)
-    counts = Counter[IsrFault]()
+    history = IsrHistory(begin.fold, proof.proven_end_offset)
+    totals = Counter[IsrFault]()
     events = list[IsrEvent]()
 
     def take(batch: MetadataBatch) -> None:
         for event in history.take(batch):
-            counts[event.fault] += 1
+            totals[event.fault] += 1
             if len(events) < EVENTS_MAX:
                 events.append(event)
 
     findings = [*checkpoint_findings(begin.bad_checkpoints), *read_on(log, begin.next_offset, take)]
-    findings += _findings(log, proof, events)
-    if counts.total() > len(events):
-        more = pluralize(counts.total() - len(events), "more event")
+    findings += _findings(log, events)
+    if totals.total() > len(events):
+        more = pluralize(totals.total() - len(events), "more event")
         findings.append(Finding("isr-events-left-out", Severity.FINDING, log.path, f"{more}, of which none is shown"))
     if fold.fault_count:
         message = f"{pluralize(fold.fault_count, 'record')} left out, which contradict those before or cannot be read"
@@ -394,28 +388,24 @@ def _check(log: MetadataLog, question: IsrQuestion, run: Run | None) -> IsrCheck
         log=log,
         proof=proof,
         checkpoint=begin.checkpoint,
-        known_from=begin.next_offset,
+        first_offset=begin.next_offset,
         end_offset=fold.offset + 1,
-        changes=history.changes,
+        isr_changes=history.changes,
         joins=history.joins,
-        counts=dict(counts),
+        totals=dict(totals),
         events=tuple(events),
         findings=tuple(findings),
     )
 
 
-def _is_proven(event: IsrEvent, proof: Proof) -> bool:
-    return event.effect_offset < proof.end_offset
-
-
-def _findings(log: MetadataLog, proof: Proof, events: list[IsrEvent]) -> Iterator[Finding]:
+def _findings(log: MetadataLog, events: list[IsrEvent]) -> Iterator[Finding]:
     """One for each violation; what happened to many replicas of a broker at once, and is as it should be, is one note."""
     alike: dict[tuple[IsrFault, int, int | None], list[IsrEvent]] = {}
     for event in events:
         if event.fault in NOTES:
-            alike.setdefault((event.fault, event.broker_id, event.broker_epoch), []).append(event)
+            alike.setdefault((event.fault, event.node_id, event.broker_epoch), []).append(event)
         else:
-            whether = "committed" if _is_proven(event, proof) else "not proven to be committed"
+            whether = "committed" if event.is_proven else "not proven to be committed"
             yield Finding(f"isr-{event.fault}", Severity.FINDING, log.path, f"{_text(event)}; {whether}", event.offset)
     for several in alike.values():
         first = several[0]
@@ -427,6 +417,6 @@ def _text(event: IsrEvent) -> str:
     what = {**NOTES, **FAULTS}[event.fault]
     epoch = "" if event.broker_epoch is None else f" (broker epoch {event.broker_epoch})"
     left = "" if event.left_offset is None else f"; it had left at offset {event.left_offset}"
-    gone = f"; gone: {', '.join(map(uuid_to_text, event.gone_directories))}" if event.gone_directories else ""
+    gone = f"; gone: {', '.join(event.gone_directories)}" if event.gone_directories else ""
     change = f" {list(event.isr)}" if event.kind is JoinKind.STAYED else f" {list(event.isr_before)} -> {list(event.isr)}"
-    return f"{event.topic}-{event.partition}, replica of broker {event.broker_id}{epoch}: {what}; ISR{change}{left}{gone}"
+    return f"{event.topic_partition}, replica of broker {event.node_id}{epoch}: {what}; ISR{change}{left}{gone}"

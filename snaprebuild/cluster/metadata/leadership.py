@@ -21,14 +21,14 @@ from snaprebuild.findings import Finding
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
 
-__all__ = ["Election", "Leadership", "Leaderships", "read_leaderships"]
+__all__ = ["Leadership", "Leaderships", "RecordedElection", "read_leaderships"]
 
 ELECTIONS_MAX = 1000
 """Elections that are kept of one partition, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Election:
+class RecordedElection:
     """A change of the leader, or of its epoch.
 
     Attributes:
@@ -60,7 +60,7 @@ class Leadership:
 
     topic_id: bytes
     state: PartitionRegistration
-    elections: deque[Election] = field(default_factory=lambda: deque(maxlen=ELECTIONS_MAX))
+    elections: deque[RecordedElection] = field(default_factory=lambda: deque(maxlen=ELECTIONS_MAX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +99,14 @@ def read_leaderships(location: str, wanted: Collection[tuple[str, int]], run: Ru
 
 def _read(log: MetadataLog, wanted: Collection[tuple[str, int]]) -> Leaderships:
     begin = fold_oldest(log)
-    reader = _Reader(begin, frozenset(wanted))
+    reader = _LeadershipReader(begin, frozenset(wanted))
     findings = [*checkpoint_findings(begin.bad_checkpoints), *read_on(log, begin.next_offset, reader.take)]
     findings += fault_findings(log, begin.fold)
     counts = {topic.name: len(topic.partitions) for topic in begin.fold.topics.values()}
     return Leaderships(log.path, begin.next_offset, reader.partitions, counts, tuple(findings))
 
 
-class _Reader:
+class _LeadershipReader:
     """Folds a log and gathers the elections of the wanted partitions."""
 
     def __init__(self, begin: FoldStart, wanted: frozenset[tuple[str, int]]) -> None:
@@ -139,10 +139,10 @@ class _Reader:
             known.elections.append(_election(change.offset, timestamp_ms, change.before, change.after))
 
 
-def _election(offset: int, timestamp_ms: int, before: PartitionRegistration, after: PartitionRegistration) -> Election:
+def _election(offset: int, timestamp_ms: int, before: PartitionRegistration, after: PartitionRegistration) -> RecordedElection:
     is_safe = after.leader < 0 or after.leader in before.isr or after.leader in before.elr
     is_recovering = after.leader >= 0 and after.leader_recovery_state is LeaderRecoveryState.RECOVERING
-    return Election(
+    return RecordedElection(
         offset=offset,
         timestamp_ms=timestamp_ms,
         leader_before=before.leader,

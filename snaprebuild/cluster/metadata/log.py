@@ -31,7 +31,7 @@ from formats.partition.file_names import (
 )
 from snaprebuild.cluster.metadata.batches import FileBatches, MetadataBatch, check_tail
 from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY, METADATA_TOPIC
-from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
+from snaprebuild.cluster.metadata.unknown_contents import UnknownContentsCounter
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.log_dir import directory_fault, find_partitions
 from snaprebuild.storage.partition_dir import ENTRIES_MAX
@@ -101,7 +101,7 @@ class MetadataCheckpoint:
 
     @property
     def order(self) -> tuple[int, int]:
-        """As ``OffsetAndEpoch`` compares: the epoch first."""
+        """The key by which Kafka orders checkpoints: the epoch first."""
         return self.epoch, self.end_offset
 
 
@@ -143,7 +143,7 @@ class MetadataLog:
     quorum_state_fault: FormatError | None
     deadline: float | None = None
     orphan_index_bases: tuple[int, ...] = ()
-    unknown: UnknownContents = field(default_factory=UnknownContents, compare=False)
+    unknown: UnknownContentsCounter = field(default_factory=UnknownContentsCounter, compare=False)
 
     @property
     def path(self) -> str:
@@ -266,7 +266,7 @@ class MetadataWalk:
     """
 
     def __init__(self, log: MetadataLog, from_offset: int, records: bool, start: LogPosition | None = None) -> None:
-        """See ``MetadataLog.walk`` and ``MetadataLog.walk_on``."""
+        """One pass over the batches of a log, from an offset (``MetadataLog.walk``) or a position (``MetadataLog.walk_on``)."""
         self._log = log
         self._from_offset = from_offset
         self._records = records

@@ -30,11 +30,11 @@ from formats.partition.time_index import read_time_index
 from snaprebuild.cluster.metadata.log import MetadataLog, MetadataSegment
 from snaprebuild.errors import ReadFailedError
 
-__all__ = ["LogEnd", "has_clean_marker", "log_end_evidence"]
+__all__ = ["LogEndEvidence", "has_clean_marker", "log_end_evidence"]
 
 
 @dataclass(frozen=True, slots=True)
-class LogEnd:
+class LogEndEvidence:
     """The end of a metadata log, and what contradicts it. Reasons are sentences without a full stop.
 
     Attributes:
@@ -73,7 +73,7 @@ def has_clean_marker(log: MetadataLog) -> bool:
     return CLEAN_SHUTDOWN in log.directory.at(os.path.dirname(log.path)).names()
 
 
-def log_end_evidence(log: MetadataLog, end_offset: int, *, is_torn: bool) -> LogEnd:
+def log_end_evidence(log: MetadataLog, end_offset: int, *, is_torn: bool) -> LogEndEvidence:
     """What a directory shows of the end of its metadata log.
 
     Args:
@@ -96,7 +96,7 @@ def log_end_evidence(log: MetadataLog, end_offset: int, *, is_torn: bool) -> Log
             f"the metadata log ends at {end_offset}, and {snapshot_file_name(highest)} was written when it ended at {highest}: "
             "it has lost its end, and a later one is needed"
         )
-    return LogEnd(
+    return LogEndEvidence(
         end_offset=end_offset,
         below_checkpoint=below,
         lost=lost,

@@ -30,17 +30,19 @@ from snaprebuild.cluster.metadata.log import MetadataLog, meta_around, open_meta
 from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.published import Part
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
 
 __all__ = [
+    "CommitProof",
     "EpochLineage",
     "LogHeaders",
     "MajorityProof",
-    "Proof",
+    "UncountedLog",
     "VoterLog",
-    "VotersOrigin",
+    "VotersSource",
     "common_end",
     "majority_proof",
     "proof_findings",
@@ -74,7 +76,7 @@ class EpochLineage:
 
     @property
     def last_epoch(self) -> int:
-        """Epoch of the last record, -1 of an empty log."""
+        """Epoch of the last record; -1 for an empty log."""
         return self.starts[-1][0] if self.starts else -1
 
 
@@ -100,13 +102,13 @@ class MajorityProof:
     Attributes:
         end_offset: after the last offset that is proven to be committed; None if nothing is proven.
         shared_end: after the last offset that a majority shares, proven or not; None without a majority.
-        why: in words.
+        reason: one sentence.
         common_ends: of each voter, after the last offset that it shares with the log; None if it shares none that both hold.
     """
 
     end_offset: int | None
     shared_end: int | None
-    why: str
+    reason: str
     common_ends: tuple[tuple[int, int | None], ...]
 
 
@@ -134,8 +136,8 @@ def majority_proof(log: EpochLineage, voters: frozenset[int], logs: Sequence[Vot
     needed = len(voters) // 2 + 1
     shared = sorted(((end, node_id) for node_id, end in ends.items() if end is not None), reverse=True)
     if len(shared) < needed:
-        why = f"{len(shared)} of {len(voters)} voters are known to share records with it, a majority are {needed}"
-        return MajorityProof(None, None, why, common_ends)
+        few = f"{len(shared)} of {len(voters)} voters are known to share records with it, a majority are {needed}"
+        return MajorityProof(None, None, few, common_ends)
     end = shared[needed - 1][0]
     epoch = log.epoch_of(end - 1)
     assert epoch is not None
@@ -151,12 +153,19 @@ def majority_proof(log: EpochLineage, voters: frozenset[int], logs: Sequence[Vot
         ahead = [each.node_id for each in by_id.values() if each.lineage.last_epoch > epoch and (ends[each.node_id] or 0) < end]
         if not ahead:
             return MajorityProof(end, end, f"{detail}, and no voter without it ends with a later one", common_ends)
-        why = f"{detail}, but voter {ahead[0]} ends with a later one, lacks that record, and might win an election"
-        return MajorityProof(None, end, why, common_ends)
+        lost = f"{detail}, but voter {ahead[0]} ends with a later one, lacks that record, and might win an election"
+        return MajorityProof(None, end, lost, common_ends)
     return MajorityProof(None, end, f"{detail}, but one {reason}, and not all voters' logs are given", common_ends)
 
 
-class VotersOrigin(StrEnum):
+class UncountedLog(Part, frozen=True):
+    """A log of a voter that proves nothing."""
+
+    path: str
+    reason: str
+
+
+class VotersSource(StrEnum):
     """The source of the set of voters."""
 
     OPTION = "option"
@@ -166,31 +175,31 @@ class VotersOrigin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class CommitProof:
     """The part of a log that is proven to be committed.
 
     Attributes:
-        end_offset: after the last offset that is proven to be committed, 0 where none is.
-        checkpoint_end: after the last one that a whole checkpoint holds, 0 where there is none.
-        majority: what the logs of voters prove, None if nothing says who the voters are.
-        voters: their ids.
-        voters_origin: who says so.
+        proven_end_offset: after the last offset that is proven to be committed, 0 where none is.
+        checkpoint_end_offset: after the last one that a whole checkpoint holds, 0 where there is none.
+        majority: what the logs of voters prove, None if no file names the voters.
+        voters: ids of all voters.
+        voters_source: the file or option that names the voters.
         lineage: leader epochs of the log, as far as it can be read.
         damage: of the logs that were read, each up to there.
-        not_counted: locations of logs that were given and are not those of a voter, and why.
+        not_counted: logs that were given and are not those of a voter.
     """
 
-    end_offset: int
-    checkpoint_end: int
+    proven_end_offset: int
+    checkpoint_end_offset: int
     majority: MajorityProof | None
     voters: tuple[int, ...]
-    voters_origin: VotersOrigin
+    voters_source: VotersSource
     lineage: EpochLineage
     damage: tuple[FormatError, ...]
-    not_counted: tuple[tuple[str, str], ...]
+    not_counted: tuple[UncountedLog, ...]
 
     @property
-    def log_end(self) -> int:
+    def log_end_offset(self) -> int:
         """The offset after the last record of the log that can be read."""
         return self.lineage.end_offset
 
@@ -258,8 +267,8 @@ def prove(
     others: Iterable[tuple[int | None, str]] = (),
     voter_ids: Sequence[int] | None = None,
     run: Run | None = None,
-) -> Proof:
-    """Looks at what proves a log.
+) -> CommitProof:
+    """Finds what proves the records of a log to be committed.
 
     Args:
         log: in question.
@@ -276,18 +285,27 @@ def prove(
     for node_id, location in others:
         other = open_metadata_log(location, run)
         logs.append((node_id, other, read_headers(other)))
-    voters, origin = _voters(log, headers.quorum, voter_ids)
+    voters, voters_source = _voters(log, headers.quorum, voter_ids)
     counted, not_counted = _counted(logs, voters, headers.quorum)
     majority = majority_proof(headers.lineage, frozenset(voters), counted) if voters else None
     proven = max(headers.checkpoint_end, (majority.end_offset or 0) if majority is not None else 0)
     damage = tuple(each.damage for _, _, each in logs if each.damage is not None)
-    return Proof(proven, headers.checkpoint_end, majority, voters, origin, headers.lineage, damage, tuple(not_counted))
+    return CommitProof(
+        proven_end_offset=proven,
+        checkpoint_end_offset=headers.checkpoint_end,
+        majority=majority,
+        voters=voters,
+        voters_source=voters_source,
+        lineage=headers.lineage,
+        damage=damage,
+        not_counted=tuple(not_counted),
+    )
 
 
 def _counted(
     logs: Sequence[tuple[int | None, MetadataLog, LogHeaders]], voters: tuple[int, ...], quorum: QuorumView
-) -> tuple[list[VoterLog], list[tuple[str, str]]]:
-    """The logs of voters, and the others with why they are none."""
+) -> tuple[list[VoterLog], list[UncountedLog]]:
+    """The logs of voters, and the others with the reason why they are not counted."""
     counted: dict[int, VoterLog] = {}
     places: dict[int, str] = {}
     not_counted = []
@@ -298,9 +316,9 @@ def _counted(
         if owner is not None and own is not None and owner.cluster_id != own.cluster_id:
             raise UsageError(f"is of cluster {owner.cluster_id}, and {first.path} of {own.cluster_id}", path=log.path)
         node_id = given if given is not None else None if owner is None else owner.node_id
-        why = _why_not_counted(node_id, owner, voters, quorum)
-        if why is not None:
-            not_counted.append((log.path, why))
+        reason = _reason_not_to_count(node_id, owner, voters, quorum)
+        if reason is not None:
+            not_counted.append(UncountedLog(log.path, reason))
             continue
         assert node_id is not None
         if node_id in counted:
@@ -311,27 +329,33 @@ def _counted(
     return list(counted.values()), not_counted
 
 
-def _voters(log: MetadataLog, quorum: QuorumView, voter_ids: Sequence[int] | None) -> tuple[tuple[int, ...], VotersOrigin]:
-    recorded = None if quorum.voters is None else [voter.voter_id for voter in quorum.voters]
-    kept = None if log.quorum_state is None else log.quorum_state.voters or None
-    ids = {VotersOrigin.OPTION: voter_ids, VotersOrigin.RECORDS: recorded, VotersOrigin.QUORUM_STATE: kept}
-    origin = next((each for each, voters in ids.items() if voters is not None), VotersOrigin.NOTHING)
-    return tuple(sorted(set(ids.get(origin) or ()))), origin
+def _voters(log: MetadataLog, quorum: QuorumView, voter_ids: Sequence[int] | None) -> tuple[tuple[int, ...], VotersSource]:
+    """Ids of all voters, ascending, and the source that names them."""
+    if voter_ids is not None:
+        return tuple(sorted(set(voter_ids))), VotersSource.OPTION
+    if quorum.voters is not None:
+        return tuple(sorted({voter.voter_id for voter in quorum.voters})), VotersSource.RECORDS
+    if log.quorum_state is not None and log.quorum_state.voters:
+        return tuple(sorted(set(log.quorum_state.voters))), VotersSource.QUORUM_STATE
+    return (), VotersSource.NOTHING
 
 
-def _why_not_counted(node_id: int | None, owner: MetaProperties | None, voters: tuple[int, ...], quorum: QuorumView) -> str | None:
+def _reason_not_to_count(
+    node_id: int | None, owner: MetaProperties | None, voters: tuple[int, ...], quorum: QuorumView
+) -> str | None:
+    """Why a log is not that of a voter; None for the log of a voter."""
     if node_id is None:
         return "its owner is unknown: there is no meta.properties next to it"
     if node_id not in voters:
         return f"node {node_id} is not a voter"
     directory_id = None if quorum.kraft_version == 0 or owner is None else owner.directory_id
-    known = next((each.directory_id for each in quorum.voters or () if each.voter_id == node_id), None)
-    if None not in (known, directory_id) and known != directory_id:
+    voting_directory = next((each.directory_id for each in quorum.voters or () if each.voter_id == node_id), None)
+    if None not in (voting_directory, directory_id) and voting_directory != directory_id:
         return f"the directory is not the one that voter {node_id} votes with: its disk was replaced"
     return None
 
 
-def proof_findings(log: MetadataLog, proof: Proof, last_offset: int, *, reported: Iterable[Finding]) -> list[Finding]:
+def proof_findings(log: MetadataLog, proof: CommitProof, last_offset: int, *, reported: Iterable[Finding]) -> list[Finding]:
     """Findings of a proof: damage of the logs that it read, the part that is not proven, and logs that do not count.
 
     Args:
@@ -343,14 +367,14 @@ def proof_findings(log: MetadataLog, proof: Proof, last_offset: int, *, reported
     known = {(each.code, each.path, each.message) for each in reported}
     damage = [finding_of_error(error, log.path) for error in proof.damage]
     findings = [each for each in damage if (each.code, each.path, each.message) not in known]
-    if last_offset >= proof.end_offset:
-        message = f"offsets {proof.end_offset} to {last_offset} are not proven to be committed: {unproven_reason(proof)}"
-        findings.append(Finding("unproven-tail", Severity.NOTE, log.path, message, proof.end_offset))
-    return findings + [Finding("voter-not-counted", Severity.NOTE, path, why) for path, why in proof.not_counted]
+    if last_offset >= proof.proven_end_offset:
+        message = f"offsets {proof.proven_end_offset} to {last_offset} are not proven to be committed: {unproven_reason(proof)}"
+        findings.append(Finding("unproven-tail", Severity.NOTE, log.path, message, proof.proven_end_offset))
+    return findings + [Finding("voter-not-counted", Severity.NOTE, each.path, each.reason) for each in proof.not_counted]
 
 
-def unproven_reason(proof: Proof) -> str:
+def unproven_reason(proof: CommitProof) -> str:
     """Why nothing after what is proven is proven."""
     if proof.majority is None:
         return "nothing says who the voters are" if not proof.voters else "no log of a voter is known"
-    return proof.majority.why
+    return proof.majority.reason

@@ -10,6 +10,7 @@ from enum import IntEnum
 import msgspec
 
 from formats.partition.partition_metadata import ZERO_UUID, uuid_to_text
+from snaprebuild.published import Part
 
 __all__ = [
     "LOST_DIRECTORY",
@@ -53,28 +54,29 @@ class LeaderRecoveryState(IntEnum):
     RECOVERING = 1
 
 
-class Listener(msgspec.Struct, frozen=True):
-    """Where a broker or controller listens: name, host, port, and the number of its ``SecurityProtocol``."""
+class Listener(Part, frozen=True):
+    """A listener of a broker or controller."""
 
     name: str
     host: str
     port: int
     security_protocol: int
+    """Number of Kafka's `SecurityProtocol`."""
 
 
 class SupportedFeature(msgspec.Struct, frozen=True):
     """A feature and the levels, int16, that a node knows."""
 
     name: str
-    min_version: int
-    max_version: int
+    min_level: int
+    max_level: int
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True):
     """A broker as it registered, with what was changed since.
 
     Attributes:
-        id: int32.
+        node_id: int32.
         epoch: int64, of this registration.
         incarnation_id: 16 bytes, new for each start of the broker.
         fenced: it may lead nothing and belongs to no ISR.
@@ -85,7 +87,7 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
         features: by name.
     """
 
-    id: int
+    node_id: int
     epoch: int
     incarnation_id: bytes
     fenced: bool
@@ -95,6 +97,11 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     rack: str | None
     listeners: tuple[Listener, ...]
     features: tuple[SupportedFeature, ...]
+
+    @property
+    def is_active(self) -> bool:
+        """It may lead (``ClusterControlManager.isActive``)."""
+        return not self.fenced and not self.in_controlled_shutdown
 
 
 class PartitionRegistration(msgspec.Struct, frozen=True):

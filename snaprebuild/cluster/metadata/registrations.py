@@ -45,7 +45,7 @@ def registered_broker(message: Message) -> BrokerRegistration:
     if any(not each["name"] for each in message["endPoints"]):
         raise BadValueError("listener of a broker", expected="a name", found="none")
     return BrokerRegistration(
-        id=message["brokerId"],
+        node_id=message["brokerId"],
         epoch=message["brokerEpoch"],
         incarnation_id=message["incarnationId"],
         fenced=message["fenced"],
@@ -81,7 +81,7 @@ def _listeners(message: Message) -> tuple[Listener, ...]:
 
 
 def _sorted(directories: list[bytes]) -> tuple[bytes, ...]:
-    """As Java orders UUIDs, whose halves are signed."""
+    """Directory ids in the order of Java's UUIDs, whose halves are signed."""
     return tuple(sorted(directories, key=lambda each: [int.from_bytes(half, "big", signed=True) for half in (each[:8], each[8:])]))
 
 

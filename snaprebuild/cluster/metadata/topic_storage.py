@@ -64,7 +64,7 @@ def read_topic_storages(location: str) -> TopicStorages:
     if fold.fault_count:
         raise FormatError(f"{pluralize(fold.fault_count, 'record')} left out: {fold.faults[0].error}", file=read.log.path)
     image = fold.image()
-    changed, reconfigured = _changed_since(read.log, proof.end_offset)
+    changed, reconfigured = _changed_since(read.log, proof.proven_end_offset)
     configs = {each.name: values for each, values in image.configs.items() if each.type == ResourceType.TOPIC}
     by_id = {
         each.topic_id: None if each.name in changed else is_remote(configs.get(each.name, {})) for each in image.topics.values()
@@ -73,11 +73,11 @@ def read_topic_storages(location: str) -> TopicStorages:
     brokers: dict[int | None, Mapping[str, str]] = {
         int(each.name) if each.name else None: values for each, values in image.configs.items() if each.type == ResourceType.BROKER
     }
-    why = f"offset {proof.end_offset} and later is not proven to be committed: {unproven_reason(proof)}"
+    why = f"offset {proof.proven_end_offset} and later is not proven to be committed: {unproven_reason(proof)}"
     walk = read.walk
     end = log_end_evidence(read.log, walk.end_offset, is_torn=walk.torn_tail is not None)
     is_whole = not end.is_torn and end.reason(was_stopped_cleanly=False) is None
-    epochs = {each.id: each.epoch for each in image.brokers.values()} if is_whole else {}
+    epochs = {each.node_id: each.epoch for each in image.brokers.values()} if is_whole else {}
     return TopicStorages(by_id, changed, why, broker_epochs=epochs, configs=known, broker_configs=brokers, image=image)
 
 

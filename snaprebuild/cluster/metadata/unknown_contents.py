@@ -5,7 +5,7 @@ It is no fault of the log, and mostly no matter for the answer: it is counted an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from formats.errors import FormatError
@@ -14,16 +14,49 @@ from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRec
 from formats.metadata.framed_message import frame_of
 from snaprebuild.cluster.metadata.image_model import ConfigResource, Mask, mask_of
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
+from snaprebuild.published import Natural, Part
 
-__all__ = ["UnknownContents", "unknown_findings"]
+__all__ = ["UnknownContents", "UnknownContentsCounter", "UnknownRecordType", "UnknownTaggedField", "unknown_findings"]
 
 NAMES_MAX = 10
 """Names in a sentence."""
 
 
+FILES_MAX = 100
+"""Names of files in a document; the rest is counted."""
+
+
+class UnknownTaggedField(Part, frozen=True):
+    """A tagged field that this version does not know."""
+
+    message: str
+    """Name of the record or of the structure in it."""
+    tag: Natural
+
+
+class UnknownRecordType(Part, frozen=True):
+    """Records of a type, or of a version of it, that this version does not know."""
+
+    api_key: Natural
+    version: Natural
+
+
+class UnknownContents(Part, frozen=True):
+    """Contents of a metadata log that this version of snaprebuild does not know. The result does not cover them."""
+
+    count: Natural
+    """Number of unknown things of all kinds."""
+    tagged_fields: tuple[UnknownTaggedField, ...]
+    record_types: tuple[UnknownRecordType, ...]
+    setting_names: tuple[str, ...]
+    """Names of configurations; their values are not shown."""
+    files: tuple[str, ...]
+    """Names of files in the directory of the log, at most 100."""
+
+
 @dataclass(slots=True)
-class UnknownContents:
-    """Each kind of thing once, however often it is read.
+class UnknownContentsCounter:
+    """Collects what is unknown while a log is read: each kind of thing once, however often it is read.
 
     Attributes:
         tagged_fields: name of the message and tag.
@@ -55,6 +88,23 @@ class UnknownContents:
             return
         if frame_version == 1:
             self.record_types.add((api_key, version))
+
+    def contents(self, files: Sequence[str]) -> UnknownContents | None:
+        """What was read, for a document; None for nothing.
+
+        Args:
+            files: names of unknown files in the directory of the log.
+        """
+        count = len(self.tagged_fields) + len(self.record_types) + len(self.settings) + len(files)
+        if not count:
+            return None
+        return UnknownContents(
+            count=count,
+            tagged_fields=tuple(UnknownTaggedField(name, tag) for name, tag in sorted(self.tagged_fields)),
+            record_types=tuple(UnknownRecordType(key, version) for key, version in sorted(self.record_types)),
+            setting_names=tuple(sorted(self.settings)),
+            files=tuple(sorted(files)[:FILES_MAX]),
+        )
 
     def _add_tags(self, name: str, message: dict[str, object]) -> None:
         for each in message.get(UNKNOWN_TAGGED_FIELDS, ()):  # type: ignore[attr-defined]
@@ -90,7 +140,7 @@ def _names(names: Iterable[str]) -> str:
     return first_of(list(names), NAMES_MAX)
 
 
-def unknown_findings(path: str, unknown: UnknownContents) -> list[Finding]:
+def unknown_findings(path: str, unknown: UnknownContentsCounter) -> list[Finding]:
     """A note, if there is anything.
 
     Args:

@@ -16,21 +16,21 @@ from snaprebuild.cluster.metadata.image_reader import image_at
 from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.cluster.quorum.check import leader_among, violations
 from snaprebuild.cluster.quorum.facts import NodeFacts, read_node
+from snaprebuild.cluster.quorum.log_facts import LogStart
 from snaprebuild.cluster.quorum.log_start import (
     DEFAULT_CHECKPOINT_INTERVAL_MS,
     DEFAULT_CHECKPOINT_RECORD_BYTES,
     DEFAULT_RETENTION_BYTES,
     DEFAULT_RETENTION_MS,
-    Advance,
     CheckpointOfLog,
     CheckpointSettings,
     FollowerMode,
-    LogStart,
     MetadataLogModel,
     OffsetAndEpoch,
     Policy,
     Progress,
     SegmentOfLog,
+    StartMove,
     StartSettings,
     advance_follower,
     advance_leader,
@@ -42,17 +42,18 @@ from snaprebuild.cluster.quorum.rules import judge_log
 from snaprebuild.cluster.rule_result import Grade
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, pluralize
+from snaprebuild.published import Natural, Part
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
 
 __all__ = [
-    "KraftAdvice",
     "NextCheckpoint",
     "PolicyAdvice",
     "Readers",
-    "kraft_advise",
+    "StartAdvice",
+    "advise_start",
     "metadata_directory_of",
     "model_of",
     "start_settings_of",
@@ -113,52 +114,42 @@ class Readers:
 
     replicas: tuple[Progress, ...] = ()
     listeners: tuple[Progress, ...] = ()
-    leader_start: LogStart | None = None
+    leader_start: OffsetAndEpoch | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyAdvice:
-    """The moves of the start under one policy.
-
-    Attributes:
-        policy: which.
-        advances: moves of the start, one after the other; none if it stays.
-        start: in the end.
-        kept_bytes: of segments and checkpoints then.
-        checkpoints: that are left.
-        invalidated: replicas that want an offset which would be gone.
-        reloaded: listeners for which the same holds.
-        why_not: why the result is unknown, or why the start stays; None if it moves.
-    """
+class PolicyAdvice(Part, frozen=True):
+    """What one policy would do."""
 
     policy: Policy
-    advances: tuple[Advance, ...]
     start: LogStart
-    kept_bytes: int
-    checkpoints: int
+    """Start of the log after the moves."""
+    moves: tuple[StartMove, ...]
+    """Moves in their order; none if the start stays."""
+    size_bytes: Natural
+    """Bytes of segments and checkpoints after the moves."""
+    checkpoints: Natural
+    """Checkpoints after the moves."""
     invalidated: tuple[str, ...]
+    """Replicas whose next offset would be deleted."""
     reloaded: tuple[str, ...]
-    why_not: str | None
+    """Listeners whose next offset would be deleted."""
+    stays_because: str | None
+    """Null if it moves; not stable."""
 
 
-@dataclass(frozen=True, slots=True)
-class NextCheckpoint:
-    """Known facts of the checkpoint that the node takes next.
+class NextCheckpoint(Part, frozen=True):
+    """The next checkpoint to which the start may move. A running node counts its age from when it took the latest one, or started."""
 
-    Attributes:
-        record_bytes: of the batches after the latest one.
-        age_ms: time since the last record of the latest one; None if there is none, or its time cannot be read. A running node counts
-            from the moment at which it took one, or started.
-        is_due: a node that has been up since the latest one takes it with the next record.
-    """
-
-    record_bytes: int
-    age_ms: int | None
+    record_bytes: Natural
+    """Bytes of the batches after the latest checkpoint."""
+    age_ms: Natural | None
+    """Time since the last record of the latest checkpoint; null if that is not known."""
     is_due: bool
+    """A node that has been running since the latest checkpoint takes it with the next record."""
 
 
 @dataclass(slots=True)
-class KraftAdvice:
+class StartAdvice:
     """The advice for one node.
 
     Attributes:
@@ -167,10 +158,10 @@ class KraftAdvice:
         as_of_ms: when.
         settings: of the policies.
         start: now.
-        kept_bytes: now.
+        size_bytes: of segments and checkpoints now.
         replicas: that are known to fetch from it.
         listeners: of this node, as they were given.
-        unknown: ids of voters and brokers in the image of which no offset is known; None if the image cannot be read.
+        unknown_replicas: ids of voters and brokers in the image of which no offset is known; None if the image cannot be read.
         leader_start: of the leader's log; None if it is not known, or this is the leader.
         next_checkpoint: when there is one that the start may move to.
         policies: all of them.
@@ -182,12 +173,12 @@ class KraftAdvice:
     is_leader: bool
     as_of_ms: int
     settings: StartSettings
-    start: LogStart
-    kept_bytes: int
+    start: OffsetAndEpoch
+    size_bytes: int
     replicas: tuple[Progress, ...]
     listeners: tuple[Progress, ...]
-    unknown: tuple[int, ...] | None
-    leader_start: LogStart | None
+    unknown_replicas: tuple[int, ...] | None
+    leader_start: OffsetAndEpoch | None
     next_checkpoint: NextCheckpoint
     policies: list[PolicyAdvice]
     assumptions: list[str]
@@ -206,7 +197,7 @@ def model_of(node: NodeFacts) -> MetadataLogModel:
     return MetadataLogModel(OffsetAndEpoch(facts.start_offset, facts.start_epoch or 0), facts.end_offset, segments, checkpoints)
 
 
-def kraft_advise(
+def advise_start(
     location: str,
     others: Sequence[str],
     as_of_ms: int,
@@ -214,8 +205,8 @@ def kraft_advise(
     readers: Readers,
     mode: FollowerMode = FollowerMode.STRICT,
     run: Run | None = None,
-) -> KraftAdvice:
-    """Reads a node's directory, and those of others, and asks each policy.
+) -> StartAdvice:
+    """Reads the directories of a node and of others, and finds the moves of the start under each policy.
 
     Args:
         location: the directory that is advised on.
@@ -238,16 +229,16 @@ def kraft_advise(
     listeners = readers.listeners
     leader_start = readers.leader_start or (leader.facts.start if leader is not None and leader is not node else None)
     start = model_of(node)
-    advice = KraftAdvice(
+    advice = StartAdvice(
         node=node,
         is_leader=is_leader,
         as_of_ms=as_of_ms,
         settings=settings,
         start=start.start,
-        kept_bytes=start.size_bytes,
+        size_bytes=start.size_bytes,
         replicas=replicas,
         listeners=listeners,
-        unknown=_unknown(node, replicas) if is_leader else (),
+        unknown_replicas=_unknown_replicas(node, replicas) if is_leader else (),
         leader_start=None if is_leader else leader_start,
         next_checkpoint=_next_checkpoint(node, as_of_ms, settings),
         policies=[],
@@ -284,11 +275,11 @@ def _check_one_cluster(nodes: Sequence[NodeFacts]) -> None:
 
 def _replicas(rest: Sequence[NodeFacts], readers: Readers) -> tuple[Progress, ...]:
     named = {each.name for each in readers.replicas}
-    held = [Progress(str(each.node_id or each.location), each.facts.end_offset) for each in rest]
-    return (*readers.replicas, *(each for each in held if each.name not in named))
+    by_directories = [Progress(str(each.node_id or each.location), each.facts.end_offset) for each in rest]
+    return (*readers.replicas, *(each for each in by_directories if each.name not in named))
 
 
-def _unknown(node: NodeFacts, replicas: Sequence[Progress]) -> tuple[int, ...] | None:
+def _unknown_replicas(node: NodeFacts, replicas: Sequence[Progress]) -> tuple[int, ...] | None:
     """Voters and brokers that the image has, without this node and those whose offset is known."""
     try:
         fold = image_at(node.log).fold
@@ -298,35 +289,38 @@ def _unknown(node: NodeFacts, replicas: Sequence[Progress]) -> tuple[int, ...] |
     return tuple(sorted(ids - {node.node_id} - {int(each.name) for each in replicas if each.name.isdecimal()}))
 
 
-def _advice(advice: KraftAdvice, policy: Policy, mode: FollowerMode) -> PolicyAdvice:
+def _advice(advice: StartAdvice, policy: Policy, mode: FollowerMode) -> PolicyAdvice:
     model = model_of(advice.node)
-    advances = list[Advance | None]()
+    moves = list[StartMove | None]()
     if policy is Policy.IMMEDIATE:
-        advances = [immediate(model)]
+        moves = [immediate(model)]
     elif policy is Policy.RETENTION:
-        advances = [*retention(model, advice.as_of_ms, advice.settings)]
+        moves = [*retention(model, advice.as_of_ms, advice.settings)]
     elif advice.is_leader:
         readers = (advice.replicas, advice.listeners)
-        while (moved := advance_leader(model, advice.as_of_ms, advice.settings, *readers)) is not None:
-            advances.append(moved)
+        while (move := advance_leader(model, advice.as_of_ms, advice.settings, *readers)) is not None:
+            moves.append(move)
     elif advice.leader_start is not None:
-        advances = [advance_follower(model, advice.leader_start, advice.listeners, mode)]
-    moves = tuple(each for each in advances if each is not None)
+        moves = [advance_follower(model, advice.leader_start, advice.listeners, mode)]
+    possible = tuple(each for each in moves if each is not None)
+    start = advice.node.facts.log_start
+    if possible:
+        start = LogStart(model.start.offset, model.start.epoch)
     return PolicyAdvice(
-        policy,
-        moves,
-        model.start,
-        model.size_bytes,
-        len(model.checkpoints),
-        _below(advice.replicas, advice.start, model.start),
-        _below(advice.listeners, advice.start, model.start),
-        None if moves else _why_it_stays(advice, policy, model),
+        policy=policy,
+        start=start,
+        moves=possible,
+        size_bytes=model.size_bytes,
+        checkpoints=len(model.checkpoints),
+        invalidated=_below(advice.replicas, advice.start, model.start),
+        reloaded=_below(advice.listeners, advice.start, model.start),
+        stays_because=None if possible else _reason_to_stay(advice, policy, model),
     )
 
 
-def _why_it_stays(advice: KraftAdvice, policy: Policy, model: MetadataLogModel) -> str:
+def _reason_to_stay(advice: StartAdvice, policy: Policy, model: MetadataLogModel) -> str:
     if policy is Policy.KAFKA_14932 and not advice.is_leader:
-        return _why_a_follower_stays(advice, model)
+        return _reason_of_follower_to_stay(advice, model)
     newer = [each.id for each in model.checkpoints if each.id.offset > model.start.offset]
     if not newer:
         return "no checkpoint ends above it"
@@ -342,7 +336,7 @@ def _why_it_stays(advice: KraftAdvice, policy: Policy, model: MetadataLogModel) 
     return f"{model.size_bytes} bytes, and the oldest checkpoint {age}, are within the limits"
 
 
-def _why_a_follower_stays(advice: KraftAdvice, model: MetadataLogModel) -> str:
+def _reason_of_follower_to_stay(advice: StartAdvice, model: MetadataLogModel) -> str:
     at = advice.leader_start
     if at is None:
         return "unknown: the start of the leader's log is not given (use --assume leader_start, or name its directory)"
@@ -351,12 +345,12 @@ def _why_a_follower_stays(advice: KraftAdvice, model: MetadataLogModel) -> str:
     return f"the leader's log starts at {at}: not all is read up to there, or no checkpoint fits"
 
 
-def _below(readers: Sequence[Progress], before: LogStart, after: LogStart) -> tuple[str, ...]:
+def _below(readers: Sequence[Progress], before: OffsetAndEpoch, after: OffsetAndEpoch) -> tuple[str, ...]:
     """Readers whose next offset the move deletes. A reader that was below the start before loses nothing by it."""
     return tuple(each.name for each in readers if before.offset <= each.offset < after.offset)
 
 
-def _assumptions(advice: KraftAdvice) -> list[str]:
+def _assumptions(advice: StartAdvice) -> list[str]:
     assumptions = []
     if advice.is_leader and not (advice.replicas or advice.listeners):
         assumptions.append(
@@ -365,11 +359,11 @@ def _assumptions(advice: KraftAdvice) -> list[str]:
         )
     elif not advice.listeners:
         assumptions.append("the listeners of this node are taken to have read everything (--assume listener)")
-    if advice.unknown:
-        ids = ", ".join(map(str, advice.unknown[:10])) + (", ..." if len(advice.unknown) > 10 else "")
+    if advice.unknown_replicas:
+        ids = ", ".join(map(str, advice.unknown_replicas[:10])) + (", ..." if len(advice.unknown_replicas) > 10 else "")
         assumptions.append(
-            f"how far {pluralize(len(advice.unknown), 'replica')} got is not known: {ids} (--assume replica, or their directories)"
+            f"how far {pluralize(len(advice.unknown_replicas), 'replica')} got is not known: {ids} (--assume replica, or their directories)"
         )
-    if advice.unknown is None:
+    if advice.unknown_replicas is None:
         assumptions.append("which replicas there are is not known, as no image can be read")
     return assumptions

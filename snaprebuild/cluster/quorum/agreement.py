@@ -25,9 +25,9 @@ from snaprebuild.cluster.quorum.checkpoint_comparison import (
     differing_records,
 )
 from snaprebuild.cluster.quorum.facts import NodeFacts
-from snaprebuild.cluster.quorum.log_facts import Difference, first_difference
+from snaprebuild.cluster.quorum.log_facts import LogDifference, first_difference
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-from snaprebuild.cluster.quorum.rules import Followers, NodeRuleResult, Rule, ids_text, judge_starts
+from snaprebuild.cluster.quorum.rules import Followers, NodeRuleResult, QuorumRule, ids_text, judge_starts
 from snaprebuild.cluster.rule_result import Grade, RuleState, broken, holds, unknown
 from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.findings import pluralize
@@ -43,7 +43,7 @@ def agreed(answers: Iterable[Hashable]) -> Hashable | None:
 
 
 def _disagrees(node: NodeFacts, grade: Grade, evidence: str, path: str | None = None, offset: int | None = None) -> NodeRuleResult:
-    return broken(Rule.K13, grade, evidence, path or node.log.path, offset)
+    return broken(QuorumRule.K13, grade, evidence, path or node.log.path, offset)
 
 
 def agreement(nodes: Sequence[NodeFacts], lead: NodeFacts | None, followers: Followers) -> list[NodeRuleResult]:
@@ -191,7 +191,7 @@ def _batch_at(node: NodeFacts, offset: int) -> Hashable | None:
 
 
 def _diverged(
-    node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts], difference: Difference
+    node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts], difference: LogDifference
 ) -> Iterator[tuple[NodeFacts, NodeRuleResult]]:
     here = node.facts
     committed = max((each.id.offset for each in here.checkpoints if each.fault is None), default=0)
@@ -214,7 +214,7 @@ def _diverged(
         yield odd, _tail_differs(odd, peer, seen, Grade.ERROR, then + how)
 
 
-def _tail_differs(node: NodeFacts, other: NodeFacts, difference: Difference, grade: Grade, then: str) -> NodeRuleResult:
+def _tail_differs(node: NodeFacts, other: NodeFacts, difference: LogDifference, grade: Grade, then: str) -> NodeRuleResult:
     here = node.facts
     there = other.facts
     name = _name(other)
@@ -297,10 +297,10 @@ def _equal_content(copies: list[_Copy]) -> Iterator[NodeRuleResult]:
             if error.errno != errno.ENOENT:
                 raise
             why = f"{copy.id_text} was deleted while it was read, and is not compared"
-            yield unknown(Rule.K13, why, path, end)
+            yield unknown(QuorumRule.K13, why, path, end)
         except FormatError as error:
             why = f"{copy.id_text} changed while it was read, and is not compared: {error.message}"
-            yield unknown(Rule.K13, why, path, end)
+            yield unknown(QuorumRule.K13, why, path, end)
     right = agreed(content.compared for _, content in contents)
     model = next((each for each in contents if right in (None, each[1].compared)), None)
     for copy, content in contents:
@@ -317,7 +317,7 @@ def _other_content(model: tuple[_Copy, CheckpointContent], copy: _Copy, content:
         if error.errno != errno.ENOENT:
             raise
         why = f"{copy.id_text}, or the copy that it differs from, was deleted while it was read"
-        return unknown(Rule.K13, why, path, end)
+        return unknown(QuorumRule.K13, why, path, end)
     evidence = f"differs from {model[0].checkpoint.path}, which has the same id: {_difference(only)}"
     return _disagrees(copy.node, Grade.ERROR, evidence, path, end)
 
@@ -352,15 +352,15 @@ def contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[NodeRuleResult
             elif result.state is RuleState.BROKEN:
                 disputed.setdefault(id_, result)
     found += disputed.values()
-    is_held = all(each.rule is not Rule.K16 for each in found)
-    return [*found, holds(Rule.K16, path=node.log.path)] if is_held else found
+    is_held = all(each.rule is not QuorumRule.K16 for each in found)
+    return [*found, holds(QuorumRule.K16, path=node.log.path)] if is_held else found
 
 
 def _compared_with(
     node: NodeFacts, other: NodeFacts, waiting: Collection[OffsetAndEpoch]
 ) -> dict[OffsetAndEpoch, NodeRuleResult | None]:
     """Compares checkpoints of a node with a log: the result of each that the log reaches, None for one that is equal."""
-    rule, whose = (Rule.K16, "the log") if node is other else (Rule.K13, f"the log of {_name(other)}")
+    rule, whose = (QuorumRule.K16, "the log") if node is other else (QuorumRule.K13, f"the log of {_name(other)}")
     results: dict[OffsetAndEpoch, NodeRuleResult | None] = {}
     try:
         for each in compare_with_log(other.log, node.log, set(waiting)):

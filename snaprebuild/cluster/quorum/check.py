@@ -16,9 +16,9 @@ from snaprebuild.cluster.metadata.image_reader import image_at
 from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY
 from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.cluster.quorum.agreement import agreement, contents
-from snaprebuild.cluster.quorum.election import Election, election_of
+from snaprebuild.cluster.quorum.election import QuorumElection, election_of
 from snaprebuild.cluster.quorum.facts import NodeFacts, read_node
-from snaprebuild.cluster.quorum.rules import Followers, NodeRuleResult, Rule, judge_log
+from snaprebuild.cluster.quorum.rules import Followers, NodeRuleResult, QuorumRule, judge_log
 from snaprebuild.cluster.rule_result import Grade, RuleState, broken, finding_of, holds, not_applicable
 from snaprebuild.cluster.scan_producer_ids import producer_id_findings
 from snaprebuild.errors import ChangedFileError, ReadFailedError, UsageError
@@ -29,29 +29,29 @@ from snaprebuild.storage.store import is_object
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
 
-__all__ = ["CODES", "KraftCheck", "NodeCheck", "kraft_check", "leader_among", "violations"]
+__all__ = ["CODES", "NodeCheck", "QuorumCheck", "check_quorum", "leader_among", "violations"]
 
 CODES = {
-    Rule.K1: "start-without-checkpoint",
-    Rule.K2: "start-not-at-checkpoint",
-    Rule.K3: "start-epoch-unknown",
-    Rule.K4: "only-start-checkpoint",
-    Rule.K5: "checkpoint-beyond-log",
-    Rule.K6: "checkpoint-inside-batch",
-    Rule.K7: "checkpoint-epoch",
-    Rule.K8: "bad-checkpoint",
-    Rule.K9: "metadata-left-overs",
-    Rule.K10: "misnamed-checkpoint",
-    Rule.K11: "metadata-gap",
-    Rule.K12: "metadata-producer-snapshot",
-    Rule.K13: "nodes-disagree",
-    Rule.K14: "leader-epoch-decreases",
-    Rule.K15: "quorum-state-contradiction",
-    Rule.K16: "checkpoint-contradiction",
-    Rule.K17: "metadata-end-lost",
-    Rule.K18: "metadata-topic-id",
-    Rule.K19: "node-unknown",
-    Rule.K20: "node-twice",
+    QuorumRule.K1: "start-without-checkpoint",
+    QuorumRule.K2: "start-not-at-checkpoint",
+    QuorumRule.K3: "start-epoch-unknown",
+    QuorumRule.K4: "only-start-checkpoint",
+    QuorumRule.K5: "checkpoint-beyond-log",
+    QuorumRule.K6: "checkpoint-inside-batch",
+    QuorumRule.K7: "checkpoint-epoch",
+    QuorumRule.K8: "bad-checkpoint",
+    QuorumRule.K9: "metadata-left-overs",
+    QuorumRule.K10: "misnamed-checkpoint",
+    QuorumRule.K11: "metadata-gap",
+    QuorumRule.K12: "metadata-producer-snapshot",
+    QuorumRule.K13: "nodes-disagree",
+    QuorumRule.K14: "leader-epoch-decreases",
+    QuorumRule.K15: "quorum-state-contradiction",
+    QuorumRule.K16: "checkpoint-contradiction",
+    QuorumRule.K17: "metadata-end-lost",
+    QuorumRule.K18: "metadata-topic-id",
+    QuorumRule.K19: "node-unknown",
+    QuorumRule.K20: "node-twice",
 }
 """Findings of the rules; docs/reference/findings.md lists them."""
 
@@ -72,12 +72,12 @@ class NodeCheck:
 
 
 @dataclass(slots=True)
-class KraftCheck:
-    """Everything.
+class QuorumCheck:
+    """The check of all directories.
 
     Attributes:
         nodes: in the order of the locations.
-        followers: what was asked of followers.
+        followers: what the starts of followers have to fulfil.
         election: who can be elected, by what the directories hold.
         features: levels that the registered nodes support, by the directory that holds the most; None if it cannot be read.
         findings: violations, and what could not be read.
@@ -85,18 +85,18 @@ class KraftCheck:
 
     nodes: list[NodeCheck]
     followers: Followers
-    election: Election
+    election: QuorumElection
     features: tuple[FeatureLevel, ...] | None
     findings: list[Finding]
 
 
-def kraft_check(
+def check_quorum(
     locations: Sequence[str],
     followers: Followers = Followers.KAFKA,
     leader: str | None = None,
     now_ms: int | None = None,
     run: Run | None = None,
-) -> KraftCheck:
+) -> QuorumCheck:
     """Reads directories, each of one node, and judges them.
 
     Args:
@@ -126,25 +126,25 @@ def kraft_check(
     for check in checks:
         path = check.node.log.path
         compared = [each for each in agreements if each.path == path or each.path.startswith(f"{path}/")]
-        if any(each.rule is Rule.K19 for each in compared):  # which was not judged of the directory alone
-            check.results = [each for each in check.results if each.rule is not Rule.K19]
+        if any(each.rule is QuorumRule.K19 for each in compared):  # which was not judged of the directory alone
+            check.results = [each for each in check.results if each.rule is not QuorumRule.K19]
         check.results += compared
         check.results += contents(check.node, nodes)
-        for rule in (Rule.K13, Rule.K20):
+        for rule in (QuorumRule.K13, QuorumRule.K20):
             if all(each.rule is not rule for each in check.results):
                 alone = not_applicable(rule, "one node was given", path)
                 check.results.append(alone if len(nodes) == 1 else holds(rule, path=path))
-        check.results.sort(key=lambda each: list(Rule).index(each.rule))
+        check.results.sort(key=lambda each: list(QuorumRule).index(each.rule))
         findings += violations(check.results)
     for node in nodes:
         _decode_rest(node)
         findings += unknown_findings(node.log.path, node.log.unknown)
         findings += [] if now_ms is None else _foreign_producers(node.log.path, now_ms)
     election = election_of([(each.node, each.results) for each in checks])
-    most = next(each.node for each in election.standings if each.has_most)
+    most = next(node for node, log in zip(nodes, election.directories, strict=True) if log.has_most)
     features = _features(most)
     findings += _feature_findings(most, features)
-    return KraftCheck(checks, followers, election, features, findings)
+    return QuorumCheck(checks, followers, election, features, findings)
 
 
 def _features(node: NodeFacts) -> tuple[FeatureLevel, ...] | None:
@@ -194,10 +194,10 @@ def leader_among(nodes: Sequence[NodeFacts], named: str | None) -> NodeFacts | N
         UsageError: ``named`` is none of them.
     """
     if named is not None:
-        found = next((each for each in nodes if named in (each.location, each.log.path)), None)
-        if found is None:
-            raise UsageError("--leader: is not one of the directories", path=named)
-        return found
+        for each in nodes:
+            if named in (each.location, each.log.path):
+                return each
+        raise UsageError("--leader: is not one of the directories", path=named)
     states = [each.log.quorum_state for each in nodes]
     known = [(state.leader_epoch, state.leader_id) for state in states if state is not None and state.leader_id >= 0]
     if not known:
@@ -218,7 +218,7 @@ def _owners(nodes: Sequence[NodeFacts]) -> Iterator[NodeRuleResult]:
                 f"node {node.node_id} has another directory here, {', '.join(others)}: a node does not start with two metadata logs. "
                 "One of them is an old copy, or of a disk that was replaced"
             )
-            yield broken(Rule.K20, Grade.WARNING, evidence, path)
+            yield broken(QuorumRule.K20, Grade.WARNING, evidence, path)
         if node.facts.is_bare and counts and os.path.basename(path) == METADATA_DIRECTORY:
             evidence = f"there is no {META_PROPERTIES} next to it, as next to the others: whose it is is not known"
-            yield broken(Rule.K19, Grade.WARNING, evidence, path)
+            yield broken(QuorumRule.K19, Grade.WARNING, evidence, path)

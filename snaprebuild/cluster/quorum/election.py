@@ -9,15 +9,16 @@ Source: ``KafkaRaftClient.handleVoteRequest`` and ``UnattachedState.canGrantVote
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+from formats.metadata.quorum_state import QuorumState
 from snaprebuild.cluster.quorum.facts import NodeFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-from snaprebuild.cluster.quorum.rules import NodeRuleResult, Rule
+from snaprebuild.cluster.quorum.rules import NodeRuleResult, QuorumRule
 from snaprebuild.cluster.rule_result import Grade
+from snaprebuild.published import Natural, Part
 
-__all__ = ["CanWin", "Chance", "Election", "Standing", "chances", "election_of"]
+__all__ = ["CanWin", "Chance", "ElectionLog", "QuorumElection", "VotingState", "chances", "election_of"]
 
 
 class CanWin(StrEnum):
@@ -28,11 +29,10 @@ class CanWin(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Chance:
+class Chance(Part, frozen=True):
     """Whether a voter can be elected, and one sentence why."""
 
-    outcome: CanWin
+    can_win: CanWin
     reason: str
 
 
@@ -45,58 +45,66 @@ def chances(voters: Collection[int], ends: Mapping[int, OffsetAndEpoch]) -> dict
     """
     needed = len(voters) // 2 + 1
     unknown = sorted(set(voters) - ends.keys())
-    found = {}
+    chance_of = {}
     for candidate, end in ends.items():
         refusing = sorted(voter for voter, its_end in ends.items() if its_end > end)
         granting = len(ends) - len(refusing)
         votes = f"{granting} of {len(voters)} voters hold no more than it, and {needed} are needed"
         if granting >= needed:
-            found[candidate] = Chance(CanWin.YES, votes)
+            chance_of[candidate] = Chance(CanWin.YES, votes)
         elif granting + len(unknown) < needed:
-            found[candidate] = Chance(CanWin.NO, f"{votes}; {_ids(refusing)} hold more")
+            chance_of[candidate] = Chance(CanWin.NO, f"{votes}; {_ids(refusing)} hold more")
         else:
-            found[candidate] = Chance(CanWin.UNKNOWN, f"{votes}; the logs of {_ids(unknown)} are not known")
-    return found
+            chance_of[candidate] = Chance(CanWin.UNKNOWN, f"{votes}; the logs of {_ids(unknown)} are not known")
+    return chance_of
 
 
 def _ids(voters: Collection[int]) -> str:
     return "voters " + ", ".join(map(str, voters))
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """One directory.
+class VotingState(Part, frozen=True):
+    """The quorum-state file."""
 
-    Attributes:
-        node: what was read.
-        end: of the log after a start, with the epoch of its last record.
-        chance: whether its node can be elected.
-        has_most: no other directory ends above it.
-    """
+    epoch: int
+    leader_id: int | None
+    """Null for none."""
+    voted_id: int | None
+    """The node that got its vote in that epoch; null for none."""
 
-    node: NodeFacts
+
+class ElectionLog(Part, frozen=True):
+    """The log of one directory, as an election compares it."""
+
+    path: str
+    """Directory of the metadata log."""
+    node_id: Natural | None
+    """From meta.properties; null if there is none."""
     end: OffsetAndEpoch
-    chance: Chance
+    """End of the log after a node has started from it."""
+    quorum_state: VotingState | None
+    """Null if the file is absent or cannot be read."""
+    can_win: CanWin
+    """Whether a majority of the voters can elect the node."""
+    reason: str
+    """One sentence; not stable."""
     has_most: bool
+    """No other directory ends above it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Election:
-    """All of them.
+class QuorumElection(Part, frozen=True):
+    """The nodes that can be elected from these directories."""
 
-    Attributes:
-        voters: ids, by the directory that holds the most; None if none of its files names them.
-        not_given: voters without a directory.
-        standings: in the order of the directories.
-    """
-
-    voters: tuple[int, ...] | None
-    not_given: tuple[int, ...]
-    standings: tuple[Standing, ...]
+    voters: tuple[Natural, ...] | None
+    """Ids, from the directory with the highest end; null if none of its files has them."""
+    voters_not_given: tuple[Natural, ...]
+    """Voters without a directory."""
+    directories: tuple[ElectionLog, ...]
+    """One for each directory."""
 
 
-def election_of(checked: Sequence[tuple[NodeFacts, Sequence[NodeRuleResult]]]) -> Election:
-    """Looks at the ends of all logs.
+def election_of(checked: Sequence[tuple[NodeFacts, Sequence[NodeRuleResult]]]) -> QuorumElection:
+    """The election that the ends of all logs decide.
 
     A directory with damage counts as unknown: its node may not start. If one voter has two directories, the one that ends higher counts.
 
@@ -114,26 +122,47 @@ def election_of(checked: Sequence[tuple[NodeFacts, Sequence[NodeRuleResult]]]) -
         directory_of = {each.voter_id: known.get(each.voter_id) for each in best.voter_sets[-1]}
     elif best.quorum_state is not None and best.quorum_state.voters:
         directory_of = dict.fromkeys(best.quorum_state.voters)
-    known_chances = [_why_not_counted(node, results, directory_of) for node, results in checked]
+    known_chances = [_chance_without_vote(node, results, directory_of) for node, results in checked]
     if len({each.cluster_id for each in nodes if each.cluster_id is not None}) > 1:
         known_chances = [Chance(CanWin.UNKNOWN, "the directories are of several clusters")] * len(nodes)
     counted: dict[int, OffsetAndEpoch] = {}
     for node, end, known_chance in zip(nodes, ends, known_chances, strict=True):
         if known_chance is None and node.node_id is not None:
             counted[node.node_id] = max(end, counted.get(node.node_id, end))
-    found = chances(directory_of, counted)
-    standings = []
+    chance_of = chances(directory_of, counted)
+    directories = []
     for node, end, known_chance in zip(nodes, ends, known_chances, strict=True):
-        chance = known_chance or found[node.node_id or 0]
+        chance = known_chance or chance_of[node.node_id or 0]
         if known_chance is None and end < counted[node.node_id or 0]:
             chance = Chance(CanWin.NO, f"another directory of voter {node.node_id} ends higher, and counts")
-        standings.append(Standing(node, end, chance, end == most))
-    given = {each.node_id for each in nodes}
+        directories.append(
+            ElectionLog(
+                path=node.log.path,
+                node_id=node.node_id,
+                end=end,
+                quorum_state=_voting_state(node.facts.quorum_state),
+                can_win=chance.can_win,
+                reason=chance.reason,
+                has_most=end == most,
+            )
+        )
+    node_ids = {each.node_id for each in nodes}
     voters = tuple(sorted(directory_of)) if directory_of else None
-    return Election(voters, tuple(each for each in voters or () if each not in given), tuple(standings))
+    voters_not_given = tuple(each for each in voters or () if each not in node_ids)
+    return QuorumElection(voters, voters_not_given, tuple(directories))
 
 
-def _why_not_counted(node: NodeFacts, results: Sequence[NodeRuleResult], directory_of: dict[int, bytes | None]) -> Chance | None:
+def _voting_state(state: QuorumState | None) -> VotingState | None:
+    if state is None:
+        return None
+    leader_id = None if state.leader_id < 0 else state.leader_id
+    voted_id = None if state.voted_id < 0 else state.voted_id
+    return VotingState(state.leader_epoch, leader_id, voted_id)
+
+
+def _chance_without_vote(
+    node: NodeFacts, results: Sequence[NodeRuleResult], directory_of: dict[int, bytes | None]
+) -> Chance | None:
     """The chance of a directory that is not a voter's, or may not start; None for all others."""
     if not directory_of:
         return Chance(CanWin.UNKNOWN, "neither records nor quorum-state name the voters")
@@ -141,10 +170,10 @@ def _why_not_counted(node: NodeFacts, results: Sequence[NodeRuleResult], directo
         return Chance(CanWin.UNKNOWN, "meta.properties is absent, so the node of this directory is not known")
     if node.node_id not in directory_of:
         return Chance(CanWin.NO, f"node {node.node_id} is not a voter")
-    wanted = directory_of[node.node_id]
-    if None not in (wanted, node.directory_id) and wanted != node.directory_id:
+    voting_directory = directory_of[node.node_id]
+    if None not in (voting_directory, node.directory_id) and voting_directory != node.directory_id:
         return Chance(CanWin.NO, f"voter {node.node_id} votes with another directory: its disk was replaced")
-    if any(each.rule is Rule.K17 and each.grade is not None for each in results):
+    if any(each.rule is QuorumRule.K17 and each.grade is not None for each in results):
         return Chance(CanWin.UNKNOWN, "its log may have lost its end (K17)")
     damage = sorted({each.rule.name for each in results if each.grade is Grade.DAMAGE})
     if damage or any(each.is_unread for each in node.findings):

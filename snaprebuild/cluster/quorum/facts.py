@@ -1,4 +1,4 @@
-"""Reads what the rules on metadata logs ask of a directory, once, in one pass over headers."""
+"""Reads the facts of a directory that the rules on metadata logs need, in one pass over the headers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from formats.partition.file_names import QUORUM_STATE
 from formats.partition.producer_snapshot import check_snapshot
 from snaprebuild.cluster.metadata.batches import MetadataBatch
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog, open_metadata_log
-from snaprebuild.cluster.metadata.log_end import LogEnd, has_clean_marker, log_end_evidence
+from snaprebuild.cluster.metadata.log_end import LogEndEvidence, has_clean_marker, log_end_evidence
 from snaprebuild.cluster.quorum.identity import is_bare, node_identity, topic_fault
 from snaprebuild.cluster.quorum.log_facts import BatchBelow, BatchColumns, CheckpointFacts, LogFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
@@ -28,11 +28,11 @@ from snaprebuild.snapshots.source.second_look import with_fresh_listings
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
 
-__all__ = ["NodeFacts", "SegmentFacts", "read_node"]
+__all__ = ["NodeFacts", "NodeSegment", "read_node"]
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentFacts:
+class NodeSegment:
     """A segment: base offset, and bytes of its whole batches."""
 
     base_offset: int
@@ -58,7 +58,7 @@ class NodeFacts:
     location: str
     log: MetadataLog
     facts: LogFacts
-    segments: tuple[SegmentFacts, ...]
+    segments: tuple[NodeSegment, ...]
     last_timestamp_ms: int | None
     bytes_after_latest: int
     node_id: int | None
@@ -75,18 +75,18 @@ def read_node(location: str, run: Run | None = None) -> NodeFacts:
         ReadFailedError: a segment, or the directory, cannot be read.
     """
 
-    def look(is_last: bool) -> NodeFacts:
-        reader = _Reader(open_metadata_log(location, run))
+    def read(is_last: bool) -> NodeFacts:
+        reader = _NodeReader(open_metadata_log(location, run))
         node = reader.read(location)
         if reader.vanished and not is_last:
             raise GoneFileError("is gone since the listing", path=reader.vanished[0])
         return node
 
-    return with_fresh_listings(look)
+    return with_fresh_listings(read)
 
 
-class _Reader:
-    """One look at a directory.
+class _NodeReader:
+    """Reads one listing of a directory.
 
     Attributes:
         vanished: names of checkpoints that were listed and are gone.
@@ -102,7 +102,7 @@ class _Reader:
         self._last: BatchBelow | None = None
         self._latest_end = log.checkpoints[-1].end_offset if log.checkpoints else 0
         self._bytes_after_latest = 0
-        self._segments: list[SegmentFacts] = []
+        self._segments: list[NodeSegment] = []
         self._cut_offset: int | None = None
         self._is_torn = False
         self._batch_columns = BatchColumns()
@@ -221,7 +221,7 @@ class _Reader:
             except FormatError as error:
                 self._findings.append(finding_of_error(error, segment.path))
                 self._cut_at(walk.end_offset)
-            self._segments.append(SegmentFacts(segment.base_offset, size))
+            self._segments.append(NodeSegment(segment.base_offset, size))
             self._end_offset = walk.end_offset
             if walk.torn_tail is not None and segment is not self._log.segments[-1]:
                 self._cut_at(walk.end_offset)
@@ -276,7 +276,7 @@ class _Reader:
             else:
                 yield from [(name, f"holds {count} producers")] if count else []
 
-    def _end(self) -> LogEnd | None:
+    def _end(self) -> LogEndEvidence | None:
         """What contradicts the end of the log; None where damage was found, which K11 reports."""
         if self._cut_offset is not None:
             return None

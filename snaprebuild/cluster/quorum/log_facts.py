@@ -16,15 +16,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
+from snaprebuild.published import Natural, Part
 
 if TYPE_CHECKING:
     import numpy as np
 
     from formats.log.control_record import Voter
     from formats.metadata.quorum_state import QuorumState
-    from snaprebuild.cluster.metadata.log_end import LogEnd
+    from snaprebuild.cluster.metadata.log_end import LogEndEvidence
 
-__all__ = ["BatchBelow", "BatchColumns", "CheckpointFacts", "Difference", "LogFacts", "epoch_before", "first_difference"]
+__all__ = [
+    "BatchBelow",
+    "BatchColumns",
+    "CheckpointFacts",
+    "LogDifference",
+    "LogFacts",
+    "LogStart",
+    "epoch_before",
+    "first_difference",
+]
 
 
 @dataclass(slots=True)
@@ -54,7 +64,7 @@ class BatchColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class LogDifference:
     """Where two logs part.
 
     Attributes:
@@ -70,7 +80,7 @@ class Difference:
 
 def first_difference(
     one: BatchColumns, other: BatchColumns, begin: int, end: int, gaps: tuple[Iterable[tuple[int, int]], Iterable[tuple[int, int]]]
-) -> Difference | None:
+) -> LogDifference | None:
     """The first difference of two logs within the offsets that both hold.
 
     Args:
@@ -93,7 +103,7 @@ def first_difference(
     offset = min(int(each[at, 0]) for each in (rows, others) if at < len(each))
     epochs = tuple(-1 if each is None else int(each[1]) for each in (here, there))
     later = np.intersect1d(rows[at:, 1], others[at:, 1])
-    return Difference(offset, (epochs[0], epochs[1]), bool(len(later)) or epochs[0] == epochs[1])
+    return LogDifference(offset, (epochs[0], epochs[1]), bool(len(later)) or epochs[0] == epochs[1])
 
 
 def epoch_before(offset: int, below: BatchBelow | None) -> int | None:
@@ -109,6 +119,17 @@ class BatchBelow:
     last_offset: int
     epoch: int
     timestamp_ms: int
+
+
+class LogStart(Part, frozen=True):
+    """Where the log began before the node stopped."""
+
+    offset: Natural
+    epoch: Natural | None
+    """Leader epoch of the record before it; null if it is not known."""
+
+    def __str__(self) -> str:
+        return f"{self.offset} (epoch {'not known' if self.epoch is None else self.epoch})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +214,7 @@ class LogFacts:
     voter_sets: tuple[tuple[Voter, ...], ...] = ()
     quorum_state: QuorumState | None = None
     is_quorum_state_bad: bool = False
-    end: LogEnd | None = None
+    end: LogEndEvidence | None = None
     has_marker: bool = False
     topic_fault: str | None = None
     node_fault: str | None = None
@@ -235,6 +256,12 @@ class LogFacts:
             return OffsetAndEpoch(0, 0)
         epoch = self.start_epoch
         return None if epoch is None else OffsetAndEpoch(self.start_offset, epoch)
+
+    @property
+    def log_start(self) -> LogStart:
+        """The start, also if its epoch is not known."""
+        start = self.start
+        return LogStart(self.start_offset, None if start is None else start.epoch)
 
     @property
     def start_epoch(self) -> int | None:

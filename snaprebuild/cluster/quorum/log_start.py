@@ -23,24 +23,27 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import total_ordering
 
+import msgspec
+
+from snaprebuild.published import Natural, Part
+
 __all__ = [
     "DEFAULT_CHECKPOINT_INTERVAL_MS",
     "DEFAULT_CHECKPOINT_RECORD_BYTES",
     "DEFAULT_LAG_TIME_MAX_MS",
     "DEFAULT_RETENTION_BYTES",
     "DEFAULT_RETENTION_MS",
-    "Advance",
-    "Cause",
     "CheckpointOfLog",
     "CheckpointSettings",
     "DeletedBefore",
     "FollowerMode",
-    "LogStart",
     "MetadataLogModel",
     "OffsetAndEpoch",
     "Policy",
     "Progress",
     "SegmentOfLog",
+    "StartCause",
+    "StartMove",
     "StartSettings",
     "advance_follower",
     "advance_leader",
@@ -51,15 +54,12 @@ __all__ = [
 
 
 @total_ordering
-@dataclass(frozen=True, slots=True)
-class OffsetAndEpoch:
-    """An end offset (exclusive, int64) and the leader epoch of the record before it (int32).
+class OffsetAndEpoch(Part, frozen=True):
+    """An offset, and the leader epoch of the record before it. Kafka orders the ids of checkpoints by epoch, then by offset."""
 
-    Ordered as Kafka orders the ids of checkpoints: by epoch, then by offset.
-    """
-
-    offset: int
-    epoch: int
+    offset: Natural
+    """Exclusive end."""
+    epoch: Natural
 
     def __lt__(self, other: OffsetAndEpoch) -> bool:
         """Epoch first."""
@@ -67,10 +67,6 @@ class OffsetAndEpoch:
 
     def __str__(self) -> str:
         return f"{self.offset} (epoch {self.epoch})"
-
-
-LogStart = OffsetAndEpoch
-"""``startOffsetAndEpoch``: the start of a log, with the epoch of the record before it. At 0 the epoch is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +105,7 @@ class MetadataLogModel:
     """A metadata log: start, segments, checkpoints. Everything is amortised constant time, but for looking a checkpoint up.
 
     Attributes:
-        start: see ``LogStart``.
+        start: ``startOffsetAndEpoch``, the start of the log and the epoch of the record before it. At 0 the epoch is 0.
         end_offset: the next offset that is written.
         segments: by base offset; the last one is active and is never deleted.
         checkpoints: by id. In a log that Kafka wrote, offsets and times ascend with the ids.
@@ -120,7 +116,11 @@ class MetadataLogModel:
     __slots__ = ("checkpoint_bytes", "checkpoints", "end_offset", "log_bytes", "segments", "start")
 
     def __init__(
-        self, start: LogStart, end_offset: int, segments: Iterable[SegmentOfLog] = (), checkpoints: Iterable[CheckpointOfLog] = ()
+        self,
+        start: OffsetAndEpoch,
+        end_offset: int,
+        segments: Iterable[SegmentOfLog] = (),
+        checkpoints: Iterable[CheckpointOfLog] = (),
     ) -> None:
         self.start = start
         self.end_offset = end_offset
@@ -194,13 +194,13 @@ class MetadataLogModel:
             return None
         return self._moved_to(checkpoint, at)
 
-    def start_at(self, start: LogStart) -> DeletedBefore | None:
-        """The same for a start at which there need be no checkpoint, as a follower may take over its leader's."""
+    def start_at(self, start: OffsetAndEpoch) -> DeletedBefore | None:
+        """Moves the start to an offset without a checkpoint, such as the start of the leader; None if that is not allowed."""
         if not self.start.offset < start.offset <= self.end_offset:
             return None
         return self._moved_to(start, bisect_left(self.checkpoints, start, key=lambda each: each.id))
 
-    def _moved_to(self, start: LogStart, forgotten: int) -> DeletedBefore:
+    def _moved_to(self, start: OffsetAndEpoch, forgotten: int) -> DeletedBefore:
         before = self.size_bytes
         self.start = start
         segments = []
@@ -254,8 +254,8 @@ class FollowerMode(StrEnum):
     LITERAL = "literal"
 
 
-class Cause(StrEnum):
-    """Why a start moved."""
+class StartCause(StrEnum):
+    """Why the start of a log moved."""
 
     NEWER_CHECKPOINT = "newer-checkpoint"
     SIZE = "retention-bytes"
@@ -295,30 +295,27 @@ class StartSettings:
     checkpoints: CheckpointSettings = CheckpointSettings()
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a reader of the log is: name of a replica or listener, and the next offset that it wants."""
+class Progress(Part, frozen=True):
+    """A reader of the log."""
 
     name: str
-    offset: int
+    """Name of the listener, or id of the replica."""
+    offset: Natural
+    """Next offset that it reads."""
 
 
-@dataclass(frozen=True, slots=True)
-class Advance:
-    """A start that moved.
+class StartMove(Part, frozen=True):
+    """A start that moves."""
 
-    Attributes:
-        before: from where.
-        after: to where.
-        reason: one sentence for a person.
-        deleted: what went.
-    """
-
-    before: LogStart
-    after: LogStart
-    cause: Cause
+    before: OffsetAndEpoch = msgspec.field(name="from")
+    after: OffsetAndEpoch = msgspec.field(name="to")
+    cause: StartCause
     reason: str
-    deleted: DeletedBefore
+    """One sentence for the user; not stable."""
+    deleted_segments: tuple[Natural, ...]
+    """Base offsets of the deleted segments."""
+    deleted_checkpoints: tuple[OffsetAndEpoch, ...]
+    deleted_bytes: Natural
 
 
 def is_checkpoint_due(settings: CheckpointSettings, record_bytes: int, age_ms: int | None) -> bool:
@@ -332,26 +329,30 @@ def is_checkpoint_due(settings: CheckpointSettings, record_bytes: int, age_ms: i
     return record_bytes >= settings.record_bytes or (age_ms is not None and 0 < settings.interval_ms <= age_ms)
 
 
-def _moved(log: MetadataLogModel, to: CheckpointOfLog, cause: Cause, reason: str) -> Advance | None:
+def _moved(log: MetadataLogModel, to: CheckpointOfLog, cause: StartCause, reason: str) -> StartMove | None:
     before = log.start
     deleted = log.delete_before(to.id)
-    return None if deleted is None else Advance(before, to.id, cause, reason, deleted)
+    return None if deleted is None else _start_move(before, to.id, cause, reason, deleted)
 
 
-def immediate(log: MetadataLogModel) -> Advance | None:
+def _start_move(before: OffsetAndEpoch, after: OffsetAndEpoch, cause: StartCause, reason: str, deleted: DeletedBefore) -> StartMove:
+    return StartMove(before, after, cause, reason, deleted.segments, deleted.checkpoints, deleted.size_bytes)
+
+
+def immediate(log: MetadataLogModel) -> StartMove | None:
     """Moves the start to the latest checkpoint."""
     latest = log.latest
-    return None if latest is None else _moved(log, latest, Cause.NEWER_CHECKPOINT, f"a checkpoint at {latest.id} exists")
+    return None if latest is None else _moved(log, latest, StartCause.NEWER_CHECKPOINT, f"a checkpoint at {latest.id} exists")
 
 
-def retention(log: MetadataLogModel, now_ms: int, settings: StartSettings) -> Iterator[Advance]:
+def retention(log: MetadataLogModel, now_ms: int, settings: StartSettings) -> Iterator[StartMove]:
     """Moves the start as one run of Kafka's cleaner does; one advance for each checkpoint that goes. At least one checkpoint stays.
 
     The log moves while this is iterated.
     """
     while 0 <= settings.retention_bytes < log.size_bytes:
         sizes = f"log of {log.log_bytes} bytes and checkpoints of {log.checkpoint_bytes} bytes"
-        advance = _next(log, Cause.SIZE, f"{sizes} are more than {settings.retention_bytes}")
+        advance = _next(log, StartCause.SIZE, f"{sizes} are more than {settings.retention_bytes}")
         if advance is None:
             break
         yield advance
@@ -360,24 +361,26 @@ def retention(log: MetadataLogModel, now_ms: int, settings: StartSettings) -> It
         if age_ms <= settings.retention_ms:
             break
         advance = _next(
-            log, Cause.AGE, f"the checkpoint at {log.checkpoints[0].id} is {age_ms} ms old, more than {settings.retention_ms} ms"
+            log,
+            StartCause.AGE,
+            f"the checkpoint at {log.checkpoints[0].id} is {age_ms} ms old, more than {settings.retention_ms} ms",
         )
         if advance is None:
             break
         yield advance
 
 
-def _next(log: MetadataLogModel, cause: Cause, reason: str) -> Advance | None:
+def _next(log: MetadataLogModel, cause: StartCause, reason: str) -> StartMove | None:
     """To the second checkpoint; None if Kafka's cleaner would end its walk."""
     if len(log.checkpoints) < 2:
         return None
     advance = _moved(log, log.checkpoints[1], cause, reason)
-    return advance if advance is not None and (advance.deleted.segments or advance.deleted.checkpoints) else None
+    return advance if advance is not None and (advance.deleted_segments or advance.deleted_checkpoints) else None
 
 
 def advance_leader(
     log: MetadataLogModel, now_ms: int, settings: StartSettings, live_replicas: Sequence[Progress], listeners: Sequence[Progress]
-) -> Advance | None:
+) -> StartMove | None:
     """Moves a leader's start once.
 
     Args:
@@ -394,18 +397,18 @@ def advance_leader(
         detail = "the log has no readers"
         if slowest is not None:
             detail = f"all have read past it; the slowest, {slowest.name}, is at {slowest.offset}"
-        return _moved(log, reached, Cause.ALL_PAST, detail)
+        return _moved(log, reached, StartCause.ALL_PAST, detail)
     aged = log.newest_not_after(now_ms - settings.lag_time_max_ms)
     if aged is None:
         return None
     age_ms = now_ms - aged.timestamp_ms
     waited = "" if slowest is None else f", and {slowest.name} is still at {slowest.offset}"
-    return _moved(log, aged, Cause.LAG_TIME, f"it is {age_ms} ms old, not less than {settings.lag_time_max_ms} ms{waited}")
+    return _moved(log, aged, StartCause.LAG_TIME, f"it is {age_ms} ms old, not less than {settings.lag_time_max_ms} ms{waited}")
 
 
 def advance_follower(
-    log: MetadataLogModel, leader_start: LogStart, listeners: Sequence[Progress], mode: FollowerMode
-) -> Advance | None:
+    log: MetadataLogModel, leader_start: OffsetAndEpoch, listeners: Sequence[Progress], mode: FollowerMode
+) -> StartMove | None:
     """Moves a follower's start once, after its leader's.
 
     Its listeners must have read past the leader's start, and a checkpoint of its own must lie above it: it may become the leader.
@@ -419,6 +422,6 @@ def advance_follower(
     reason = f"the leader's log starts at {leader_start}"
     if mode is FollowerMode.LITERAL:
         deleted = log.start_at(leader_start)
-        return None if deleted is None else Advance(before, leader_start, Cause.LEADER_MOVED, reason, deleted)
+        return None if deleted is None else _start_move(before, leader_start, StartCause.LEADER_MOVED, reason, deleted)
     own = log.newest_at_or_below(leader_start.offset)
-    return None if own is None else _moved(log, own, Cause.LEADER_MOVED, reason)
+    return None if own is None else _moved(log, own, StartCause.LEADER_MOVED, reason)

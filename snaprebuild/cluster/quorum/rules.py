@@ -22,7 +22,7 @@ __all__ = [
     "Followers",
     "NameEffect",
     "NodeRuleResult",
-    "Rule",
+    "QuorumRule",
     "effect_of_name",
     "ids_text",
     "judge_log",
@@ -72,7 +72,7 @@ def _is_number(text: str, bits: int) -> bool:
     return _INTEGER.fullmatch(text) is not None and -(1 << bits) <= int(text) < 1 << bits
 
 
-class Rule(RuleId):
+class QuorumRule(RuleId):
     """The rules; the value says what holds."""
 
     K1 = "a log that begins above 0 has a checkpoint at its first base offset or above"
@@ -101,7 +101,7 @@ class Rule(RuleId):
         return f"{self.name}: {evidence}"
 
     def state_name(self, state: RuleState, grade: Grade | None) -> str:  # each violation has a grade of its own
-        """As ``cluster check`` calls it."""
+        """The state in the documents and tables of ``cluster check``."""
         return _STATE_NAMES[state]
 
 
@@ -125,7 +125,7 @@ class Followers(StrEnum):
     LITERAL = "literal"
 
 
-NodeRuleResult = RuleResult[Rule]
+NodeRuleResult = RuleResult[QuorumRule]
 
 
 def judge_log(facts: LogFacts, leader_start: OffsetAndEpoch | None = None) -> list[NodeRuleResult]:
@@ -146,7 +146,7 @@ def _is_covered(facts: LogFacts) -> bool:
     return not facts.base or any(each.id.offset >= facts.base for each in facts.checkpoints)
 
 
-def _see(rule: Rule, other: Rule, facts: LogFacts) -> NodeRuleResult:
+def _see(rule: QuorumRule, other: QuorumRule, facts: LogFacts) -> NodeRuleResult:
     """A rule that another one leaves without what it needs."""
     return unknown(rule, f"see {other.name}", facts.path)
 
@@ -156,18 +156,20 @@ def _k1(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
         return []
     latest = f"the latest ends at {facts.checkpoints[-1].id}" if facts.checkpoints else "there is none"
     evidence = f"the first segment begins at {facts.base}, and no checkpoint ends there or above: {latest}; a node does not start"
-    return [broken(Rule.K1, Grade.DAMAGE, evidence, facts.path, facts.base)]
+    return [broken(QuorumRule.K1, Grade.DAMAGE, evidence, facts.path, facts.base)]
 
 
 def _k2(facts: LogFacts, leader_start: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     if not _is_covered(facts):
-        return [_see(Rule.K2, Rule.K1, facts)]
+        return [_see(QuorumRule.K2, QuorumRule.K1, facts)]
     start = facts.start_offset
     is_leaders = leader_start is not None and start == leader_start.offset
     if not start or is_leaders or any(each.id.offset == start for each in facts.checkpoints):
         return []
     rest = "" if facts.base else "; the segments still begin at 0, where a node that starts begins anew"
-    return [broken(Rule.K2, Grade.WARNING, f"the log starts at {start}, and no checkpoint ends there{rest}", facts.path, start)]
+    return [
+        broken(QuorumRule.K2, Grade.WARNING, f"the log starts at {start}, and no checkpoint ends there{rest}", facts.path, start)
+    ]
 
 
 def _k3(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
@@ -177,16 +179,16 @@ def _k3(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     if not start:
         return []
     if not _is_covered(facts):
-        return [_see(Rule.K3, Rule.K1, facts)]
+        return [_see(QuorumRule.K3, QuorumRule.K1, facts)]
     if known is None:
         no_epoch = f"the log starts at {start}, and neither a checkpoint nor the log has the epoch of offset {start - 1}"
-        return [broken(Rule.K3, Grade.WARNING, no_epoch, facts.path, start)]
+        return [broken(QuorumRule.K3, Grade.WARNING, no_epoch, facts.path, start)]
     if first is not None and first < known:
         contradicts = (
             f"leader-epoch-checkpoint begins with epoch {first} at {start}, and offset {start - 1} has epoch {known}; a node that starts "
             "makes the file anew"
         )
-        return [broken(Rule.K3, Grade.WARNING, contradicts, facts.path, start)]
+        return [broken(QuorumRule.K3, Grade.WARNING, contradicts, facts.path, start)]
     return []
 
 
@@ -197,7 +199,7 @@ def _k4(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     if latest.id.offset != facts.start_offset:
         return []
     evidence = f"the only checkpoint is the one at the start, {facts.start_offset}; the start cannot move"
-    return [broken(Rule.K4, Grade.INFO, evidence, latest.path, facts.start_offset)]
+    return [broken(QuorumRule.K4, Grade.INFO, evidence, latest.path, facts.start_offset)]
 
 
 def _k5(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
@@ -205,11 +207,11 @@ def _k5(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     if not facts.end_offset and not facts.is_torn:
         return []
     if facts.cut_offset is not None:
-        return [_see(Rule.K5, Rule.K11, facts)]
+        return [_see(QuorumRule.K5, QuorumRule.K11, facts)]
     then = "empties it, and begins at the latest" if facts.is_emptied else "leaves it as it is, as its last epoch is a later one"
     evidence = f"ends beyond the log, which ends at {facts.end_offset}; a node that starts {then}"
     beyond = [each for each in facts.checkpoints if each.id.offset > facts.end_offset]
-    return [broken(Rule.K5, Grade.WARNING, evidence, each.path, each.id.offset) for each in beyond]
+    return [broken(QuorumRule.K5, Grade.WARNING, evidence, each.path, each.id.offset) for each in beyond]
 
 
 def _k6(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
@@ -219,7 +221,7 @@ def _k6(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
             continue
         then = "a replica that loads it fails when it fetches what follows"
         evidence = f"ends inside of the batch {below.base_offset} to {below.last_offset}; {then}"
-        yield broken(Rule.K6, Grade.ERROR, evidence, each.path, each.id.offset)
+        yield broken(QuorumRule.K6, Grade.ERROR, evidence, each.path, each.id.offset)
 
 
 def _k7(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
@@ -229,7 +231,7 @@ def _k7(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
             is_later = facts.is_emptied and each is facts.checkpoints[-1] and each.id.offset < facts.end_offset
             lost = f"{each.id.offset} to {facts.end_offset - 1}"
             then = f"; a node that starts takes it for later than the log, and drops offsets {lost}" if is_later else ""
-            yield broken(Rule.K7, Grade.DAMAGE if is_later else Grade.ERROR, evidence + then, each.path, each.id.offset)
+            yield broken(QuorumRule.K7, Grade.DAMAGE if is_later else Grade.ERROR, evidence + then, each.path, each.id.offset)
 
 
 def _k8(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
@@ -239,7 +241,7 @@ def _k8(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
         if each.fault is None:
             if below is not None and below.last_offset == each.id.offset - 1 and below.timestamp_ms != each.timestamp_ms:
                 evidence = f"its header says {each.timestamp_ms} ms, and the batch before its end has {below.timestamp_ms} ms"
-                yield broken(Rule.K8, Grade.INFO, evidence, each.path, each.id.offset)
+                yield broken(QuorumRule.K8, Grade.INFO, evidence, each.path, each.id.offset)
         else:
             grade = Grade.ERROR
             then = "a newer one is what nodes load"
@@ -249,14 +251,16 @@ def _k8(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
             elif each.timestamp_ms is None:
                 grade = Grade.DAMAGE
                 then = "a running node fails when it asks how old this checkpoint is"
-            yield broken(Rule.K8, grade, f"{each.fault}; {then}", each.path, each.id.offset)
+            yield broken(QuorumRule.K8, grade, f"{each.fault}; {then}", each.path, each.id.offset)
 
 
 def _k9(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     if not facts.left_overs:
         return []
     names = ", ".join(facts.left_overs[:3]) + (", ..." if len(facts.left_overs) > 3 else "")
-    return [broken(Rule.K9, Grade.INFO, f"{len(facts.left_overs)} left over, which the next start removes: {names}", facts.path)]
+    return [
+        broken(QuorumRule.K9, Grade.INFO, f"{len(facts.left_overs)} left over, which the next start removes: {names}", facts.path)
+    ]
 
 
 def _k10(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
@@ -264,32 +268,32 @@ def _k10(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
     for name in facts.strange_names:
         grade, then = _EFFECTS[effect_of_name(name)]
         if grade is not None:
-            yield broken(Rule.K10, grade, f"{name} {message}: {then}", facts.path)
+            yield broken(QuorumRule.K10, grade, f"{name} {message}: {then}", facts.path)
 
 
 def _k11(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
     if not _is_covered(facts):
-        yield _see(Rule.K11, Rule.K1, facts)
+        yield _see(QuorumRule.K11, QuorumRule.K1, facts)
         return
     usable = max((each.id.offset for each in facts.checkpoints if each.fault is None), default=0)
     if facts.cut_offset is not None:
         then = f", and begins anew at its latest checkpoint, {facts.checkpoints[-1].id.offset}" if facts.is_emptied else ""
         evidence = f"damaged from offset {facts.cut_offset} on: a node that starts cuts the log there{then}; later records are lost"
-        yield broken(Rule.K11, Grade.DAMAGE, evidence, facts.path, facts.cut_offset)
+        yield broken(QuorumRule.K11, Grade.DAMAGE, evidence, facts.path, facts.cut_offset)
     image = f"the latest checkpoint that is whole ends at {usable}" if usable else "no checkpoint is whole"
     missing = [(usable, facts.base)] if usable < facts.base else []
     for begin, end in (*missing, *(gap for gap in facts.gaps if gap[0] != facts.cut_offset)):
         detail = f"offsets {begin} to {end - 1} are missing"
         if end > usable:
-            yield broken(Rule.K11, Grade.DAMAGE, f"{detail}, and {image}", facts.path, begin)
+            yield broken(QuorumRule.K11, Grade.DAMAGE, f"{detail}, and {image}", facts.path, begin)
         else:
             then = "images are whole; a replica that fetches there gets the next records and not the missing ones"
-            yield broken(Rule.K11, Grade.ERROR, f"{detail}; {image}, so that {then}", facts.path, begin)
+            yield broken(QuorumRule.K11, Grade.ERROR, f"{detail}; {image}, so that {then}", facts.path, begin)
 
 
 def _k12(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     why = "no writer of this log has a producer id, and it is not a checkpoint"
-    return [broken(Rule.K12, Grade.WARNING, f"{name} {what}; {why}", facts.path) for name, what in facts.bad_snapshots]
+    return [broken(QuorumRule.K12, Grade.WARNING, f"{name} {what}; {why}", facts.path) for name, what in facts.bad_snapshots]
 
 
 def _k14(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
@@ -298,7 +302,7 @@ def _k14(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
         if epoch < before:
             detail = f"offset {offset} has epoch {epoch}, and the batch before it has epoch {before}"
             evidence = f"{detail}; no leader writes that, so the log was changed"
-            return [broken(Rule.K14, Grade.ERROR, evidence, facts.path, offset)]
+            return [broken(QuorumRule.K14, Grade.ERROR, evidence, facts.path, offset)]
     return []
 
 
@@ -308,12 +312,12 @@ def _k15(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     # The epoch of a checkpoint that contradicts the log is reported by K7.
     known_epoch = max([facts.last_epoch, *(each.id.epoch for each in facts.checkpoints if not each.has_other_epoch)])
     if facts.is_quorum_state_bad:
-        return [unknown(Rule.K15, "quorum-state cannot be read", facts.path)]
+        return [unknown(QuorumRule.K15, "quorum-state cannot be read", facts.path)]
     if state is None:
         if not facts.end_offset and not any(each.id.offset for each in facts.checkpoints):
             return []
         evidence = f"is absent: the node no longer knows for whom it voted, and may vote a second time in epoch {known_epoch}"
-        return [broken(Rule.K15, Grade.ERROR, evidence, path)]
+        return [broken(QuorumRule.K15, Grade.ERROR, evidence, path)]
     leader = facts.leaders.get(state.leader_epoch)
     found: list[NodeRuleResult] = []
     if state.leader_epoch < known_epoch:
@@ -321,35 +325,37 @@ def _k15(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
             f"has epoch {state.leader_epoch}, and the log or a checkpoint has epoch {known_epoch}: the file is older than the log, and "
             "the votes since then are forgotten"
         )
-        found.append(broken(Rule.K15, Grade.ERROR, older, path))
+        found.append(broken(QuorumRule.K15, Grade.ERROR, older, path))
     if leader is not None and state.leader_id not in (leader, -1):
         other_leader = f"names node {state.leader_id} as the leader of epoch {state.leader_epoch}, and the log names node {leader}"
-        found.append(broken(Rule.K15, Grade.ERROR, other_leader, path))
+        found.append(broken(QuorumRule.K15, Grade.ERROR, other_leader, path))
     # Only version 0 holds voters, and a file that was written before a change of the voters keeps the old ones until the next vote.
     recorded = [{each.voter_id for each in voters} for voters in facts.voter_sets]
     if state.voters and recorded and set(state.voters) not in recorded:
         other_voters = f"names voters {ids_text(state.voters)}, and the log names {ids_text(recorded[-1])}"
-        found.append(broken(Rule.K15, Grade.ERROR, other_voters, path))
+        found.append(broken(QuorumRule.K15, Grade.ERROR, other_voters, path))
     return found
 
 
 def _k17(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     end = facts.end
     if facts.cut_offset is not None:
-        return [_see(Rule.K17, Rule.K11, facts)]
+        return [_see(QuorumRule.K17, QuorumRule.K11, facts)]
     if end is None:
         return []
     if end.lost is not None:
-        return [broken(Rule.K17, Grade.ERROR, f"{end.lost}; the node may have voted for what is gone", facts.path, end.end_offset)]
+        return [
+            broken(QuorumRule.K17, Grade.ERROR, f"{end.lost}; the node may have voted for what is gone", facts.path, end.end_offset)
+        ]
     if facts.first_base_offset is None and _has_begun(facts):
         evidence = "the directory has no segment, and its other files are those of a log that had some"
-        return [broken(Rule.K17, Grade.ERROR, evidence, facts.path)]
+        return [broken(QuorumRule.K17, Grade.ERROR, evidence, facts.path)]
     if end.ahead is not None:
         # Of a running node the log may have been copied before the other files.
         grade = Grade.ERROR if facts.has_marker else Grade.WARNING
-        return [broken(Rule.K17, grade, end.ahead, facts.path, end.end_offset)]
+        return [broken(QuorumRule.K17, grade, end.ahead, facts.path, end.end_offset)]
     if facts.has_marker and end.unclosed is not None:
-        return [broken(Rule.K17, Grade.WARNING, end.unclosed, facts.path, end.end_offset)]
+        return [broken(QuorumRule.K17, Grade.WARNING, end.unclosed, facts.path, end.end_offset)]
     return []
 
 
@@ -362,17 +368,19 @@ def _has_begun(facts: LogFacts) -> bool:
 def _k18(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     if not facts.topic_fault:
         return []
-    return [broken(Rule.K18, Grade.DAMAGE, facts.topic_fault, f"{facts.path}/{PARTITION_METADATA}")]
+    return [broken(QuorumRule.K18, Grade.DAMAGE, facts.topic_fault, f"{facts.path}/{PARTITION_METADATA}")]
 
 
 def _k19(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     if facts.is_bare:
         return [
-            not_applicable(Rule.K19, "a copy of the metadata log alone: no other file of a log directory is around it", facts.path)
+            not_applicable(
+                QuorumRule.K19, "a copy of the metadata log alone: no other file of a log directory is around it", facts.path
+            )
         ]
     if not facts.node_fault:
         return []
-    return [broken(Rule.K19, Grade.DAMAGE, facts.node_fault, f"{os.path.dirname(facts.path)}/{META_PROPERTIES}")]
+    return [broken(QuorumRule.K19, Grade.DAMAGE, facts.node_fault, f"{os.path.dirname(facts.path)}/{META_PROPERTIES}")]
 
 
 def ids_text(ids: Iterable[int]) -> str:
@@ -388,35 +396,39 @@ _EFFECTS: dict[NameEffect, tuple[Grade | None, str]] = {
     NameEffect.REFUSED: (Grade.DAMAGE, "a node does not start"),
 }
 
-_RULES: dict[Rule, Callable[[LogFacts, OffsetAndEpoch | None], Iterable[NodeRuleResult]]] = {
-    Rule.K1: _k1,
-    Rule.K2: _k2,
-    Rule.K3: _k3,
-    Rule.K4: _k4,
-    Rule.K5: _k5,
-    Rule.K6: _k6,
-    Rule.K7: _k7,
-    Rule.K8: _k8,
-    Rule.K9: _k9,
-    Rule.K10: _k10,
-    Rule.K11: _k11,
-    Rule.K12: _k12,
-    Rule.K14: _k14,
-    Rule.K15: _k15,
-    Rule.K17: _k17,
-    Rule.K18: _k18,
-    Rule.K19: _k19,
+_RULES: dict[QuorumRule, Callable[[LogFacts, OffsetAndEpoch | None], Iterable[NodeRuleResult]]] = {
+    QuorumRule.K1: _k1,
+    QuorumRule.K2: _k2,
+    QuorumRule.K3: _k3,
+    QuorumRule.K4: _k4,
+    QuorumRule.K5: _k5,
+    QuorumRule.K6: _k6,
+    QuorumRule.K7: _k7,
+    QuorumRule.K8: _k8,
+    QuorumRule.K9: _k9,
+    QuorumRule.K10: _k10,
+    QuorumRule.K11: _k11,
+    QuorumRule.K12: _k12,
+    QuorumRule.K14: _k14,
+    QuorumRule.K15: _k15,
+    QuorumRule.K17: _k17,
+    QuorumRule.K18: _k18,
+    QuorumRule.K19: _k19,
 }
 
 
 def judge_starts(leader: LogFacts | None, followers: Sequence[LogFacts], mode: Followers) -> list[NodeRuleResult]:
     """The part of K13 that is about starts: no follower's is beyond its leader's."""
     if leader is None:
-        return [unknown(Rule.K13, "which node is the leader is not known", each.path) for each in followers]
+        return [unknown(QuorumRule.K13, "which node is the leader is not known", each.path) for each in followers]
     grade = Grade.INFO if mode is Followers.KAFKA else Grade.ERROR
     return [
         broken(
-            Rule.K13, grade, f"starts at {each.start_offset}, and its leader at {leader.start_offset}", each.path, each.start_offset
+            QuorumRule.K13,
+            grade,
+            f"starts at {each.start_offset}, and its leader at {leader.start_offset}",
+            each.path,
+            each.start_offset,
         )
         for each in followers
         if each.start_offset > leader.start_offset

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm
 from snaprebuild.cluster.rule_result import RuleState, finding_of
-from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose, SourceEvidence
+from snaprebuild.cluster.scan_storage import start_concerns
+from snaprebuild.cluster.source_check.evidence import LogEvidence, SourceEvidence
 from snaprebuild.cluster.source_check.evidence_collector import Peers, SourceRequest, is_judged, read_peers
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence, peer_evidence
-from snaprebuild.cluster.source_check.leading_losses import Replica, leading_loss_findings
+from snaprebuild.cluster.source_check.leading_losses import OtherReplica, leading_loss_findings
 from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs
 from snaprebuild.cluster.source_check.producer_ids import (
     foreign_producers,
@@ -20,21 +21,28 @@ from snaprebuild.cluster.source_check.producer_ids import (
     producer_id_finding,
 )
 from snaprebuild.cluster.source_check.source_verdicts import JudgedReplica, ReadLogs, SourceReplica, judge_sources, replica_of
-from snaprebuild.cluster.source_check.verdict import Outcome, SourceVerdict
+from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.last_stable import stable_ends
+from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.broker_properties import expiration_of, log_dirs_online
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
-from snaprebuild.snapshots.source.source import check_segments_are_files, is_cleaner_at_work, partition_source, why_skipped
+from snaprebuild.snapshots.source.source import (
+    check_segments_are_files,
+    is_cleaner_at_work,
+    open_source,
+    partition_source,
+    why_skipped,
+)
 from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.storage.store import absolute
+from snaprebuild.storage.store import absolute, is_object
 
-__all__ = ["CheckedSource", "SourceCheck", "SourceQuestion", "check_sources"]
+__all__ = ["CheckedSource", "SourceCheck", "SourceQuestion", "check_sources", "start_findings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +53,10 @@ class SourceQuestion:
         paths: of log directories, or above them, or partition directories.
         purpose: their use as a source.
         metadata: location of a metadata log, None for that of each broker itself.
-        at: last offset of it that counts, None for all.
+        requested_offset: last offset of it that counts, None for all.
         peers: locations of other replicas.
-        leader_asserted: the operator says that these replicas lead.
-        own_log_accepted: the operator accepts that only a broker's own metadata log shows when it registered last.
+        i_am_the_leader: the operator says that these replicas lead.
+        accept_own_log: the operator accepts that only a broker's own metadata log shows when it registered last.
         broker_epoch: of a live broker, as the operator says.
         selection: of partitions.
         server_properties: path of the configuration of a broker, whose ``log.dirs`` are asked, too; None for none.
@@ -59,10 +67,10 @@ class SourceQuestion:
     paths: tuple[str, ...]
     purpose: Purpose = Purpose.REBUILD
     metadata: str | None = None
-    at: int | None = None
+    requested_offset: int | None = None
     peers: tuple[str, ...] = ()
-    leader_asserted: bool = False
-    own_log_accepted: bool = False
+    i_am_the_leader: bool = False
+    accept_own_log: bool = False
     broker_epoch: int | None = None
     selection: Selection = EVERYTHING
     server_properties: str | None = None
@@ -116,7 +124,9 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
     found = find_partitions((*question.paths, *log_dirs), run.stores)
     result = SourceCheck(question, findings=offline)
     result.findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in found.faults]
-    logs_of_run = MetadataLogs(question.metadata, run, question.at, voters=question.voters, voter_ids=question.voter_ids)
+    logs_of_run = MetadataLogs(
+        question.metadata, run, question.requested_offset, voters=question.voters, voter_ids=question.voter_ids
+    )
     logs_of_run.named()  # a fault of it is raised before the work
     states = [each.state for each in found.log_dirs]
     for state in states:
@@ -129,7 +139,7 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
         for directory in log_dir.partitions
         if question.selection.takes(directory) and is_judged(directory)
     ]
-    notes = {directory.path: note for directory, _ in selected if (note := _why_passing(directory, found)) is not None}
+    notes = {directory.path: note for directory, _ in selected if (note := _reason_to_pass(directory, found)) is not None}
     result.findings += notes.values()
     pairs = [(directory, state) for directory, state in selected if directory.path not in notes]
     stable, damage = _stable_ends(question, pairs, run)
@@ -143,8 +153,8 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
         properties=properties,
         peers=peers,
         broker_epoch=question.broker_epoch,
-        leader_asserted=question.leader_asserted,
-        own_log_accepted=question.own_log_accepted,
+        i_am_the_leader=question.i_am_the_leader,
+        accept_own_log=question.accept_own_log,
         locks=run.facts,
     )
     directories = {directory.path: directory for directory, _ in pairs}
@@ -159,19 +169,40 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
         result.replicas.append(checked)
         reported = [each.message for each in verdicts.findings]
         result.findings += _findings_of(checked, directory.path in found.named, reported)
-        if question.at is None:  # at an earlier moment the next id was smaller
+        if question.requested_offset is None:  # at an earlier moment the next id was smaller
             result.findings += _foreign_producers(checked, judged.evidence, now_ms, expiration_ms)
         source = partition_source(directory, state, directory.path)
         others = _others(judged.replica, peers, verdicts.judged, directories)
         result.findings += leading_loss_findings(source, judged.evidence, others, now_ms, expiration_ms)
     result.findings += verdicts.findings
-    if not result.replicas and not any(each.severity for each in result.findings):
-        message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
-        result.findings.append(Finding("nothing-found", Severity.FINDING, absolute((*question.paths, *log_dirs)[0]), message))
+    result.findings += _nothing_found(result, found, log_dirs)
     return result
 
 
-def _why_passing(directory: PartitionDir, found: Discovery) -> Finding | None:
+def _nothing_found(result: SourceCheck, found: Discovery, log_dirs: Sequence[str]) -> list[Finding]:
+    """The finding of a selection without a replica; none if other findings explain it."""
+    question = result.question
+    if not result.replicas and not any(each.severity for each in result.findings):
+        message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
+        return [Finding("nothing-found", Severity.FINDING, absolute((*question.paths, *log_dirs)[0]), message)]
+    return []
+
+
+def start_findings(result: SourceCheck, run: Run) -> list[Finding]:
+    """Findings on the next start of the brokers of the replicas. The rules judge a replica, and not whether its broker starts.
+
+    A replica that is rejected has its finding already.
+    """
+    question = result.question
+    if not result.replicas or any(map(is_object, question.paths)):
+        return []
+    source = open_source(question.paths, question.server_properties, question.selection, run)
+    replicas = {each.log.path for each in result.replicas}
+    reported = [each for each in result.findings if each.severity is Severity.REFUSED or each.path not in replicas]
+    return start_concerns(source, reported)
+
+
+def _reason_to_pass(directory: PartitionDir, found: Discovery) -> Finding | None:
     """Why a directory is no replica that anybody would take: its broker deletes or moves it. None for one that is judged."""
     if directory.name.form not in (DirectoryForm.DELETE, DirectoryForm.FUTURE) or directory.path in found.named:
         return None
@@ -180,12 +211,12 @@ def _why_passing(directory: PartitionDir, found: Discovery) -> Finding | None:
 
 def _others(
     replica: SourceReplica, peers: Peers, judged: Sequence[JudgedReplica], directories: Mapping[str, PartitionDir]
-) -> list[Replica]:
+) -> list[OtherReplica]:
     """The other replicas of a partition: those that were named, and those of other brokers among the paths."""
     found = {}
     for evidence in peers.of(replica.topic_partition, replica.path):
         of_peer, state_of_peer = peers.replicas[evidence.path]
-        found[evidence.path] = Replica(of_peer, evidence, _high_watermark(of_peer, state_of_peer))
+        found[evidence.path] = OtherReplica(of_peer, evidence, _high_watermark(of_peer, state_of_peer))
     node = _node_of(replica.log_dir)
     for each in judged:
         other = directories[each.replica.path]
@@ -193,7 +224,7 @@ def _others(
         is_other_broker = None not in (node, _node_of(state_of_other)) and node != _node_of(state_of_other)
         if is_other_broker and other.topic_partition == replica.topic_partition and other.name.form is DirectoryForm.PLAIN:
             found.setdefault(
-                other.path, Replica(other, peer_evidence(other, state_of_other), _high_watermark(other, state_of_other))
+                other.path, OtherReplica(other, peer_evidence(other, state_of_other), _high_watermark(other, state_of_other))
             )
     return list(found.values())
 
@@ -219,7 +250,7 @@ def _foreign_producers(checked: CheckedSource, evidence: SourceEvidence, now_ms:
 
 def _log_of(directory: PartitionDir, state: LogDirState, stable: dict[str, int | None]) -> LogEvidence:
     is_asked = directory.path in stable
-    return log_evidence(directory, state, last_stable=stable.get(directory.path), asks_stable=is_asked)
+    return log_evidence(directory, state, last_stable_offset=stable.get(directory.path), asks_stable=is_asked)
 
 
 def _stable_ends(
@@ -266,8 +297,8 @@ def _findings_of(checked: CheckedSource, is_named: bool, reported: list[str]) ->
         rejected = verdict.rejection_finding(path)
         is_left_over = checked.directory.name.form is not DirectoryForm.PLAIN and not is_named
         found.append(Finding(rejected.code, Severity.FINDING, path, rejected.message) if is_left_over else rejected)
-    elif verdict.outcome is Outcome.TRUSTED_BELOW:
-        found.append(Finding("source-trusted-below", Severity.NOTE, path, f"{verdict}: {verdict.why}", verdict.offset))
+    elif verdict.outcome is VerdictOutcome.TRUSTED_BELOW:
+        found.append(Finding("source-trusted-below", Severity.NOTE, path, f"{verdict}: {verdict.reason}", verdict.trusted_below))
     reservations = (each for each in verdict.results if each.state is RuleState.HOLDS and each.grade is not None)
     found += [finding_of(each, "source-warning", path) for each in reservations if each.rule is not verdict.rule]
     reported = [*reported, *(each.message for each in found if each.severity)]
@@ -275,5 +306,5 @@ def _findings_of(checked: CheckedSource, is_named: bool, reported: list[str]) ->
         found.append(unknown)
     if (needed := verdict.confirmation_finding(path, Severity.FINDING)) is not None:
         found.append(needed)
-    found += [Finding("source-on-operators-word", Severity.NOTE, path, each) for each in verdict.asserted]
+    found += [Finding("source-on-operators-word", Severity.NOTE, path, each) for each in verdict.asserted_by_operator]
     return found

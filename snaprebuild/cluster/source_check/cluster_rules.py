@@ -21,8 +21,9 @@ from snaprebuild.cluster.metadata.registered_model import (
     directory_text,
 )
 from snaprebuild.cluster.rule_result import Basis, holds, not_applicable, unknown
-from snaprebuild.cluster.source_check.evidence import ClusterEvidence, Purpose, SourceEvidence
-from snaprebuild.cluster.source_check.rules import NO_REPLICA_YET, Rule, SourceRuleResult, rejects, warns
+from snaprebuild.cluster.source_check.evidence import MetadataEvidence, SourceEvidence
+from snaprebuild.cluster.source_check.rules import NO_REPLICA_YET, SourceRule, SourceRuleResult, rejects, warns
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 
 __all__ = [
     "assignment",
@@ -40,12 +41,12 @@ METADATA_VERSION_3_9 = 21
 """The highest ``metadata.version`` that 3.9 knows, 3.9-IV0 (``MetadataVersion``)."""
 
 
-def _no_evidence(rule: Rule, evidence: SourceEvidence, why: str) -> SourceRuleResult:
+def _no_evidence(rule: SourceRule, evidence: SourceEvidence, why: str) -> SourceRuleResult:
     """A rule of the cluster that has nothing to judge. Nothing is missing where the cluster is one with ZooKeeper."""
     return unknown(rule, why) if evidence.needs_metadata_log else not_applicable(rule, why)
 
 
-def _rejects_by_log(rule: Rule, evidence: SourceEvidence, why: str) -> SourceRuleResult:
+def _rejects_by_log(rule: SourceRule, evidence: SourceEvidence, why: str) -> SourceRuleResult:
     """A rule that is broken unless the metadata log has lost its end.
 
     A broker that is no voter does not flush its own copy (``KafkaRaftClient.appendAsFollower``), so that after an unclean stop it may be
@@ -66,12 +67,12 @@ def registration(evidence: SourceEvidence) -> SourceRuleResult:
     cluster = evidence.known
     node = evidence.log_dir.node_id
     if evidence.why_unknown:
-        return _no_evidence(Rule.R3, evidence, evidence.why_unknown)
+        return _no_evidence(SourceRule.R3, evidence, evidence.why_unknown)
     if node is None:
-        return unknown(Rule.R3, NO_NODE_ID)
+        return unknown(SourceRule.R3, NO_NODE_ID)
     if cluster.broker is None:
-        return _rejects_by_log(Rule.R3, evidence, f"node {node} is not registered at offset {cluster.offset}")
-    return holds(Rule.R3, f"node {node} is registered with broker epoch {cluster.broker_epoch}")
+        return _rejects_by_log(SourceRule.R3, evidence, f"node {node} is not registered at offset {cluster.offset}")
+    return holds(SourceRule.R3, f"node {node} is registered with broker epoch {cluster.broker_epoch}")
 
 
 def directory_id(evidence: SourceEvidence) -> SourceRuleResult:
@@ -80,21 +81,22 @@ def directory_id(evidence: SourceEvidence) -> SourceRuleResult:
     registered = evidence.known.broker_directories
     ids = ", ".join(map(directory_text, registered))
     if evidence.known.broker is None:
-        return _no_evidence(Rule.R4, evidence, evidence.why_unknown or NO_BROKER)
+        return _no_evidence(SourceRule.R4, evidence, evidence.why_unknown or NO_BROKER)
     if not registered:
-        return not_applicable(Rule.R4, "the broker registered no directory ids (metadata.version before 3.7-IV2)")
+        return not_applicable(SourceRule.R4, "the broker registered no directory ids (metadata.version before 3.7-IV2)")
     if own is None and evidence.log_dir.has_meta:
         return rejects(
-            Rule.R4,
+            SourceRule.R4,
             f"meta.properties has no directory.id, and the broker registered with some ({ids}): a backup from before its upgrade",
         )
     if own is None:
-        return unknown(Rule.R4, "there is no meta.properties with a directory.id")
+        return unknown(SourceRule.R4, "there is no meta.properties with a directory.id")
     if own not in registered:
         return rejects(
-            Rule.R4, f"directory.id {_uuid(own)} is not one of those that the broker registered with ({ids}): the disk was replaced"
+            SourceRule.R4,
+            f"directory.id {_uuid(own)} is not one of those that the broker registered with ({ids}): the disk was replaced",
         )
-    return holds(Rule.R4, f"directory.id {_uuid(own)} is registered")
+    return holds(SourceRule.R4, f"directory.id {_uuid(own)} is registered")
 
 
 def topic_id(evidence: SourceEvidence) -> SourceRuleResult:
@@ -106,18 +108,20 @@ def topic_id(evidence: SourceEvidence) -> SourceRuleResult:
     gone = f"the cluster has no topic {log.topic} at offset {cluster.offset}: it was deleted"
     other = f"{now}: the topic was deleted and made again"
     if fault:
-        return unknown(Rule.R5, fault, basis=Basis.DAMAGED_FILE)
+        return unknown(SourceRule.R5, fault, basis=Basis.DAMAGED_FILE)
     if log.topic_id is None and (evidence.has_metadata_log or evidence.log_dir.kind is ClusterKind.KRAFT):
-        return rejects(Rule.R5, "there is no partition.metadata: a KRaft broker takes a log without a topic id for a stray one")
+        return rejects(
+            SourceRule.R5, "there is no partition.metadata: a KRaft broker takes a log without a topic id for a stray one"
+        )
     if evidence.why_unknown:
-        return _no_evidence(Rule.R5, evidence, evidence.why_unknown)
+        return _no_evidence(SourceRule.R5, evidence, evidence.why_unknown)
     if cluster.is_topic_removed:
-        return rejects(Rule.R5, gone if cluster.topic_id is None else other)
+        return rejects(SourceRule.R5, gone if cluster.topic_id is None else other)
     if cluster.topic_id is None:
-        return _rejects_by_log(Rule.R5, evidence, gone)
+        return _rejects_by_log(SourceRule.R5, evidence, gone)
     if log.topic_id != cluster.topic_id:
-        return _rejects_by_log(Rule.R5, evidence, other)
-    return holds(Rule.R5, f"topic id {_uuid(log.topic_id)}")
+        return _rejects_by_log(SourceRule.R5, evidence, other)
+    return holds(SourceRule.R5, f"topic id {_uuid(log.topic_id)}")
 
 
 def assignment(evidence: SourceEvidence) -> SourceRuleResult:
@@ -129,28 +133,28 @@ def assignment(evidence: SourceEvidence) -> SourceRuleResult:
     assigned = cluster.registered.directory_of(node)
     is_one = f"node {node} is one of the replicas {replicas}"
     if evidence.why_unknown:
-        return _no_evidence(Rule.R6, evidence, evidence.why_unknown)
+        return _no_evidence(SourceRule.R6, evidence, evidence.why_unknown)
     if evidence.log.topic_id not in (None, cluster.topic_id) or cluster.topic_id is None:
-        return unknown(Rule.R6, "the cluster has no topic of this id")
+        return unknown(SourceRule.R6, "the cluster has no topic of this id")
     if node is None:
-        return unknown(Rule.R6, NO_NODE_ID)
+        return unknown(SourceRule.R6, NO_NODE_ID)
     if cluster.broker is None:
-        return unknown(Rule.R6, NO_BROKER)
+        return unknown(SourceRule.R6, NO_BROKER)
     if cluster.partition is None:
-        return _rejects_by_log(Rule.R6, evidence, "the topic has no such partition in the cluster")
+        return _rejects_by_log(SourceRule.R6, evidence, "the topic has no such partition in the cluster")
     if assigned is None:
         return _rejects_by_log(
-            Rule.R6, evidence, f"node {node} is not one of the replicas {replicas}: the partition was reassigned"
+            SourceRule.R6, evidence, f"node {node} is not one of the replicas {replicas}: the partition was reassigned"
         )
     if assigned == LOST_DIRECTORY:
-        return rejects(Rule.R6, "the cluster has its directory for lost")
+        return rejects(SourceRule.R6, "the cluster has its directory for lost")
     if own is None or assigned == MIGRATING_DIRECTORY or own not in cluster.broker_directories:
-        return holds(Rule.R6, f"{is_one}; in which directory is not known")
+        return holds(SourceRule.R6, f"{is_one}; in which directory is not known")
     if assigned == UNASSIGNED_DIRECTORY:
-        return warns(Rule.R6, f"{is_one}, and has not reported to the cluster in which directory")
+        return warns(SourceRule.R6, f"{is_one}, and has not reported to the cluster in which directory")
     if assigned != own:
-        return _rejects_by_log(Rule.R6, evidence, f"the cluster has it in directory {_uuid(assigned)}, not in {_uuid(own)}")
-    return holds(Rule.R6, f"{is_one}, in this directory")
+        return _rejects_by_log(SourceRule.R6, evidence, f"the cluster has it in directory {_uuid(assigned)}, not in {_uuid(own)}")
+    return holds(SourceRule.R6, f"{is_one}, in this directory")
 
 
 def in_sync(evidence: SourceEvidence) -> SourceRuleResult:
@@ -162,18 +166,18 @@ def in_sync(evidence: SourceEvidence) -> SourceRuleResult:
     )
     detail = f"ISR {list(partition.isr)}, eligible leader replicas {list(partition.elr)}, leader {partition.leader}"
     if not evidence.log.exists:
-        return not_applicable(Rule.R7, NO_REPLICA_YET)
-    if why and evidence.leader_asserted and not evidence.needs_metadata_log:
-        return holds(Rule.R7, f"the operator asserts that it leads (--i-am-the-leader): {why}", basis=Basis.OPERATOR)
+        return not_applicable(SourceRule.R7, NO_REPLICA_YET)
+    if why and evidence.i_am_the_leader and not evidence.needs_metadata_log:
+        return holds(SourceRule.R7, f"the operator asserts that it leads (--i-am-the-leader): {why}", basis=Basis.OPERATOR)
     if why:
-        return _no_evidence(Rule.R7, evidence, why)
+        return _no_evidence(SourceRule.R7, evidence, why)
     if node in partition.isr or node in partition.elr or node == partition.leader:
-        return holds(Rule.R7, detail)
+        return holds(SourceRule.R7, detail)
     if evidence.purpose is Purpose.REBUILD:
         return holds(
-            Rule.R7, f"not in {detail}, as after a controlled shutdown: not asked of a rebuild, which describes local bytes"
+            SourceRule.R7, f"not in {detail}, as after a controlled shutdown: not asked of a rebuild, which describes local bytes"
         )
-    return rejects(Rule.R7, f"node {node} is not in {detail}")
+    return rejects(SourceRule.R7, f"node {node} is not in {detail}")
 
 
 def recovery_state(evidence: SourceEvidence) -> SourceRuleResult:
@@ -183,14 +187,14 @@ def recovery_state(evidence: SourceEvidence) -> SourceRuleResult:
     """
     detail = "RECOVERING: its leader was elected uncleanly"
     if evidence.why_unregistered:
-        return _no_evidence(Rule.R8, evidence, evidence.why_unregistered)
+        return _no_evidence(SourceRule.R8, evidence, evidence.why_unregistered)
     if evidence.registered.leader_recovery_state is not LeaderRecoveryState.RECOVERING:
-        return holds(Rule.R8, "RECOVERED")
+        return holds(SourceRule.R8, "RECOVERED")
     if len(evidence.registered.replicas) > 1:
-        return rejects(Rule.R8, f"{detail}, and committed records may be missing here")
+        return rejects(SourceRule.R8, f"{detail}, and committed records may be missing here")
     if evidence.log.is_empty:
-        return rejects(Rule.R8, f"{detail}, and its only replica is empty: the disk was replaced")
-    return warns(Rule.R8, f"{detail}; with one replica that state never ends, and this replica holds all that there is")
+        return rejects(SourceRule.R8, f"{detail}, and its only replica is empty: the disk was replaced")
+    return warns(SourceRule.R8, f"{detail}; with one replica that state never ends, and this replica holds all that there is")
 
 
 def broker_epoch(evidence: SourceEvidence) -> SourceRuleResult:
@@ -205,59 +209,59 @@ def broker_epoch(evidence: SourceEvidence) -> SourceRuleResult:
     marker = "no broker epoch" if own.marker_epoch is None else f"broker epoch {own.marker_epoch}"
     if own.live_epoch is not None and own.has_marker and own.marker_epoch != own.live_epoch:
         return rejects(
-            Rule.R10,
+            SourceRule.R10,
             f"--broker-epoch names a running broker of epoch {own.live_epoch}, and there is a clean-shutdown marker with {marker}: "
             "an old copy of its disk",
         )
     if cluster is None or cluster.broker is None:
-        return _no_evidence(Rule.R10, evidence, evidence.cluster_missing if cluster is None else NO_BROKER)
+        return _no_evidence(SourceRule.R10, evidence, evidence.cluster_missing if cluster is None else NO_BROKER)
     registered = cluster.broker.epoch
     origin = "the clean-shutdown marker" if own.has_marker else "--broker-epoch"
     if own.has_marker and own.is_marker_unregistered:
         return not_applicable(
-            Rule.R10, "the broker stopped before it had registered, so that its clean-shutdown marker has no epoch"
+            SourceRule.R10, "the broker stopped before it had registered, so that its clean-shutdown marker has no epoch"
         )
     if epoch is None:
         return _without_epoch(evidence, cluster, cluster.broker)
     if cluster.epoch_owner not in (None, own.node_id):
         return rejects(
-            Rule.R10,
+            SourceRule.R10,
             f"{origin} has broker epoch {epoch}, with which node {cluster.epoch_owner} registered: the disk is that broker's",
         )
     if cluster.older is not None and epoch > registered:
-        return unknown(Rule.R10, cluster.older)
+        return unknown(SourceRule.R10, cluster.older)
     if epoch != registered:
         return rejects(
-            Rule.R10, f"{origin} has broker epoch {epoch}, the registration {registered}: the broker registered again since"
+            SourceRule.R10, f"{origin} has broker epoch {epoch}, the registration {registered}: the broker registered again since"
         )
     if cluster.older:
-        return unknown(Rule.R10, cluster.older)
-    return holds(Rule.R10, f"{origin} has the broker epoch of the registration, {epoch}")
+        return unknown(SourceRule.R10, cluster.older)
+    return holds(SourceRule.R10, f"{origin} has the broker epoch of the registration, {epoch}")
 
 
-def _without_epoch(evidence: SourceEvidence, cluster: ClusterEvidence, broker: BrokerRegistration) -> SourceRuleResult:
+def _without_epoch(evidence: SourceEvidence, cluster: MetadataEvidence, broker: BrokerRegistration) -> SourceRuleResult:
     """R10 where neither a marker nor the operator names the epoch under which the broker last ran."""
     if evidence.log_dir.has_marker and _writes_epochs(broker):
         return rejects(
-            Rule.R10,
+            SourceRule.R10,
             "the clean-shutdown marker has no broker epoch, and the broker that registered always writes one: "
             "a backup from before its upgrade",
         )
     if evidence.log_dir.has_marker:
-        return not_applicable(Rule.R10, "clean-shutdown markers of brokers before 3.9 have no epoch")
+        return not_applicable(SourceRule.R10, "clean-shutdown markers of brokers before 3.9 have no epoch")
     if cluster.is_own:
         return _by_own_log(evidence)
     no_marker = "there is no clean-shutdown marker,"
     if cluster.own_epoch is None:
-        return unknown(Rule.R10, f"{no_marker} and no metadata log of the broker itself: it may be an old copy")
+        return unknown(SourceRule.R10, f"{no_marker} and no metadata log of the broker itself: it may be an old copy")
     if cluster.own_epoch != broker.epoch:
         return unknown(
-            Rule.R10,
+            SourceRule.R10,
             f"{no_marker} the broker's own metadata log has its epoch {cluster.own_epoch}, the registration {broker.epoch}: it may be "
             "an old copy",
         )
     return holds(
-        Rule.R10,
+        SourceRule.R10,
         f"no clean-shutdown marker; the broker's own metadata log has the broker epoch of the registration, {broker.epoch}",
     )
 
@@ -269,15 +273,15 @@ def _by_own_log(evidence: SourceEvidence) -> SourceRuleResult:
     """
     only = "without a clean-shutdown marker only the metadata log of another node shows a later registration"
     if evidence.purpose is Purpose.REBUILD or evidence.log_dir.is_live:
-        return not_applicable(Rule.R10, only)
-    if evidence.own_log_accepted:
+        return not_applicable(SourceRule.R10, only)
+    if evidence.accept_own_log:
         return holds(
-            Rule.R10, f"the operator accepts the broker's own metadata log (--accept-own-log): {only}", basis=Basis.OPERATOR
+            SourceRule.R10, f"the operator accepts the broker's own metadata log (--accept-own-log): {only}", basis=Basis.OPERATOR
         )
     advice = "Name one with --metadata DIR. Only if there is none, use --accept-own-log"
-    return unknown(Rule.R10, f"{only}: it may be an old copy. {advice}", basis=Basis.OWN_LOG_ALONE)
+    return unknown(SourceRule.R10, f"{only}: it may be an old copy. {advice}", basis=Basis.OWN_LOG_ALONE)
 
 
 def _writes_epochs(broker: BrokerRegistration) -> bool:
     """Whether a broker writes its epoch into the marker, as all from 3.9 on do (``CleanShutdownFileHandler``)."""
-    return any(each.name == METADATA_VERSION and each.max_version >= METADATA_VERSION_3_9 for each in broker.features)
+    return any(each.name == METADATA_VERSION and each.max_level >= METADATA_VERSION_3_9 for each in broker.features)

@@ -6,27 +6,15 @@ Everything may be missing, and is None then. A rule that needs it is *not known*
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import msgspec
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import DirectoryForm
 from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.cluster.metadata.registered_model import BrokerRegistration, LeaderRecoveryState, PartitionRegistration
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 
-__all__ = ["ClusterEvidence", "LogDirEvidence", "LogEvidence", "PeerEvidence", "Purpose", "SourceEvidence"]
-
-
-class Purpose(StrEnum):
-    """The use of a replica as a source."""
-
-    REBUILD = "rebuild"
-    """Snapshots next to its own segments: they describe local bytes, whatever the ISR."""
-    UPLOAD = "upload"
-    """Copies of its segments in remote storage, which become the log for everybody."""
-    BOOTSTRAP = "bootstrap"
-    """The log of another replica."""
+__all__ = ["LogDirEvidence", "LogEvidence", "MetadataEvidence", "PeerEvidence", "SourceEvidence"]
 
 
 class WithFaults:
@@ -91,16 +79,16 @@ class LogEvidence(msgspec.Struct, WithFaults, frozen=True):
         swapped: a file of an interrupted compaction, or None.
         topic_id: of ``partition.metadata``, 16 bytes; None if that is absent or cannot be read.
         bases: base offsets of the segments, ascending.
-        log_end: end of the last whole batch; None if it cannot be read.
+        log_end_offset: end of the last whole batch; None if it cannot be read.
         high_watermark: as the checkpoint has it; None if there is no line.
         recovery_point: as the checkpoint has it; None if there is no line.
-        log_start: as the checkpoint has it; 0 if there is no line.
+        log_start_offset: as the checkpoint has it; 0 if there is no line.
         epochs: of the leader epoch checkpoint, in file order; None if that is absent or cannot be read.
         tail_epoch: leader epoch of the last batch; None if no batch was read, -1 for one that has none (message formats 0 and 1).
         is_uncovered: the first leader epochs are gone: batches of message format 2 are below them.
         tail_timestamp_ms: when the last batches were appended at the latest, ms since 1970; None if that is not known.
-        last_stable: the last stable offset, None if the log was not replayed for it.
-        is_stable_asked: ``last_stable`` was looked for; None means then that it could not be found.
+        last_stable_offset: None if the log was not replayed for it.
+        is_stable_asked: ``last_stable_offset`` was looked for; None means then that it could not be found.
         is_compacted: the log cleaner works on it.
         faults: why something of it could not be read.
         exists: False for a replica that is yet to be made: only who gets it is judged.
@@ -113,15 +101,15 @@ class LogEvidence(msgspec.Struct, WithFaults, frozen=True):
     swapped: str | None = None
     topic_id: bytes | None = None
     bases: tuple[int, ...] = ()
-    log_end: int | None = None
+    log_end_offset: int | None = None
     high_watermark: int | None = None
     recovery_point: int | None = None
-    log_start: int = 0
+    log_start_offset: int = 0
     epochs: tuple[LeaderEpochEntry, ...] | None = None
     tail_epoch: int | None = None
     is_uncovered: bool = False
     tail_timestamp_ms: int | None = None
-    last_stable: int | None = None
+    last_stable_offset: int | None = None
     is_stable_asked: bool = False
     is_compacted: bool = False
     faults: tuple[str, ...] = ()
@@ -130,18 +118,18 @@ class LogEvidence(msgspec.Struct, WithFaults, frozen=True):
     @property
     def is_empty(self) -> bool:
         """No record is in it; False if that is unknown."""
-        return self.exists and (not self.bases or (self.log_end is not None and self.log_end <= self.bases[0]))
+        return self.exists and (not self.bases or (self.log_end_offset is not None and self.log_end_offset <= self.bases[0]))
 
     def closed_below(self, offset: int) -> int:
         """Where the last segment ends that ends at or below an offset: its part of the log is whole."""
         return max((base for base in self.bases if base <= offset), default=0)
 
 
-class ClusterEvidence(msgspec.Struct, frozen=True):
+class MetadataEvidence(msgspec.Struct, frozen=True):
     """Facts from a metadata log about a broker and one partition.
 
     Attributes:
-        origin: its path.
+        path: of the metadata log.
         offset: last one that was taken.
         cluster_id: of the directory that it is in; None if unknown.
         is_own: it is in a log directory of the broker itself, found there or named.
@@ -158,7 +146,7 @@ class ClusterEvidence(msgspec.Struct, frozen=True):
             broker: the disk is another. None if nothing says so.
     """
 
-    origin: str
+    path: str
     offset: int
     cluster_id: str | None
     broker: BrokerRegistration | None
@@ -190,7 +178,7 @@ class ClusterEvidence(msgspec.Struct, frozen=True):
 
 
 _NO_PARTITION = PartitionRegistration((), (), (), (), (), (), (), -1, LeaderRecoveryState.RECOVERED, -1, -1)
-_NOTHING_KNOWN = ClusterEvidence(origin="", offset=-1, cluster_id=None, broker=None, topic_id=None, partition=None)
+_NOTHING_KNOWN = MetadataEvidence(path="", offset=-1, cluster_id=None, broker=None, topic_id=None, partition=None)
 
 
 class PeerEvidence(msgspec.Struct, frozen=True):
@@ -201,16 +189,16 @@ class PeerEvidence(msgspec.Struct, frozen=True):
         cluster_id: of its log directory, None if unknown.
         topic_id: 16 bytes, None if unknown.
         epochs: of its leader epoch checkpoint; None if that is absent or cannot be read.
-        log_start: offset of its first segment; None if it has none.
-        log_end: end of its last whole batch; None if it cannot be read.
+        log_start_offset: offset of its first segment; None if it has none.
+        log_end_offset: end of its last whole batch; None if it cannot be read.
     """
 
     path: str
     cluster_id: str | None
     topic_id: bytes | None
     epochs: tuple[LeaderEpochEntry, ...] | None
-    log_start: int | None
-    log_end: int | None
+    log_start_offset: int | None
+    log_end_offset: int | None
 
 
 class SourceEvidence(msgspec.Struct, frozen=True):
@@ -224,19 +212,19 @@ class SourceEvidence(msgspec.Struct, frozen=True):
         cluster_missing: why not.
         is_cluster_unreadable: there is a metadata log, and it could not be asked. Otherwise none is at hand.
         peers: other replicas that were given.
-        leader_asserted: the operator asserts that this replica is the leader.
-        own_log_accepted: the operator accepts that only the broker's own metadata log shows when it registered last.
+        i_am_the_leader: the operator asserts that this replica is the leader.
+        accept_own_log: the operator accepts that only the broker's own metadata log shows when it registered last.
     """
 
     purpose: Purpose
     log: LogEvidence
     log_dir: LogDirEvidence
-    cluster: ClusterEvidence | None = None
+    cluster: MetadataEvidence | None = None
     cluster_missing: str = "no metadata log was given, and there is none next to the partition"
     is_cluster_unreadable: bool = False
     peers: tuple[PeerEvidence, ...] = ()
-    leader_asserted: bool = False
-    own_log_accepted: bool = False
+    i_am_the_leader: bool = False
+    accept_own_log: bool = False
 
     @property
     def has_metadata_log(self) -> bool:
@@ -258,7 +246,7 @@ class SourceEvidence(msgspec.Struct, frozen=True):
         return self.cluster_missing if self.cluster is None else self.cluster.older
 
     @property
-    def known(self) -> ClusterEvidence:
+    def known(self) -> MetadataEvidence:
         """The cluster's facts about the broker when it last ran; empty if ``why_unknown`` has a reason."""
         return _NOTHING_KNOWN if self.cluster is None or self.cluster.older is not None else self.cluster
 

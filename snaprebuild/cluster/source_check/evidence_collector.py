@@ -19,19 +19,13 @@ from msgspec.structs import replace
 from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm
-from snaprebuild.cluster.source_check.evidence import (
-    ClusterEvidence,
-    LogDirEvidence,
-    LogEvidence,
-    PeerEvidence,
-    Purpose,
-    SourceEvidence,
-)
+from snaprebuild.cluster.source_check.evidence import LogDirEvidence, LogEvidence, MetadataEvidence, PeerEvidence, SourceEvidence
 from snaprebuild.cluster.source_check.evidence_reader import brokers_of, log_dir_evidence, peer_evidence
 from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs
 from snaprebuild.cluster.source_check.metadata_places import why_no_metadata_log
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
 from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.selection import Selection
@@ -59,7 +53,7 @@ CLOCKS_APART_MS = 5_000
 """Brokers, controllers and producers have clocks of their own, and a controller may be idle for half a second."""
 
 
-def older_than_broker(cluster: ClusterEvidence, own: LogDirEvidence) -> str | None:
+def older_than_broker(cluster: MetadataEvidence, own: LogDirEvidence) -> str | None:
     """Why a metadata log ends before the broker registered last; None if nothing shows that."""
     epoch = own.stopped_epoch
     if epoch is None:
@@ -74,7 +68,7 @@ def older_than_broker(cluster: ClusterEvidence, own: LogDirEvidence) -> str | No
     return f"{known}, with which no broker registered there: it is not a log of this disk's cluster, or a later one is needed"
 
 
-def older_than_replica(cluster: ClusterEvidence, timestamp_ms: int, log: LogEvidence) -> str | None:
+def older_than_replica(cluster: MetadataEvidence, timestamp_ms: int, log: LogEvidence) -> str | None:
     """Why a metadata log ends before the last batches of a replica were written; None if nothing shows that.
 
     Args:
@@ -107,7 +101,7 @@ class Peers(msgspec.Struct, frozen=True):
     replicas: dict[str, tuple[PartitionDir, LogDirState]] = msgspec.field(default_factory=dict)
 
     def of(self, topic_partition: str, path: str) -> tuple[PeerEvidence, ...]:
-        """Those of a partition, but for the replica at ``path`` itself."""
+        """The other replicas of a partition, without the one at ``path``."""
         return tuple(peer for peer in self.known.get(topic_partition, ()) if peer.path != path)
 
 
@@ -123,8 +117,8 @@ class SourceRequest(msgspec.Struct, frozen=True):
             them.
         peers: other replicas.
         broker_epoch: of a live broker, as the operator asserts.
-        leader_asserted: the operator asserts that the replicas lead.
-        own_log_accepted: the operator accepts that only a broker's own metadata log shows when it registered last.
+        i_am_the_leader: the operator asserts that the replicas lead.
+        accept_own_log: the operator accepts that only a broker's own metadata log shows when it registered last.
         locks: show which brokers run; None to assume that all are stopped.
     """
 
@@ -135,8 +129,8 @@ class SourceRequest(msgspec.Struct, frozen=True):
     properties: Properties | None = None
     peers: Peers = msgspec.field(default_factory=Peers)
     broker_epoch: int | None = None
-    leader_asserted: bool = False
-    own_log_accepted: bool = False
+    i_am_the_leader: bool = False
+    accept_own_log: bool = False
     locks: RunFacts | None = msgspec.field(default_factory=RunFacts)
 
 
@@ -196,7 +190,9 @@ class EvidenceCollector(msgspec.Struct):
             except (SnaprebuildError, FormatError):  # which is a finding where the replica is judged
                 continue
             why = cluster.older or self._lost_end(read, state, own) or older_than_broker(cluster, own)
-            if why is None and self.request.logs.at is None:  # at an earlier moment replicas were not yet what they are
+            if (
+                why is None and self.request.logs.requested_offset is None
+            ):  # at an earlier moment replicas were not yet what they are
                 why = older_than_replica(cluster, read.latest_ms, log)
             if why is not None:
                 self._older |= dict.fromkeys((state.path, *(each.path for each in self._own_siblings(state))), why)
@@ -208,10 +204,10 @@ class EvidenceCollector(msgspec.Struct):
         own = log_dir_evidence(state, self._siblings.get(state.path, ()), self.request.broker_epoch, locks=self.request.locks)
         found = self._metadata_of(state)
         cluster = None
-        missing = found.why_none
+        missing = found.missing_reason
         is_unreadable = found.is_unreadable
         if found.read is None and not is_unreadable:
-            missing = self._why_none(state, missing)
+            missing = self._missing_reason(state, missing)
         if found.read is not None:
             try:
                 cluster = self._cluster(found.read, state, own, log)
@@ -229,11 +225,11 @@ class EvidenceCollector(msgspec.Struct):
             cluster_missing=missing,
             is_cluster_unreadable=is_unreadable,
             peers=peers,
-            leader_asserted=self.request.leader_asserted,
-            own_log_accepted=self.request.own_log_accepted,
+            i_am_the_leader=self.request.i_am_the_leader,
+            accept_own_log=self.request.accept_own_log,
         )
 
-    def _why_none(self, state: LogDirState, otherwise: str) -> str:
+    def _missing_reason(self, state: LogDirState, otherwise: str) -> str:
         if state.path not in self._why_missing:
             self._why_missing[state.path] = why_no_metadata_log(state, otherwise)
         return self._why_missing[state.path]
@@ -241,7 +237,7 @@ class EvidenceCollector(msgspec.Struct):
     def _is_live(self, state: LogDirState) -> bool:
         return log_dir_evidence(state, live_epoch=self.request.broker_epoch, locks=self.request.locks).is_live
 
-    def _cluster(self, read: MetadataRead, state: LogDirState, own: LogDirEvidence, log: LogEvidence) -> ClusterEvidence:
+    def _cluster(self, read: MetadataRead, state: LogDirState, own: LogDirEvidence, log: LogEvidence) -> MetadataEvidence:
         if self.request.purpose is Purpose.UPLOAD:
             self._add(Finding("source-metadata-proof", Severity.NOTE, read.path, read.summary))
         own_epoch = None

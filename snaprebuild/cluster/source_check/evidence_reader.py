@@ -73,8 +73,8 @@ def log_evidence(
     directory: PartitionDir,
     state: LogDirState,
     *,
-    log_end: int | None = None,
-    last_stable: int | None = None,
+    log_end_offset: int | None = None,
+    last_stable_offset: int | None = None,
     asks_stable: bool = False,
 ) -> LogEvidence:
     """The evidence of a partition directory.
@@ -82,8 +82,8 @@ def log_evidence(
     Args:
         directory: the listing.
         state: the small files of its log directory.
-        log_end: end of its last whole batch, where that was read before; else, and where it has no leader epochs, its tail is read.
-        last_stable: the last stable offset, where it is known.
+        log_end_offset: end of its last whole batch, where that was read before; else, and where it has no leader epochs, its tail is read.
+        last_stable_offset: None if it is not known.
         asks_stable: it was looked for: without it, it could not be found.
     """
     faults: list[str] = []
@@ -91,7 +91,7 @@ def log_evidence(
     lines = _read(read_leader_epochs, directory, faults)
     epochs = None if lines is None else tuple(LeaderEpochEntry(epoch, start) for epoch, start in lines)
     # Only the tail shows whether there should be leader epochs.
-    tail = _read(log_tail, directory, faults) if bases and (log_end is None or not epochs) else None
+    tail = _read(log_tail, directory, faults) if bases and (log_end_offset is None or not epochs) else None
     # The lines of checkpoints go by topic and partition: a directory that is set aside or deleted has none of its own.
     name = directory.topic_partition if directory.name.form in (DirectoryForm.PLAIN, DirectoryForm.FUTURE) else ""
     return LogEvidence(
@@ -102,15 +102,15 @@ def log_evidence(
         swapped=directory.swapped[0] if directory.swapped and not is_cleaner_at_work(directory) else None,
         topic_id=_read(read_topic_id, directory, faults),
         bases=bases,
-        log_end=log_end if tail is None else tail.end_offset,
+        log_end_offset=log_end_offset if tail is None else tail.end_offset,
         high_watermark=(state.high_watermarks or {}).get(name),
         recovery_point=(state.recovery_points or {}).get(name),
-        log_start=(state.log_starts or {}).get(name, 0),
+        log_start_offset=(state.log_starts or {}).get(name, 0),
         epochs=epochs,
         tail_epoch=None if tail is None else tail.leader_epoch,
         is_uncovered=bool(lines) and _is_uncovered(directory, state, lines or ()),
         tail_timestamp_ms=_appended_ms(directory, tail),
-        last_stable=last_stable,
+        last_stable_offset=last_stable_offset,
         is_stable_asked=asks_stable,
         is_compacted=name in (state.cleaner_points or {}),
         faults=tuple(faults),
@@ -134,7 +134,7 @@ def peer_evidence(directory: PartitionDir, state: LogDirState) -> PeerEvidence:
     log = log_evidence(directory, state)
     start = log.bases[0] if log.bases else None
     return PeerEvidence(
-        directory.path, None if state.meta is None else state.meta.cluster_id, log.topic_id, log.epochs, start, log.log_end
+        directory.path, None if state.meta is None else state.meta.cluster_id, log.topic_id, log.epochs, start, log.log_end_offset
     )
 
 

@@ -30,10 +30,10 @@ from snaprebuild.storage.partition_dir import PartitionDir
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Replica", "forgotten_producers", "leading_loss_findings"]
+__all__ = ["OtherReplica", "forgotten_producers", "leading_loss_findings"]
 
 
-class Replica(msgspec.Struct, frozen=True):
+class OtherReplica(msgspec.Struct, frozen=True):
     """Another replica of a partition.
 
     Attributes:
@@ -60,7 +60,7 @@ class ForgottenProducers(msgspec.Struct, frozen=True):
 
 
 def leading_loss_findings(
-    mine: PartitionSource, evidence: SourceEvidence, others: Sequence[Replica], now_ms: int, expiration_ms: int
+    mine: PartitionSource, evidence: SourceEvidence, others: Sequence[OtherReplica], now_ms: int, expiration_ms: int
 ) -> Iterator[Finding]:
     """At most one finding for consumers and one for producers. Files of a live broker change, and are judged after its stop.
 
@@ -75,9 +75,9 @@ def leading_loss_findings(
     directory = mine.directory
     comparable = [each for each in others if not evidence.is_of_another_log(each.evidence)]
     is_replica = log.exists and log.form is DirectoryForm.PLAIN
-    if evidence.log_dir.is_live or not is_replica or log.log_end is None or not comparable:
+    if evidence.log_dir.is_live or not is_replica or log.log_end_offset is None or not comparable:
         return
-    lost = _lost_records(evidence, log.log_end, comparable)
+    lost = _lost_records(evidence, log.log_end_offset, comparable)
     if lost is not None:
         offset, why = lost
         message = f"if this replica leads, consumers lose records that they may have read: {why}. Let it catch up before it leads"
@@ -89,12 +89,12 @@ def leading_loss_findings(
             return
 
 
-def _lost_records(evidence: SourceEvidence, log_end: int, others: Sequence[Replica]) -> tuple[int, str] | None:
+def _lost_records(evidence: SourceEvidence, log_end_offset: int, others: Sequence[OtherReplica]) -> tuple[int, str] | None:
     """The offset from which on this replica lacks records below the high watermark of another one, and why; None if it has all."""
     holder = max(others, key=lambda each: each.high_watermark or 0)
     mark = holder.high_watermark or 0
-    if log_end < mark:
-        return log_end, f"it ends at {log_end}, below the high watermark {mark} of {holder.directory.path}"
+    if log_end_offset < mark:
+        return log_end_offset, f"it ends at {log_end_offset}, below the high watermark {mark} of {holder.directory.path}"
     epochs = evidence.log.epochs
     tail = evidence.log.tail_epoch
     # Where the last epochs of the checkpoint are gone, it does not show what the records are: rule R12 says so.
@@ -103,7 +103,7 @@ def _lost_records(evidence: SourceEvidence, log_end: int, others: Sequence[Repli
     for other in others:
         if not other.evidence.epochs:
             continue
-        end = truncated_at(epochs, log_end, other.evidence)
+        end = truncated_at(epochs, log_end_offset, other.evidence)
         if end is not None and end < (other.high_watermark or 0):
             path = other.directory.path
             return end, f"from {end} on it has other records than {path}, whose high watermark is {other.high_watermark}"
@@ -111,14 +111,14 @@ def _lost_records(evidence: SourceEvidence, log_end: int, others: Sequence[Repli
 
 
 def _forgotten(
-    replica: PartitionSource, evidence: SourceEvidence, other: Replica, now_ms: int, expiration_ms: int
+    replica: PartitionSource, evidence: SourceEvidence, other: OtherReplica, now_ms: int, expiration_ms: int
 ) -> ForgottenProducers | None:
     """Only of a replica whose log is the same: a fork has other producers."""
     mine = evidence.log.epochs
     theirs = other.evidence.epochs
     if not mine or not theirs or diverging_epoch(mine, theirs) is not None:
         return None
-    if truncated_at(mine, evidence.log.log_end, other.evidence) is not None:
+    if truncated_at(mine, evidence.log.log_end_offset, other.evidence) is not None:
         return None
     directory = replica.directory
     entries = newest_entries(directory)
@@ -130,7 +130,7 @@ def _forgotten(
         directory.snapshots[-1][0],
         others,
         other.directory.snapshots[-1][0],
-        log_start=replica.log_start_offset,
+        log_start_offset=replica.log_start_offset,
         oldest_ms=_oldest_ms(entries, others, evidence.log.tail_timestamp_ms, now_ms, expiration_ms),
     )
 
@@ -144,7 +144,7 @@ def _oldest_ms(entries: np.ndarray, others: np.ndarray, tail_ms: int | None, now
 
 
 def forgotten_producers(
-    entries: np.ndarray, offset: int, others: np.ndarray, others_offset: int, *, log_start: int, oldest_ms: int
+    entries: np.ndarray, offset: int, others: np.ndarray, others_offset: int, *, log_start_offset: int, oldest_ms: int
 ) -> ForgottenProducers | None:
     """The producers that are forgotten at an offset; None without any.
 
@@ -153,7 +153,7 @@ def forgotten_producers(
         offset: of that snapshot.
         others: entries of another replica.
         others_offset: of its snapshot.
-        log_start: log start offset of this replica. One that was made later never had the records below it, nor their producers.
+        log_start_offset: log start offset of this replica. One that was made later never had the records below it, nor their producers.
         oldest_ms: entries that are not newer have expired, ms since 1970.
     """
     known = {int(entry["producer_id"]): entry for entry in entries}
@@ -165,11 +165,11 @@ def forgotten_producers(
         mine = known.get(producer_id)
         first = int(entry["current_txn_first_offset"])
         is_same = mine is not None and int(mine["last_offset"]) >= last_offset
-        if log_start <= last_offset < offset and int(entry["timestamp"]) > oldest_ms and not is_same:
+        if log_start_offset <= last_offset < offset and int(entry["timestamp"]) > oldest_ms and not is_same:
             unknown.append(producer_id)
         # It was open at every offset from its first one to the snapshot of the other replica.
         is_open = mine is not None and int(mine["current_txn_first_offset"]) >= 0
-        if log_start <= first < offset <= others_offset and not is_open:
+        if log_start_offset <= first < offset <= others_offset and not is_open:
             transactions.append(producer_id)
     if not unknown and not transactions:
         return None

@@ -12,7 +12,7 @@ from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT
 from snaprebuild.cluster.rule_result import Basis, holds, not_applicable, unknown
 from snaprebuild.cluster.source_check.evidence import PeerEvidence, SourceEvidence
-from snaprebuild.cluster.source_check.rules import Rule, SourceRuleResult, rejects, warns
+from snaprebuild.cluster.source_check.rules import SourceRule, SourceRuleResult, rejects, warns
 from snaprebuild.replay.leader_epochs import end_of_epoch
 
 __all__ = ["diverging_epoch", "leader_epochs", "truncated_at"]
@@ -27,16 +27,16 @@ def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
     epochs = evidence.log.epochs
     tail = evidence.log.tail_epoch
     if (fault := log.fault_of(LEADER_EPOCH_CHECKPOINT)) is not None:
-        return unknown(Rule.R12, fault, basis=Basis.DAMAGED_FILE)
+        return unknown(SourceRule.R12, fault, basis=Basis.DAMAGED_FILE)
     if not epochs:
         found = "is missing" if epochs is None else "is empty"
         if (-1 if tail is None else tail) >= 0:
             return unknown(
-                Rule.R12,
+                SourceRule.R12,
                 f"leader-epoch-checkpoint {found}, and the last batch has leader epoch {tail}: do not let this replica lead",
                 basis=Basis.DAMAGED_FILE,
             )
-        return not_applicable(Rule.R12, "it has no leader epochs: no replica yet, an empty log, or message formats 0 and 1")
+        return not_applicable(SourceRule.R12, "it has no leader epochs: no replica yet, an empty log, or message formats 0 and 1")
     unordered = next(
         (
             f"leader epoch {after.epoch} from {after.start_offset} follows {before.epoch} from {before.start_offset}"
@@ -48,11 +48,11 @@ def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
     comparable = [peer for peer in evidence.peers if peer.epochs and not evidence.is_of_another_log(peer)]
     diverged = [f"{why}, in {each.path}" for each in comparable if (why := diverging_epoch(epochs, each.epochs or ())) is not None]
     if unordered or (diverged and not log.is_compacted):
-        return rejects(Rule.R12, unordered or diverged[0])
+        return rejects(SourceRule.R12, unordered or diverged[0])
     if log.is_uncovered:
         first = epochs[0]
         return unknown(
-            Rule.R12,
+            SourceRule.R12,
             f"leader-epoch-checkpoint begins with {first.epoch} from {first.start_offset}, and batches below it are there: "
             "do not let this replica lead",
             basis=Basis.DAMAGED_FILE,
@@ -60,7 +60,7 @@ def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
     limit = None
     reservations = []
     for peer in evidence.peers:
-        end = truncated_at(epochs, log.log_end, peer) if peer in comparable else None
+        end = truncated_at(epochs, log.log_end_offset, peer) if peer in comparable else None
         if peer not in comparable:
             reservations.append(f"{peer.path} cannot be compared: another topic id or cluster, or no leader epochs")
         elif end is not None and (limit is None or end < limit):
@@ -73,13 +73,13 @@ def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
     alone = f"; compared with nothing: {why}" if not compared and why is not None else ""
     if limit is None and (tail or 0) > last and evidence.log_dir.has_marker:
         return unknown(
-            Rule.R12,
+            SourceRule.R12,
             f"leader-epoch-checkpoint ends with {last}, and the last batch has leader epoch {tail}: do not let this replica lead",
             basis=Basis.DAMAGED_FILE,
         )
     if reservations:
-        return warns(Rule.R12, "; ".join((known, *reservations)), limit)
-    return holds(Rule.R12, known + alone + compared)
+        return warns(SourceRule.R12, "; ".join((known, *reservations)), limit)
+    return holds(SourceRule.R12, known + alone + compared)
 
 
 def diverging_epoch(mine: Sequence[LeaderEpochEntry], theirs: Sequence[LeaderEpochEntry]) -> str | None:
@@ -98,15 +98,15 @@ def diverging_epoch(mine: Sequence[LeaderEpochEntry], theirs: Sequence[LeaderEpo
     return None
 
 
-def truncated_at(mine: Sequence[LeaderEpochEntry], log_end: int | None, peer: PeerEvidence) -> int | None:
+def truncated_at(mine: Sequence[LeaderEpochEntry], log_end_offset: int | None, peer: PeerEvidence) -> int | None:
     """Where a follower of a peer that knows a later epoch would cut its log; None if it would not (``OffsetsForLeaderEpoch``)."""
     theirs = peer.epochs or ()
     last = mine[-1].epoch
-    if log_end is None or peer.log_end is None or theirs[-1].epoch <= last:
+    if log_end_offset is None or peer.log_end_offset is None or theirs[-1].epoch <= last:
         return None
-    answer = end_of_epoch(theirs, last, peer.log_end)
+    answer = end_of_epoch(theirs, last, peer.log_end_offset)
     if answer is None:
         return None
-    own = end_of_epoch(mine, answer.epoch, log_end)
-    end = min(answer.end_offset, log_end if own is None else own.end_offset)
-    return end if end < log_end else None
+    own = end_of_epoch(mine, answer.epoch, log_end_offset)
+    end = min(answer.end_offset, log_end_offset if own is None else own.end_offset)
+    return end if end < log_end_offset else None

@@ -32,12 +32,12 @@ class BrokerMetadata(msgspec.Struct, frozen=True):
 
     Attributes:
         read: None if there is none.
-        why_none: the reason.
+        missing_reason: why there is none.
         is_unreadable: it is there, and could not be read.
     """
 
     read: MetadataRead | None = None
-    why_none: str = "no metadata log was given (--metadata), and there is none next to the partition"
+    missing_reason: str = "no metadata log was given (--metadata), and there is none next to the partition"
     is_unreadable: bool = False
 
 
@@ -47,7 +47,7 @@ class MetadataLogs(msgspec.Struct):
     Attributes:
         location: of the one that was named, or None for each broker's own.
         run: how object stores are reached, and the deadline of reading; None for the usual stores, and no deadline.
-        at: last offset to take of it, None for all.
+        requested_offset: last offset to take of it, None for all.
         voters: metadata logs of other voters, which prove what a majority holds: id (None for that of ``meta.properties``) and location.
         voter_ids: ids of all voters; None for what the log says.
         findings: what could not be read, each log once.
@@ -55,7 +55,7 @@ class MetadataLogs(msgspec.Struct):
 
     location: str | None = None
     run: Run | None = None
-    at: int | None = None
+    requested_offset: int | None = None
     voters: tuple[tuple[int | None, str], ...] = ()
     voter_ids: tuple[int, ...] | None = None
     findings: list[Finding] = msgspec.field(default_factory=list)
@@ -64,7 +64,7 @@ class MetadataLogs(msgspec.Struct):
 
     @property
     def deadline(self) -> float | None:
-        """Of the run: a ``time.monotonic()``, None for none."""
+        """The deadline of the run, a ``time.monotonic()``; None for none."""
         return None if self.run is None else self.run.deadline
 
     def named(self) -> MetadataRead | None:
@@ -133,7 +133,7 @@ class MetadataLogs(msgspec.Struct):
                 is_empty = read is not None and read.image.offset < 0
                 found = self._unreadable(path, "it is empty") if is_empty else None if read is None else BrokerMetadata(read)
             except UsageError as error:
-                if self.at is not None or self.voters:
+                if self.requested_offset is not None or self.voters:
                     raise UsageError(error.message, path=error.path) from error
                 found = self._unreadable(path, error.message)
             except DeadlinePassedError:
@@ -154,4 +154,4 @@ class MetadataLogs(msgspec.Struct):
     def _read(self, location: str, *, is_own: bool) -> MetadataRead:
         from snaprebuild.cluster.source_check.metadata_read import read_metadata
 
-        return read_metadata(location, self.at, self.run, self.voters, self.voter_ids, self.findings, is_own=is_own)
+        return read_metadata(location, self.requested_offset, self.run, self.voters, self.voter_ids, self.findings, is_own=is_own)

@@ -19,7 +19,7 @@ from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRec
 from snaprebuild.cluster.metadata.image_model import BrokerChanged, MetadataImage, PartitionChanged
 from snaprebuild.cluster.metadata.image_reader import FollowedImage, ImageAt, fold_oldest, read_image
 from snaprebuild.cluster.metadata.log import MetadataLog, meta_around
-from snaprebuild.cluster.metadata.log_end import LogEnd, has_clean_marker, log_end_evidence
+from snaprebuild.cluster.metadata.log_end import LogEndEvidence, has_clean_marker, log_end_evidence
 from snaprebuild.cluster.metadata.proof import prove, unproven_reason
 from snaprebuild.cluster.metadata.registered_model import (
     MIGRATING_DIRECTORY,
@@ -28,7 +28,7 @@ from snaprebuild.cluster.metadata.registered_model import (
     PartitionRegistration,
 )
 from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
-from snaprebuild.cluster.source_check.evidence import ClusterEvidence, LogEvidence
+from snaprebuild.cluster.source_check.evidence import LogEvidence, MetadataEvidence
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 
@@ -76,7 +76,7 @@ def replaced_partitions(log: MetadataLog, node_id: int, directory_id: bytes, las
                         held[key] = change.after
                     if change.after is None or node_id not in change.after.replicas or _has_caught_up(change, node_id):
                         replaced.pop(key, None)
-                elif isinstance(change, BrokerChanged) and (change.broker_id, change.record.api_key) == (
+                elif isinstance(change, BrokerChanged) and (change.node_id, change.record.api_key) == (
                     node_id,
                     MetadataRecordType.REGISTER_BROKER,
                 ):
@@ -169,7 +169,7 @@ class MetadataRead:
     proof: str
     read: ImageAt
     followed: FollowedImage
-    end: LogEnd
+    end: LogEndEvidence
     has_marker: bool
     latest_ms: int = -1
     proven_image: MetadataImage | None = None
@@ -198,7 +198,7 @@ class MetadataRead:
         broker = fold.brokers.get(node_id)
         return epoch if fold.offset < epoch else None if broker is None else broker.epoch
 
-    def facts(self, log: LogEvidence, node_id: int | None, epoch: int | None = None) -> ClusterEvidence:
+    def facts(self, log: LogEvidence, node_id: int | None, epoch: int | None = None) -> MetadataEvidence:
         """Facts about one partition of one broker at the end of the log.
 
         Args:
@@ -214,8 +214,8 @@ class MetadataRead:
         is_trimmed = False
         if epoch is not None and (broker is None or epoch != broker.epoch) and epoch <= self.image.offset:
             owner, is_trimmed = self._owner_of(epoch)
-        return ClusterEvidence(
-            origin=self.path,
+        return MetadataEvidence(
+            path=self.path,
             offset=self.image.offset,
             cluster_id=self.cluster_id,
             broker=broker,
@@ -231,7 +231,7 @@ class MetadataRead:
     def _owner_of(self, epoch: int) -> tuple[int | None, bool]:
         """The broker that registered with an epoch, and whether the record of that is below the start of the log."""
         if epoch not in self._owners:
-            registered = next((each.id for each in self.image.brokers.values() if each.epoch == epoch), None)
+            registered = next((each.node_id for each in self.image.brokers.values() if each.epoch == epoch), None)
             first = self.read.log.first_base_offset
             is_trimmed = registered is None and (first is None or epoch < first)
             if registered is None and not is_trimmed:
@@ -252,7 +252,7 @@ class MetadataRead:
         return topic_id in self._topic_ids[0]
 
     def replaced_at(self, log: LogEvidence, node_id: int | None, directory_id: bytes | None) -> int | None:
-        """``ClusterEvidence.replaced_at`` of an empty log; None for one with records, whose history is not read.
+        """``MetadataEvidence.replaced_at`` of an empty log; None for one with records, whose history is not read.
 
         Raises:
             SnaprebuildError, FormatError: the log cannot be read again.
@@ -326,11 +326,12 @@ def read_metadata(
     proven, proof = _proven(read, image, None if meta is None else meta.node_id)
     is_asked = bool(voters) or voter_ids is not None
     if is_asked:
-        found = prove(read.log, voters, voter_ids, run)
-        proven = max(proven, found.end_offset)
-        proof = f"proven committed below {proven}" + (", its end" if proven > image.offset else f"; {unproven_reason(found)}")
-        findings += [Finding("voter-not-counted", Severity.NOTE, where, why) for where, why in found.not_counted]
-        findings += [finding_of_error(error, path) for error in found.damage]
+        commit_proof = prove(read.log, voters, voter_ids, run)
+        proven = max(proven, commit_proof.proven_end_offset)
+        rest = ", its end" if proven > image.offset else f"; {unproven_reason(commit_proof)}"
+        proof = f"proven committed below {proven}{rest}"
+        findings += [Finding("voter-not-counted", Severity.NOTE, each.path, each.reason) for each in commit_proof.not_counted]
+        findings += [finding_of_error(error, path) for error in commit_proof.damage]
         with contextlib.suppress(UsageError):  # the log no longer reaches back to there
             if proven > image.offset:
                 proven_image = image
@@ -362,14 +363,14 @@ def read_brokers(location: str, run: Run | None) -> Mapping[int, BrokerRegistrat
     return read_image(location, None, run).fold.image().brokers
 
 
-def _end(read: ImageAt, at: int | None) -> LogEnd:
+def _end(read: ImageAt, at: int | None) -> LogEndEvidence:
     """The end of a metadata log that was read, to its end or to an offset."""
     if at is None:
         return log_end_evidence(read.log, read.walk.end_offset, is_torn=read.walk.torn_tail is not None)
     try:
         walk = read.log.walk_to_end()
     except FormatError:  # above the offset that was asked for
-        return LogEnd(read.walk.end_offset)
+        return LogEndEvidence(read.walk.end_offset)
     return log_end_evidence(read.log, walk.end_offset, is_torn=walk.torn_tail is not None)
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.status import JudgedStart
-from snaprebuild.cluster.source_check.evidence import LogEvidence, Purpose
+from snaprebuild.cluster.source_check.evidence import LogEvidence
 from snaprebuild.cluster.source_check.evidence_collector import SourceRequest, is_judged
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
@@ -23,6 +23,7 @@ from snaprebuild.snapshots.destination.placement_rules import not_planned_findin
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.plan.start_gate import (
     fate_against_writing,
     unsafe_start_finding,
@@ -49,7 +50,7 @@ def judge_plans(
     fates: Sequence[Fate] | None = None,
     unsafe: Severity = Severity.REFUSED,
 ) -> tuple[dict[str, PartitionPlan], list[Finding]]:
-    """As ``SourceGate``. The metadata log itself is not judged, and its plan is left out.
+    """The plans of the replicas that are trusted, by path, and the findings (``SourceGate``). The plan of the metadata log is left out.
 
     Args:
         plans: of the partitions for which something would be written.
@@ -133,7 +134,7 @@ def _read(asked: tuple[PartitionPlan, bool, float | None]) -> LogEvidence:
     plan, has_metadata_log, deadline = asked
     end = None if has_metadata_log else plan.log_end_offset
     check_deadline(deadline, plan.path)
-    return with_new_listings(lambda now: log_evidence(now.directory, now.log_dir, log_end=end), plan.source)
+    return with_new_listings(lambda now: log_evidence(now.directory, now.log_dir, log_end_offset=end), plan.source)
 
 
 def _nothing(plan: PartitionPlan, why: str | None, verdict: SourceVerdict | None = None) -> PartitionPlan:
@@ -199,7 +200,7 @@ def _limited(
     if verdict.is_rejected:
         finding = verdict.rejection_finding(path)
         if is_for_broker:
-            return _nothing(plan, f"{verdict}: {verdict.why}", verdict), [finding]
+            return _nothing(plan, f"{verdict}: {verdict.reason}", verdict), [finding]
         return plan, [replace(finding, severity=Severity.NOTE, message=f"{finding.message}; written elsewhere all the same")]
     if is_for_broker and (refusal := verdict.in_place_refusal(path)) is not None:
         return _nothing(plan, refusal.message, verdict), [refusal]
@@ -209,7 +210,7 @@ def _limited(
     is_bare_copy = not is_for_broker and not plan.source.log_dir.is_broker_directory  # which cannot have the evidence
     found = [] if unknown is None or is_bare_copy else [unknown]
     # What is staged waits for a clean stop, and is then compared with the segments that it rests on.
-    below = verdict.offset_after_clean_stop if request.destination.installed_later else verdict.offset
+    below = verdict.trusted_below_after_clean_stop if request.destination.installed_later else verdict.trusted_below
     if not is_for_broker or below is None:
         return plan, found
     # Existing snapshots are compared all the same.

@@ -19,7 +19,7 @@ from formats import limits
 from formats.errors import FormatError
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.cluster.metadata.image_model import MetadataImage
-from snaprebuild.cluster.source_check.evidence import ClusterEvidence, LogEvidence, SourceEvidence
+from snaprebuild.cluster.source_check.evidence import LogEvidence, MetadataEvidence, SourceEvidence
 from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
@@ -147,11 +147,8 @@ def is_newer_than_log(evidence: SourceEvidence) -> bool:
     return evidence.cluster is not None and is_newer_than_batches(evidence.cluster, evidence.log)
 
 
-def is_newer_than_batches(cluster: ClusterEvidence, log: LogEvidence) -> bool:
-    """Whether the cluster is newer than the batches of a log.
-
-    For a log of which the rest of the evidence is not known, such as copies in remote storage.
-    """
+def is_newer_than_batches(cluster: MetadataEvidence, log: LogEvidence) -> bool:
+    """Whether the state of the cluster is newer than a log, also for one without other evidence, such as copies in remote storage."""
     if cluster.older is not None or cluster.partition is None:
         return False
     if log.topic_id is not None and log.topic_id != cluster.topic_id:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, DirectoryForm
 from snaprebuild.cluster.rule_result import Basis, Grade, RuleId, RuleResult, RuleState, broken, holds, not_applicable, unknown
-from snaprebuild.cluster.source_check.evidence import LogDirEvidence, Purpose, SourceEvidence
+from snaprebuild.cluster.source_check.evidence import LogDirEvidence, SourceEvidence
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 
 __all__ = [
-    "Rule",
+    "SourceRule",
     "SourceRuleResult",
     "broker_ids",
     "clean_shutdown",
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 
-class Rule(RuleId):
+class SourceRule(RuleId):
     """The rules, by their numbers."""
 
     R1 = "directory-form"
@@ -46,7 +47,7 @@ class Rule(RuleId):
         return f"{evidence} (rule {self.name}, {self.value})"
 
     def state_name(self, state: RuleState, grade: Grade | None) -> str:
-        """As ``cluster source`` calls it."""
+        """The state in the documents and tables of ``cluster source``."""
         if state is RuleState.HOLDS and grade is not None:
             return "warn"
         return _STATE_NAMES[state]
@@ -60,15 +61,15 @@ _STATE_NAMES = {
 }
 
 
-SourceRuleResult = RuleResult[Rule]
+SourceRuleResult = RuleResult[SourceRule]
 
 
-def warns(rule: Rule, evidence: str, limit: int | None = None) -> SourceRuleResult:
+def warns(rule: SourceRule, evidence: str, trusted_below: int | None = None) -> SourceRuleResult:
     """A rule that holds with a reservation: it rejects nothing, but needs attention."""
-    return SourceRuleResult(rule, RuleState.HOLDS, evidence, Grade.INFO, limit=limit)
+    return SourceRuleResult(rule, RuleState.HOLDS, evidence, Grade.INFO, trusted_below=trusted_below)
 
 
-def rejects(rule: Rule, evidence: str) -> SourceRuleResult:
+def rejects(rule: SourceRule, evidence: str) -> SourceRuleResult:
     """A rule that is broken: the replica is rejected."""
     return broken(rule, Grade.REFUSAL, evidence)
 
@@ -87,10 +88,10 @@ def directory_form(evidence: SourceEvidence) -> SourceRuleResult:
     """R1: the name is plain, and no compaction was interrupted."""
     log = evidence.log
     if log.form in _FORMS:
-        return rejects(Rule.R1, f"the directory name is not plain ({log.form.value}): {_FORMS.get(log.form)}")
+        return rejects(SourceRule.R1, f"the directory name is not plain ({log.form.value}): {_FORMS.get(log.form)}")
     if log.swapped is not None:
-        return rejects(Rule.R1, f"a compaction was interrupted ({log.swapped}): start and stop a broker first")
-    return holds(Rule.R1, "the name is plain, and no compaction was interrupted")
+        return rejects(SourceRule.R1, f"a compaction was interrupted ({log.swapped}): start and stop a broker first")
+    return holds(SourceRule.R1, "the name is plain, and no compaction was interrupted")
 
 
 def broker_ids(evidence: SourceEvidence) -> SourceRuleResult:
@@ -105,23 +106,25 @@ def broker_ids(evidence: SourceEvidence) -> SourceRuleResult:
     ]
     siblings = f", as in {len(own.siblings)} other log directories" if own.siblings else ""
     if own.meta_fault is not None:
-        return rejects(Rule.R2, f"meta.properties cannot be read: {own.meta_fault}")
+        return rejects(SourceRule.R2, f"meta.properties cannot be read: {own.meta_fault}")
     if not own.has_meta and not own.is_broker_directory:
-        return not_applicable(Rule.R2, NO_BROKER_FILES)
+        return not_applicable(SourceRule.R2, NO_BROKER_FILES)
     if not own.has_meta and evidence.has_metadata_log:
         return rejects(
-            Rule.R2,
+            SourceRule.R2,
             "there is no meta.properties, which a KRaft broker has in each log directory: the owner of the replica is unknown",
         )
     if not own.has_meta:
-        return unknown(Rule.R2, "there is no meta.properties")
+        return unknown(SourceRule.R2, "there is no meta.properties")
     if own.node_id is None:
-        return rejects(Rule.R2, "meta.properties names no broker")
+        return rejects(SourceRule.R2, "meta.properties names no broker")
     if mixed:
-        return rejects(Rule.R2, mixed[0])
+        return rejects(SourceRule.R2, mixed[0])
     if None not in (log_of, own.cluster_id) and log_of != own.cluster_id:
-        return rejects(Rule.R2, f"cluster.id is {own.cluster_id} here and {log_of} next to the metadata log: of another cluster")
-    return holds(Rule.R2, f"node {own.node_id} of cluster {own.cluster_id}{siblings}")
+        return rejects(
+            SourceRule.R2, f"cluster.id is {own.cluster_id} here and {log_of} next to the metadata log: of another cluster"
+        )
+    return holds(SourceRule.R2, f"node {own.node_id} of cluster {own.cluster_id}{siblings}")
 
 
 def clean_shutdown(evidence: SourceEvidence) -> SourceRuleResult:
@@ -137,28 +140,30 @@ def clean_shutdown(evidence: SourceEvidence) -> SourceRuleResult:
     why += f" in {unclean}" if own.has_marker and not own.is_live else ""
     others = {each.marker_epoch for each in siblings} - {own.marker_epoch}
     if not log.exists:
-        return not_applicable(Rule.R9, NO_REPLICA_YET)
+        return not_applicable(SourceRule.R9, NO_REPLICA_YET)
     if not own.is_broker_directory:
-        return unknown(Rule.R9, NO_BROKER_FILES)
+        return unknown(SourceRule.R9, NO_BROKER_FILES)
     if own.is_live and own.live_epoch is not None and not own.has_marker:
         return holds(
-            Rule.R9,
+            SourceRule.R9,
             f"a live broker, of epoch {own.live_epoch} as --broker-epoch says: rolled segments below its high watermark",
-            limit=log.closed_below(replicated),
+            trusted_below=log.closed_below(replicated),
         )
     if own.is_live or not own.has_marker or (unclean is not None and evidence.purpose is not Purpose.REBUILD):
         return warns(
-            Rule.R9,
+            SourceRule.R9,
             f"{why}: only rolled segments below its recovery point {flushed} and its high watermark {replicated}",
             log.closed_below(min(flushed, replicated)),
         )
     if unclean is not None:
-        return warns(Rule.R9, f"stopped cleanly here, and {unclean} has no clean-shutdown marker")
+        return warns(SourceRule.R9, f"stopped cleanly here, and {unclean} has no clean-shutdown marker")
     if others:
-        return warns(Rule.R9, f"stopped cleanly, with epoch {own.marker_epoch} here and {', '.join(map(str, others))} elsewhere")
+        return warns(
+            SourceRule.R9, f"stopped cleanly, with epoch {own.marker_epoch} here and {', '.join(map(str, others))} elsewhere"
+        )
     if own.marker_epoch is None:
-        return holds(Rule.R9, "stopped cleanly; the marker has no epoch")
-    return holds(Rule.R9, "stopped cleanly")
+        return holds(SourceRule.R9, "stopped cleanly; the marker has no epoch")
+    return holds(SourceRule.R9, "stopped cleanly")
 
 
 def _registered_siblings(evidence: SourceEvidence) -> tuple[LogDirEvidence, ...]:
@@ -177,19 +182,23 @@ def high_watermark(evidence: SourceEvidence) -> SourceRuleResult:
     is_missing = mark is None or mark < 0
     found = "has no high watermark" if mark is None else f"has a negative high watermark, {mark}"
     detail = f"replication-offset-checkpoint {found} for it"
-    limits = [each for each in (mark, log.log_end, log.last_stable) if each is not None]
-    stable = "" if log.last_stable is None else f", the last stable offset {log.last_stable}"
+    limits = [each for each in (mark, log.log_end_offset, log.last_stable_offset) if each is not None]
+    stable = "" if log.last_stable_offset is None else f", the last stable offset {log.last_stable_offset}"
     if not log.exists:
-        return not_applicable(Rule.R11, NO_REPLICA_YET)
+        return not_applicable(SourceRule.R11, NO_REPLICA_YET)
     if is_missing and is_rebuild:
-        return not_applicable(Rule.R11, f"{detail}; a rebuild does not ask for it")
+        return not_applicable(SourceRule.R11, f"{detail}; a rebuild does not ask for it")
     if is_missing:
-        return unknown(Rule.R11, f"{detail}: a broker takes 0", limit=0)
+        return unknown(SourceRule.R11, f"{detail}: a broker takes 0", trusted_below=0)
     if is_rebuild:
-        return holds(Rule.R11, f"the high watermark is {mark}, the log ends at {log.log_end}: a rebuild describes local bytes")
-    if log.is_stable_asked and log.last_stable is None:
-        return unknown(Rule.R11, f"the high watermark is {mark}, and the last stable offset could not be found", limit=0)
-    return holds(Rule.R11, f"the high watermark is {mark}{stable}", limit=min(limits, default=None))
+        return holds(
+            SourceRule.R11, f"the high watermark is {mark}, the log ends at {log.log_end_offset}: a rebuild describes local bytes"
+        )
+    if log.is_stable_asked and log.last_stable_offset is None:
+        return unknown(
+            SourceRule.R11, f"the high watermark is {mark}, and the last stable offset could not be found", trusted_below=0
+        )
+    return holds(SourceRule.R11, f"the high watermark is {mark}{stable}", trusted_below=min(limits, default=None))
 
 
 def log_end(evidence: SourceEvidence) -> SourceRuleResult:
@@ -198,10 +207,10 @@ def log_end(evidence: SourceEvidence) -> SourceRuleResult:
     own = evidence.log_dir
     mark = evidence.log.high_watermark
     if not log.exists:
-        return not_applicable(Rule.R13, NO_REPLICA_YET)
-    if log.log_end is None:
-        return unknown(Rule.R13, "the end of the log cannot be read" if log.bases else "it has no segment")
-    end = log.log_end
+        return not_applicable(SourceRule.R13, NO_REPLICA_YET)
+    if log.log_end_offset is None:
+        return unknown(SourceRule.R13, "the end of the log cannot be read" if log.bases else "it has no segment")
+    end = log.log_end_offset
     is_rebuild = evidence.purpose is Purpose.REBUILD
     start_fault = own.fault_of(LOG_START_OFFSET_CHECKPOINT)
     flush_fault = own.fault_of(RECOVERY_POINT_CHECKPOINT)
@@ -209,29 +218,34 @@ def log_end(evidence: SourceEvidence) -> SourceRuleResult:
     below = f"the log ends at {end}, below its high watermark {mark}"
     # After an unclean stop the high watermark must show it, too: a follower that was cut may not have written its recovery point again.
     is_short = (own.has_marker or is_below_mark) and log.recovery_point is not None and end < log.recovery_point
-    if end < log.log_start and log.bases and not own.is_live:
+    if end < log.log_start_offset and log.bases and not own.is_live:
         return rejects(
-            Rule.R13, f"the log ends at {end}, below its log start offset {log.log_start}: a broker deletes it at its start"
+            SourceRule.R13,
+            f"the log ends at {end}, below its log start offset {log.log_start_offset}: a broker deletes it at its start",
         )
     if is_short and not own.is_live:
-        return rejects(Rule.R13, f"the log ends at {end}, below its recovery point {log.recovery_point}: flushed records are gone")
+        return rejects(
+            SourceRule.R13, f"the log ends at {end}, below its recovery point {log.recovery_point}: flushed records are gone"
+        )
     if start_fault:
-        return unknown(Rule.R13, start_fault, basis=Basis.DAMAGED_FILE)
+        return unknown(SourceRule.R13, start_fault, basis=Basis.DAMAGED_FILE)
     if own.has_marker and mark is not None and log.recovery_point is None:
         return unknown(
-            Rule.R13,
+            SourceRule.R13,
             flush_fault or f"{RECOVERY_POINT_CHECKPOINT} has no line of it, and each clean stop writes one",
             basis=Basis.DAMAGED_FILE,
         )
     if is_below_mark and is_rebuild and not own.has_marker:
-        return warns(Rule.R13, f"{below}: lost with the unclean stop", log.closed_below(end))
+        return warns(SourceRule.R13, f"{below}: lost with the unclean stop", log.closed_below(end))
     if is_below_mark:
-        return rejects(Rule.R13, f"{below}: committed records are gone")
+        return rejects(SourceRule.R13, f"{below}: committed records are gone")
     if mark is None and not is_rebuild:
-        return unknown(Rule.R13, f"the log ends at {end}, and whether it reached further is not known: it has no high watermark")
+        return unknown(
+            SourceRule.R13, f"the log ends at {end}, and whether it reached further is not known: it has no high watermark"
+        )
     if log.is_empty:
         return _empty(evidence)
-    return holds(Rule.R13, f"the log ends at {end}" + ("" if mark is None else f", its high watermark is {mark}"))
+    return holds(SourceRule.R13, f"the log ends at {end}" + ("" if mark is None else f", its high watermark is {mark}"))
 
 
 def _empty(evidence: SourceEvidence) -> SourceRuleResult:
@@ -239,13 +253,17 @@ def _empty(evidence: SourceEvidence) -> SourceRuleResult:
     replaced_at = evidence.known.replaced_at
     epoch = evidence.registered.leader_epoch
     peers = [peer for peer in evidence.peers if not evidence.is_of_another_log(peer)]
-    longer = [f"{peer.path} ends at {peer.log_end}" for peer in peers if (peer.log_end or 0) > (evidence.log.log_end or 0)]
+    longer = [
+        f"{peer.path} ends at {peer.log_end_offset}"
+        for peer in peers
+        if (peer.log_end_offset or 0) > (evidence.log.log_end_offset or 0)
+    ]
     if replaced_at is not None:
         return rejects(
-            Rule.R13, f"empty, and this log directory was first registered at {replaced_at}, when the partition was there"
+            SourceRule.R13, f"empty, and this log directory was first registered at {replaced_at}, when the partition was there"
         )
     if longer and evidence.purpose is not Purpose.REBUILD:
-        return rejects(Rule.R13, f"empty, and {longer[0]}")
+        return rejects(SourceRule.R13, f"empty, and {longer[0]}")
     if epoch > 0:
-        return warns(Rule.R13, f"empty, in leader epoch {epoch}: never written to, or the disk was replaced")
-    return holds(Rule.R13, "empty")
+        return warns(SourceRule.R13, f"empty, in leader epoch {epoch}: never written to, or the disk was replaced")
+    return holds(SourceRule.R13, "empty")

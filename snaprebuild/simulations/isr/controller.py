@@ -12,8 +12,10 @@ Source: ``ReplicationControlManager.alterPartition`` and ``validateAlterPartitio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
+
+from msgspec.structs import replace
 
 from formats.metadata.replication_messages import (
     EPOCH_NOT_GIVEN,
@@ -23,6 +25,12 @@ from formats.metadata.replication_messages import (
     IsrMember,
     ProposedPartition,
 )
+from snaprebuild.cluster.metadata.registered_model import (
+    UNASSIGNED_DIRECTORY,
+    BrokerRegistration,
+    LeaderRecoveryState,
+    PartitionRegistration,
+)
 from snaprebuild.simulations.isr import Mode
 
 __all__ = [
@@ -30,21 +38,19 @@ __all__ = [
     "PARTITION",
     "TOPIC_ID",
     "AlterPartitionError",
-    "BrokerState",
-    "Controller",
-    "Image",
     "PartitionKey",
-    "PartitionState",
+    "SimulatedController",
+    "SimulatedImage",
     "Validation",
     "alter_partition",
     "change_partition",
+    "new_broker",
+    "new_partition",
     "validate_proposal",
 ]
 
 
 NO_LEADER = -1
-RECOVERED = 0
-RECOVERING = 1
 
 PartitionKey = tuple[bytes, int]
 """Topic id and number of a partition."""
@@ -66,65 +72,65 @@ class AlterPartitionError(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerState:
-    """A registered broker, as a controller knows it.
-
-    Attributes:
-        epoch: of its registration.
-        fenced: it sends no heartbeats, or has not caught up with the metadata.
-        in_controlled_shutdown: it is about to go.
-    """
-
-    epoch: int
-    fenced: bool = False
-    in_controlled_shutdown: bool = False
-
-    @property
-    def is_active(self) -> bool:
-        """It may lead."""
-        return not self.fenced and not self.in_controlled_shutdown
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """A partition, as a controller knows it (``PartitionRegistration``).
-
-    Attributes:
-        replicas: broker ids, the preferred leader first.
-        isr: in-sync replicas.
-        leader: broker id, or -1.
-        leader_epoch: rises with each election.
-        partition_epoch: rises with each change.
-        is_recovering: its leader was elected uncleanly and has not recovered yet.
-        adding: replicas that a reassignment adds; they are among ``replicas``.
-        removing: replicas that it removes; they are, too.
-    """
-
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    leader: int
-    leader_epoch: int = 0
-    partition_epoch: int = 0
-    is_recovering: bool = False
-    adding: tuple[int, ...] = ()
-    removing: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Validation:
     """The result of the checks.
 
     Attributes:
         error: NONE where the change may be made.
-        why: in words; empty where there is no error.
+        reason: one sentence; empty without an error.
     """
 
     error: AlterPartitionError
-    why: str = ""
+    reason: str = ""
+
+
+def new_broker(node_id: int, epoch: int, *, incarnation: int = 1, fenced: bool = False) -> BrokerRegistration:
+    """The registration of a process of a broker, without listeners, directories and features.
+
+    Args:
+        node_id: of the broker.
+        epoch: of the registration.
+        incarnation: number of the process.
+        fenced: by the controller.
+    """
+    return BrokerRegistration(
+        node_id=node_id,
+        epoch=epoch,
+        incarnation_id=incarnation_id(incarnation),
+        fenced=fenced,
+        in_controlled_shutdown=False,
+        directories=(),
+        cordoned_directories=None,
+        rack=None,
+        listeners=(),
+        features=(),
+    )
+
+
+def incarnation_id(incarnation: int) -> bytes:
+    """The incarnation id of a process, 16 bytes."""
+    return incarnation.to_bytes(16, "big")
+
+
+def new_partition(replicas: tuple[int, ...]) -> PartitionRegistration:
+    """A new partition: the first replica leads, and all are in sync."""
+    return PartitionRegistration(
+        replicas=replicas,
+        directories=(UNASSIGNED_DIRECTORY,) * len(replicas),
+        isr=replicas,
+        removing=(),
+        adding=(),
+        elr=(),
+        last_known_elr=(),
+        leader=replicas[0],
+        leader_recovery_state=LeaderRecoveryState.RECOVERED,
+        leader_epoch=0,
+        partition_epoch=0,
+    )
 
 
 def validate_proposal(
-    brokers: Mapping[int, BrokerState], partition: PartitionState | None, sender: int, proposal: ProposedPartition
+    brokers: Mapping[int, BrokerRegistration], partition: PartitionRegistration | None, sender: int, proposal: ProposedPartition
 ) -> Validation:
     """The checks of one partition; the first that fails decides.
 
@@ -134,69 +140,85 @@ def validate_proposal(
         sender: broker id of the leader that asks.
         proposal: what it asks.
     """
-    error = AlterPartitionError
-    epoch = proposal.partition_epoch
     if partition is None:
-        return Validation(error.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {proposal.partition}")
+        return Validation(AlterPartitionError.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {proposal.partition}")
+    epochs = _validate_epochs(partition, sender, proposal)
+    if epochs is not None:
+        return epochs
     ids = [member.broker_id for member in proposal.isr]
     replicas = list(partition.replicas)
-    is_odd = len(set(ids)) != len(ids) or min(ids, default=0) < 0 or not set(ids) <= set(replicas)
-    is_recovering = proposal.leader_recovery_state == RECOVERING
-    leads = proposal.leader_epoch, partition.leader_epoch
-    cases = (
-        # A leader that knows a newer epoch than the controller does not talk to the active one.
-        (leads[0] > leads[1], error.NOT_CONTROLLER, f"leader epoch {leads[0]} is to come, after {leads[1]}"),
-        (
-            epoch > partition.partition_epoch,
-            error.NOT_CONTROLLER,
-            f"partition epoch {epoch} is to come, after {partition.partition_epoch}",
-        ),
-        (leads[0] < leads[1], error.FENCED_LEADER_EPOCH, f"leader epoch {leads[0]} is past: {leads[1]}"),
-        (sender != partition.leader, error.INVALID_REQUEST, f"broker {sender} does not lead: {partition.leader} does"),
-        (
-            epoch < partition.partition_epoch,
-            error.INVALID_UPDATE_VERSION,
-            f"partition epoch {epoch} is past: {partition.partition_epoch}",
-        ),
-        (is_odd, error.INVALID_REQUEST, f"in-sync replicas {ids} are not each one of the replicas {replicas}"),
-        (partition.leader not in ids, error.INVALID_REQUEST, f"in-sync replicas {ids} lack the leader {partition.leader}"),
-        (is_recovering and len(ids) > 1, error.INVALID_REQUEST, "a leader that recovers is in sync alone"),
-        (is_recovering and not partition.is_recovering, error.INVALID_REQUEST, "a leader that has recovered cannot go back"),
-    )
-    faults = "; ".join(filter(None, (_fault_of(member, brokers.get(member.broker_id)) for member in proposal.isr)))
-    found = next((Validation(code, why) for applies, code, why in cases if applies), None)
-    return found or Validation(error.INELIGIBLE_REPLICA if faults else error.NONE, faults)
+    is_recovering = _recovery_state(proposal) is LeaderRecoveryState.RECOVERING
+    if len(set(ids)) != len(ids) or min(ids, default=0) < 0 or not set(ids) <= set(replicas):
+        return _invalid(f"in-sync replicas {ids} are not each one of the replicas {replicas}")
+    if partition.leader not in ids:
+        return _invalid(f"in-sync replicas {ids} lack the leader {partition.leader}")
+    if is_recovering and len(ids) > 1:
+        return _invalid("a leader that recovers is in sync alone")
+    if is_recovering and partition.leader_recovery_state is LeaderRecoveryState.RECOVERED:
+        return _invalid("a leader that has recovered cannot go back")
+    faults = [fault for member in proposal.isr if (fault := _fault_of(member, brokers.get(member.broker_id))) is not None]
+    if faults:
+        return Validation(AlterPartitionError.INELIGIBLE_REPLICA, "; ".join(faults))
+    return Validation(AlterPartitionError.NONE)
 
 
-def _fault_of(member: IsrMember, broker: BrokerState | None) -> str | None:
+def _validate_epochs(partition: PartitionRegistration, sender: int, proposal: ProposedPartition) -> Validation | None:
+    """The checks of leader, leader epoch and partition epoch; None if they agree."""
+    leader_epoch = proposal.leader_epoch
+    epoch = proposal.partition_epoch
+    # A leader that knows a newer epoch than the controller does not talk to the active one.
+    if leader_epoch > partition.leader_epoch:
+        reason = f"leader epoch {leader_epoch} is to come, after {partition.leader_epoch}"
+        return Validation(AlterPartitionError.NOT_CONTROLLER, reason)
+    if epoch > partition.partition_epoch:
+        reason = f"partition epoch {epoch} is to come, after {partition.partition_epoch}"
+        return Validation(AlterPartitionError.NOT_CONTROLLER, reason)
+    if leader_epoch < partition.leader_epoch:
+        reason = f"leader epoch {leader_epoch} is past: {partition.leader_epoch}"
+        return Validation(AlterPartitionError.FENCED_LEADER_EPOCH, reason)
+    if sender != partition.leader:
+        return _invalid(f"broker {sender} does not lead: {partition.leader} does")
+    if epoch < partition.partition_epoch:
+        reason = f"partition epoch {epoch} is past: {partition.partition_epoch}"
+        return Validation(AlterPartitionError.INVALID_UPDATE_VERSION, reason)
+    return None
+
+
+def _invalid(reason: str) -> Validation:
+    return Validation(AlterPartitionError.INVALID_REQUEST, reason)
+
+
+def _fault_of(member: IsrMember, broker: BrokerRegistration | None) -> str | None:
     """Why a replica may not be in sync; None if it may."""
     who = f"broker {member.broker_id}"
     if broker is None:
         return f"{who} is not registered"
-    cases = (
-        (broker.in_controlled_shutdown, f"{who} is shutting down"),
-        (broker.fenced, f"{who} is fenced"),
-        (
-            member.broker_epoch not in (EPOCH_NOT_GIVEN, broker.epoch),
-            f"{who} has broker epoch {broker.epoch}, not {member.broker_epoch}",
-        ),
-    )
-    return next((why for applies, why in cases if applies), None)
+    if broker.in_controlled_shutdown:
+        return f"{who} is shutting down"
+    if broker.fenced:
+        return f"{who} is fenced"
+    if member.broker_epoch not in (EPOCH_NOT_GIVEN, broker.epoch):
+        return f"{who} has broker epoch {broker.epoch}, not {member.broker_epoch}"
+    return None
 
 
 # ---------------------------------------------------------------------------------------------------------------- the change
 
 
 def change_partition(
-    partition: PartitionState, isr: Sequence[int], active: Mapping[int, bool], *, is_recovering: bool | None = None
-) -> PartitionState:
+    partition: PartitionRegistration,
+    isr: Sequence[int],
+    active: Mapping[int, bool],
+    *,
+    recovery_state: LeaderRecoveryState | None = None,
+) -> PartitionRegistration:
     """The partition with other in-sync replicas: a reassignment may end, a leader may be elected, and epochs rise.
 
     Args:
         partition: as it is.
-        isr: wanted; an empty one keeps the present members, without a leader, because no other replica has the data.
-        active: brokers that may lead are True.
-        is_recovering: None for no change.
+        isr: new in-sync replicas; an empty one keeps the present members, without a leader, because no other replica has the data.
+        active: whether each broker may lead.
+        recovery_state: of the leader; None for no change.
 
     Returns:
         The same value where nothing changes, and then no record is written.
@@ -212,26 +234,30 @@ def change_partition(
         isr=after.isr or partition.isr,
         leader=leader,
         leader_epoch=partition.leader_epoch + is_new_epoch,
-        is_recovering=partition.is_recovering if is_recovering is None else is_recovering,
+        leader_recovery_state=partition.leader_recovery_state if recovery_state is None else recovery_state,
     )
     return partition if after == partition else replace(after, partition_epoch=partition.partition_epoch + 1)
 
 
-def _with_reassignment_ended(partition: PartitionState, isr: tuple[int, ...]) -> PartitionState:
+def _with_reassignment_ended(partition: PartitionRegistration, isr: tuple[int, ...]) -> PartitionRegistration:
     """``maybeCompleteReassignment``: all that are added are in sync, and where replicas become fewer, all that stay."""
     without = tuple(each for each in isr if each not in partition.removing)
     replicas = tuple(each for each in partition.replicas if each not in partition.removing)
+    pairs = zip(partition.replicas, partition.directories, strict=True)
     is_going_on = bool(partition.adding or partition.removing)
     waits_for = partition.adding if len(partition.adding) >= len(partition.removing) else (*partition.adding, *replicas)
     is_empty = bool(partition.removing) and not (without and replicas)
     if not is_going_on or is_empty or not set(waits_for) <= set(without):
         return replace(partition, isr=isr)
-    return replace(partition, isr=without, replicas=replicas, adding=(), removing=())
+    directories = tuple(directory for each, directory in pairs if each not in partition.removing)
+    return replace(partition, isr=without, replicas=replicas, directories=directories, adding=(), removing=())
 
 
 def alter_partition(
-    brokers: Mapping[int, BrokerState], partitions: Mapping[PartitionKey, PartitionState], request: AlterPartitionRequest
-) -> tuple[AlterPartitionResponse, dict[PartitionKey, PartitionState]]:
+    brokers: Mapping[int, BrokerRegistration],
+    partitions: Mapping[PartitionKey, PartitionRegistration],
+    request: AlterPartitionRequest,
+) -> tuple[AlterPartitionResponse, dict[PartitionKey, PartitionRegistration]]:
     """The answer of a controller to a request, and the partitions that change.
 
     Args:
@@ -244,7 +270,7 @@ def alter_partition(
         return AlterPartitionResponse(0, AlterPartitionError.STALE_BROKER_EPOCH, ()), {}
     active = {broker_id: broker.is_active for broker_id, broker in brokers.items()}
     topics = {topic_id for topic_id, _ in partitions}
-    changed: dict[PartitionKey, PartitionState] = {}
+    changed: dict[PartitionKey, PartitionRegistration] = {}
     answers = []
     for proposal in request.partitions:
         key = (proposal.topic_id, proposal.partition)
@@ -257,7 +283,7 @@ def alter_partition(
         if error is AlterPartitionError.NONE:
             assert before is not None
             ids = [member.broker_id for member in proposal.isr]
-            after = change_partition(before, ids, active, is_recovering=proposal.leader_recovery_state == RECOVERING)
+            after = change_partition(before, ids, active, recovery_state=_recovery_state(proposal))
             if after is not before:
                 changed[key] = after
             # Made all the same: a reassignment that ends may take the leader away from who asked.
@@ -267,7 +293,13 @@ def alter_partition(
     return AlterPartitionResponse(0, AlterPartitionError.NONE, tuple(answers)), changed
 
 
-def _answer(proposal: ProposedPartition, error: AlterPartitionError, after: PartitionState | None) -> AlteredPartition:
+def _recovery_state(proposal: ProposedPartition) -> LeaderRecoveryState:
+    if proposal.leader_recovery_state == LeaderRecoveryState.RECOVERING:
+        return LeaderRecoveryState.RECOVERING
+    return LeaderRecoveryState.RECOVERED
+
+
+def _answer(proposal: ProposedPartition, error: AlterPartitionError, after: PartitionRegistration | None) -> AlteredPartition:
     if error is not AlterPartitionError.NONE or after is None:
         return AlteredPartition(proposal.topic_id, proposal.partition, error, 0, 0, (), 0, 0)
     return AlteredPartition(
@@ -277,7 +309,7 @@ def _answer(proposal: ProposedPartition, error: AlterPartitionError, after: Part
         leader=after.leader,
         leader_epoch=after.leader_epoch,
         isr=after.isr,
-        leader_recovery_state=RECOVERING if after.is_recovering else RECOVERED,
+        leader_recovery_state=after.leader_recovery_state,
         partition_epoch=after.partition_epoch,
     )
 
@@ -287,7 +319,7 @@ PARTITION = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class SimulatedImage:
     """The facts that brokers learn from the metadata log.
 
     Attributes:
@@ -295,11 +327,11 @@ class Image:
         partition: the one partition.
     """
 
-    brokers: dict[int, BrokerState]
-    partition: PartitionState
+    brokers: dict[int, BrokerRegistration]
+    partition: PartitionRegistration
 
 
-class Controller:
+class SimulatedController:
     """The active controller, and its successors.
 
     Brokers and answers get only what is committed in the metadata log. The next controller knows all of that, except the times of the last
@@ -307,32 +339,30 @@ class Controller:
 
     Attributes:
         image: of now.
-        incarnations: of the processes that are registered, by broker id.
         sessions: brokers whose session has not ended.
     """
 
     def __init__(self, mode: Mode, broker_ids: tuple[int, ...]) -> None:
         self._mode = mode
         self._next_offset = 1
-        brokers = {each: BrokerState(self._written()) for each in broker_ids}
-        self.incarnations = dict.fromkeys(broker_ids, 1)
+        brokers = {each: new_broker(each, self._written()) for each in broker_ids}
         self.sessions = set(broker_ids)
         self._written(len(broker_ids) + 2)  # unfenced, each; a topic and its partition
-        self.image = Image(brokers, PartitionState(broker_ids, broker_ids, broker_ids[0]))
+        self.image = SimulatedImage(brokers, new_partition(broker_ids))
 
     def _written(self, records: int = 1) -> int:
         offset = self._next_offset
         self._next_offset += records
         return offset
 
-    def _set_broker(self, broker_id: int, broker: BrokerState) -> None:
+    def _set_broker(self, broker_id: int, broker: BrokerRegistration) -> None:
         self._written()
-        self.image = Image({**self.image.brokers, broker_id: broker}, self.image.partition)
+        self.image = SimulatedImage({**self.image.brokers, broker_id: broker}, self.image.partition)
 
-    def _set_partition(self, partition: PartitionState) -> None:
+    def _set_partition(self, partition: PartitionRegistration) -> None:
         if partition is not self.image.partition:
             self._written()
-            self.image = Image(self.image.brokers, partition)
+            self.image = SimulatedImage(self.image.brokers, partition)
 
     def _take_out(self, broker_id: int) -> None:
         """Out of the in-sync replicas, if others remain there, and out of the lead."""
@@ -352,7 +382,7 @@ class Controller:
         Returns:
             Its broker epoch; None if another one with this id has a session (DUPLICATE_BROKER_REGISTRATION).
         """
-        if self.incarnations[broker_id] == incarnation:
+        if self.is_registered(broker_id, incarnation):
             self.sessions.add(broker_id)
             return self.image.brokers[broker_id].epoch
         if broker_id in self.sessions:
@@ -363,10 +393,13 @@ class Controller:
             before = self.image.partition
             raised = replace(before, leader_epoch=before.leader_epoch + 1, partition_epoch=before.partition_epoch + 1)
             self._set_partition(raised)
-        self._set_broker(broker_id, BrokerState(epoch, fenced=True))
-        self.incarnations[broker_id] = incarnation
+        self._set_broker(broker_id, new_broker(broker_id, epoch, incarnation=incarnation, fenced=True))
         self.sessions.add(broker_id)
         return epoch
+
+    def is_registered(self, broker_id: int, incarnation: int) -> bool:
+        """Whether the registration of a broker is that of this process."""
+        return self.image.brokers[broker_id].incarnation_id == incarnation_id(incarnation)
 
     def expire(self, broker_id: int) -> None:
         """The session of a broker ends; it is fenced a little later."""
@@ -407,14 +440,14 @@ class Controller:
         """Answers a leader.
 
         Returns:
-            The answer for the partition (None if the request as a whole is refused), and why.
+            The answer for the partition (None if the request as a whole is refused), and the result of the checks.
         """
         brokers = self.image.brokers
         partition = self.image.partition
         response, changed = alter_partition(brokers, {(TOPIC_ID, PARTITION): partition}, request)
         if response.error_code:
-            why = f"broker {request.broker_id} sent it with epoch {request.broker_epoch}, which is not the registered one"
-            return None, Validation(AlterPartitionError(response.error_code), why)
-        judged = validate_proposal(brokers, partition, request.broker_id, request.partitions[0])
+            reason = f"broker {request.broker_id} sent it with epoch {request.broker_epoch}, which is not the registered one"
+            return None, Validation(AlterPartitionError(response.error_code), reason)
+        validation = validate_proposal(brokers, partition, request.broker_id, request.partitions[0])
         self._set_partition(changed.get((TOPIC_ID, PARTITION), partition))
-        return response.partitions[0], judged
+        return response.partitions[0], validation

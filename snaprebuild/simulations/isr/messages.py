@@ -30,13 +30,14 @@ from formats.metadata.replication_messages import (
     message_of_response,
     schema_of,
 )
+from snaprebuild.published import Natural, Part
 from snaprebuild.simulations.isr import Mode
 from snaprebuild.simulations.isr.controller import PARTITION, TOPIC_ID
 
 if TYPE_CHECKING:
-    from snaprebuild.simulations.isr.replica import Entry, Fetch, Fetched
+    from snaprebuild.simulations.isr.replica import FetchRequest, FetchResponse, LogEntry
 
-__all__ = ["CONTROLLER", "MessageLog", "SentMessage"]
+__all__ = ["CONTROLLER", "MessageLog", "SentMessage", "SimulatedMessage"]
 
 CONTROLLER = "controller"
 """How the active controller is named as a sender or receiver."""
@@ -55,19 +56,34 @@ FETCH_ERRORS = {None: 0, "NOT_LEADER_OR_FOLLOWER": 6, "FENCED_LEADER_EPOCH": 74,
 """Codes of ``org.apache.kafka.common.protocol.Errors`` by the name of the error with which a leader answers a Fetch."""
 
 
+class SimulatedMessage(Part, frozen=True):
+    """A request or response that was sent in the step."""
+
+    name: ReplicationMessage
+    """Kafka's name of the message."""
+    version: Natural
+    """Version of the message."""
+    sender: str
+    """`broker 1`, or `controller`."""
+    receiver: str
+    """`broker 1`, or `controller`."""
+    body: dict[str, Any]
+    """The message as Kafka prints it in JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class SentMessage:
     """A request or response that was sent.
 
     Attributes:
-        kind: of message.
+        name: Kafka's name of the message.
         version: of the message.
         sender: such as ``broker 1``, or ``CONTROLLER``.
-        receiver: the same of who gets it.
+        receiver: such as ``broker 1``, or ``CONTROLLER``.
         message: the fields, as ``formats.message`` has them.
     """
 
-    kind: ReplicationMessage
+    name: ReplicationMessage
     version: int
     sender: str
     receiver: str
@@ -75,7 +91,11 @@ class SentMessage:
 
     def to_json(self) -> dict[str, Any]:
         """The message as Kafka's ``JsonConverter`` classes print it: of records their size."""
-        return message_to_json(schema_of(self.kind), self.message, self.version, with_record_sizes=True)
+        return message_to_json(schema_of(self.name), self.message, self.version, with_record_sizes=True)
+
+    def published(self) -> SimulatedMessage:
+        """The message with its body in JSON."""
+        return SimulatedMessage(self.name, self.version, self.sender, self.receiver, self.to_json())
 
 
 class MessageLog:
@@ -104,7 +124,7 @@ class MessageLog:
         kind = ReplicationMessage.ALTER_PARTITION_RESPONSE
         self.sent.append(SentMessage(kind, self._alter_version, CONTROLLER, _broker(broker_id), message))
 
-    def fetch_request(self, fetch: Fetch) -> None:
+    def fetch_request(self, fetch: FetchRequest) -> None:
         """A follower sends a Fetch."""
         version = _fetch_version(fetch)
         partition = {
@@ -125,7 +145,9 @@ class MessageLog:
         kind = ReplicationMessage.FETCH_REQUEST
         self.sent.append(SentMessage(kind, version, _broker(fetch.sender), _broker(fetch.to), message))
 
-    def fetch_response(self, fetch: Fetch, error: str | None, fetched: Fetched | None, log: Sequence[Entry]) -> None:
+    def fetch_response(
+        self, fetch: FetchRequest, error: str | None, fetched: FetchResponse | None, log: Sequence[LogEntry]
+    ) -> None:
         """A leader answers a Fetch.
 
         Args:
@@ -152,12 +174,12 @@ def _broker(broker_id: int) -> str:
     return f"broker {broker_id}"
 
 
-def _fetch_version(fetch: Fetch) -> int:
+def _fetch_version(fetch: FetchRequest) -> int:
     has_epoch = fetch.broker_epoch != EPOCH_NOT_GIVEN
     return FIRST_WITH_REPLICA_STATE if has_epoch else FIRST_WITH_REPLICA_STATE - 1
 
 
-def _batch(offset: int, entry: Entry) -> bytes:
+def _batch(offset: int, entry: LogEntry) -> bytes:
     """The batch of one record; its value is the number of the record."""
     header = BatchHeader(
         base_offset=offset,

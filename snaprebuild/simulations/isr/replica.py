@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 from formats.metadata.replication_messages import EPOCH_NOT_GIVEN, AlterPartitionRequest, IsrMember, ProposedPartition
 from snaprebuild.simulations.isr import Mode
-from snaprebuild.simulations.isr.controller import PARTITION, TOPIC_ID, AlterPartitionError, Image
+from snaprebuild.simulations.isr.controller import PARTITION, TOPIC_ID, AlterPartitionError, SimulatedImage
 
-__all__ = ["Answer", "Entry", "Fetch", "Fetched", "Leading", "Proposal", "Replica"]
+__all__ = ["AlterAnswer", "AlterProposal", "FetchRequest", "FetchResponse", "LeaderState", "LogEntry", "SimulatedReplica"]
 
 REVERTING = AlterPartitionError.INELIGIBLE_REPLICA
 """After this error the leader knows that nothing was changed. After the others that can come here it waits for metadata; those after
 which a broker asks again come from a controller that is not the active one."""
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """A record in the log; its offset is its place.
 
     Attributes:
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
     number: int
 
 
-class Fetch(NamedTuple):
+class FetchRequest(NamedTuple):
     """A request of a follower.
 
     Attributes:
@@ -55,7 +55,7 @@ class Fetch(NamedTuple):
     last_epoch: int
 
 
-class Fetched(NamedTuple):
+class FetchResponse(NamedTuple):
     """The answer of a leader.
 
     Attributes:
@@ -65,11 +65,11 @@ class Fetched(NamedTuple):
     """
 
     truncate_to: int | None
-    entries: tuple[Entry, ...]
+    entries: tuple[LogEntry, ...]
     high_watermark: int
 
 
-class Proposal(NamedTuple):
+class AlterProposal(NamedTuple):
     """An AlterPartition request in flight.
 
     Attributes:
@@ -85,7 +85,7 @@ class Proposal(NamedTuple):
     added_incarnation: int
 
 
-class Answer(NamedTuple):
+class AlterAnswer(NamedTuple):
     """The controller's answer on its way.
 
     Attributes:
@@ -106,8 +106,8 @@ class Answer(NamedTuple):
 
 
 @dataclass(slots=True)
-class FollowerState:
-    """A follower since its last fetch, as a leader knows it."""
+class FetchState:
+    """What a leader knows of a follower since its last fetch."""
 
     incarnation: int
     broker_epoch: int
@@ -115,7 +115,7 @@ class FollowerState:
 
 
 @dataclass(slots=True)
-class Leading:
+class LeaderState:
     """The state of a leader.
 
     Attributes:
@@ -131,7 +131,7 @@ class Leading:
     partition_epoch: int
     isr: tuple[int, ...]
     epoch_start: int
-    followers: dict[int, FollowerState] = field(default_factory=dict)
+    followers: dict[int, FetchState] = field(default_factory=dict)
     pending: tuple[int, ...] | None = None
 
     @property
@@ -140,11 +140,11 @@ class Leading:
         return set(self.isr) | set(self.pending or ())
 
 
-class Replica:
+class SimulatedReplica:
     """A broker.
 
     Attributes:
-        id: broker id.
+        node_id: broker id.
         is_running: there is a process.
         incarnation: of the process; rises with each start.
         epoch: broker epoch; None until it has registered.
@@ -155,17 +155,17 @@ class Replica:
         sends_epoch: its Fetch has a broker epoch (version 15).
     """
 
-    def __init__(self, broker_id: int, mode: Mode, epoch: int, image: Image, min_insync_replicas: int) -> None:
-        self.id = broker_id
+    def __init__(self, node_id: int, mode: Mode, epoch: int, image: SimulatedImage, min_insync_replicas: int) -> None:
+        self.node_id = node_id
         self._mode = mode
         self._min_insync_replicas = min_insync_replicas
         self.is_running = True
         self.incarnation = 1
         self.epoch: int | None = epoch
-        self.log: list[Entry] = []
+        self.log: list[LogEntry] = []
         self.high_watermark = 0
-        self.image: Image | None = None
-        self.leading: Leading | None = None
+        self.image: SimulatedImage | None = None
+        self.leading: LeaderState | None = None
         self.sends_epoch = mode is Mode.KIP_903
         self.take_metadata(image)
 
@@ -184,16 +184,16 @@ class Replica:
         self.incarnation = self.incarnation + 1
         self.high_watermark = min(self.high_watermark, len(self.log))
 
-    def take_metadata(self, image: Image) -> bool:
+    def take_metadata(self, image: SimulatedImage) -> bool:
         """Reads the metadata up to their end. Returns whether it leads from now on, in an epoch of its own."""
         self.image = image
         partition = image.partition
         leading = self.leading
-        if partition.leader != self.id:
+        if partition.leader != self.node_id:
             self.leading = None
             return False
         if leading is None or partition.leader_epoch > leading.leader_epoch:
-            self.leading = Leading(partition.leader_epoch, partition.partition_epoch, partition.isr, len(self.log))
+            self.leading = LeaderState(partition.leader_epoch, partition.partition_epoch, partition.isr, len(self.log))
             return True
         if partition.partition_epoch > leading.partition_epoch:
             leading.isr = partition.isr
@@ -203,18 +203,20 @@ class Replica:
 
     # ------------------------------------------------------------------------------------------------------------ follower
 
-    def fetch(self) -> Fetch | None:
+    def fetch(self) -> FetchRequest | None:
         """The next request; None if it knows of no leader but itself."""
         if self.image is None or self.epoch is None or self.leading is not None:
             return None
         partition = self.image.partition
-        if partition.leader in (self.id, -1):
+        if partition.leader in (self.node_id, -1):
             return None
         epoch = self.epoch if self.sends_epoch else EPOCH_NOT_GIVEN
         last_epoch = self.log[-1].leader_epoch if self.log else -1
-        return Fetch(self.id, self.incarnation, epoch, partition.leader, partition.leader_epoch, len(self.log), last_epoch)
+        return FetchRequest(
+            self.node_id, self.incarnation, epoch, partition.leader, partition.leader_epoch, len(self.log), last_epoch
+        )
 
-    def take_fetched(self, fetch: Fetch, fetched: Fetched) -> None:
+    def take_fetched(self, fetch: FetchRequest, fetched: FetchResponse) -> None:
         """Takes an answer, unless it has changed its log, its leader or its process since it asked."""
         if fetch != self.fetch():
             return
@@ -230,9 +232,9 @@ class Replica:
     def append(self, number: int) -> None:
         """A producer writes a record."""
         assert self.leading is not None
-        self.log.append(Entry(self.leading.leader_epoch, number))
+        self.log.append(LogEntry(self.leading.leader_epoch, number))
 
-    def answer_fetch(self, fetch: Fetch) -> tuple[str | None, Fetched | None]:
+    def answer_fetch(self, fetch: FetchRequest) -> tuple[str | None, FetchResponse | None]:
         """Answers a follower. Returns the name of an error, or what it is sent."""
         leading = self.leading
         if leading is None or self.image is None:
@@ -243,16 +245,16 @@ class Replica:
             return "NOT_LEADER_OR_FOLLOWER", None
         parting = self._parting(fetch)
         if parting is not None:
-            return None, Fetched(parting, (), self.high_watermark)
-        leading.followers[fetch.sender] = FollowerState(fetch.incarnation, fetch.broker_epoch, fetch.offset)
-        return None, Fetched(None, tuple(self.log[fetch.offset :]), self.high_watermark)
+            return None, FetchResponse(parting, (), self.high_watermark)
+        leading.followers[fetch.sender] = FetchState(fetch.incarnation, fetch.broker_epoch, fetch.offset)
+        return None, FetchResponse(None, tuple(self.log[fetch.offset :]), self.high_watermark)
 
-    def _is_past(self, fetch: Fetch) -> bool:
+    def _is_past(self, fetch: FetchRequest) -> bool:
         """The metadata know a newer process of the follower: a check of 4.x that the KIP does not have."""
         assert self.image is not None
         return EPOCH_NOT_GIVEN < fetch.broker_epoch < self.image.brokers[fetch.sender].epoch
 
-    def _parting(self, fetch: Fetch) -> int | None:
+    def _parting(self, fetch: FetchRequest) -> int | None:
         """Where the follower has to cut its log, if it has to (KIP-595, diverging epoch)."""
         if fetch.offset == 0:
             return None
@@ -275,13 +277,13 @@ class Replica:
         if leading is None or self.is_under_min_isr:
             return range(0)
         ends = [len(self.log)]
-        for each in leading.maximal_isr - {self.id}:
+        for each in leading.maximal_isr - {self.node_id}:
             follower = leading.followers.get(each)
             ends.append(-1 if follower is None else follower.log_end)
         self.high_watermark = max(before, min(ends))
         return range(before, self.high_watermark)
 
-    def propose_join(self, broker_id: int) -> Proposal | None:
+    def propose_join(self, broker_id: int) -> AlterProposal | None:
         """After a fetch: asks for the follower to be in sync, if it may be (``maybeExpandIsr``)."""
         leading = self.leading
         if leading is None or leading.pending is not None or broker_id in leading.isr or not self._may_join(broker_id):
@@ -308,10 +310,10 @@ class Replica:
         """In-sync followers of this leader that do not have all of its log."""
         leading = self.leading
         followers = {} if leading is None else leading.followers
-        has_all = {self.id, *(each for each, state in followers.items() if state.log_end >= len(self.log))}
+        has_all = {self.node_id, *(each for each, state in followers.items() if state.log_end >= len(self.log))}
         return set(() if leading is None else leading.isr) - has_all
 
-    def propose_leave(self) -> Proposal | None:
+    def propose_leave(self) -> AlterProposal | None:
         """Some time after they stopped fetching: asks for followers that lag to be out of sync (``maybeShrinkIsr``)."""
         leading = self.leading
         lagging = self.lagging()
@@ -319,7 +321,7 @@ class Replica:
             return None
         return self._propose(tuple(each for each in leading.isr if each not in lagging), None)
 
-    def _propose(self, isr: tuple[int, ...], added: int | None) -> Proposal:
+    def _propose(self, isr: tuple[int, ...], added: int | None) -> AlterProposal:
         assert self.leading is not None
         assert self.epoch is not None
         leading = self.leading
@@ -327,7 +329,7 @@ class Replica:
         members = tuple(IsrMember(each, self._epoch_of(each)) for each in isr)
         partition = ProposedPartition(TOPIC_ID, PARTITION, leading.leader_epoch, members, 0, leading.partition_epoch)
         incarnation = 0 if added is None else leading.followers[added].incarnation
-        return Proposal(self.incarnation, AlterPartitionRequest(self.id, self.epoch, (partition,)), added, incarnation)
+        return AlterProposal(self.incarnation, AlterPartitionRequest(self.node_id, self.epoch, (partition,)), added, incarnation)
 
     def _epoch_of(self, broker_id: int) -> int:
         assert self.leading is not None
@@ -335,14 +337,14 @@ class Replica:
         assert self.epoch is not None
         if self._mode in (Mode.NO_EPOCHS, Mode.BUMP_LEADER_EPOCHS):
             return EPOCH_NOT_GIVEN
-        if broker_id == self.id:
+        if broker_id == self.node_id:
             return self.epoch
         if self._mode is Mode.EPOCHS_FROM_METADATA:
             return self.image.brokers[broker_id].epoch
         follower = self.leading.followers.get(broker_id)
         return EPOCH_NOT_GIVEN if follower is None else follower.broker_epoch
 
-    def take_answer(self, answer: Answer) -> None:
+    def take_answer(self, answer: AlterAnswer) -> None:
         """Takes the controller's answer, if it is to what it waits for."""
         leading = self.leading
         asked = (answer.incarnation, answer.leader_epoch, answer.partition_epoch)

@@ -8,28 +8,29 @@ from dataclasses import dataclass
 from formats import limits
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
+from snaprebuild.published import Natural, Part, Positive
 from snaprebuild.simulations.isr import Mode
-from snaprebuild.simulations.isr.messages import MessageLog, SentMessage
+from snaprebuild.simulations.isr.messages import MessageLog, SimulatedMessage
 from snaprebuild.simulations.isr.search import SearchResult
 from snaprebuild.simulations.isr.simulator import Cluster
-from snaprebuild.simulations.isr.steps import Loss, Step, StepError, View, parse_steps
+from snaprebuild.simulations.isr.steps import ClusterStep, SimulatedBroker, SimulatedLoss, StepError, parse_steps
 from snaprebuild.storage.local.regular_file import read_small_file
 
 __all__ = [
     "SCENARIOS",
-    "Played",
-    "Scenario",
-    "Scene",
+    "IsrScenario",
+    "PlayedScenario",
+    "SimulatedStep",
     "play",
     "play_scenarios",
-    "played_findings",
     "read_scenario",
+    "scenario_findings",
     "search_findings",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class IsrScenario:
     """Steps with a name.
 
     Attributes:
@@ -43,30 +44,35 @@ class Scenario:
     text: str
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[ClusterStep, ...]:
         """The steps."""
         return parse_steps(self.text.splitlines())
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """A step that has happened.
+class SimulatedStep(Part, frozen=True):
+    """A step, and the cluster after it."""
 
-    Attributes:
-        number: from 1.
-        step: what happened.
-        reported: what followed from it, in words; for a step that could not happen, why.
-        happened: it could.
-        view: of the cluster after it.
-        messages: requests and responses that were sent in it; none unless they are asked for.
-    """
-
-    number: int
-    step: Step
-    reported: tuple[str, ...]
+    number: Positive
+    """From 1."""
+    step: str
+    """Action and broker."""
     happened: bool
-    view: View
-    messages: tuple[SentMessage, ...] = ()
+    """False: it was not possible."""
+    effects: tuple[str, ...]
+    """One sentence each; not stable. For a step that was not possible: the reason."""
+    isr: tuple[int, ...]
+    """In-sync replicas of the controller."""
+    leader: int
+    """Broker id, or -1."""
+    leader_epoch: int
+    partition_epoch: int
+    committed: Natural
+    """Committed records."""
+    pending_messages: tuple[str, ...]
+    """Messages that have not arrived."""
+    brokers: tuple[SimulatedBroker, ...]
+    messages: tuple[SimulatedMessage, ...] = ()
+    """Requests and responses, in the order in which they are sent; none without `--show-messages`."""
 
 
 ALONE = """
@@ -105,37 +111,37 @@ fence 1
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
-        Scenario(
+        IsrScenario(
             "race",
             "A replica comes back with an empty disk before the request that it may join arrives (KIP-903, KAFKA-14139).",
             ALONE + CATCHES_UP + NEW_DISK + NEW_PROCESS + "deliver-alter 1\n" + LEADER_GONE,
         ),
-        Scenario(
+        IsrScenario(
             "before-fencing",
             "The request arrives while the broker is down and not yet fenced: it joins, and leaves when it is fenced.",
             ALONE + CATCHES_UP + NEW_DISK + "deliver-alter 1\n" + NEW_PROCESS + "fetch 2\ndeliver-alter 1\n" + LEADER_GONE,
         ),
-        Scenario(
+        IsrScenario(
             "while-fenced",
             "The request arrives between fencing and unfencing: no fenced broker may join, with epochs or without.",
             ALONE + CATCHES_UP + NEW_DISK + "fence 2\nstart 2\ndeliver-alter 1\nunfence 2\n" + LEADER_GONE,
         ),
-        Scenario(
+        IsrScenario(
             "after-new-fetch",
             "The new process catches up and joins with its own epoch.",
             "produce 1\nfetch 2\nshrink 1\ndeliver-alter 1\n" + NEW_DISK + NEW_PROCESS + "fetch 2\ndeliver-alter 1\n" + LEADER_GONE,
         ),
-        Scenario(
+        IsrScenario(
             "no-epoch-in-fetch",
             "The follower fetches as before version 15: its epoch is -1, which passes every check.",
             "old-fetch 2\n" + ALONE + CATCHES_UP + NEW_DISK + NEW_PROCESS + "deliver-alter 1\n" + LEADER_GONE,
         ),
-        Scenario(
+        IsrScenario(
             "last-member",
             "The only one in sync comes back with an empty disk: it stays in sync and leads, which the KIP accepts.",
             ALONE + "crash 1\nreplace-disk 1\nfence 1\nstart 1\nunfence 1\n",
         ),
-        Scenario(
+        IsrScenario(
             "metadata-lag",
             "The leader does not know of the new process yet, so the epoch of its Fetch shows nothing. It asks when it knows.",
             ALONE
@@ -144,7 +150,7 @@ SCENARIOS = {
             + "fetch 2\nrelease-metadata 1\nfetch 2\ndeliver-alter 1\n"
             + LEADER_GONE,
         ),
-        Scenario(
+        IsrScenario(
             "late-fetch",
             "A Fetch of the old process arrives late: the epoch that the metadata have by then is not that of who fetched.",
             "produce 1\nfetch 2\nshrink 1\ndeliver-alter 1\nhold-fetches 2\nfetch 2\n"
@@ -153,12 +159,12 @@ SCENARIOS = {
             + "release-fetches 2\ndeliver-alter 1\n"
             + LEADER_GONE,
         ),
-        Scenario(
+        IsrScenario(
             "lost-tail",
             "The broker loses no disk but what was not flushed: the same race.",
             ALONE + CATCHES_UP + "crash 2\nlose-tail 2\n" + NEW_PROCESS + "deliver-alter 1\n" + LEADER_GONE,
         ),
-        Scenario(
+        IsrScenario(
             "clean-restart",
             "The broker stops cleanly and keeps its log: the request by its old epoch is refused although nothing would be lost.",
             ALONE
@@ -166,22 +172,22 @@ SCENARIOS = {
             + "shut-down 2\nstop 2\nstart 2\nunfence 2\ndeliver-alter 1\nfetch 2\ndeliver-alter 1\n"
             + LEADER_GONE,
         ),
-        Scenario(
+        IsrScenario(
             "session-alive",
             "The broker is back before its session has ended, and registers when it has, without being fenced: the same race.",
             ALONE + CATCHES_UP + NEW_DISK + "start 2\nexpire 2\nunfence 2\ndeliver-alter 1\n" + LEADER_GONE,
         ),
-        Scenario(
+        IsrScenario(
             "third-in-sync",
             "A third replica is in sync and has the record, as min.insync.replicas 2 asks for: it follows the one that lost its disk.",
             THIRD_IN_SYNC + CATCHES_UP + NEW_DISK + NEW_PROCESS + "deliver-alter 1\n" + LEADER_GONE,
         ),
-        Scenario(
+        IsrScenario(
             "controller-fails",
             "The controller fails while the request is late: it is sent again to the next one, as it was. The same race.",
             ALONE + CATCHES_UP + NEW_DISK + NEW_PROCESS + "fail-over\ndeliver-alter 1\n" + LEADER_GONE,
         ),
-        Scenario(
+        IsrScenario(
             "shutting-down",
             "The request arrives while the broker shuts down: a broker that shuts down may not join.",
             ALONE + CATCHES_UP + "shut-down 2\ndeliver-alter 1\nstop 2\n" + LEADER_GONE,
@@ -191,40 +197,50 @@ SCENARIOS = {
 """By name, in the order in which they are shown."""
 
 
-def play(cluster: Cluster, steps: Iterable[Step]) -> Iterator[Scene]:
+def play(cluster: Cluster, steps: Iterable[ClusterStep]) -> Iterator[SimulatedStep]:
     """Lets steps happen, one by one. A step that needs a message that only another mode sends is reported and left out."""
     for number, step in enumerate(steps, 1):
-        why = cluster.why_not(step)
-        if why is None:
+        prevention = cluster.prevention(step)
+        effects: tuple[str, ...] = (f"cannot happen: {prevention}",)
+        messages: tuple[SimulatedMessage, ...] = ()
+        if prevention is None:
             cluster.do(step)
-        reported = tuple(cluster.reported) if why is None else (f"cannot happen: {why}",)
-        messages = () if why is not None or cluster.messages is None else tuple(cluster.messages.sent)
-        yield Scene(
+            effects = tuple(cluster.effects)
+            if cluster.messages is not None:
+                messages = tuple(each.published() for each in cluster.messages.sent)
+        state = cluster.state()
+        yield SimulatedStep(
             number=number,
-            step=step,
-            reported=reported,
-            happened=why is None,
-            view=cluster.view(),
+            step=str(step),
+            happened=prevention is None,
+            effects=effects,
+            isr=state.partition.isr,
+            leader=state.partition.leader,
+            leader_epoch=state.partition.leader_epoch,
+            partition_epoch=state.partition.partition_epoch,
+            committed=state.committed,
+            pending_messages=state.pending_messages,
+            brokers=state.brokers,
             messages=messages,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
-    """A scenario that was played.
+class PlayedScenario(Part, frozen=True):
+    """A scenario under a mode."""
 
-    Attributes:
-        scenario: its steps.
-        cluster: as it is at the end.
-        scenes: what happened at each step.
-    """
+    scenario: str
+    """Name of the built-in one, or of the file."""
+    title: str
+    mode: Mode
+    """How broker epochs are sent."""
+    losses: tuple[SimulatedLoss, ...]
+    stale_joins: Natural
+    """How often a replica joined because of fetches of its earlier process."""
+    steps: tuple[SimulatedStep, ...]
+    """None in the overview."""
 
-    scenario: Scenario
-    cluster: Cluster
-    scenes: tuple[Scene, ...]
 
-
-def read_scenario(path: str) -> Scenario:
+def read_scenario(path: str) -> IsrScenario:
     """Steps of a file, as a scenario of its name.
 
     Raises:
@@ -234,7 +250,7 @@ def read_scenario(path: str) -> Scenario:
     data = read_small_file(path, limits.ISR_SCENARIO_BYTES_MAX)
     if data is None:
         raise UsageError("does not exist", path=path)
-    scenario = Scenario(path, "", data.decode(errors="replace"))
+    scenario = IsrScenario(path, "", data.decode(errors="replace"))
     try:
         _ = scenario.steps
     except StepError as error:
@@ -243,46 +259,63 @@ def read_scenario(path: str) -> Scenario:
 
 
 def play_scenarios(
-    scenarios: Iterable[Scenario], modes: Sequence[Mode], min_insync_replicas: int, *, with_messages: bool = False
-) -> list[Played]:
-    """Plays each under each mode; ``with_messages`` keeps the requests and responses of each step."""
-    played = []
+    scenarios: Iterable[IsrScenario],
+    modes: Sequence[Mode],
+    min_insync_replicas: int,
+    *,
+    with_steps: bool = True,
+    with_messages: bool = False,
+) -> list[PlayedScenario]:
+    """Plays each scenario under each mode.
+
+    Args:
+        scenarios: to play.
+        modes: of epochs.
+        min_insync_replicas: of the topic, 1 to 3.
+        with_steps: keep the steps of each.
+        with_messages: keep the requests and responses of each step.
+    """
+    results = []
     for scenario in scenarios:
         for mode in modes:
             messages = MessageLog(mode) if with_messages else None
             cluster = Cluster(mode, min_insync_replicas=min_insync_replicas, reports=True, messages=messages)
-            played.append(Played(scenario, cluster, tuple(play(cluster, scenario.steps))))
-    return played
+            steps = tuple(play(cluster, scenario.steps))
+            results.append(
+                PlayedScenario(
+                    scenario=scenario.name,
+                    title=scenario.title,
+                    mode=mode,
+                    losses=tuple(cluster.losses),
+                    stale_joins=cluster.stale_joins,
+                    steps=steps if with_steps else (),
+                )
+            )
+    return results
 
 
-def played_findings(played: Iterable[Played], *, of_steps: bool) -> Iterator[Finding]:
-    """One for each loss; what the KIP accepts is a note.
-
-    Args:
-        played: scenarios.
-        of_steps: report, too, how many steps could not happen.
-    """
-    for each in played:
-        mode = each.cluster.mode
-        for loss in each.cluster.losses:
-            what = f"{pluralize(len(loss.records), 'committed record')} from offset {loss.first_offset} on"
-            yield _of_loss(loss, each.scenario.name, f"{mode}: {what}, when broker {loss.leader} begins to lead")
-        left_out = sum(not scene.happened for scene in each.scenes)
-        if left_out and of_steps:
-            message = f"{mode}: {pluralize(left_out, 'step')} left out, which could not happen"
-            yield Finding("isr-step-left-out", Severity.NOTE, each.scenario.name, message)
+def scenario_findings(scenarios: Iterable[PlayedScenario]) -> Iterator[Finding]:
+    """One finding for each loss, and one for steps that were not possible. A loss that the KIP accepts is a note."""
+    for each in scenarios:
+        for loss in each.losses:
+            records = f"{pluralize(len(loss.records), 'committed record')} from offset {loss.first_offset} on"
+            yield _loss_finding(loss, each.scenario, f"{each.mode}: {records}, when broker {loss.leader} begins to lead")
+        left_out = sum(not step.happened for step in each.steps)
+        if left_out:
+            message = f"{each.mode}: {pluralize(left_out, 'step')} left out, which could not happen"
+            yield Finding("isr-step-left-out", Severity.NOTE, each.scenario, message)
 
 
-def search_findings(found: Iterable[SearchResult]) -> Iterator[Finding]:
-    """One for each mode and cause."""
-    for result in found:
-        for cause, each in result.found.items():
-            lost = f"{result.losses[cause]} of {pluralize(result.histories, 'history', 'histories')}"
+def search_findings(results: Iterable[SearchResult]) -> Iterator[Finding]:
+    """One finding for each mode and cause."""
+    for result in results:
+        for each in result.shortest:
+            lost = f"{result.losses[each.loss.cause]} of {pluralize(result.histories, 'history', 'histories')}"
             shortest = f"the shortest has {pluralize(len(each.steps), 'step')}"
-            yield _of_loss(each.loss, "--search", f"{result.mode}: committed records, in {lost}, of which {shortest}")
+            yield _loss_finding(each.loss, "--search", f"{result.mode}: committed records, in {lost}, of which {shortest}")
 
 
-def _of_loss(loss: Loss, path: str, what: str) -> Finding:
+def _loss_finding(loss: SimulatedLoss, path: str, records: str) -> Finding:
     if loss.is_accepted:
-        return Finding("isr-loss-accepted", Severity.NOTE, path, f"{what}, are lost ({loss.cause}), which KIP-903 accepts")
-    return Finding("isr-loss", Severity.FINDING, path, f"{what}, are lost ({loss.cause})")
+        return Finding("isr-loss-accepted", Severity.NOTE, path, f"{records}, are lost ({loss.cause}), which KIP-903 accepts")
+    return Finding("isr-loss", Severity.FINDING, path, f"{records}, are lost ({loss.cause})")

@@ -17,25 +17,34 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, combinations
 
+from snaprebuild.published import Natural, Part, Positive
 from snaprebuild.simulations.isr import Mode
 from snaprebuild.simulations.isr.simulator import Cluster
-from snaprebuild.simulations.isr.steps import BROKERS, POSSIBLE_STEPS, Cause, Danger, Loss, Step, Verb
+from snaprebuild.simulations.isr.steps import (
+    BROKERS,
+    POSSIBLE_STEPS,
+    ClusterStep,
+    Danger,
+    SimulatedLoss,
+    SimulatedLossCause,
+    StepVerb,
+)
 
-__all__ = ["SEARCHED_VERBS", "Found", "SearchResult", "random_history", "search", "shortened"]
+__all__ = ["SEARCHED_VERBS", "SearchResult", "ShortestHistory", "random_history", "search_histories", "shortened"]
 
 FAULTS = (
-    Verb.HOLD_FETCHES,
-    Verb.HOLD_METADATA,
-    Verb.CRASH,
-    Verb.SHUT_DOWN,
-    Verb.LOSE_TAIL,
-    Verb.REPLACE_DISK,
-    Verb.EXPIRE,
-    Verb.FAIL_OVER,
+    StepVerb.HOLD_FETCHES,
+    StepVerb.HOLD_METADATA,
+    StepVerb.CRASH,
+    StepVerb.SHUT_DOWN,
+    StepVerb.LOSE_TAIL,
+    StepVerb.REPLACE_DISK,
+    StepVerb.EXPIRE,
+    StepVerb.FAIL_OVER,
 )
 """Steps that do not happen by themselves as long as all is well."""
 
-SEARCHED_VERBS = tuple(verb for verb in Verb if verb is not Verb.OLD_FETCH)
+SEARCHED_VERBS = tuple(verb for verb in StepVerb if verb is not StepVerb.OLD_FETCH)
 """All but what makes a broker one of before the KIP."""
 
 PACE = 2
@@ -63,47 +72,49 @@ _DRAWN_AT_ONCE = 64
 _DRAWS_MAX = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A history that loses.
+class ShortestHistory(Part, frozen=True):
+    """A history with a loss."""
 
-    Attributes:
-        run: number of the random history, from 0.
-        length: its steps until the loss.
-        steps: the shortened history.
-        loss: at its end.
-    """
+    number: Natural
+    """Number of the random history, from 0."""
+    length: Positive
+    """Its steps until the loss."""
+    steps: tuple[str, ...]
+    """The shortened history, as --scenario reads it."""
+    loss: SimulatedLoss
 
-    run: int
-    length: int
-    steps: tuple[Step, ...]
-    loss: Loss
+
+class SearchResult(Part, frozen=True):
+    """A search under a mode."""
+
+    mode: Mode
+    """How broker epochs are sent."""
+    histories: Natural
+    """Number of histories, with the continuations."""
+    steps: Natural
+    """Steps of all of them."""
+    stale_joins: Natural
+    """How often a replica joined because of fetches of its earlier process."""
+    losses: dict[SimulatedLossCause, Natural]
+    """Histories with a loss, by cause."""
+    shortest: tuple[ShortestHistory, ...]
+    """The shortest for each cause."""
 
 
 @dataclass(slots=True)
-class SearchResult:
-    """The result of a search.
-
-    Attributes:
-        mode: of epochs.
-        min_insync_replicas: of the topic.
-        histories: how many there were, continuations included.
-        steps: of all of them.
-        losses: how many histories lost, by cause.
-        stale_joins: how often a replica joined for what an earlier process of it had fetched, with or without a loss.
-        found: the shortest loss for each cause.
-    """
+class _SearchTotals:
+    """Counts histories, and keeps the shortest loss of each cause."""
 
     mode: Mode
-    min_insync_replicas: int = 1
+    min_insync_replicas: int
     histories: int = 0
     steps: int = 0
-    losses: dict[Cause, int] = field(default_factory=lambda: dict.fromkeys(Cause, 0))
     stale_joins: int = 0
-    found: dict[Cause, Found] = field(default_factory=dict)
+    losses: dict[SimulatedLossCause, int] = field(default_factory=lambda: dict.fromkeys(SimulatedLossCause, 0))
+    shortest: dict[SimulatedLossCause, ShortestHistory] = field(default_factory=dict)
 
-    def take(self, run: int, cluster: Cluster, history: Sequence[Step], *, already: int = 0) -> None:
-        """Counts a history, and shortens it where it loses and is one of the first that do."""
+    def take(self, run: int, cluster: Cluster, history: Sequence[ClusterStep], *, already: int = 0) -> None:
+        """Counts a history, and shortens it if it is one of the first with a loss."""
         self.histories += 1
         self.steps += len(history) - already
         self.stale_joins += 0 if already else cluster.stale_joins
@@ -112,23 +123,33 @@ class SearchResult:
         cause = cluster.losses[0].cause
         self.losses[cause] += 1
         if self.losses[cause] <= SHORTENED_MAX:
-            short = shortened(self.mode, history, cause, min_insync_replicas=self.min_insync_replicas)
-            new = Found(run, len(history), *short)
-            old = self.found.get(cause)
-            if old is None or len(new.steps) < len(old.steps):
-                self.found[cause] = new
+            steps, loss = shortened(self.mode, history, cause, min_insync_replicas=self.min_insync_replicas)
+            old = self.shortest.get(cause)
+            if old is None or len(steps) < len(old.steps):
+                self.shortest[cause] = ShortestHistory(run, len(history), tuple(map(str, steps)), loss)
+
+    def result(self) -> SearchResult:
+        """The search so far."""
+        return SearchResult(
+            mode=self.mode,
+            histories=self.histories,
+            steps=self.steps,
+            stale_joins=self.stale_joins,
+            losses=self.losses,
+            shortest=tuple(self.shortest.values()),
+        )
 
 
-def random_history(cluster: Cluster, length: int, random_: random.Random) -> Iterator[Step]:
+def random_history(cluster: Cluster, length: int, random_: random.Random) -> Iterator[ClusterStep]:
     """Lets random steps happen, and yields each."""
     steps, weights = _weather(random_)
-    drawn: Iterator[Step] = iter(())
+    drawn: Iterator[ClusterStep] = iter(())
     for _ in range(length):
         for _ in range(_DRAWS_MAX):
             step = next(drawn, None)
             if step is None:
                 drawn = iter(random_.choices(steps, cum_weights=weights, k=_DRAWN_AT_ONCE))
-            elif cluster.why_not(step) is None:
+            elif cluster.prevention(step) is None:
                 break
         else:
             return  # what could happen is not of this history
@@ -137,13 +158,13 @@ def random_history(cluster: Cluster, length: int, random_: random.Random) -> Ite
         yield step
 
 
-def _weather(random_: random.Random) -> tuple[list[Step], list[float]]:
+def _weather(random_: random.Random) -> tuple[list[ClusterStep], list[float]]:
     """The steps of a history, and how likely each is, added up."""
     absent = {verb for verb in FAULTS if random_.random() < 0.5}
-    pace: dict[Verb, float] = {
+    pace: dict[StepVerb, float] = {
         verb: 2 ** random_.uniform(-PACE, PACE) * (FAULT_PACE if verb in FAULTS else 1) for verb in SEARCHED_VERBS
     }
-    pace[Verb.DELIVER_ALTER] /= 2 ** random_.uniform(0, LATENESS)
+    pace[StepVerb.DELIVER_ALTER] /= 2 ** random_.uniform(0, LATENESS)
     unreliable = {broker: 2 ** random_.uniform(-RELIABILITY, RELIABILITY) for broker in BROKERS}
     mean = sum(unreliable.values()) / len(BROKERS)
     steps = [step for step in POSSIBLE_STEPS if step.verb in pace and step.verb not in absent]
@@ -151,8 +172,8 @@ def _weather(random_: random.Random) -> tuple[list[Step], list[float]]:
     return steps, list(accumulate(weights))
 
 
-def search(mode: Mode, *, runs: int, steps: int, seed: int, min_insync_replicas: int = 1) -> SearchResult:
-    """Looks for losses in random histories.
+def search_histories(mode: Mode, *, runs: int, steps: int, seed: int, min_insync_replicas: int = 1) -> SearchResult:
+    """Searches random histories for losses.
 
     Args:
         mode: of epochs.
@@ -162,11 +183,11 @@ def search(mode: Mode, *, runs: int, steps: int, seed: int, min_insync_replicas:
         min_insync_replicas: of the topic, 1 to 3.
     """
     random_ = random.Random(seed)  # noqa: S311  no secret
-    result = SearchResult(mode, min_insync_replicas)
+    totals = _SearchTotals(mode, min_insync_replicas)
     fresh = partial(Cluster, mode, min_insync_replicas=min_insync_replicas)
     for run in range(runs):
         # Histories to be gone on with: what happened so far, and the danger that it is in.
-        begun: list[tuple[list[Step], Danger]] = [([], Danger.NONE)]
+        begun: list[tuple[list[ClusterStep], Danger]] = [([], Danger.NONE)]
         while begun:
             before, danger = begun.pop()
             cluster = fresh()
@@ -180,11 +201,13 @@ def search(mode: Mode, *, runs: int, steps: int, seed: int, min_insync_replicas:
                 if cluster.danger > danger:
                     danger = cluster.danger
                     begun += [(list(history), danger)] * CONTINUATIONS[danger]
-            result.take(run, cluster, history, already=len(before))
-    return result
+            totals.take(run, cluster, history, already=len(before))
+    return totals.result()
 
 
-def shortened(mode: Mode, history: Sequence[Step], cause: Cause, *, min_insync_replicas: int = 1) -> tuple[tuple[Step, ...], Loss]:
+def shortened(
+    mode: Mode, history: Sequence[ClusterStep], cause: SimulatedLossCause, *, min_insync_replicas: int = 1
+) -> tuple[tuple[ClusterStep, ...], SimulatedLoss]:
     """A history that loses for the same cause, of which no step and no two steps can be left out, and what it loses.
 
     Args:
@@ -208,29 +231,31 @@ def shortened(mode: Mode, history: Sequence[Step], cause: Cause, *, min_insync_r
     return best
 
 
-def _without_runs(history: Sequence[Step], size: int) -> Iterator[Sequence[Step]]:
+def _without_runs(history: Sequence[ClusterStep], size: int) -> Iterator[Sequence[ClusterStep]]:
     """The history without each run of ``size`` steps, the last run first."""
     for start in range(len(history) - 1, -1, -size):
         yield (*history[: max(0, start - size + 1)], *history[start + 1 :])
 
 
-def _without_pairs(history: Sequence[Step]) -> Iterator[Sequence[Step]]:
+def _without_pairs(history: Sequence[ClusterStep]) -> Iterator[Sequence[ClusterStep]]:
     for left_out in combinations(range(len(history)), 2):
         yield [step for place, step in enumerate(history) if place not in left_out]
 
 
 def _first_losing(
-    fresh: Callable[[], Cluster], histories: Iterator[Sequence[Step]], cause: Cause
-) -> tuple[tuple[Step, ...], Loss] | None:
+    fresh: Callable[[], Cluster], histories: Iterator[Sequence[ClusterStep]], cause: SimulatedLossCause
+) -> tuple[tuple[ClusterStep, ...], SimulatedLoss] | None:
     return next((lost for each in histories if (lost := _replayed(fresh, each, cause)) is not None), None)
 
 
-def _replayed(fresh: Callable[[], Cluster], history: Sequence[Step], cause: Cause) -> tuple[tuple[Step, ...], Loss] | None:
+def _replayed(
+    fresh: Callable[[], Cluster], history: Sequence[ClusterStep], cause: SimulatedLossCause
+) -> tuple[tuple[ClusterStep, ...], SimulatedLoss] | None:
     """The steps of a history that can happen, up to a loss for a cause; None if it has none, or another one before."""
     cluster = fresh()
     happened = []
     for step in history:
-        if cluster.why_not(step) is not None:
+        if cluster.prevention(step) is not None:
             continue
         cluster.do(step)
         happened.append(step)

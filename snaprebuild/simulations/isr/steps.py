@@ -7,21 +7,22 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
-from snaprebuild.simulations.isr.controller import PartitionState
+from snaprebuild.cluster.metadata.registered_model import PartitionRegistration
+from snaprebuild.published import Natural, Part
 
 __all__ = [
     "BROKERS",
     "NO_BROKER",
     "POSSIBLE_STEPS",
     "STEPS_MAX",
-    "Cause",
+    "ClusterState",
+    "ClusterStep",
     "Danger",
-    "Loss",
-    "ReplicaView",
-    "Step",
+    "SimulatedBroker",
+    "SimulatedLoss",
+    "SimulatedLossCause",
     "StepError",
-    "Verb",
-    "View",
+    "StepVerb",
     "parse_steps",
 ]
 
@@ -34,15 +35,15 @@ NO_BROKER = 0
 """The broker id of a step that concerns no broker."""
 
 
-class Verb(StrEnum):
+class StepVerb(StrEnum):
     """A step of a broker, or of the controller."""
 
     PRODUCE = "produce"
     """A producer writes a record to it, as it leads."""
     FETCH = "fetch"
-    """It fetches from its leader until it has all and knows so; where its requests are held, it sends one."""
+    """It fetches from its leader until it has all records and their high watermark; if its requests are held, it sends one."""
     SHRINK = "shrink"
-    """As a leader it asks to remove replicas that lag from the in-sync replicas."""
+    """If it leads, it asks the controller to remove replicas that lag from the in-sync replicas."""
     DELIVER_ALTER = "deliver-alter"
     """The oldest AlterPartition of it arrives at the controller; until then it is under way."""
     HOLD_FETCHES = "hold-fetches"
@@ -78,10 +79,10 @@ class Verb(StrEnum):
     only one that names no broker."""
 
 
-class Step(NamedTuple):
-    """One thing that happens to one broker, or to none; its text is ``VERB BROKER``, or ``VERB``."""
+class ClusterStep(NamedTuple):
+    """One event of one broker, or of the controller; its text is ``VERB BROKER``, or ``VERB``."""
 
-    verb: Verb
+    verb: StepVerb
     broker: int
 
     def __str__(self) -> str:
@@ -89,10 +90,10 @@ class Step(NamedTuple):
 
 
 POSSIBLE_STEPS = (
-    *(Step(verb, broker) for verb in Verb if verb is not Verb.FAIL_OVER for broker in BROKERS),
-    Step(Verb.FAIL_OVER, NO_BROKER),
+    *(ClusterStep(verb, broker) for verb in StepVerb if verb is not StepVerb.FAIL_OVER for broker in BROKERS),
+    ClusterStep(StepVerb.FAIL_OVER, NO_BROKER),
 )
-"""All of them."""
+"""Each step of each broker, and the failover of the controller."""
 
 
 class StepError(Exception):
@@ -101,40 +102,40 @@ class StepError(Exception):
     Attributes:
         number: of the step, from 1.
         text: of it.
-        why: in words.
+        reason: one sentence.
     """
 
-    def __init__(self, number: int, text: str, why: str) -> None:
-        super().__init__(f"step {number}, {text}: {why}")
+    def __init__(self, number: int, text: str, reason: str) -> None:
+        super().__init__(f"step {number}, {text}: {reason}")
         self.number = number
         self.text = text
-        self.why = why
+        self.reason = reason
 
 
-def parse_steps(lines: Iterable[str]) -> tuple[Step, ...]:
+def parse_steps(lines: Iterable[str]) -> tuple[ClusterStep, ...]:
     """Steps from text: one a line, ``#`` begins a comment.
 
     Raises:
         StepError: a line that is none, or more than ``STEPS_MAX``.
     """
-    steps: list[Step] = []
+    steps: list[ClusterStep] = []
     known = {str(step): step for step in POSSIBLE_STEPS}
     for line in lines:
         text = " ".join(line.partition("#")[0].split())
         if not text:
             continue
         if text not in known:
-            verbs = ", ".join(sorted(verb for verb in Verb if verb is not Verb.FAIL_OVER))
+            verbs = ", ".join(sorted(verb for verb in StepVerb if verb is not StepVerb.FAIL_OVER))
             brokers = ", ".join(map(str, BROKERS))
-            why = f"expected VERB BROKER, with one of {verbs} and one of {brokers}, or {Verb.FAIL_OVER}"
-            raise StepError(len(steps) + 1, text[:80], why)
+            expected = f"expected VERB BROKER, with one of {verbs} and one of {brokers}, or {StepVerb.FAIL_OVER}"
+            raise StepError(len(steps) + 1, text[:80], expected)
         if len(steps) == STEPS_MAX:
             raise StepError(len(steps) + 1, text, f"more than {STEPS_MAX} steps")
         steps.append(known[text])
     return tuple(steps)
 
 
-class Cause(StrEnum):
+class SimulatedLossCause(StrEnum):
     """Why a broker led without a committed record."""
 
     STALE_EPOCH = "stale-epoch"
@@ -156,67 +157,54 @@ class Danger(IntEnum):
     """An in-sync replica that runs and may lead lacks committed records that another one has."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """Committed records that are lost.
-
-    Attributes:
-        leader: broker id of who begins to lead without them.
-        leader_epoch: in which.
-        first_offset: of the first of them.
-        records: their numbers.
-        cause: why it could.
-    """
+class SimulatedLoss(Part, frozen=True):
+    """Committed records that are lost."""
 
     leader: int
+    """Broker that becomes leader without them."""
     leader_epoch: int
-    first_offset: int
+    first_offset: Natural
+    """Offset of the first of them."""
     records: tuple[int, ...]
-    cause: Cause
-
-    @property
-    def is_accepted(self) -> bool:
-        """The KIP leaves it so."""
-        return self.cause is Cause.LAST_MEMBER
+    """Their numbers."""
+    cause: SimulatedLossCause
+    is_accepted: bool
+    """KIP-903 does not prevent it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaView:
-    """A broker in its present state.
+class SimulatedBroker(Part, frozen=True):
+    """A broker after the step."""
 
-    Attributes:
-        broker: id.
-        is_running: there is a process.
-        epoch: registered broker epoch.
-        fenced: as the controller has it.
-        in_controlled_shutdown: as the controller has it.
-        log_end: of its disk.
-        high_watermark: as it knows it.
-        leads: it takes itself for the leader.
-    """
-
-    broker: int
+    node_id: int
+    """Id of the broker."""
     is_running: bool
+    """There is a process."""
     epoch: int
+    """Epoch of its registration."""
     fenced: bool
+    """Fenced by the controller."""
     in_controlled_shutdown: bool
-    log_end: int
-    high_watermark: int
+    """It is about to stop."""
+    log_end_offset: Natural
+    """Log end on its disk."""
+    high_watermark: Natural
+    """High watermark that it knows."""
     leads: bool
+    """It regards itself as the leader."""
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ClusterState:
     """The cluster in its present state.
 
     Attributes:
-        partition: as the controller has it.
-        replicas: the brokers.
-        committed: how many records are.
-        held: messages that have not arrived, and who gets none, in words.
+        partition: registration of the partition.
+        brokers: all of them, by id.
+        committed: count of committed records.
+        pending_messages: messages that have not arrived, and brokers that get no metadata, one text each.
     """
 
-    partition: PartitionState
-    replicas: tuple[ReplicaView, ...]
+    partition: PartitionRegistration
+    brokers: tuple[SimulatedBroker, ...]
     committed: int
-    held: tuple[str, ...]
+    pending_messages: tuple[str, ...]

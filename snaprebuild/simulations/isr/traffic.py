@@ -17,10 +17,17 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from formats.metadata.replication_messages import EPOCH_NOT_GIVEN, AlterPartitionResponse
-from snaprebuild.simulations.isr.controller import NO_LEADER, AlterPartitionError, Controller
+from snaprebuild.simulations.isr.controller import NO_LEADER, AlterPartitionError, SimulatedController
 from snaprebuild.simulations.isr.messages import MessageLog
-from snaprebuild.simulations.isr.replica import Answer, Entry, Fetch, Fetched, Proposal, Replica
-from snaprebuild.simulations.isr.steps import Cause, Loss
+from snaprebuild.simulations.isr.replica import (
+    AlterAnswer,
+    AlterProposal,
+    FetchRequest,
+    FetchResponse,
+    LogEntry,
+    SimulatedReplica,
+)
+from snaprebuild.simulations.isr.steps import SimulatedLoss, SimulatedLossCause
 
 __all__ = ["Channel", "Ledger", "Traffic", "ids_text"]
 
@@ -40,31 +47,31 @@ class Ledger:
         Args:
             report: takes what happens, in words.
         """
-        self.committed: list[Entry] = []
-        self.losses: list[Loss] = []
+        self.committed: list[LogEntry] = []
+        self.losses: list[SimulatedLoss] = []
         self.stale_joins = 0
         self._report = report
         # In-sync replicas that cannot be relied on: joined by a stale epoch, or last and back with a new process.
         self._stale: set[int] = set()
-        self._kept: set[int] = set()
+        self._last_members: set[int] = set()
 
-    def lacking(self, replica: Replica) -> range:
+    def lacking(self, replica: SimulatedReplica) -> range:
         """Offsets of committed records that are not on its disk."""
         both = zip(self.committed, replica.log, strict=False)
         end = next((offset for offset, (committed, own) in enumerate(both) if committed != own), None)
         return range(min(len(self.committed), len(replica.log)) if end is None else end, len(self.committed))
 
-    def is_thin(self, in_sync: Collection[Replica], may_lead: Collection[int]) -> bool:
+    def is_thin(self, in_sync: Collection[SimulatedReplica], may_lead: Collection[int]) -> bool:
         """An in-sync replica that may lead lacks committed records that another one has.
 
         Args:
             in_sync: replicas.
             may_lead: ids of brokers that can be elected.
         """
-        lacking = {each.id for each in in_sync if self.lacking(each)}
+        lacking = {each.node_id for each in in_sync if self.lacking(each)}
         return not lacking.isdisjoint(may_lead) and len(lacking) < len(in_sync)
 
-    def advance(self, leader: Replica) -> None:
+    def advance(self, leader: SimulatedReplica) -> None:
         """A leader looks at its high watermark: what it passes is committed."""
         for offset in leader.advance_high_watermark():
             entry = leader.log[offset]
@@ -75,34 +82,47 @@ class Ledger:
                 self._lose(leader, offset)
             self.committed.append(entry)
 
-    def begins_to_lead(self, leader: Replica) -> None:
+    def begins_to_lead(self, leader: SimulatedReplica) -> None:
         """Somebody begins to lead, with what it has."""
         lacking = self.lacking(leader)
         if lacking:
             self._lose(leader, lacking[0])
 
-    def _lose(self, leader: Replica, offset: int) -> None:
+    def _lose(self, leader: SimulatedReplica, offset: int) -> None:
         assert leader.leading is not None
-        cause = Cause.STALE_EPOCH if leader.id in self._stale else Cause.LAST_MEMBER if leader.id in self._kept else Cause.OTHER
+        cause = SimulatedLossCause.OTHER
+        if leader.node_id in self._stale:
+            cause = SimulatedLossCause.STALE_EPOCH
+        elif leader.node_id in self._last_members:
+            cause = SimulatedLossCause.LAST_MEMBER
         records = tuple(entry.number for entry in self.committed[offset:])
-        self.losses.append(Loss(leader.id, leader.leading.leader_epoch, offset, records, cause))
+        self.losses.append(
+            SimulatedLoss(
+                leader=leader.node_id,
+                leader_epoch=leader.leading.leader_epoch,
+                first_offset=offset,
+                records=records,
+                cause=cause,
+                is_accepted=cause is SimulatedLossCause.LAST_MEMBER,
+            )
+        )
         del self.committed[offset:]
-        self._report(f"LOST: {_records_text(records)}, committed, which broker {leader.id} does not have")
+        self._report(f"LOST: {_records_text(records)}, committed, which broker {leader.node_id} does not have")
 
     # ------------------------------------------------------------------------------------------------------------ whom to trust
 
-    def joined_by_stale_fetch(self, replica: Replica, leader: Replica) -> None:
+    def joined_by_stale_fetch(self, replica: SimulatedReplica, leader: SimulatedReplica) -> None:
         """A replica is in sync for what an earlier process of it had fetched, and its leader may count on that for what it commits."""
         self.stale_joins += 1
-        known = leader.leading and leader.leading.followers.get(replica.id)
+        known = leader.leading and leader.leading.followers.get(replica.node_id)
         if self.lacking(replica) or (known and known.log_end > len(replica.log)):
-            self._stale.add(replica.id)
-        self._report(f"broker {replica.id} is in sync for what an earlier process of it had fetched")
+            self._stale.add(replica.node_id)
+        self._report(f"broker {replica.node_id} is in sync for what an earlier process of it had fetched")
 
-    def stays_as_last(self, replica: Replica) -> None:
+    def stays_as_last(self, replica: SimulatedReplica) -> None:
         """A new process registered, and its replica stays in sync, as there is no other."""
-        self._kept.add(replica.id)
-        self._report(f"broker {replica.id} stays in sync, as the last one")
+        self._last_members.add(replica.node_id)
+        self._report(f"broker {replica.node_id} stays in sync, as the last one")
 
     def fetched(self, broker_id: int, log_end: int) -> None:
         """A process that runs now has the records up to the offset of its fetch."""
@@ -112,7 +132,7 @@ class Ledger:
     def in_sync_are(self, isr: Collection[int]) -> None:
         """After a change by the controller: who is out of sync is forgotten."""
         self._stale.intersection_update(isr)
-        self._kept.intersection_update(isr)
+        self._last_members.intersection_update(isr)
 
 
 def ids_text(ids: Iterable[int]) -> str:
@@ -120,7 +140,7 @@ def ids_text(ids: Iterable[int]) -> str:
     return ", ".join(map(str, ids))
 
 
-def _members_text(leader: Replica) -> str:
+def _members_text(leader: SimulatedReplica) -> str:
     assert leader.leading is not None
     ids = sorted(leader.leading.maximal_isr)
     return f"broker {ids[0]} has it" if len(ids) == 1 else f"brokers {ids_text(ids)} have it"
@@ -140,11 +160,11 @@ class Channel(StrEnum):
     METADATA = "metadata"
 
 
-class _Answered(NamedTuple):
-    """An answer on its way, and to what."""
+class _SentAnswer(NamedTuple):
+    """An answer on its way, and the proposal that it answers."""
 
-    proposal: Proposal
-    answer: Answer
+    proposal: AlterProposal
+    answer: AlterAnswer
 
 
 class Traffic:
@@ -160,8 +180,8 @@ class Traffic:
 
     def __init__(
         self,
-        controller: Controller,
-        replicas: dict[int, Replica],
+        controller: SimulatedController,
+        replicas: dict[int, SimulatedReplica],
         ledger: Ledger,
         report: Callable[[str], None],
         messages: MessageLog | None = None,
@@ -172,10 +192,10 @@ class Traffic:
         self.replicas = replicas
         self.ledger = ledger
         self.report = report
-        self._fetches: dict[int, list[Fetch]] = {each: [] for each in replicas}
-        self._proposals: dict[int, list[Proposal]] = {each: [] for each in replicas}
-        self._answers: dict[int, list[_Answered]] = {each: [] for each in replicas}
-        self._held: dict[Channel, set[int]] = {channel: set() for channel in Channel}
+        self._fetches: dict[int, list[FetchRequest]] = {each: [] for each in replicas}
+        self._proposals: dict[int, list[AlterProposal]] = {each: [] for each in replicas}
+        self._answers: dict[int, list[_SentAnswer]] = {each: [] for each in replicas}
+        self._delayed: dict[Channel, set[int]] = {channel: set() for channel in Channel}
 
     def texts(self) -> tuple[str, ...]:
         """Messages that have not arrived, and who gets none."""
@@ -183,7 +203,7 @@ class Traffic:
             f"Fetch of broker {each.sender} from offset {each.offset}" for waiting in self._fetches.values() for each in waiting
         ]
         proposals = [_proposal_text(each) for waiting in self._proposals.values() for each in waiting]
-        return (*fetches, *proposals, *(f"metadata for broker {each}" for each in sorted(self._held[Channel.METADATA])))
+        return (*fetches, *proposals, *(f"metadata for broker {each}" for each in sorted(self._delayed[Channel.METADATA])))
 
     def outdated(self) -> set[int]:
         """Ids of brokers with a message in flight about a process that is gone, as if it still had its records."""
@@ -198,16 +218,16 @@ class Traffic:
         while sum(self._settled(replica) for replica in self.replicas.values()):
             pass
 
-    def _settled(self, replica: Replica) -> bool:
+    def _settled(self, replica: SimulatedReplica) -> bool:
         """Lets arrive what is under way from or to a broker. Returns whether anything was."""
         has_moved = False
-        if replica.is_running and replica.epoch is None and replica.id not in self.controller.sessions:
+        if replica.is_running and replica.epoch is None and replica.node_id not in self.controller.sessions:
             self._register(replica)
             has_moved = True
-        if replica.id in self._held[Channel.METADATA]:
+        if replica.node_id in self._delayed[Channel.METADATA]:
             return has_moved
-        if self._answers[replica.id]:
-            self._deliver_answer(replica, self._answers[replica.id].pop(0).answer)
+        if self._answers[replica.node_id]:
+            self._deliver_answer(replica, self._answers[replica.node_id].pop(0).answer)
             has_moved = True
         if replica.image is not None and replica.image is not self.controller.image:
             self.read(replica)
@@ -216,78 +236,78 @@ class Traffic:
 
     def is_held(self, channel: Channel, broker_id: int) -> bool:
         """Its messages are late."""
-        return broker_id in self._held[channel]
+        return broker_id in self._delayed[channel]
 
-    def hold(self, channel: Channel, replica: Replica) -> None:
+    def hold(self, channel: Channel, replica: SimulatedReplica) -> None:
         """From now on they are late."""
-        self._held[channel].add(replica.id)
+        self._delayed[channel].add(replica.node_id)
 
-    def release(self, channel: Channel, replica: Replica) -> None:
+    def release(self, channel: Channel, replica: SimulatedReplica) -> None:
         """They arrive, and are not late any more."""
-        self._held[channel].discard(replica.id)
+        self._delayed[channel].discard(replica.node_id)
         if channel is Channel.FETCHES:
-            waiting = self._fetches[replica.id]
-            self._fetches[replica.id] = []
+            waiting = self._fetches[replica.node_id]
+            self._fetches[replica.node_id] = []
             for fetch in waiting:
                 self._arrive(fetch)
 
     # ------------------------------------------------------------------------------------------------------------ fetches
 
-    def fetch(self, replica: Replica) -> None:
+    def fetch(self, replica: SimulatedReplica) -> None:
         """It fetches until it has all and knows so; where its requests are held, it sends one."""
         before = None
         while (fetch := replica.fetch()) is not None and (fetch, replica.high_watermark) != before:
             if self.messages is not None:
                 self.messages.fetch_request(fetch)
-            if self.is_held(Channel.FETCHES, replica.id):
-                self._fetches[replica.id].append(fetch)
-                self.report(f"a Fetch of broker {replica.id} from offset {fetch.offset} is under way")
+            if self.is_held(Channel.FETCHES, replica.node_id):
+                self._fetches[replica.node_id].append(fetch)
+                self.report(f"a Fetch of broker {replica.node_id} from offset {fetch.offset} is under way")
                 return
             before = (fetch, replica.high_watermark)
             self._arrive(fetch)
 
-    def _arrive(self, fetch: Fetch) -> None:
+    def _arrive(self, fetch: FetchRequest) -> None:
         """A Fetch is with the leader: its answer, what it learns of the high watermark, and whether it asks for the follower to join."""
         leader = self.replicas[fetch.to]
         follower = self.replicas[fetch.sender]
         who = f"broker {fetch.sender}"
         if not leader.is_running:
-            self.report(f"broker {leader.id} is down: the Fetch of {who} is lost")
+            self.report(f"broker {leader.node_id} is down: the Fetch of {who} is lost")
             return
         error, fetched = leader.answer_fetch(fetch)
         if self.messages is not None:
             self.messages.fetch_response(fetch, error, fetched, leader.log)
         if fetched is None:
-            self.report(f"broker {leader.id} refuses the Fetch of {who}: {error}")
+            self.report(f"broker {leader.node_id} refuses the Fetch of {who}: {error}")
             return
         if fetched.truncate_to is None:
             epoch = "" if fetch.broker_epoch == EPOCH_NOT_GIVEN else f" with broker epoch {fetch.broker_epoch}"
-            self.report(f"broker {leader.id} knows that {who}{epoch} has all below offset {fetch.offset}")
+            self.report(f"broker {leader.node_id} knows that {who}{epoch} has all below offset {fetch.offset}")
             if fetch.incarnation == follower.incarnation:
-                self.ledger.fetched(follower.id, fetch.offset)
+                self.ledger.fetched(follower.node_id, fetch.offset)
             self.ledger.advance(leader)
             self.send(leader, leader.propose_join(fetch.sender))
         self._take_fetched(follower, fetch, fetched)
 
-    def _take_fetched(self, follower: Replica, fetch: Fetch, fetched: Fetched) -> None:
+    def _take_fetched(self, follower: SimulatedReplica, fetch: FetchRequest, fetched: FetchResponse) -> None:
         before = len(follower.log)
         follower.take_fetched(fetch, fetched)
         if len(follower.log) < before:
-            self.report(f"broker {follower.id} cuts its log at offset {len(follower.log)}")
+            self.report(f"broker {follower.node_id} cuts its log at offset {len(follower.log)}")
         elif len(follower.log) > before:
-            self.report(f"broker {follower.id} has all below offset {len(follower.log)}")
+            self.report(f"broker {follower.node_id} has all below offset {len(follower.log)}")
 
     # ------------------------------------------------------------------------------------------------------------ AlterPartition
 
-    def send(self, leader: Replica, proposal: Proposal | None) -> None:
+    def send(self, leader: SimulatedReplica, proposal: AlterProposal | None) -> None:
         """An AlterPartition is under way, if there is one."""
         if proposal is not None:
-            self._proposals[leader.id].append(proposal)
+            self._proposals[leader.node_id].append(proposal)
             if self.messages is not None:
                 self.messages.alter_request(proposal.request)
             self.report(f"{_proposal_text(proposal)} is under way")
 
-    def send_shrink(self, leader: Replica) -> None:
+    def send_shrink(self, leader: SimulatedReplica) -> None:
         """A leader asks for replicas that lag to be out of sync."""
         self.send(leader, leader.propose_leave())
 
@@ -295,9 +315,9 @@ class Traffic:
         """One of it is under way."""
         return bool(self._proposals[broker_id])
 
-    def deliver_alter(self, leader: Replica) -> None:
+    def deliver_alter(self, leader: SimulatedReplica) -> None:
         """The oldest AlterPartition of a broker arrives at the controller."""
-        broker_id = leader.id
+        broker_id = leader.node_id
         proposal = self._proposals[broker_id].pop(0)
         answered, validation = self.controller.alter(proposal.request)
         if self.messages is not None:
@@ -308,22 +328,22 @@ class Traffic:
         asked = proposal.request.partitions[0]
         error = validation.error if answered is None else AlterPartitionError(answered.error_code)
         isr, partition_epoch = ((), -1) if answered is None else (answered.isr, answered.partition_epoch)
-        answer = Answer(proposal.incarnation, asked.leader_epoch, asked.partition_epoch, error, isr, partition_epoch)
-        self._answers[broker_id].append(_Answered(proposal, answer))
+        answer = AlterAnswer(proposal.incarnation, asked.leader_epoch, asked.partition_epoch, error, isr, partition_epoch)
+        self._answers[broker_id].append(_SentAnswer(proposal, answer))
         if error is not AlterPartitionError.NONE:
-            self.report(f"the controller refuses it with {error.name}: {validation.why}")
+            self.report(f"the controller refuses it with {error.name}: {validation.reason}")
             return
         self.report(f"the controller takes it: in sync are {ids_text(isr)}")
         self.ledger.in_sync_are(self.controller.image.partition.isr)
-        if proposal.added is not None and self.controller.incarnations[proposal.added] != proposal.added_incarnation:
+        if proposal.added is not None and not self.controller.is_registered(proposal.added, proposal.added_incarnation):
             self.ledger.joined_by_stale_fetch(self.replicas[proposal.added], self.replicas[broker_id])
 
-    def _deliver_answer(self, replica: Replica, answer: Answer) -> None:
+    def _deliver_answer(self, replica: SimulatedReplica, answer: AlterAnswer) -> None:
         before = replica.leading and replica.leading.isr
         replica.take_answer(answer)
         leading = replica.leading
         if leading is not None and leading.isr != before:
-            self.report(f"broker {replica.id} knows that in sync are {ids_text(leading.isr)}")
+            self.report(f"broker {replica.node_id} knows that in sync are {ids_text(leading.isr)}")
         self.ledger.advance(replica)
 
     def fail_over(self) -> None:
@@ -336,30 +356,30 @@ class Traffic:
                 self.report(f"{_proposal_text(proposal)} is sent again")
                 if self.messages is not None:
                     self.messages.alter_request(proposal.request)
-        self.controller.fail_over({each.id for each in self.replicas.values() if each.epoch is not None})
+        self.controller.fail_over({each.node_id for each in self.replicas.values() if each.epoch is not None})
 
     # ------------------------------------------------------------------------------------------------------------ metadata
 
-    def read(self, replica: Replica) -> None:
+    def read(self, replica: SimulatedReplica) -> None:
         """A broker reads the metadata up to their end."""
         before = replica.leading and replica.leading.isr
         if replica.take_metadata(self.controller.image):
             assert replica.leading is not None
             epoch = replica.leading.leader_epoch
-            self.report(f"broker {replica.id} begins to lead in leader epoch {epoch}, with log end offset {len(replica.log)}")
+            self.report(f"broker {replica.node_id} begins to lead in leader epoch {epoch}, with log end offset {len(replica.log)}")
             self.ledger.begins_to_lead(replica)
         elif before is not None and replica.leading is None:
-            self.report(f"broker {replica.id} knows that it does not lead any more")
+            self.report(f"broker {replica.node_id} knows that it does not lead any more")
         elif replica.leading is not None and replica.leading.isr != before:
-            self.report(f"broker {replica.id} knows that in sync are {ids_text(replica.leading.isr)}")
+            self.report(f"broker {replica.node_id} knows that in sync are {ids_text(replica.leading.isr)}")
         self.ledger.advance(replica)
 
-    def _register(self, replica: Replica) -> None:
-        was_in_sync = replica.id in self.controller.image.partition.isr
-        replica.epoch = self.with_controller(lambda: self.controller.register(replica.id, replica.incarnation))
+    def _register(self, replica: SimulatedReplica) -> None:
+        was_in_sync = replica.node_id in self.controller.image.partition.isr
+        replica.epoch = self.with_controller(lambda: self.controller.register(replica.node_id, replica.incarnation))
         assert replica.epoch is not None
-        self.report(f"broker {replica.id} is registered with broker epoch {replica.epoch}, and fenced")
-        if was_in_sync and replica.id in self.controller.image.partition.isr:
+        self.report(f"broker {replica.node_id} is registered with broker epoch {replica.epoch}, and fenced")
+        if was_in_sync and replica.node_id in self.controller.image.partition.isr:
             self.ledger.stays_as_last(replica)
         self.read(replica)
 
@@ -375,7 +395,7 @@ class Traffic:
         return result
 
 
-def _proposal_text(proposal: Proposal) -> str:
+def _proposal_text(proposal: AlterProposal) -> str:
     members = (
         str(each.broker_id) if each.broker_epoch == EPOCH_NOT_GIVEN else f"{each.broker_id} with epoch {each.broker_epoch}"
         for each in proposal.request.partitions[0].isr

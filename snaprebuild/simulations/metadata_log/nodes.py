@@ -1,4 +1,4 @@
-"""The nodes of a simulated metadata quorum: their logs, and how far those are who read them."""
+"""The nodes of a simulated metadata quorum: their logs, and the progress of the readers of these logs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from bisect import bisect_left
 
 from snaprebuild.cluster.quorum.log_start import CheckpointOfLog, MetadataLogModel, OffsetAndEpoch, Progress
 from snaprebuild.errors import UsageError
-from snaprebuild.simulations.metadata_log.scenario import Listener, NodeSettings, Replica
+from snaprebuild.simulations.metadata_log.scenario import NodeSettings, ScenarioListener, ScenarioReplica
 
-__all__ = ["CHECKPOINTS_MAX", "Follower", "Leader", "Node", "Position"]
+__all__ = ["CHECKPOINTS_MAX", "Position", "SimulatedFollower", "SimulatedLeader", "SimulatedNode"]
 
 CHECKPOINTS_MAX = 100_000
 """Checkpoints of one node at a time. Kafka takes one an hour, and one for 20 MiB: where retention is off these are eleven years."""
@@ -22,7 +22,7 @@ class Position:
 
     __slots__ = ("_from_ms", "_from_offset", "is_down", "is_stuck", "offset", "reader")
 
-    def __init__(self, reader: Listener | Replica) -> None:
+    def __init__(self, reader: ScenarioListener | ScenarioReplica) -> None:
         self.reader = reader
         self.offset = 0
         self.is_down = False
@@ -60,7 +60,7 @@ class Position:
         self._from_ms = now_ms
 
 
-class Node:
+class SimulatedNode:
     """A log, its checkpoints, and listeners.
 
     Attributes:
@@ -71,7 +71,7 @@ class Node:
         written_bytes: what was ever written here.
     """
 
-    def __init__(self, settings: NodeSettings, listeners: tuple[Listener, ...]) -> None:
+    def __init__(self, settings: NodeSettings, listeners: tuple[ScenarioListener, ...]) -> None:
         self.settings = settings
         self.log = MetadataLogModel(OffsetAndEpoch(0, 0), 0)
         self.listeners = [Position(each) for each in listeners]
@@ -111,7 +111,7 @@ class Node:
         return reloaded
 
 
-class Leader(Node):
+class SimulatedLeader(SimulatedNode):
     """Also knows where leader epochs begin.
 
     Attributes:
@@ -119,7 +119,7 @@ class Leader(Node):
         append_ms: when the last batch was appended.
     """
 
-    def __init__(self, settings: NodeSettings, listeners: tuple[Listener, ...]) -> None:
+    def __init__(self, settings: NodeSettings, listeners: tuple[ScenarioListener, ...]) -> None:
         super().__init__(settings, listeners)
         self.epochs = [0]
         self.append_ms = 0
@@ -133,7 +133,7 @@ class Leader(Node):
         return bisect_left(self.epochs, offset)
 
 
-class Follower(Node):
+class SimulatedFollower(SimulatedNode):
     """A replica that copies the leader's log.
 
     Attributes:
@@ -143,7 +143,7 @@ class Follower(Node):
         loaded: how often it began with a checkpoint because it was empty, whatever the policy.
     """
 
-    def __init__(self, reader: Replica, settings: NodeSettings, listeners: tuple[Listener, ...]) -> None:
+    def __init__(self, reader: ScenarioReplica, settings: NodeSettings, listeners: tuple[ScenarioListener, ...]) -> None:
         super().__init__(settings, listeners)
         self.position = Position(reader)
         self.checkpoint_ms = reader.checkpoint_shift_ms
@@ -151,7 +151,7 @@ class Follower(Node):
         self.invalidated = 0
         self.loaded = 0
 
-    def settle(self, now_ms: int, leader: Leader) -> None:
+    def settle(self, now_ms: int, leader: SimulatedLeader) -> None:
         """Copies what it can until now. An empty one gets the latest checkpoint (``tryCompleteFetchRequest``)."""
         fetches = not (self.position.is_down or self.position.is_stuck)
         if fetches and not self.position.offset and leader.log.latest is not None:
@@ -176,7 +176,7 @@ class Follower(Node):
         rest = size_bytes - (pieces - 1) * each_bytes
         self.log.append(1, records - (pieces - 1) * each_records, max(1, rest), self.settings.segment_bytes)
 
-    def invalidate(self, now_ms: int, leader: Leader) -> bool:
+    def invalidate(self, now_ms: int, leader: SimulatedLeader) -> bool:
         """Looks whether what it wants next is gone, now that the leader's start has moved."""
         self.position.settle(now_ms, leader.log.end_offset)
         if self.is_invalid or not 0 < self.position.offset < leader.log.start.offset:
@@ -185,7 +185,7 @@ class Follower(Node):
         self.invalidated += 1
         return True
 
-    def _load(self, now_ms: int, leader: Leader) -> None:
+    def _load(self, now_ms: int, leader: SimulatedLeader) -> None:
         latest = leader.log.latest
         if latest is None:  # pragma: no cover - a start above 0 has one
             return

@@ -22,7 +22,17 @@ from snaprebuild.cluster.quorum.log_start import (
 from snaprebuild.errors import UsageError
 from snaprebuild.storage.local.regular_file import read_small_file
 
-__all__ = ["LEADER", "Append", "Listener", "NodeSettings", "Replica", "Scenario", "Span", "load_scenario", "read_scenario"]
+__all__ = [
+    "LEADER",
+    "Append",
+    "MetadataLogScenario",
+    "NodeSettings",
+    "ScenarioListener",
+    "ScenarioReplica",
+    "Span",
+    "load_scenario",
+    "read_scenario",
+]
 
 LEADER = "leader"
 """The node that listeners belong to by default."""
@@ -39,19 +49,19 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,60}")
 
 
-class Duration(int):
+class ScenarioDuration(int):
     """Milliseconds, written as such or as ``90s``, ``4h``, ``7d``."""
 
     least: ClassVar[int] = 0
 
 
-class PositiveDuration(Duration):
+class PositiveDuration(ScenarioDuration):
     """A duration of at least 1 ms."""
 
     least = 1
 
 
-class Retention(Duration):
+class RetentionDuration(ScenarioDuration):
     """A duration, or -1 for off."""
 
     least = -1
@@ -75,8 +85,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Span(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Times from ``begin_ms`` to below ``end_ms``, since the scenario began."""
 
-    begin_ms: Duration
-    end_ms: Duration
+    begin_ms: ScenarioDuration
+    end_ms: ScenarioDuration
 
     def __post_init__(self) -> None:
         """Raises ValueError, which becomes an error with the place."""
@@ -91,8 +101,8 @@ class Append(Table, frozen=True, kw_only=True):
     """Equal batches that the leader appends: one each ``every_ms`` from ``begin_ms`` to below ``end_ms``."""
 
     every_ms: PositiveDuration = msgspec.field(name="every")
-    begin_ms: Duration = msgspec.field(name="from", default=Duration(0))
-    end_ms: Duration = msgspec.field(name="until", default=Duration(DURATION_MAX_MS))
+    begin_ms: ScenarioDuration = msgspec.field(name="from", default=ScenarioDuration(0))
+    end_ms: ScenarioDuration = msgspec.field(name="until", default=ScenarioDuration(DURATION_MAX_MS))
     records: PositiveCount = 1
     size_bytes: Annotated[int, msgspec.Meta(ge=61, le=COUNT_MAX)] = msgspec.field(name="bytes", default=100)
 
@@ -110,14 +120,16 @@ class NodeSettings(Table, frozen=True, kw_only=True):
     """
 
     segment_bytes: PositiveCount = 1 << 30
-    checkpoint_interval_ms: Duration = msgspec.field(name="checkpoint_interval", default=Duration(DEFAULT_CHECKPOINT_INTERVAL_MS))
+    checkpoint_interval_ms: ScenarioDuration = msgspec.field(
+        name="checkpoint_interval", default=ScenarioDuration(DEFAULT_CHECKPOINT_INTERVAL_MS)
+    )
     checkpoint_record_bytes: PositiveBytes = DEFAULT_CHECKPOINT_RECORD_BYTES
     clean_interval_ms: PositiveDuration = msgspec.field(name="clean_interval", default=PositiveDuration(60_000))
     checkpoint_bytes: PositiveBytes = 1 << 20
     checkpoint_growth_bytes: Count = 0
 
 
-class Reader(Table, frozen=True, kw_only=True):
+class ScenarioReader(Table, frozen=True, kw_only=True):
     """Reads the log of a node.
 
     Attributes:
@@ -131,7 +143,7 @@ class Reader(Table, frozen=True, kw_only=True):
     stuck: Spans = ()
 
 
-class Listener(Reader, frozen=True, kw_only=True):
+class ScenarioListener(ScenarioReader, frozen=True, kw_only=True):
     """A listener of a node."""
 
     name: Name
@@ -139,7 +151,7 @@ class Listener(Reader, frozen=True, kw_only=True):
     down: ClassVar[tuple[Span, ...]] = ()
 
 
-class Replica(Reader, frozen=True, kw_only=True):
+class ScenarioReplica(ScenarioReader, frozen=True, kw_only=True):
     """A follower.
 
     Attributes:
@@ -149,22 +161,24 @@ class Replica(Reader, frozen=True, kw_only=True):
 
     name: Name = msgspec.field(name="id")
     down: Spans = ()
-    checkpoint_shift_ms: Duration = msgspec.field(name="checkpoint_shift", default=Duration(0))
+    checkpoint_shift_ms: ScenarioDuration = msgspec.field(name="checkpoint_shift", default=ScenarioDuration(0))
 
 
-class Config(Table, frozen=True, kw_only=True):
+class PolicyConfig(Table, frozen=True, kw_only=True):
     """Settings of the policies, by Kafka's names."""
 
     retention_bytes: Annotated[int, msgspec.Meta(ge=-1, le=BYTES_MAX)] = msgspec.field(
         name="metadata.max.retention.bytes", default=DEFAULT_RETENTION_BYTES
     )
-    retention_ms: Retention = msgspec.field(name="metadata.max.retention.ms", default=Retention(DEFAULT_RETENTION_MS))
-    lag_time_max_ms: Duration = msgspec.field(
-        name="metadata.start.offset.lag.time.max.ms", default=Duration(DEFAULT_LAG_TIME_MAX_MS)
+    retention_ms: RetentionDuration = msgspec.field(
+        name="metadata.max.retention.ms", default=RetentionDuration(DEFAULT_RETENTION_MS)
+    )
+    lag_time_max_ms: ScenarioDuration = msgspec.field(
+        name="metadata.start.offset.lag.time.max.ms", default=ScenarioDuration(DEFAULT_LAG_TIME_MAX_MS)
     )
 
 
-class Scenario(Table, frozen=True, kw_only=True):
+class MetadataLogScenario(Table, frozen=True, kw_only=True):
     """The events of a metadata log; it begins empty, at 0.
 
     Attributes:
@@ -176,12 +190,16 @@ class Scenario(Table, frozen=True, kw_only=True):
 
     duration_ms: PositiveDuration = msgspec.field(name="duration")
     title: Annotated[str, msgspec.Meta(max_length=200)] = ""
-    config: Config = Config()
+    config: PolicyConfig = PolicyConfig()
     nodes: NodeSettings = NodeSettings()
-    elections: Annotated[tuple[Duration, ...], msgspec.Meta(max_length=READERS_MAX)] = ()
+    elections: Annotated[tuple[ScenarioDuration, ...], msgspec.Meta(max_length=READERS_MAX)] = ()
     appends: Annotated[tuple[Append, ...], msgspec.Meta(max_length=READERS_MAX)] = msgspec.field(name="append", default=())
-    replicas: Annotated[tuple[Replica, ...], msgspec.Meta(max_length=READERS_MAX)] = msgspec.field(name="replica", default=())
-    listeners: Annotated[tuple[Listener, ...], msgspec.Meta(max_length=READERS_MAX)] = msgspec.field(name="listener", default=())
+    replicas: Annotated[tuple[ScenarioReplica, ...], msgspec.Meta(max_length=READERS_MAX)] = msgspec.field(
+        name="replica", default=()
+    )
+    listeners: Annotated[tuple[ScenarioListener, ...], msgspec.Meta(max_length=READERS_MAX)] = msgspec.field(
+        name="listener", default=()
+    )
 
     @property
     def settings(self) -> StartSettings:
@@ -189,7 +207,7 @@ class Scenario(Table, frozen=True, kw_only=True):
         return StartSettings(self.config.retention_bytes, self.config.retention_ms, self.config.lag_time_max_ms)
 
 
-def load_scenario(path: str) -> Scenario:
+def load_scenario(path: str) -> MetadataLogScenario:
     """Reads a scenario file.
 
     Raises:
@@ -202,7 +220,7 @@ def load_scenario(path: str) -> Scenario:
     return read_scenario(data, path)
 
 
-def read_scenario(data: bytes, file: str) -> Scenario:
+def read_scenario(data: bytes, file: str) -> MetadataLogScenario:
     """A scenario file as a value.
 
     Raises:
@@ -217,7 +235,7 @@ def read_scenario(data: bytes, file: str) -> Scenario:
     if isinstance(table.get("config"), dict):  # without quotes TOML takes the dots of Kafka's names for tables in tables
         table["config"] = _flat(table["config"])
     try:
-        scenario = msgspec.convert(table, Scenario, dec_hook=_from_toml)
+        scenario = msgspec.convert(table, MetadataLogScenario, dec_hook=_from_toml)
     except msgspec.ValidationError as error:
         text, _, place = str(error).partition(" - at `$.")
         place = f"{place.rstrip('`')}: " if place else ""
@@ -239,7 +257,7 @@ def _flat(table: dict[str, Any]) -> dict[str, Any]:
 
 def _from_toml(kind: type[Any], value: object) -> object:
     """A value of one of the types of this module."""
-    if issubclass(kind, Duration):
+    if issubclass(kind, ScenarioDuration):
         match = _DURATION.fullmatch(value) if isinstance(value, str) else None
         milliseconds = int(match[1]) * _UNITS_MS[match[2]] if match else value
         if type(milliseconds) is int and kind.least <= milliseconds <= DURATION_MAX_MS:
@@ -253,7 +271,7 @@ def _from_toml(kind: type[Any], value: object) -> object:
     raise ValueError(f"expected {expected}, found {value!r:.60}")
 
 
-def _checked(scenario: Scenario, file: str) -> Scenario:
+def _checked(scenario: MetadataLogScenario, file: str) -> MetadataLogScenario:
     """The scenario, after the checks that a type cannot express."""
     duration_ms = scenario.duration_ms
     appends = [msgspec.structs.replace(each, end_ms=min(each.end_ms, duration_ms)) for each in scenario.appends]

@@ -2,7 +2,7 @@
 
 Time moves from one event to the next. Events are a batch, or all equal batches before another event; a checkpoint; a look at the start; and
 a replica that stops. Readers of the log cost nothing between events. Memory does not grow with the length of the scenario, except for
-``STEPS_KEPT_MAX`` moves of the start.
+``MOVES_MAX`` moves of the start.
 
 Assumed: everything that is written is committed at once, and one node stays the leader (an election begins an epoch).
 """
@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
 
+from msgspec.structs import asdict
+
 from snaprebuild.cluster.quorum.log_start import (
-    Advance,
     CheckpointSettings,
     FollowerMode,
-    LogStart,
+    OffsetAndEpoch,
     Policy,
+    StartMove,
     advance_follower,
     advance_leader,
     immediate,
@@ -28,16 +30,17 @@ from snaprebuild.cluster.quorum.log_start import (
     retention,
 )
 from snaprebuild.errors import UsageError
-from snaprebuild.simulations.metadata_log.nodes import Follower, Leader, Node, Position
-from snaprebuild.simulations.metadata_log.scenario import LEADER, Append, Listener, Scenario
+from snaprebuild.published import Natural, Part
+from snaprebuild.simulations.metadata_log.nodes import Position, SimulatedFollower, SimulatedLeader, SimulatedNode
+from snaprebuild.simulations.metadata_log.scenario import LEADER, Append, MetadataLogScenario, ScenarioListener
 
-__all__ = ["EVENTS_MAX", "STEPS_KEPT_MAX", "PolicyRun", "Sample", "StartMove", "kraft_simulate", "simulate"]
+__all__ = ["EVENTS_MAX", "MOVES_MAX", "LeaderSample", "NodeMove", "PolicyRun", "simulate", "simulate_policies"]
 
 
 EVENTS_MAX = 5_000_000
 """Half a minute or so for each policy. A year of Kafka's cleaner, which looks every minute, is half a million."""
 
-STEPS_KEPT_MAX = 10_000
+MOVES_MAX = 10_000
 """Moves of the start that are listed one by one; further ones are counted."""
 
 
@@ -52,73 +55,78 @@ class _Kind(IntEnum):
     SAMPLE = 5
 
 
-@dataclass(frozen=True, slots=True)
-class StartMove:
-    """The start of one node moved.
+class NodeMove(StartMove, frozen=True):
+    """The start of one node moved."""
 
-    Attributes:
-        time_ms: since the scenario began.
-        node: ``leader``, or the id of a replica.
-        advance: from where to where, and why.
-        invalidated: replicas that wanted an offset which is gone now; only where the leader's start moved.
-        reloaded: listeners of the node for which the same holds.
-    """
-
-    time_ms: int
+    time_ms: Natural
+    """Time since the scenario began."""
     node: str
-    advance: Advance
+    """`leader`, or the id of a replica."""
     invalidated: tuple[str, ...]
+    """Replicas whose next offset is now deleted."""
     reloaded: tuple[str, ...]
+    """Listeners of the node whose next offset is now deleted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """The leader at one moment: its start and end, and the bytes of segments and checkpoints."""
+class LeaderSample(Part, frozen=True):
+    """The leader at one moment."""
 
-    time_ms: int
-    start_offset: int
-    end_offset: int
-    size_bytes: int
+    time_ms: Natural
+    """Time since the scenario began."""
+    start_offset: Natural
+    end_offset: Natural
+    size_bytes: Natural
+    """Bytes of segments and checkpoints."""
+
+
+class PolicyRun(Part, frozen=True):
+    """One policy."""
+
+    policy: Policy
+    end_offset: Natural
+    """Log end of the leader at the end."""
+    starts: dict[str, OffsetAndEpoch]
+    """Log starts of all nodes at the end, by `leader` or id."""
+    move_count: Natural
+    """Moves of log starts, of all nodes."""
+    checkpoints: Natural
+    """Checkpoints that the leader took."""
+    peak_bytes: Natural
+    """Most bytes of the leader's segments and checkpoints."""
+    end_bytes: Natural
+    """Bytes of the leader's segments and checkpoints at the end."""
+    replicas_invalidated: dict[str, Natural]
+    """How often the next offset of a replica was deleted, by id."""
+    replicas_loaded: dict[str, Natural]
+    """How often a replica that was empty began with a checkpoint, by id."""
+    listeners_reloaded: dict[str, Natural]
+    """How often a listener had to load a checkpoint, by node/name."""
+    follower_ahead: Natural
+    """Moves after which a follower's start was beyond its leader's."""
+    events: Natural
+    """Simulated events."""
+    samples: tuple[LeaderSample, ...]
+    """Samples of the leader, equally spaced."""
+    moves: tuple[NodeMove, ...]
+    """Moves of log starts; the first 10,000."""
 
 
 @dataclass(slots=True)
-class PolicyRun:
-    """One policy in a scenario.
+class _Counts:
+    """What is counted while a scenario is played."""
 
-    Attributes:
-        policy: which.
-        steps: moves of starts, the first ``STEPS_KEPT_MAX`` of them.
-        steps_count: how many there were.
-        samples: of the leader, equally spaced.
-        starts: of all nodes at the end, by name.
-        invalidated: how often, by replica.
-        loaded: how often a replica that was empty began with a checkpoint, which no policy can spare it.
-        reloaded: how often, by listener.
-        checkpoints: that the leader took.
-        peak_bytes: most bytes that the leader held.
-        end_bytes: bytes of the leader at the end.
-        end_offset: of the leader at the end.
-        ahead: how often a follower's start was beyond its leader's after a move.
-        events: that were looked at.
-    """
-
-    policy: Policy
-    steps: list[StartMove] = field(default_factory=list)
-    steps_count: int = 0
-    samples: list[Sample] = field(default_factory=list)
-    starts: dict[str, LogStart] = field(default_factory=dict)
-    invalidated: dict[str, int] = field(default_factory=dict)
-    loaded: dict[str, int] = field(default_factory=dict)
-    reloaded: dict[str, int] = field(default_factory=dict)
-    checkpoints: int = 0
+    listeners_reloaded: dict[str, int]
+    moves: list[NodeMove] = field(default_factory=list)
+    move_count: int = 0
+    samples: list[LeaderSample] = field(default_factory=list)
     peak_bytes: int = 0
-    end_bytes: int = 0
-    end_offset: int = 0
-    ahead: int = 0
+    follower_ahead: int = 0
     events: int = 0
 
 
-def simulate(scenario: Scenario, policy: Policy, mode: FollowerMode = FollowerMode.STRICT, samples: int = 72) -> PolicyRun:
+def simulate(
+    scenario: MetadataLogScenario, policy: Policy, mode: FollowerMode = FollowerMode.STRICT, samples: int = 72
+) -> PolicyRun:
     """Plays a scenario.
 
     Args:
@@ -134,13 +142,15 @@ def simulate(scenario: Scenario, policy: Policy, mode: FollowerMode = FollowerMo
 
 
 class _Simulation:
-    def __init__(self, scenario: Scenario, policy: Policy, mode: FollowerMode, samples: int) -> None:
+    def __init__(self, scenario: MetadataLogScenario, policy: Policy, mode: FollowerMode, samples: int) -> None:
         self._scenario = scenario
         self._mode = mode
-        self._run = PolicyRun(policy)
-        self._leader = Leader(scenario.nodes, _listeners(scenario, LEADER))
-        self._followers = {each.name: Follower(each, scenario.nodes, _listeners(scenario, each.name)) for each in scenario.replicas}
-        self._run.reloaded = {f"{each.node}/{each.name}": 0 for each in scenario.listeners}
+        self._policy = policy
+        self._leader = SimulatedLeader(scenario.nodes, _listeners(scenario, LEADER))
+        self._followers = {
+            each.name: SimulatedFollower(each, scenario.nodes, _listeners(scenario, each.name)) for each in scenario.replicas
+        }
+        self._counts = _Counts({f"{each.node}/{each.name}": 0 for each in scenario.listeners})
         self._events: list[tuple[int, _Kind, int, Callable[[int], None]]] = []
         self._pushed = 0
         for at in range(1, samples + 1):
@@ -173,31 +183,40 @@ class _Simulation:
         return self._scenario.nodes.checkpoint_interval_ms or self._scenario.nodes.clean_interval_ms
 
     def run(self) -> PolicyRun:
-        run = self._run
+        counts = self._counts
         log = self._leader.log
         while self._events:
             time_ms, _, _, action = heapq.heappop(self._events)
-            run.events += 1
-            if run.events > EVENTS_MAX:
+            counts.events += 1
+            if counts.events > EVENTS_MAX:
                 raise UsageError(
                     f"the scenario has more than {EVENTS_MAX} events: make it shorter, or let things happen less often"
                 )
             action(time_ms)
-        run.starts = {LEADER: log.start} | {name: each.log.start for name, each in self._followers.items()}
-        run.invalidated = {name: each.invalidated for name, each in self._followers.items()}
-        run.loaded = {name: each.loaded for name, each in self._followers.items()}
-        run.checkpoints = self._leader.taken
-        run.end_bytes = log.size_bytes
-        run.end_offset = log.end_offset
-        return run
+        return PolicyRun(
+            policy=self._policy,
+            end_offset=log.end_offset,
+            starts={LEADER: log.start} | {name: each.log.start for name, each in self._followers.items()},
+            move_count=counts.move_count,
+            checkpoints=self._leader.taken,
+            peak_bytes=counts.peak_bytes,
+            end_bytes=log.size_bytes,
+            replicas_invalidated={name: each.invalidated for name, each in self._followers.items()},
+            replicas_loaded={name: each.loaded for name, each in self._followers.items()},
+            listeners_reloaded=counts.listeners_reloaded,
+            follower_ahead=counts.follower_ahead,
+            events=counts.events,
+            samples=tuple(counts.samples),
+            moves=tuple(counts.moves),
+        )
 
-    def _follower_turns(self, follower: Follower, time_ms: int) -> None:
+    def _follower_turns(self, follower: SimulatedFollower, time_ms: int) -> None:
         """A follower stops or continues: how far it is by now is settled first."""
         self._settle(time_ms, follower)
         follower.position.turn(time_ms)
         self._settle(time_ms, follower)
 
-    def _settle(self, time_ms: int, follower: Follower) -> None:
+    def _settle(self, time_ms: int, follower: SimulatedFollower) -> None:
         """Lets a follower copy; where it was given a checkpoint, its listeners may have to load it."""
         before = follower.log.start
         follower.settle(time_ms, self._leader)
@@ -226,20 +245,20 @@ class _Simulation:
         if self._is_due(leader, leader.append_ms):
             self._take_checkpoint(leader.append_ms, LEADER, leader)
 
-    def _is_due(self, node: Node, now_ms: int) -> bool:
+    def _is_due(self, node: SimulatedNode, now_ms: int) -> bool:
         """``SnapshotGenerator``: enough bytes since the last one, or enough time; asked when something new was read."""
         nodes = self._scenario.nodes
         settings = CheckpointSettings(nodes.checkpoint_interval_ms, nodes.checkpoint_record_bytes)
         return is_checkpoint_due(settings, node.written_bytes - node.bytes_at_checkpoint, now_ms - node.checkpoint_ms)
 
-    def _take_checkpoint(self, now_ms: int, name: str, node: Node) -> None:
+    def _take_checkpoint(self, now_ms: int, name: str, node: SimulatedNode) -> None:
         epoch = self._leader.epoch_before(node.log.end_offset)
-        if node.take_checkpoint(now_ms, min(now_ms, self._leader.append_ms), epoch) and self._run.policy is Policy.IMMEDIATE:
-            self._run.peak_bytes = max(self._run.peak_bytes, self._leader.log.size_bytes)
-            advance = immediate(node.log)
-            self._count(now_ms, name, node, () if advance is None else (advance,))
+        if node.take_checkpoint(now_ms, min(now_ms, self._leader.append_ms), epoch) and self._policy is Policy.IMMEDIATE:
+            self._counts.peak_bytes = max(self._counts.peak_bytes, self._leader.log.size_bytes)
+            move = immediate(node.log)
+            self._count(now_ms, name, node, () if move is None else (move,))
 
-    def _follower_checkpoint(self, follower: Follower, now_ms: int) -> None:
+    def _follower_checkpoint(self, follower: SimulatedFollower, now_ms: int) -> None:
         wait_ms: int = self._scenario.nodes.clean_interval_ms
         if not (follower.position.is_down or follower.position.is_stuck):
             self._settle(now_ms, follower)
@@ -255,62 +274,67 @@ class _Simulation:
         leader = self._leader
         settings = self._scenario.settings
         self._push(now_ms + self._scenario.nodes.clean_interval_ms, _Kind.CLEAN, self._clean)
-        self._run.peak_bytes = max(self._run.peak_bytes, leader.log.size_bytes)
+        self._counts.peak_bytes = max(self._counts.peak_bytes, leader.log.size_bytes)
         for follower in self._followers.values():
             self._settle(now_ms, follower)
         running = [(name, each) for name, each in self._followers.items() if not each.position.is_down]
-        if self._run.policy is Policy.RETENTION:
+        if self._policy is Policy.RETENTION:
             for name, node in ((LEADER, leader), *running):
                 self._count(now_ms, name, node, retention(node.log, now_ms, settings))
             return
         live = [each.position.progress for _, each in running if each.position.offset]
-        while (moved := advance_leader(leader.log, now_ms, settings, live, leader.listener_progress(now_ms))) is not None:
-            self._count(now_ms, LEADER, leader, (moved,))
+        while (move := advance_leader(leader.log, now_ms, settings, live, leader.listener_progress(now_ms))) is not None:
+            self._count(now_ms, LEADER, leader, (move,))
         for name, follower in running:
-            moved = advance_follower(follower.log, leader.log.start, follower.listener_progress(now_ms), self._mode)
-            self._count(now_ms, name, follower, () if moved is None else (moved,))
+            move = advance_follower(follower.log, leader.log.start, follower.listener_progress(now_ms), self._mode)
+            self._count(now_ms, name, follower, () if move is None else (move,))
 
-    def _count(self, now_ms: int, name: str, node: Node, advances: Iterable[Advance]) -> None:
-        """Counts moves of a start, and whom they cost something."""
-        run = self._run
-        for advance in advances:
+    def _count(self, now_ms: int, name: str, node: SimulatedNode, moves: Iterable[StartMove]) -> None:
+        """Counts moves of a start, and the readers that have to load a checkpoint because of them."""
+        counts = self._counts
+        for move in moves:
             invalidated = []
             if node is self._leader:
                 invalidated = [each for each, follower in self._followers.items() if follower.invalidate(now_ms, self._leader)]
             elif node.log.start.offset > self._leader.log.start.offset:
-                run.ahead += 1
+                counts.follower_ahead += 1
             reloaded = self._count_reloads(node, now_ms)
-            run.steps_count += 1
-            if len(run.steps) < STEPS_KEPT_MAX:
-                run.steps.append(StartMove(now_ms, name, advance, tuple(invalidated), tuple(reloaded)))
+            counts.move_count += 1
+            if len(counts.moves) < MOVES_MAX:
+                node_move = NodeMove(
+                    **asdict(move), time_ms=now_ms, node=name, invalidated=tuple(invalidated), reloaded=tuple(reloaded)
+                )
+                counts.moves.append(node_move)
 
-    def _count_reloads(self, node: Node, now_ms: int) -> list[str]:
+    def _count_reloads(self, node: SimulatedNode, now_ms: int) -> list[str]:
         names = node.reload_listeners(now_ms)
         where = next((name for name, each in self._followers.items() if each is node), LEADER)
         for name in names:
-            self._run.reloaded[f"{where}/{name}"] += 1
+            self._counts.listeners_reloaded[f"{where}/{name}"] += 1
         return names
 
     def _sample(self, time_ms: int) -> None:
         log = self._leader.log
-        self._run.peak_bytes = max(self._run.peak_bytes, log.size_bytes)
-        self._run.samples.append(Sample(time_ms, log.start.offset, log.end_offset, log.size_bytes))
+        self._counts.peak_bytes = max(self._counts.peak_bytes, log.size_bytes)
+        self._counts.samples.append(LeaderSample(time_ms, log.start.offset, log.end_offset, log.size_bytes))
 
 
-def _listener_turns(node: Node, position: Position, time_ms: int) -> None:
+def _listener_turns(node: SimulatedNode, position: Position, time_ms: int) -> None:
     """A listener gets stuck or continues."""
     position.settle(time_ms, node.log.end_offset)
     position.turn(time_ms)
 
 
-def _listeners(scenario: Scenario, node: str) -> tuple[Listener, ...]:
+def _listeners(scenario: MetadataLogScenario, node: str) -> tuple[ScenarioListener, ...]:
     return tuple(each for each in scenario.listeners if each.node == node)
 
 
-def kraft_simulate(scenario: Scenario, policies: Sequence[Policy], mode: FollowerMode, samples: int) -> list[PolicyRun]:
+def simulate_policies(
+    scenario: MetadataLogScenario, policies: Sequence[Policy], mode: FollowerMode, samples: int
+) -> list[PolicyRun]:
     """One run for each policy.
 
     Raises:
-        UsageError: as ``simulate``.
+        UsageError: the scenario has more than ``EVENTS_MAX`` events, or keeps too many checkpoints.
     """
     return [simulate(scenario, policy, mode, samples) for policy in policies]

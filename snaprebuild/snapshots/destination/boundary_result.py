@@ -62,7 +62,7 @@ class BoundaryResult(Part, frozen=True):
     entries: Natural | None = None
     """Producers in the rebuilt snapshot; null if it was not rebuilt."""
     path: str | None = None
-    set_aside: str | None = None
+    set_aside_name: str | None = None
     """New name of a wrong snapshot that was set aside."""
     comparison: Comparison | None = None
     """The existing snapshot compared with the replay."""

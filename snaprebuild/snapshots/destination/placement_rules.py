@@ -101,9 +101,9 @@ def reason_against_writing_while_running(partition: PartitionSource, offset: int
 def reason_for_distrust(plan: PartitionPlan, offset: int) -> LeftOutReason | None:
     """Why the verdict on a replica keeps a snapshot at this offset from being written into it, or None."""
     verdict = plan.verdict
-    if verdict is None or not (verdict.is_rejected or (verdict.offset is not None and offset > verdict.offset)):
+    if verdict is None or not (verdict.is_rejected or (verdict.trusted_below is not None and offset > verdict.trusted_below)):
         return None
-    return LeftOutReason(LeftOut.DISTRUSTED, f"the replica is {verdict}: {verdict.why}")
+    return LeftOutReason(LeftOut.DISTRUSTED, f"the replica is {verdict}: {verdict.reason}")
 
 
 def is_needed_after(fate: Fate) -> bool:

@@ -16,7 +16,7 @@ from formats.limits import INDEX_BYTES_MAX
 from formats.partition.transaction_index import AbortedTransaction, read_transaction_index
 from snaprebuild.errors import LimitReachedError, ReadFailedError, RefusedError
 from snaprebuild.findings import Finding, Severity, pluralize
-from snaprebuild.replay.base_judge import BaseJudge, LaterSnapshot, SegmentEnd
+from snaprebuild.replay.base_judge import BaseJudge, LaterSnapshot, SegmentBoundary
 from snaprebuild.replay.base_verdict import BaseVerdict
 from snaprebuild.replay.classes import ReplayRecord
 from snaprebuild.replay.difference import (
@@ -113,7 +113,7 @@ class _SegmentEvidence:
     def __init__(self, directory: PartitionDir, clock: Clock, base: SegmentEffect, written_by_us: Collection[int]) -> None:
         self.events: list[FirstEvents] = []
         self.whole: list[int] = []
-        self.boundaries: list[SegmentEnd] = []
+        self.boundaries: list[SegmentBoundary] = []
         self.thrown_at: int | None = None
         self._directory = directory
         self._clock = clock
@@ -161,7 +161,7 @@ class _SegmentEvidence:
                 return  # the rest of the segment is not there
             offset, _ = boundary_after(segments, index, pieces[-1])
             if offset is not None:
-                self.boundaries.append(SegmentEnd(offset, newest))
+                self.boundaries.append(SegmentBoundary(offset, newest))
             if offset is not None and offset > segments[0].base_offset and self._directory.snapshot_at(offset) is not None:
                 self._end_waiting(newest)
                 self._waiting = offset, plain, newest

@@ -24,7 +24,7 @@ from snaprebuild.replay.segment_summary import (
     SUMMARY_COLUMNS,
     Analysis,
     BatchContents,
-    BatchFacts,
+    BatchTotals,
     IndexEntries,
     Piece,
     SegmentSummary,
@@ -274,7 +274,7 @@ def _read_together(parts: Sequence[_WholeSegment]) -> Iterator[tuple[int, Pieces
             yield from _read_together(some)
         return
     block, starts = outcomes
-    contents = zip(parts, BatchFacts.of_parts(block, starts), effects_of_parts(block, starts), strict=True)
+    contents = zip(parts, BatchTotals.of_parts(block, starts), effects_of_parts(block, starts), strict=True)
     yield from ((part.number, _pieces(part.task, len(part.data), facts, effect)) for part, facts, effect in contents)
 
 
@@ -296,7 +296,7 @@ def _found_together(parts: Sequence[_WholeSegment]) -> tuple[HeaderBlock, np.nda
     return (block, starts) if is_right else None
 
 
-def _pieces(task: ReadTask, size_bytes: int, facts: BatchFacts, effect: SegmentEffect) -> Pieces:
+def _pieces(task: ReadTask, size_bytes: int, facts: BatchTotals, effect: SegmentEffect) -> Pieces:
     relevant = index_relevant(effect.closes)
     contents = BatchContents(facts, effect.with_closes(relevant), len(effect.closes) - len(relevant))
     tail = Tail(TailKind.CLEAN, size_bytes)

@@ -51,11 +51,11 @@ class GateVerdict(Protocol):
         """Nothing may be written next to its segments."""
 
     @property
-    def offset(self) -> int | None:
+    def trusted_below(self) -> int | None:
         """Nothing above this offset is trusted; None for no such limit."""
 
     @property
-    def why(self) -> str:
+    def reason(self) -> str:
         """The reason, as a sentence; empty if there is none."""
 
     def rejection_finding(self, path: str) -> Finding:
@@ -64,8 +64,8 @@ class GateVerdict(Protocol):
     def in_place_refusal(self, path: str) -> Finding | None:
         """Why nothing is written next to its segments, also for other reasons than a rejection; None if something may be."""
 
-    def document(self) -> VerdictSummary:
-        """What plans and results show of it."""
+    def summary(self) -> VerdictSummary:
+        """The verdict in plans and results."""
 
 
 class BoundaryPlan(Part, frozen=True):

@@ -71,7 +71,7 @@ class UndoneFile(Part, frozen=True):
     action: Annotated[str, one_of("removed", "would_remove", "absent", "left", "failed")]
     reason: str | None
     """Why it is not removed."""
-    set_aside: SetAsideResult | None
+    set_aside_file: SetAsideResult | None
 
     @property
     def directory(self) -> str:
@@ -79,14 +79,14 @@ class UndoneFile(Part, frozen=True):
         return os.path.dirname(self.path)
 
 
-def _undone_file(file: WrittenFile, action: FileAction, reason: str | None, set_aside: SetAsideResult | None) -> UndoneFile:
+def _undone_file(file: WrittenFile, action: FileAction, reason: str | None, set_aside_file: SetAsideResult | None) -> UndoneFile:
     return UndoneFile(
         topic_partition=file.partition.topic_partition,
         path=file.path,
         offset=file.offset,
         action=action.value,
         reason=reason,
-        set_aside=set_aside,
+        set_aside_file=set_aside_file,
     )
 
 
@@ -228,9 +228,9 @@ def _opened(target: str, receipt: WrittenReceipt) -> int | tuple[FileAction, str
 def _add(result: UndoResult, undone: UndoneFile) -> None:
     result.files.append(undone)
     _add_finding(result, undone, undone.action, undone.reason or "")
-    if undone.set_aside is not None:
-        reason = f"the snapshot that was set aside: {undone.set_aside.reason}"
-        _add_finding(result, undone, undone.set_aside.action, reason)
+    if undone.set_aside_file is not None:
+        reason = f"the snapshot that was set aside: {undone.set_aside_file.reason}"
+        _add_finding(result, undone, undone.set_aside_file.action, reason)
 
 
 def _add_finding(result: UndoResult, undone: UndoneFile, action: str, message: str) -> None:

@@ -12,12 +12,15 @@ Source: ``RemoteLogManager.RLMCopyTask.candidateLogSegments``, ``isEligibleForUp
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
+from msgspec.structs import replace
+
 from snaprebuild.snapshots.scan.result import PartitionScan
-from snaprebuild.snapshots.scan.upload_preflight import LagWait, Preflight, SegmentRun, UploadState
+from snaprebuild.snapshots.scan.upload_preflight import LagWait, Preflight, RolledSegments, UploadState
 from snaprebuild.storage.local.index_hints import read_last_timestamp_hint
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 
@@ -95,11 +98,12 @@ def with_copy_lag(partition: PartitionScan, lag: CopyLag, now_ms: int) -> Partit
     if not lag.lets_wait or not partition.source.can_be_tiered:
         return partition
     preflight = partition.preflight
-    wait = _wait(partition.source.directory, lag, now_ms, preflight.runs[0].base_offset if preflight.runs else 0)
+    rolled = preflight.rolled_segments
+    wait = _wait(partition.source.directory, lag, now_ms, rolled[0].base_offset if rolled else 0)
     if wait is None:
         return partition
-    runs = [part for run in preflight.runs for part in _parts(run, partition.source.directory.segments, wait.base_offset)]
-    return replace(partition, preflight=Preflight(preflight.bound, tuple(runs), preflight.next_attempt, wait))
+    split = [part for each in rolled for part in _split(each, partition.source.directory.segments, wait.base_offset)]
+    return dataclasses.replace(partition, preflight=Preflight(preflight.bound, tuple(split), preflight.next_attempt, wait))
 
 
 def _wait(directory: PartitionDir, lag: CopyLag, now_ms: int, first_offset: int) -> LagWait | None:
@@ -137,25 +141,25 @@ def _largest_timestamp(directory: PartitionDir, segment: SegmentFiles) -> int:
 _DELAYED = frozenset((UploadState.UPLOADABLE, UploadState.NOT_KNOWN))
 
 
-def _parts(run: SegmentRun, segments: tuple[SegmentFiles, ...], waits_from: int) -> list[SegmentRun]:
-    """A run as it is, or as the part that is due and the part that waits."""
-    if run.state not in _DELAYED or run.next_base_offset <= waits_from:
-        return [run]
-    if run.base_offset >= waits_from:
-        return [replace(run, state=UploadState.WAITS_FOR_LAG)]
+def _split(rolled: RolledSegments, segments: tuple[SegmentFiles, ...], waits_from: int) -> list[RolledSegments]:
+    """The segments as they are, or as those that are due and those that wait."""
+    if rolled.state not in _DELAYED or rolled.next_base_offset <= waits_from:
+        return [rolled]
+    if rolled.base_offset >= waits_from:
+        return [replace(rolled, state=UploadState.WAITS_FOR_LAG)]
     due = [
         one.size_bytes
         for one, following in pairwise(segments)
-        if one.base_offset >= run.base_offset and following.base_offset <= waits_from
+        if one.base_offset >= rolled.base_offset and following.base_offset <= waits_from
     ]
-    first = replace(run, next_base_offset=waits_from, segments=len(due), size_bytes=sum(due))
+    first = replace(rolled, next_base_offset=waits_from, segments=len(due), size_bytes=sum(due))
     return [
         first,
         replace(
-            run,
+            rolled,
             base_offset=waits_from,
-            segments=run.segments - first.segments,
-            size_bytes=run.size_bytes - first.size_bytes,
+            segments=rolled.segments - first.segments,
+            size_bytes=rolled.size_bytes - first.size_bytes,
             state=UploadState.WAITS_FOR_LAG,
         ),
     ]

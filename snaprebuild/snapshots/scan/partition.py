@@ -13,12 +13,20 @@ from formats.partition.file_names import FileKind, parse_file_name, snapshot_fil
 from snaprebuild.broker.partition_facts import LAST_SEGMENT, LEADER_EPOCHS, TOPIC_ID, FactsReader, may_read
 from snaprebuild.broker.partition_fates import CURRENT_MAGIC, are_all_recovered
 from snaprebuild.broker.start_facts import RemoteStorage, TransactionIndexFault
-from snaprebuild.documents.scan import Totals
 from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, in_flux, pluralize, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.scan.result import AtNextStart, BoundaryScan, LogEnd, PartitionScan, Shutdown, SnapshotStatus
+from snaprebuild.snapshots.scan.result import (
+    AtNextStart,
+    BoundaryScan,
+    PartitionScan,
+    ScannedLogEnd,
+    ScanTotals,
+    Shutdown,
+    SnapshotStatus,
+    StraySnapshot,
+)
 from snaprebuild.snapshots.scan.snapshot_check import ReadOutcome, SnapshotFile, check_snapshots
 from snaprebuild.snapshots.scan.upload_preflight import (
     BlockedSegment,
@@ -135,7 +143,7 @@ class _PartitionScanner:
             log_end=self.log_end,
             boundaries=boundaries,
             other_snapshots=others,
-            blocked=blocked,
+            blocked_segments=blocked,
             stuck_bytes=stuck,
             stuck_bytes_after_rebuild=stuck_after_rebuild,
             preflight=upload,
@@ -145,7 +153,7 @@ class _PartitionScanner:
             findings=tuple(self.findings),
             suspects=tuple(self.suspects),
             totals=self._totals(boundaries, checked, others, blocked, stuck, stuck_after_rebuild),
-            missing=self.needs.missing_offsets,
+            missing_offsets=self.needs.missing_offsets,
             facts=self.facts,
             greatest_producer_id=checked[-1].greatest_producer_id if checked else -1,
             newest_snapshot=checked[-1] if checked and checked[-1].parses else None,
@@ -171,20 +179,20 @@ class _PartitionScanner:
 
     # ------------------------------------------------------------ where it begins and ends
 
-    def _log_end(self) -> LogEnd:
+    def _log_end(self) -> ScannedLogEnd:
         largest = max((offset for offset, _ in self.directory.snapshots), default=0)
         if not self.segments:
-            return LogEnd(None, None, largest)
+            return ScannedLogEnd(None, None, largest)
         last = self.segments[-1]
         if last.size_bytes == 0:
-            return LogEnd(last.base_offset, "the last segment is empty", last.base_offset)
+            return ScannedLogEnd(last.base_offset, "the last segment is empty", last.base_offset)
         checkpointed = (self.source.log_dir.recovery_points or {}).get(self.source.topic_partition, 0)
         end = self.facts.end
         if end is not None and self.shutdown is Shutdown.CLEAN:
-            return LogEnd(end.offset, _known_by(end.offset, largest, checkpointed), end.offset)
+            return ScannedLogEnd(end.offset, _end_source(end.offset, largest, checkpointed), end.offset)
         if self.shutdown is Shutdown.CLEAN and not self.directory.store.is_local and checkpointed == largest > last.base_offset:
             # No broker starts on an object store, so that the end has no fate: requests are spared.
-            return LogEnd(largest, _known_by(largest, largest, checkpointed), largest)
+            return ScannedLogEnd(largest, _end_source(largest, largest, checkpointed), largest)
         at_least = max(last.base_offset, checkpointed, largest)
         if error := self.reader.errors.get(LAST_SEGMENT):
             self.findings.append(finding_of_error(error, self.directory.path))
@@ -192,10 +200,10 @@ class _PartitionScanner:
             # The log end may need a snapshot here, and the small files do not show where it is.
             try:
                 offset = log_end_offset(self.directory)
-                return LogEnd(offset, "the end of the last segment", offset)
+                return ScannedLogEnd(offset, "the end of the last segment", offset)
             except (FormatError, ReadFailedError) as error:
                 self.findings.append(finding_of_error(error, self.directory.path))
-        return LogEnd(None, None, at_least)
+        return ScannedLogEnd(None, None, at_least)
 
     def _due_offsets(self) -> list[int]:
         due = self.bases[1:]
@@ -267,12 +275,13 @@ class _PartitionScanner:
             elif snapshot.outcome is ReadOutcome.UNREADABLE:
                 assert snapshot.error is not None
                 self._report_unreadable(snapshot)
-            for why in snapshot.why if snapshot.parses else ():
+            for suspicion in snapshot.suspicions if snapshot.parses else ():
                 path = self.directory.file_path(snapshot.file.name)
-                finding = Finding("suspect-snapshot", Severity.FINDING, path, why.text, snapshot.offset, why.suspicion.value)
+                reason = suspicion.reason.value
+                finding = Finding("suspect-snapshot", Severity.FINDING, path, suspicion.text, snapshot.offset, reason)
                 self.findings.append(finding)
                 self.suspects.append(finding)
-        if self.can_be_tiered and checked and all(each.is_empty and not each.why for each in checked):
+        if self.can_be_tiered and checked and all(each.is_empty and not each.suspicions for each in checked):
             message = (
                 "has empty snapshots only. They are right without idempotent producers, and wrong after a start that found none"
             )
@@ -325,20 +334,20 @@ class _PartitionScanner:
 
     def _boundary(self, offset: int, snapshot: SnapshotFile | None, after: dict[int, SnapshotOrigin] | None) -> BoundaryScan:
         return BoundaryScan(
-            offset,
-            self._state(offset, snapshot),
-            offset == self.log_end.offset,
-            snapshot.entries if snapshot is not None and snapshot.parses else None,
-            None if after is None else at_next_start(after.get(offset), snapshot is not None),
-            () if snapshot is None else tuple(why.text for why in snapshot.why),
-            None if snapshot is None else snapshot.first_open_offset,
+            offset=offset,
+            is_log_end=offset == self.log_end.offset,
+            state=self._state(offset, snapshot),
+            entries=snapshot.entries if snapshot is not None and snapshot.parses else None,
+            at_next_start=None if after is None else at_next_start(after.get(offset), snapshot is not None),
+            reasons=() if snapshot is None else tuple(suspicion.text for suspicion in snapshot.suspicions),
+            first_open_offset=None if snapshot is None else snapshot.first_open_offset,
         )
 
     def _state(self, offset: int, snapshot: SnapshotFile | None) -> SnapshotStatus:
         if self.directory.unreadable and snapshot_file_name(offset) in self.directory.unreadable:
             return SnapshotStatus.IRREGULAR
         if snapshot is not None:
-            return _STATES.get(snapshot.outcome) or (SnapshotStatus.SUSPECT if snapshot.why else SnapshotStatus.PRESENT)
+            return _STATES.get(snapshot.outcome) or (SnapshotStatus.SUSPECT if snapshot.suspicions else SnapshotStatus.PRESENT)
         if offset in self.missing:
             return SnapshotStatus.MISSING
         why_not = reason_not_needed(self.source, offset, is_log_end=offset == self.log_end.offset)
@@ -355,14 +364,16 @@ class _PartitionScanner:
 
     def _other_snapshots(
         self, due: frozenset[int], checked: Sequence[SnapshotFile], after: dict[int, SnapshotOrigin] | None
-    ) -> tuple[tuple[int, AtNextStart | None], ...]:
+    ) -> tuple[StraySnapshot, ...]:
         # A file above the last segment may be at the log end as long as that is not known.
         most = self.bases[-1] if self.log_end.offset is None and self.bases else sys.maxsize
         others = [each.offset for each in checked if each.offset not in due and each.offset <= most]
-        return tuple((offset, None if after is None else at_next_start(after.get(offset), had_file=True)) for offset in others)
+        return tuple(
+            StraySnapshot(offset, None if after is None else at_next_start(after.get(offset), had_file=True)) for offset in others
+        )
 
-    def _report_next_start(self, boundaries: Sequence[BoundaryScan], others: Sequence[tuple[int, AtNextStart | None]]) -> None:
-        stray = {offset: fate for offset, fate in others if offset not in self.known_bases}
+    def _report_next_start(self, boundaries: Sequence[BoundaryScan], others: Sequence[StraySnapshot]) -> None:
+        stray = {each.offset: each.at_next_start for each in others if each.offset not in self.known_bases}
         fate = "; the broker removes such files at its next start" if AtNextStart.REMOVED in stray.values() else ""
         self._add_count_finding("stray-snapshots", [*stray], Severity.NOTE, "{count} without a segment: {some}" + fate)
         after = {boundary.offset: boundary.at_next_start for boundary in boundaries}
@@ -465,12 +476,12 @@ class _PartitionScanner:
         self,
         boundaries: Sequence[BoundaryScan],
         checked: Sequence[SnapshotFile],
-        others: Sequence[tuple[int, AtNextStart | None]],
+        others: Sequence[StraySnapshot],
         blocked: Sequence[BlockedSegment],
         stuck: int,
         stuck_after_rebuild: int,
-    ) -> Totals:
-        return Totals(
+    ) -> ScanTotals:
+        return ScanTotals(
             partitions=1,
             segments=len(self.segments),
             size_bytes=sum(self.sizes),
@@ -481,7 +492,7 @@ class _PartitionScanner:
             corrupt=sum(1 for snapshot in checked if snapshot.outcome is ReadOutcome.CORRUPT),
             suspect=sum(1 for snapshot in checked if snapshot.is_suspect),
             misnamed=len(self.directory.misnamed),
-            stray=sum(1 for offset, _ in others if offset not in self.known_bases),
+            stray=sum(1 for each in others if each.offset not in self.known_bases),
             unread=len(unread_paths(self.findings)),
             blocked_segments=len(blocked),
             stuck_bytes=stuck,
@@ -513,7 +524,7 @@ _LASTING = frozenset(blocker for blocker in Blocker if blocker.freed_by not in (
 _STATES = {ReadOutcome.CORRUPT: SnapshotStatus.CORRUPT, ReadOutcome.UNREADABLE: SnapshotStatus.UNREADABLE}
 
 
-def _known_by(end: int, largest_snapshot: int, recovery_point: int) -> str:
+def _end_source(end: int, largest_snapshot: int, recovery_point: int) -> str:
     if end != largest_snapshot:
         return "the end of the last segment"
     return "the recovery point of a clean stop" if end == recovery_point else "the last snapshot of a clean stop"

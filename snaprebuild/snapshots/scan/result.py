@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
+
+import msgspec
 
 from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.start_facts import PartitionFacts, RemoteStorage, Shutdown
 from snaprebuild.broker.status import Status, findings_of, status_of
-from snaprebuild.documents.scan import Totals
 from snaprebuild.findings import Finding, exit_code_of, unread_paths
+from snaprebuild.published import Natural, Part
 from snaprebuild.replay.broker_start import BrokerStart
 from snaprebuild.snapshots.scan.snapshot_check import SnapshotFile
 from snaprebuild.snapshots.scan.upload_preflight import NO_PREFLIGHT, BlockedSegment, Blocker, Preflight
@@ -22,18 +24,21 @@ from snaprebuild.storage.log_dir import LogDirState
 __all__ = [
     "AtNextStart",
     "BoundaryScan",
+    "EpochSource",
     "LogDirScan",
-    "LogEnd",
     "PartitionScan",
     "RemoteStorage",
     "ScanResult",
+    "ScanTotals",
+    "ScannedLogEnd",
     "Shutdown",
     "SkippedPartition",
     "SnapshotStatus",
+    "StraySnapshot",
 ]
 
 
-class SnapshotStatus(Enum):
+class SnapshotStatus(StrEnum):
     """The state of the snapshot at a boundary."""
 
     PRESENT = "present"
@@ -53,7 +58,7 @@ class SnapshotStatus(Enum):
     """Absent, and no broker uses one there (``boundary_needs``)."""
 
 
-class AtNextStart(Enum):
+class AtNextStart(StrEnum):
     """The snapshot that the broker's next start leaves at a boundary."""
 
     KEPT = "kept"
@@ -64,42 +69,83 @@ class AtNextStart(Enum):
     ABSENT = "absent"
 
 
-@dataclass(frozen=True, slots=True)
-class BoundaryScan:
-    """One boundary.
+class ScanTotals(msgspec.Struct, kw_only=True):
+    """Sums over partitions. Stuck bytes and blocked segments count rolled segments only."""
 
-    Attributes:
-        offset: the boundary.
-        state: of its snapshot.
-        is_log_end: it is the log end offset, not the base of a segment.
-        entries: count of producers in the snapshot, None where there is none or it was not parsed.
-        at_next_start: what the next start of the broker leaves there; None where that is not known.
-        why: what is wrong or suspicious.
-        first_open_offset: where the oldest transaction begins that the snapshot has as open; None without one.
-    """
+    partitions: Natural = 0
+    segments: Natural = 0
+    size_bytes: Natural = 0
+    """Bytes of the segments."""
+    boundaries: Natural = 0
+    """Offsets at which a snapshot belongs."""
+    missing: Natural = 0
+    """Boundaries that need a snapshot and have none: the same number in scan, plan, rebuild, verify and report."""
+    not_needed: Natural = 0
+    """Boundaries without a snapshot where no broker uses one."""
+    made_by_broker: Natural = 0
+    """Boundaries without a snapshot that the broker writes itself, at its next stop or start."""
+    unread: Natural = 0
+    """Selected paths that were not read, or not to their end. Nothing else in the document covers them."""
+    corrupt: Natural = 0
+    """Snapshots that do not parse."""
+    suspect: Natural = 0
+    """Snapshots that parse but cannot be correct."""
+    misnamed: Natural = 0
+    """Files with names that no broker writes and on which it fails."""
+    stray: Natural = 0
+    """Snapshots at no boundary."""
+    blocked_segments: Natural = 0
+    """Rolled segments that would not be uploaded."""
+    stuck_bytes: Natural = 0
+    """Bytes of the first blocked segment of each partition and of every later rolled one."""
+    stuck_bytes_after_rebuild: Natural = 0
+    """Bytes that stay stuck after everything is rebuilt and the broker was started."""
 
-    offset: int
+    def add(self, other: ScanTotals) -> None:
+        """Adds another sum."""
+        for name in self.__struct_fields__:
+            if value := getattr(other, name):  # most are 0
+                setattr(self, name, getattr(self, name) + value)
+
+
+class BoundaryScan(Part, frozen=True):
+    """An offset at which a snapshot belongs."""
+
+    offset: Natural
+    is_log_end: bool
     state: SnapshotStatus
-    is_log_end: bool = False
-    entries: int | None = None
-    at_next_start: AtNextStart | None = None
-    why: tuple[str, ...] = ()
-    first_open_offset: int | None = None
+    entries: Natural | None
+    """Producers in the snapshot; null without a snapshot that parses."""
+    at_next_start: AtNextStart | None
+    """What the next start of the broker leaves there; null if that is unknown."""
+    reasons: tuple[str, ...]
+    """What is wrong or suspicious."""
+    first_open_offset: Natural | None
+    """First offset of the oldest transaction that is open in the snapshot; null without one."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogEnd:
-    """The log end offset, as far as it is known without a replay.
+class StraySnapshot(Part, frozen=True):
+    """A snapshot at no boundary."""
 
-    Attributes:
-        offset: None when it is not known.
-        known_by: what shows it.
-        at_least: a lower bound.
-    """
+    offset: Natural
+    at_next_start: AtNextStart | None
+    """What the next start of the broker leaves there; null if that is unknown."""
 
-    offset: int | None
-    known_by: str | None
-    at_least: int
+
+class ScannedLogEnd(Part, frozen=True):
+    """Log end offset, null if only reading the last segment shows it."""
+
+    offset: Natural | None
+    source: str | None
+    """The file that shows it."""
+    at_least: Natural
+
+
+class EpochSource(StrEnum):
+    """The file that shows the broker epoch."""
+
+    CLEAN_SHUTDOWN_MARKER = "clean-shutdown-marker"
+    METADATA_LOG = "metadata-log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,34 +160,34 @@ class PartitionScan:
         findings: about it, without those of its fates.
         facts: that decide the next start of its broker.
         boundaries: where a snapshot is due, ascending.
-        other_snapshots: genuine names at no boundary: (offset, what the broker does with it).
-        blocked: rolled segments that would not be uploaded, ascending; empty where the topic is never uploaded.
+        other_snapshots: genuine names at no boundary, ascending.
+        blocked_segments: rolled segments that would not be uploaded, ascending; empty where the topic is never uploaded.
         stuck_bytes: from the first of them to the last rolled segment; ``stuck_bytes_after_rebuild`` when everything was rebuilt
             and the broker started again.
         preflight: each rolled segment with its state, and what is tried next; of a topic that is never uploaded no segment.
         next_start: what the broker does to the snapshots; None where that is not known.
         totals: its share of the sums.
-        missing: offsets of the boundaries that need a snapshot and have none.
+        missing_offsets: of the boundaries that need a snapshot and have none.
         greatest_producer_id: in the newest snapshot; -1 without any.
         suspects: those of ``findings`` that make a snapshot suspect.
         newest_snapshot: None without any, and where it does not parse.
     """
 
     source: PartitionSource
-    log_end: LogEnd
+    log_end: ScannedLogEnd
     topic_id: bytes | None
     leader_epoch: int | None
     findings: tuple[Finding, ...]
     facts: PartitionFacts
     boundaries: tuple[BoundaryScan, ...] = ()
-    other_snapshots: tuple[tuple[int, AtNextStart | None], ...] = ()
-    blocked: tuple[BlockedSegment, ...] = ()
+    other_snapshots: tuple[StraySnapshot, ...] = ()
+    blocked_segments: tuple[BlockedSegment, ...] = ()
     stuck_bytes: int = 0
     stuck_bytes_after_rebuild: int = 0
     preflight: Preflight = NO_PREFLIGHT
     next_start: BrokerStart | None = None
-    totals: Totals = field(default_factory=Totals)
-    missing: tuple[int, ...] = ()
+    totals: ScanTotals = field(default_factory=ScanTotals)
+    missing_offsets: tuple[int, ...] = ()
     greatest_producer_id: int = -1
     suspects: tuple[Finding, ...] = ()
     newest_snapshot: SnapshotFile | None = None
@@ -153,7 +199,7 @@ class PartitionScan:
 
     def blockers(self) -> Counter[Blocker]:
         """How many segments each reason holds back."""
-        return Counter(blocker for segment in self.blocked for blocker in segment.blockers)
+        return Counter(blocker for segment in self.blocked_segments for blocker in segment.blockers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +222,7 @@ class LogDirScan:
     state: LogDirState
     shutdown: Shutdown
     process: BrokerProcess | None
-    totals: Totals
+    totals: ScanTotals
     registered_epoch: int | None = None
     free_bytes: int | None = field(default=None, compare=False)
 
@@ -192,8 +238,20 @@ class LogDirScan:
         return ".".join(map(str, releases[0])) if len(releases) == 1 else None
 
     @property
-    def marker_epoch(self) -> int | None:
-        """The broker epoch in the clean-shutdown marker; None without one."""
+    def broker_epoch(self) -> int | None:
+        """The broker epoch in the clean-shutdown marker, else in the metadata log; None if neither has it."""
+        marked = self._marked_epoch
+        return self.registered_epoch if marked is None else marked
+
+    @property
+    def broker_epoch_source(self) -> EpochSource | None:
+        """The file that shows the broker epoch; None without an epoch."""
+        if self._marked_epoch is not None:
+            return EpochSource.CLEAN_SHUTDOWN_MARKER
+        return None if self.registered_epoch is None else EpochSource.METADATA_LOG
+
+    @property
+    def _marked_epoch(self) -> int | None:
         clean = self.state.clean_shutdown
         return None if clean is None or (clean.broker_epoch or 0) < 0 else clean.broker_epoch
 
@@ -214,7 +272,7 @@ class ScanResult:
     """
 
     log_dirs: tuple[LogDirScan, ...]
-    topics: dict[str, Totals]
+    topics: dict[str, ScanTotals]
     remote_storage: dict[str, RemoteStorage]
     partitions: tuple[PartitionScan, ...]
     other_findings: tuple[Finding, ...]
@@ -251,15 +309,15 @@ class ScanResult:
             suspect=totals.suspect,
             missing=totals.missing,
             waiting=self.waiting_segments,
-            unknown=totals.unread,
+            unread=totals.unread,
             waiting_unknown=sum(each.preflight.waiting_unknown_segments for each in self.uploaded),
             topics_without_id=sorted(topics_under_id_zero(each.source for each in self.partitions)),
         )
 
     @property
-    def totals(self) -> Totals:
+    def totals(self) -> ScanTotals:
         """Sum of all."""
-        totals = Totals()
+        totals = ScanTotals()
         for log_dir in self.log_dirs:
             totals.add(log_dir.totals)
         totals.unread = len(unread_paths(self.other_findings))

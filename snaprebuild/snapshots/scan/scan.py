@@ -12,12 +12,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from snaprebuild.broker.partition_facts import FactsReader
-from snaprebuild.documents.scan import Totals
 from snaprebuild.errors import ChangedFileError, GoneFileError, LockUnknownError, ReadFailedError
 from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error, unread_paths
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.scan.partition import scan_partition, start_of_partition
-from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, RemoteStorage, ScanResult, Shutdown, SkippedPartition
+from snaprebuild.snapshots.scan.result import (
+    LogDirScan,
+    PartitionScan,
+    RemoteStorage,
+    ScanResult,
+    ScanTotals,
+    Shutdown,
+    SkippedPartition,
+)
 from snaprebuild.snapshots.source.broker_properties import has_remote_storage
 from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.second_look import LISTINGS_MAX, listings_of, without_files
@@ -30,12 +37,12 @@ from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.parallel_map import ParallelMap, local_map
 from snaprebuild.storage.partition_dir import PartitionDir
 
-__all__ = ["scan"]
+__all__ = ["scan_source"]
 
 log = logging.getLogger(__name__)
 
 
-def scan(
+def scan_source(
     source: Source,
     parallel_map: ParallelMap | None = None,
     *,
@@ -64,8 +71,8 @@ def scan(
     for state in states.values():
         shutdown, process, found = _shutdown(state, source.facts, holds_locks=holds_locks)
         findings += found
-        log_dirs[state.path] = LogDirScan(state, shutdown, process, Totals(), free_bytes=free_bytes_of(state.path))
-    topics: dict[str, Totals] = {}
+        log_dirs[state.path] = LogDirScan(state, shutdown, process, ScanTotals(), free_bytes=free_bytes_of(state.path))
+    topics: dict[str, ScanTotals] = {}
     partitions = []
     expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
     looked_at = [
@@ -76,11 +83,11 @@ def scan(
         log_dir = log_dirs[partition.log_dir.path]
         partitions.append(scanned)
         end = scanned.log_end
-        known_by = end.known_by or f"not known without reading, at least {end.at_least}"
-        log.info("%s: log start %d, log end %s (%s)", partition.directory.path, partition.log_start_offset, end.offset, known_by)
+        end_source = end.source or f"not known without reading, at least {end.at_least}"
+        log.info("%s: log start %d, log end %s (%s)", partition.directory.path, partition.log_start_offset, end.offset, end_source)
         findings += scanned.findings
         log_dir.totals.add(scanned.totals)
-        topics.setdefault(partition.directory.name.topic, Totals()).add(scanned.totals)
+        topics.setdefault(partition.directory.name.topic, ScanTotals()).add(scanned.totals)
     for path, log_dir in log_dirs.items():
         log_dir.totals.unread = sum(each == path or each.startswith(f"{path}/") for each in unread_paths(findings))
     partitions.sort(key=_badness, reverse=True)

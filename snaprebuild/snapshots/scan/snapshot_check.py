@@ -19,11 +19,12 @@ from formats.errors import FormatError
 from formats.partition.producer_snapshot import ENTRY_BYTES, ENTRY_DTYPE, HEADER_BYTES, check_snapshot
 from formats.partition.time_index import TIME_INDEX_ENTRY, last_timestamp_hint
 from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError
+from snaprebuild.published import Int64, Natural, Part
 from snaprebuild.snapshots.engine.snapshot_file import read_in_flux
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 from snaprebuild.storage.thread_pool import map_in_threads
 
-__all__ = ["NOTHING", "ReadOutcome", "SnapshotFile", "check_snapshots"]
+__all__ = ["NewestSnapshot", "ReadOutcome", "SnapshotFile", "check_snapshots"]
 
 NOTHING = 2**63 - 1
 """Above every offset: a snapshot without entries names none."""
@@ -61,11 +62,24 @@ class SuspectReason(StrEnum):
     EMPTY = "false-empty"
 
 
-class Why(NamedTuple):
+class Suspicion(NamedTuple):
     """The fault or suspicion of a snapshot, as a word and as a sentence."""
 
-    suspicion: SuspectReason
+    reason: SuspectReason
     text: str
+
+
+class NewestSnapshot(Part, frozen=True):
+    """What the newest snapshot of a partition knows: a broker that stopped cleanly loads it."""
+
+    offset: Natural
+    entries: Natural
+    least_offset: Natural | None
+    """The least offset that an entry names; null if none does."""
+    newest_timestamp_ms: Int64 | None
+    """The newest timestamp of all entries; null without any."""
+    first_open_offset: Natural | None
+    """First offset of the oldest open transaction; null without one."""
 
 
 @dataclass(slots=True)
@@ -77,10 +91,10 @@ class SnapshotFile:
         file: name, size, owner.
         outcome: of reading it.
         entries: count of producers; 0 where it was not parsed.
-        why: its fault or suspicion.
+        suspicions: its faults, and what contradicts it.
         error: the fault of reading or parsing.
         least_offset: the least offset that an entry names (last batch or open transaction), ``NOTHING`` without any.
-        newest_timestamp: of all entries, ms; -1 without any.
+        newest_timestamp_ms: of all entries; -1 without any.
         greatest_producer_id: of all entries; -1 without any.
         first_open_offset: where the oldest open transaction begins; None when none is open.
     """
@@ -89,10 +103,10 @@ class SnapshotFile:
     file: ListedFile
     outcome: ReadOutcome = ReadOutcome.PARSED
     entries: int = 0
-    why: list[Why] = field(default_factory=list)
+    suspicions: list[Suspicion] = field(default_factory=list)
     error: FormatError | ReadFailedError | ChangedFileError | None = None
     least_offset: int = NOTHING
-    newest_timestamp: int = -1
+    newest_timestamp_ms: int = -1
     greatest_producer_id: int = -1
     first_open_offset: int | None = None
 
@@ -109,7 +123,17 @@ class SnapshotFile:
     @property
     def is_suspect(self) -> bool:
         """Parses, and something contradicts it."""
-        return self.parses and bool(self.why)
+        return self.parses and bool(self.suspicions)
+
+    def newest(self) -> NewestSnapshot:
+        """The facts of the newest snapshot of a partition."""
+        return NewestSnapshot(
+            offset=self.offset,
+            entries=self.entries,
+            least_offset=self.least_offset if 0 <= self.least_offset < NOTHING else None,
+            newest_timestamp_ms=self.newest_timestamp_ms if self.entries else None,
+            first_open_offset=self.first_open_offset,
+        )
 
 
 def check_snapshots(
@@ -188,7 +212,7 @@ def _body(directory: PartitionDir, snapshot: SnapshotFile, *, is_broker_running:
         snapshot.outcome = ReadOutcome.CORRUPT
         snapshot.error = error
         why = f"a broker cannot load it: {error.what}: expected {error.expected}, found {error.found}"
-        snapshot.why.append(Why(SuspectReason.CORRUPT, why))
+        snapshot.suspicions.append(Suspicion(SuspectReason.CORRUPT, why))
         return NO_BODY
     return memoryview(data)[HEADER_BYTES : HEADER_BYTES + snapshot.entries * ENTRY_BYTES]
 
@@ -211,20 +235,20 @@ def _check_entries(batch: list[tuple[SnapshotFile, memoryview]]) -> None:
     opened_twice = _have_twins(first_open, starts, counts, least=0)
     for index, (snapshot, _) in enumerate(batch):
         snapshot.least_offset = int(least[index])
-        snapshot.newest_timestamp = int(newest[index])
+        snapshot.newest_timestamp_ms = int(newest[index])
         snapshot.greatest_producer_id = int(greatest_id[index])
         snapshot.first_open_offset = None if least_open[index] == NOTHING else int(least_open[index])
         shown = zip(_WRONG_ENTRIES, (above[index], twice[index], opened_twice[index]), strict=True)
-        snapshot.why += [why for why, is_so in shown if is_so]
+        snapshot.suspicions += [suspicion for suspicion, is_so in shown if is_so]
 
 
 _WRONG_ENTRIES = (
-    Why(SuspectReason.OTHER_OFFSET, "an entry names an offset at or above the file's own: it belongs to another offset"),
-    Why(
+    Suspicion(SuspectReason.OTHER_OFFSET, "an entry names an offset at or above the file's own: it belongs to another offset"),
+    Suspicion(
         SuspectReason.PRODUCER_TWICE,
         "a producer id is there twice: the broker keeps the last entry, and each open transaction for good",
     ),
-    Why(
+    Suspicion(
         SuspectReason.TRANSACTION_TWICE,
         "two open transactions begin at the same offset: the second marker keeps the broker from loading the log",
     ),
@@ -258,7 +282,7 @@ def _suspect_empty_ones(
             if snapshot.is_empty and snapshot.offset == first_base:
                 # `TierStateMachine.buildRemoteLogAuxState` throws the restored snapshot away and leaves an empty one.
                 why = "is empty where the log was taken over from remote storage: the producers of the data before it are lost"
-                snapshot.why.append(Why(SuspectReason.EMPTY, why))
+                snapshot.suspicions.append(Suspicion(SuspectReason.EMPTY, why))
 
 
 def _look_above(checked: list[SnapshotFile], boundaries: frozenset[int]) -> None:
@@ -267,7 +291,7 @@ def _look_above(checked: list[SnapshotFile], boundaries: frozenset[int]) -> None
     for snapshot in reversed(checked):
         if snapshot.is_empty and snapshot.offset in boundaries and least < snapshot.offset:
             why = f"is empty, but a later snapshot knows of offset {least}, which is below it"
-            snapshot.why.append(Why(SuspectReason.EMPTY, why))
+            snapshot.suspicions.append(Suspicion(SuspectReason.EMPTY, why))
         least = min(least, snapshot.least_offset)
 
 
@@ -294,13 +318,13 @@ def _look_below(directory: PartitionDir, checked: list[SnapshotFile], boundaries
             first = None if following is None else first_time(following)
             modified = snapshot.file.identity.modified_ns // 1_000_000
             now = modified if first is None else min(modified, first)
-            if older is not None and _is_young(older.newest_timestamp, now, expiration_ms):
+            if older is not None and _is_young(older.newest_timestamp_ms, now, expiration_ms):
                 why = f"is empty, but the one at {older.offset} has {older.entries} entries that had not expired"
-                snapshot.why.append(Why(SuspectReason.EMPTY, why))
+                snapshot.suspicions.append(Suspicion(SuspectReason.EMPTY, why))
             elif with_aborted is not None and _is_young(first_time(with_aborted), now, expiration_ms):
                 place = f"the segment at {with_aborted.base_offset}"
                 why = f"is empty, but {place} lists aborted transactions whose producers had not expired"
-                snapshot.why.append(Why(SuspectReason.EMPTY, why))
+                snapshot.suspicions.append(Suspicion(SuspectReason.EMPTY, why))
 
 
 def _is_young(timestamp: int | None, now: int, expiration_ms: int) -> bool:

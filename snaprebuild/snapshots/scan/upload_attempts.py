@@ -7,7 +7,7 @@ and ``ProducerStateManager.fetchSnapshot``. These were read in 3.6.0, 3.6.2, 3.7
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from snaprebuild.published import Part
 
 __all__ = ["CopyOutcome", "WayToStop", "copy_outcomes", "ways_to_stop"]
 
@@ -19,39 +19,29 @@ ILLEGAL_ARGUMENT = "java.lang.IllegalArgumentException"
 KAFKA_EXCEPTION = "org.apache.kafka.common.KafkaException"
 
 
-@dataclass(frozen=True, slots=True)
-class CopyOutcome:
-    """The outcome of an attempt.
-
-    Attributes:
-        versions: of brokers that behave so.
-        exception: class, or None where the segment is handed to the plugin.
-        message: of the exception, as the log of the broker has it; None where it has none. That of a
-            NullPointerException only Java 14 and later writes.
-        thrown_in: method that throws, or None.
-        announces: the segment is announced in ``__remote_log_metadata`` before, under a new id with each attempt. A failed attempt leaves
-            a phantom there until retention or the log start passes it.
-    """
+class CopyOutcome(Part, frozen=True):
+    """The result of an attempt to upload."""
 
     versions: str
+    """Kafka releases with this result."""
     exception: str | None
+    """Class of the exception; null if the segment is passed to the plugin."""
     message: str | None
+    """Message of the exception; for a NullPointerException that of Java 14 and later."""
     thrown_in: str | None
+    """Method that throws; null without an exception."""
     announces: bool
+    """The segment is announced in __remote_log_metadata before, under a new id: if an exception follows, a phantom is left until retention
+    or the log start passes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class WayToStop:
-    """A setting that keeps a broker from trying.
-
-    Attributes:
-        versions: that have it.
-        setting: its name and value.
-        effect: what it does, and at which price.
-    """
+class WayToStop(Part, frozen=True):
+    """A setting that stops the attempts."""
 
     versions: str
+    """Kafka releases that have the setting."""
     setting: str
+    """Its name and value."""
     effect: str
 
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import StrEnum
 from itertools import groupby, pairwise
 
 from formats.limits import SEGMENT_BYTES_MAX
+from snaprebuild.published import Natural, Part, Positive
 from snaprebuild.snapshots.scan.snapshot_check import SnapshotFile
 from snaprebuild.snapshots.scan.upload_attempts import CopyOutcome, copy_outcomes
 from snaprebuild.storage.partition_dir import SegmentFiles
@@ -30,7 +31,7 @@ __all__ = [
     "LagWait",
     "NextAttempt",
     "Preflight",
-    "SegmentRun",
+    "RolledSegments",
     "StableBound",
     "UploadState",
     "blocked_segments",
@@ -41,7 +42,7 @@ __all__ = [
 # ------------------------------------------------------------------------------------------------------ what blocks a segment
 
 
-class FreedBy(Enum):
+class FreedBy(StrEnum):
     """The action after which a blocked segment can be uploaded."""
 
     REBUILD = "rebuild"
@@ -54,11 +55,8 @@ class FreedBy(Enum):
     """Nothing can be done but wait until the segment is deleted."""
 
 
-class Blocker(Enum):
+class Blocker(StrEnum):
     """Why a rolled segment does not go up."""
-
-    # There is one object for each member. The default hashes the name, in Python, and a large scan asks half a million times.
-    __hash__ = object.__hash__
 
     MISSING_SNAPSHOT = "missing-snapshot"
     """No snapshot at the next base offset: the upload ends with a NullPointerException (KAFKA-15195)."""
@@ -101,20 +99,14 @@ _FREED_BY = {
 _ALONE = {blocker: (blocker,) for blocker in Blocker}
 
 
-@dataclass(frozen=True, slots=True)
-class BlockedSegment:
-    """A rolled segment that would not be uploaded.
+class BlockedSegment(Part, frozen=True):
+    """A rolled segment that would not be uploaded."""
 
-    Attributes:
-        base_offset: of the segment; ``next_base_offset`` of the next one.
-        size_bytes: of the segment.
-        blockers: every reason.
-    """
-
-    base_offset: int
-    next_base_offset: int
-    size_bytes: int
+    base_offset: Natural
+    next_base_offset: Natural
+    size_bytes: Natural
     blockers: tuple[Blocker, ...]
+    """Every reason."""
 
 
 def blocked_segments(
@@ -184,13 +176,13 @@ class StableBound:
         exact: the offset, or None.
         at_least: it is not below this one.
         at_most: it is not above this one, after a clean stop: the high watermark, or where a transaction is open; None if unknown.
-        known_by: what shows the offset, or its lower bound; None where nothing does.
+        source: file that shows the offset, or its lower bound; None if none does.
     """
 
     exact: int | None
     at_least: int
     at_most: int | None
-    known_by: str | None
+    source: str | None
 
     @property
     def ceiling(self) -> int | None:
@@ -198,42 +190,32 @@ class StableBound:
         return self.at_most if self.exact is None else self.exact
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentRun:
-    """Rolled segments that follow one another and share their fate.
+class RolledSegments(Part, frozen=True):
+    """Consecutive rolled segments with the same state."""
 
-    Attributes:
-        base_offset: of the first; ``next_base_offset`` after the last.
-        segments: count, with their ``size_bytes``.
-        state: whether they can be uploaded.
-        blockers: every reason, where they are blocked.
-    """
-
-    base_offset: int
-    next_base_offset: int
-    segments: int
-    size_bytes: int
+    base_offset: Natural
+    """Base offset of the first segment."""
+    next_base_offset: Natural
+    """End offset of the last segment."""
+    segments: Positive
+    size_bytes: Natural
     state: UploadState
     blockers: tuple[Blocker, ...]
+    """Every reason, if they are blocked."""
 
 
-@dataclass(frozen=True, slots=True)
-class NextAttempt:
-    """The first segment whose upload fails once a leader was started with the files that are there now, or else the first that it tries.
+class NextAttempt(Part, frozen=True):
+    """The first segment at which the upload of a leader fails, after a start with the present files; else the first one."""
 
-    Attributes:
-        base_offset, next_base_offset, size_bytes: of the segment.
-        uploads_before: segments that it uploads before this one.
-        assumes: facts that these files do not show.
-        outcomes: by version.
-    """
-
-    base_offset: int
-    next_base_offset: int
-    size_bytes: int
-    uploads_before: int
+    base_offset: Natural
+    next_base_offset: Natural
+    size_bytes: Natural
+    uploads_before: Natural
+    """Segments that are uploaded before it."""
     assumes: tuple[str, ...]
+    """Facts that these files do not show."""
     outcomes: tuple[CopyOutcome, ...]
+    """Outcomes by versions of brokers."""
 
     @property
     def fails(self) -> bool:
@@ -241,26 +223,21 @@ class NextAttempt:
         return all(outcome.exception is not None for outcome in self.outcomes)
 
 
-@dataclass(frozen=True, slots=True)
-class LagWait:
-    """The rolled segments that ``remote.copy.lag.*`` lets wait (``copy_lag``).
-
-    Attributes:
-        lag_ms: -1 for none.
-        lag_bytes: -1 for none.
-        base_offset: of the first one.
-        segments: count, with their ``size_bytes``.
-        due_ms: when the first one is due, ms since 1970; None if its age does not matter.
-        due_bytes: bytes to be written until it is due; None if they do not matter.
-    """
+class LagWait(Part, frozen=True):
+    """The rolled segments that remote.copy.lag.ms and remote.copy.lag.bytes (4.4) let wait; nothing is wrong with them."""
 
     lag_ms: int
+    """-1 for none."""
     lag_bytes: int
-    base_offset: int
-    segments: int
-    size_bytes: int
+    """-1 for none."""
+    base_offset: Natural
+    """Base offset of the first segment that waits."""
+    segments: Positive
+    size_bytes: Natural
     due_ms: int | None
-    due_bytes: int | None
+    """When the first one is due, ms since 1970; null if its age does not matter."""
+    due_bytes: Natural | None
+    """Bytes to be written until it is due; null if they do not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,30 +246,30 @@ class Preflight:
 
     Attributes:
         bound: what is known of the last stable offset.
-        runs: all rolled segments above the log start offset, ascending.
+        rolled_segments: all above the log start offset, ascending, in groups of one state.
         next_attempt: None where there is nothing to try.
-        lag_wait: segments that wait on purpose; None if there is none, or the settings are not known.
+        copy_lag: segments that wait on purpose; None if there is none, or the settings are not known.
     """
 
     bound: StableBound
-    runs: tuple[SegmentRun, ...]
+    rolled_segments: tuple[RolledSegments, ...]
     next_attempt: NextAttempt | None
-    lag_wait: LagWait | None = None
+    copy_lag: LagWait | None = None
 
     @property
     def waiting_segments(self) -> int:
         """Rolled segments that are uploaded later, without any action."""
-        return sum(run.segments for run in self.runs if run.state in (UploadState.WAITS, UploadState.WAITS_FOR_LAG))
+        return sum(each.segments for each in self.rolled_segments if each.state in (UploadState.WAITS, UploadState.WAITS_FOR_LAG))
 
     @property
     def waiting_unknown_segments(self) -> int:
         """Rolled segments of which the files do not show whether they wait: the last stable offset is not known."""
-        return sum(run.segments for run in self.runs if run.state is UploadState.NOT_KNOWN)
+        return sum(each.segments for each in self.rolled_segments if each.state is UploadState.NOT_KNOWN)
 
     @property
     def attempt_waits(self) -> bool:
         """The next attempt is not due yet."""
-        wait = self.lag_wait
+        wait = self.copy_lag
         attempt = self.next_attempt
         return wait is not None and attempt is not None and attempt.base_offset >= wait.base_offset
 
@@ -317,7 +294,7 @@ def stable_bound(
         high_watermark: of ``replication-offset-checkpoint``; None where it has none.
         is_clean: the broker was stopped cleanly, so that the checkpoint is not older than the stop.
     """
-    trusted = [each for each in checked if each.parses and not each.why]
+    trusted = [each for each in checked if each.parses and not each.suspicions]
     at_end = next((_stable_at(each) for each in trusted if is_clean and each.offset == log_end), None)
     at_most = min((offset for offset in (high_watermark, at_end) if is_clean and offset is not None), default=None)
     if at_end is not None and (high_watermark is None or high_watermark >= (log_end or 0)):
@@ -353,12 +330,12 @@ def preflight(
         is_tiered: remote storage is on.
     """
     fates = list(_fates(segments, log_start, blocked, bad_snapshots, bound))
-    runs = []
+    rolled = []
     for (state, blockers), group in groupby(fates, key=lambda fate: fate[2:]):
         same = list(group)
         size = sum(segment.size_bytes for segment, *_ in same)
-        runs.append(SegmentRun(same[0][0].base_offset, same[-1][1], len(same), size, state, blockers))
-    return Preflight(bound, tuple(runs), _next_attempt(fates, bound, is_tiered=is_tiered))
+        rolled.append(RolledSegments(same[0][0].base_offset, same[-1][1], len(same), size, state, blockers))
+    return Preflight(bound, tuple(rolled), _next_attempt(fates, bound, is_tiered=is_tiered))
 
 
 _Fate = tuple[SegmentFiles, int, UploadState, tuple[Blocker, ...]]

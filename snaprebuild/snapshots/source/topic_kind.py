@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 __all__ = ["TopicKind", "topic_kind_of"]
 
 
-class TopicKind(Enum):
+class TopicKind(StrEnum):
     """The kind of a topic for tiered storage (``UnifiedLog.isRemoteLogEnabled``)."""
 
     ORDINARY = "ordinary"

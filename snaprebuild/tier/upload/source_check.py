@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from formats.partition.producer_snapshot import read_entries
-from snaprebuild.cluster.source_check.evidence import Purpose
 from snaprebuild.cluster.source_check.evidence_collector import SourceRequest, read_peers
 from snaprebuild.cluster.source_check.evidence_reader import log_evidence
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
@@ -18,9 +17,10 @@ from snaprebuild.cluster.source_check.producer_ids import (
     producer_id_finding,
 )
 from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, judge_sources, replica_of
-from snaprebuild.cluster.source_check.verdict import Rule, SourceVerdict
+from snaprebuild.cluster.source_check.verdict import SourceRule, SourceVerdict
 from snaprebuild.errors import UploadRefusedError
 from snaprebuild.findings import Finding, Severity
+from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
@@ -45,8 +45,8 @@ class UploadSources:
         run: Run,
         *,
         broker_epoch: int | None = None,
-        leader_asserted: bool = False,
-        own_log_accepted: bool = False,
+        i_am_the_leader: bool = False,
+        accept_own_log: bool = False,
         peers: Sequence[str] = (),
         voters: tuple[tuple[int | None, str], ...] = (),
         voter_ids: tuple[int, ...] | None = None,
@@ -58,8 +58,8 @@ class UploadSources:
             metadata: location of the metadata log, None for each broker's own.
             run: how object stores are reached.
             broker_epoch: of a live broker, as the operator gave it.
-            leader_asserted: the operator asserts that these replicas lead.
-            own_log_accepted: the operator accepts that only a broker's own metadata log shows when it registered last.
+            i_am_the_leader: the operator asserts that these replicas lead.
+            accept_own_log: the operator accepts that only a broker's own metadata log shows when it registered last.
             peers: locations of other replicas.
             voters: metadata logs of other voters: what is not proven by a majority does not speak for a replica.
             voter_ids: ids of all voters; None for those in the log.
@@ -78,8 +78,8 @@ class UploadSources:
             log_dirs=list({each.log_dir.path: each.log_dir for each in partitions}.values()),
             peers=read_peers(peers, Selection(), run.stores),
             broker_epoch=broker_epoch,
-            leader_asserted=leader_asserted,
-            own_log_accepted=own_log_accepted,
+            i_am_the_leader=i_am_the_leader,
+            accept_own_log=accept_own_log,
         )
         directories = {each.path: each.directory for each in partitions}
         # The last stable offset is not asked: each segment is held to it.
@@ -152,7 +152,7 @@ def _epoch_now(read: MetadataRead | None, node_id: int, stopped: LogDirState | N
 def source_refusal(verdict: SourceVerdict, path: str) -> Finding | None:
     """Why a replica is no source; None if it is one."""
     refusal = verdict.rejection_finding(path) if verdict.is_rejected else verdict.confirmation_finding(path, Severity.REFUSED)
-    if refusal is None and verdict.unknown:
+    if refusal is None and verdict.unknown_rules:
         refusal = verdict.unknown_finding(path, Severity.REFUSED)
     return refusal
 
@@ -170,8 +170,8 @@ def check_trusted(verdict: SourceVerdict | None, end_offset: int, path: str) -> 
     Raises:
         UploadRefusedError: it does not.
     """
-    results = () if verdict is None else (each for each in verdict.results if each.rule is not Rule.R11)
-    limits = [(each.limit, each.evidence) for each in results if each.limit is not None]
+    results = () if verdict is None else (each for each in verdict.results if each.rule is not SourceRule.R11)
+    limits = [(each.trusted_below, each.evidence) for each in results if each.trusted_below is not None]
     if limits and end_offset >= (least := min(limits, key=lambda each: each[0]))[0]:
         message = f"ends above {least[0]}, below which the replica is trusted: {least[1]}"
         raise UploadRefusedError(message, path=path, reason=ABOVE_TRUSTED)

@@ -138,7 +138,9 @@ class _PartitionUpload:
             return True
         refusal = source_refusal(verdict, self._path)
         if refusal is not None:
-            first.end(UploadAction.REFUSED, f"the replica is {verdict}: {verdict.why}" if verdict.is_rejected else refusal.message)
+            first.end(
+                UploadAction.REFUSED, f"the replica is {verdict}: {verdict.reason}" if verdict.is_rejected else refusal.message
+            )
             self._result.findings.append(refusal)
         elif foreign is not None:
             first.end(UploadAction.REFUSED, foreign.message)

@@ -1,0 +1,167 @@
+"""The result of ``before-start``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from snaprebuild.broker.status import findings_of
+from snaprebuild.cli.render.shared_parts import source_verdict
+from snaprebuild.cli.render.status import fate_sentence, status_details, status_line
+from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, unless_unread
+from snaprebuild.cli.streams import print_on_stderr
+from snaprebuild.cli.view import View
+from snaprebuild.documents import before_start as doc
+from snaprebuild.findings import Finding, pluralize, unread_paths
+from snaprebuild.snapshots.before_start import Preparation, PreparedPartition
+from snaprebuild.snapshots.scan.result import ScanResult, Shutdown
+from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
+from snaprebuild.storage.partition_names import names_of
+
+__all__ = ["BeforeStartView", "reason_held"]
+
+
+class BeforeStartView(View):
+    """The snapshots that were written before a start, and what the start does. One line for the journal comes last."""
+
+    def __init__(self, result: Preparation, judged: ScanResult, deadline: int | None, order: str) -> None:
+        super().__init__(_findings(result, judged))
+        self._result = result
+        self._judged = judged
+        self._deadline = deadline
+        self._order = order
+
+    def document(self) -> doc.BeforeStart:
+        return _document(self._result, self._judged, self._deadline, self._order)
+
+    def print_table(self) -> None:
+        _print(self._result, self._judged, self.findings)
+
+    def close(self) -> None:
+        print_on_stderr(f"snaprebuild: {_summary(self._result)}")
+
+
+def _findings(result: Preparation, judged: ScanResult) -> tuple[Finding, ...]:
+    reported = {each.path for each in result.findings if each.is_unread}
+    unread = [each for each in judged.other_findings if each.is_unread and each.path not in reported]
+    return (*result.findings, *unread, *findings_of(judged.fates))
+
+
+def _document(result: Preparation, judged: ScanResult, deadline: int | None, order: str) -> doc.BeforeStart:
+    plan = result.rebuilt.plan
+    return doc.BeforeStart(
+        paths=plan.request.paths,
+        server_properties=plan.request.server_properties,
+        topics=plan.request.topics,
+        metadata=plan.request.metadata,
+        deadline_seconds=deadline,
+        order=order,
+        set_aside=plan.request.set_aside,
+        as_of_ms=plan.clock.as_of_ms,
+        expiration_ms=plan.clock.expiration_ms,
+        dry_run=result.rebuilt.dry_run,
+        receipt=result.rebuilt.receipt,
+        takes_effect="when a broker next loads the log, at its start",
+        elapsed_seconds=round(result.seconds, 4),
+        totals=doc.BeforeStartTotals(
+            partitions=len(result.partitions),
+            prepared=sum(each.state == "prepared" for each in result.partitions),
+            **_sums(result),
+        ),
+        partitions=[_partition(each) for each in result.partitions],
+        status=judged.status.word,
+        counts=judged.status.counts,
+    )
+
+
+def _counts(partition: PreparedPartition) -> dict[str, int]:
+    return {
+        **{action: partition.count(action) for action in ("written", "would_write", "failed", "skipped")},
+        "refused": partition.count("refused") + partition.left_out,
+        "blocked_bytes": partition.blocked_bytes,
+        "blocked_bytes_left": partition.bytes_blocked_left,
+        "read_bytes": partition.result.outcome.read_bytes,
+    }
+
+
+def _sums(result: Preparation) -> dict[str, int]:
+    counts = [_counts(each) for each in result.partitions]
+    return {name: sum(each[name] for each in counts) for name in doc.PreparedTotals.__struct_fields__}
+
+
+def _not_written(counts: Mapping[str, int]) -> int:
+    """Number of snapshots that a broker may need, and that do not get there."""
+    return counts["failed"] + counts["refused"] + counts["skipped"]
+
+
+def _partition(partition: PreparedPartition) -> doc.BeforeStartPartition:
+    result = partition.result
+    return doc.BeforeStartPartition(
+        **names_of(result.plan.source.directory),
+        path=result.path,
+        state=partition.state,
+        totals=doc.PreparedTotals(**_counts(partition)),
+        elapsed_seconds=round(result.outcome.elapsed_seconds, 4),
+        fault=result.plan.fault,
+        verdict=source_verdict(result.plan.verdict),
+    )
+
+
+def _summary(result: Preparation) -> str:
+    """The one line that is read in the journal of a start."""
+    totals = _sums(result)
+    done = "to write (dry run)" if result.rebuilt.dry_run else "written"
+    parts = [
+        f"{pluralize(totals['written'] + totals['would_write'], 'snapshot')} {done}",
+        f"{_not_written(totals)} not written",
+        f"blocked {size_text(totals['blocked_bytes'])}, now {size_text(totals['blocked_bytes_left'])}",
+        f"{size_text(totals['read_bytes'])} of {pluralize(len(result.partitions), 'partition')} read in {result.seconds:.1f} s",
+    ]
+    without_id = topics_under_id_zero(each.result.plan.source for each in result.partitions)
+    if without_id:
+        parts.append(f"not ready for remote storage: {pluralize(len(without_id), 'topic')} without an id")
+    receipt = result.rebuilt.receipt
+    return "; ".join([*parts, *([] if receipt is None else [f"receipt {receipt}"])])
+
+
+def reason_held(judged: ScanResult) -> str | None:
+    """Why ``--fail-closed`` holds the broker; None if it may start."""
+    if any(log_dir.shutdown is Shutdown.RUNNING for log_dir in judged.log_dirs):
+        return "another process holds .lock of a log directory."
+    for group in judged.status.groups:
+        if any(fate.holds_broker for fate in group.fates):
+            return fate_sentence(group)
+    unread = unread_paths(judged.other_findings)
+    return f"INCOMPLETE: {pluralize(len(unread), 'path')} could not be read." if unread else None
+
+
+def _print(result: Preparation, judged: ScanResult, findings: Sequence[Finding]) -> None:
+    first = status_line(judged.status)
+    if first is not None:
+        print_text(first)
+    details = status_details(judged.status)  # where the first line has no room for the names
+    if details:
+        print_text(details)
+    labels = labels_of(each.result.plan.source for each in result.partitions)
+    busy = [each for each in result.partitions if each.result.boundaries or each.result.plan.fault is not None or each.left_out]
+    rows = [
+        (
+            labels[each.result.path],
+            size_text(each.blocked_bytes),
+            each.count("written", "would_write"),
+            _not_written(_counts(each)),
+            size_text(each.result.outcome.read_bytes),
+            each.state.value,
+        )
+        for each in busy
+    ]
+    left_out = sum(each.left_out for each in result.partitions)
+    if left_out and all(not each.result.boundaries and each.result.plan.fault is None for each in busy):
+        print_text(f"{pluralize(left_out, 'snapshot is missing', 'snapshots are missing')}, and none is written")
+        return
+    if not rows and first is None:
+        print_text(unless_unread("no snapshot is missing", findings))
+    if not rows:
+        return
+    columns = ("partition", "blocked", "snapshots", "not written", "read", "state")
+    title = "Dry run: nothing was written" if result.rebuilt.dry_run else "Prepared, the most blocked first"
+    print_table(title, columns, rows, right=columns[1:-1], drop=("read",))

@@ -1,0 +1,133 @@
+"""Whether replicas may be sources: the view of ``cluster source``."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+
+from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.cli.result import print_table, print_text, shown
+from snaprebuild.cli.view import View
+from snaprebuild.cluster.source_check.check import CheckedSource, SourceCheck
+from snaprebuild.cluster.source_check.metadata_read import MetadataRead
+from snaprebuild.documents import cluster as doc
+from snaprebuild.findings import Finding, pluralize
+from snaprebuild.snapshots.plan.source_verdict import Purpose
+from snaprebuild.storage.partition_names import names_of
+
+__all__ = ["SourceView"]
+
+RULES_TABLES_MAX = 1
+"""Replicas whose rules are printed one by one without ``-v``."""
+
+PURPOSE_TEXTS = {
+    Purpose.REBUILD: "a rebuild in place",
+    Purpose.UPLOAD: "uploads",
+    Purpose.BOOTSTRAP: "other replicas",
+}
+
+
+class SourceView(View):
+    """Replicas with their verdicts and the results of the rules."""
+
+    def __init__(self, result: SourceCheck, findings: Sequence[Finding], *, everything: bool) -> None:
+        super().__init__(findings)
+        self._result = result
+        self._everything = everything
+
+    def document(self) -> doc.ClusterSource:
+        question = self._result.question
+        return doc.ClusterSource(
+            purpose=question.purpose,
+            server_properties=question.server_properties,
+            metadata=question.metadata,
+            requested_offset=question.requested_offset,
+            voters=[location for _, location in question.voters],
+            peers=question.peers,
+            broker_epoch=question.broker_epoch,
+            i_am_the_leader=question.i_am_the_leader,
+            accept_own_log=question.accept_own_log,
+            replicas=[_checked_replica(each) for each in self._result.replicas],
+        )
+
+    def print_table(self) -> None:
+        replicas = self._result.replicas
+        rows = [
+            (
+                shown(each.log.path),
+                each.verdict,
+                "-" if each.verdict.rule is None else f"{each.verdict.rule.name} {each.verdict.rule.value}",
+                each.verdict.reason or "-",
+            )
+            for each in replicas
+        ]
+        if rows:
+            title = f"Sources for {PURPOSE_TEXTS[self._result.question.purpose]}"
+            print_table(title, ("replica", "verdict", "rule", "because"), rows, drop=("rule",))
+        if self._everything or len(replicas) <= RULES_TABLES_MAX:
+            for each in replicas:
+                _print_rules(each)
+        for text in dict.fromkeys(_metadata_text(each) for each in replicas):
+            print_text(text)
+        counts = Counter(each.verdict.outcome.value for each in replicas)
+        outcome_counts = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+        print_text(f"{pluralize(len(replicas), 'replica')}: {outcome_counts or 'nothing to judge'}")
+
+
+def _checked_replica(checked: CheckedSource) -> doc.ClusterSourceReplica:
+    log = checked.log
+    meta = checked.state.meta
+    metadata = checked.metadata.read
+    directory_id = None if meta is None else meta.directory_id
+    return doc.ClusterSourceReplica(
+        **names_of(checked.directory),
+        path=log.path,
+        node_id=None if meta is None else meta.node_id,
+        cluster_id=None if meta is None else meta.cluster_id,
+        directory_id=None if directory_id is None else uuid_to_text(directory_id),
+        topic_id=None if log.topic_id is None else uuid_to_text(log.topic_id),
+        log_end_offset=log.log_end_offset,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        metadata_log=None if metadata is None else _metadata_log(metadata),
+        metadata_log_missing=checked.metadata.missing_reason if metadata is None else None,
+        verdict=checked.verdict.summary(),
+        verdict_text=str(checked.verdict),
+        rules=[
+            doc.SourceRuleState(
+                rule=each.rule.name,
+                name=each.rule.value,
+                state=each.state_name,
+                evidence=each.evidence,
+                trusted_below=each.trusted_below,
+            )
+            for each in checked.verdict.results
+        ],
+    )
+
+
+def _metadata_log(metadata: MetadataRead) -> doc.MetadataLogUsed:
+    return doc.MetadataLogUsed(
+        path=metadata.path,
+        is_own=metadata.is_own,
+        offset=metadata.image.offset,
+        proven_below=metadata.proven_below,
+        proof_text=metadata.proof,
+        unknown_contents=metadata.read.log.unknown.contents(metadata.read.log.other_files),
+    )
+
+
+def _print_rules(checked: CheckedSource) -> None:
+    rows = [(f"{each.rule.name} {each.rule.value}", each.state_name, each.evidence) for each in checked.verdict.results]
+    print_table(f"Rules: {os.path.basename(shown(checked.log.path))}", ("rule", "result", "evidence"), rows, all_rows=True)
+
+
+def _metadata_text(checked: CheckedSource) -> str:
+    metadata = checked.metadata.read
+    if metadata is None:
+        asserted = "".join(f"; {each}" for each in checked.verdict.asserted_by_operator)
+        return f"metadata log: none for {shown(checked.state.path)}: {checked.metadata.missing_reason}{asserted}"
+    unknown = metadata.read.log.unknown
+    covered = f". Not covered: {unknown.sentence}" if unknown else ""
+    return f"metadata log: {shown(metadata.path)}: {metadata.summary}{covered}"
