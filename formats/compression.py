@@ -80,11 +80,11 @@ def decompress_to(codec: int, data: bytes, path: str, *, position: int, magic: i
     """Writes the records of a batch while they are decompressed, so that little is in memory whatever their size.
 
     Args:
-        codec: 1 to 4; ``data``, ``position`` and ``magic`` as in ``decompress``.
-        data: see there.
+        codec: 1 to 4.
+        data: what follows the header of the batch, or the value of a wrapper message.
         path: of a file or pipe. If its reader closes the pipe, the rest is not written.
-        position: see there.
-        magic: see there.
+        position: of ``data`` in its file, for messages.
+        magic: of the batch; in magic 0 the header checksum of an lz4 frame is not checked.
 
     Raises:
         FormatError: the data does not follow the format of its codec. What came before was written.

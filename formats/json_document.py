@@ -139,7 +139,7 @@ class _Text:
         self.peek()
         while True:
             try:
-                found, end = _DECODER.raw_decode(self._window, self._at)
+                value, end = _DECODER.raw_decode(self._window, self._at)
             except json.JSONDecodeError as error:
                 # After a string without an end there may be one, and after half a word its other half.
                 is_half = error.msg.startswith("Unterminated") or len(self._window) - error.pos < WORD_CHARS_MAX
@@ -155,10 +155,10 @@ class _Text:
                 raise self.fault(BadValueError, "value", "a number of JSON", shown(str(error))) from None
             else:
                 # A number may continue after the window: with its fraction or exponent, of which this may be half.
-                may_go_on = type(found) in (int, float) and len(self._window) - end < WORD_CHARS_MAX
+                may_go_on = type(value) in (int, float) and len(self._window) - end < WORD_CHARS_MAX
                 if self._is_end or not may_go_on:
                     self._at = end
-                    return found
+                    return value
             if len(self._window) - self._at > VALUE_CHARS_MAX:
                 raise self.fault(LimitExceededError, "value", f"at most {VALUE_CHARS_MAX} characters", "more")
             self._more()
@@ -175,8 +175,8 @@ class _Text:
 
     def _more(self) -> None:
         """Drops what was consumed, and reads as much again as is left: so a long value is not parsed from its start too often."""
-        taken = self._window[: self._at]
-        self._window_at_bytes += len(taken) if taken.isascii() else len(taken.encode("utf-8", "surrogatepass"))
+        text = self._window[: self._at]
+        self._window_at_bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         self._window = self._window[self._at :]
         self._at = 0
         data = self._read(max(CHUNK_BYTES, len(self._window)))

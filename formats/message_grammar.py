@@ -30,7 +30,7 @@ __all__ = [
     "Message",
     "MessageStruct",
     "NullableStruct",
-    "Text",
+    "TextField",
     "Uuid",
     "left",
     "message_grammar",
@@ -127,7 +127,7 @@ class Lengthed(Construct):  # type: ignore[misc]
         stream.write(obj)
 
 
-class Text(Lengthed):
+class TextField(Lengthed):
     """A length in bytes and UTF-8."""
 
     _what = "length of a string"
@@ -295,7 +295,7 @@ def _element(field: FieldSchema, version: int, *, is_compact: bool, is_nullable:
         inner = MessageStruct(field.fields, version)
         return NullableStruct(inner) if is_nullable else inner
     if field.type == "string":
-        return Text(CompactLength() if is_compact else INT16, is_nullable=is_nullable)
+        return TextField(CompactLength() if is_compact else INT16, is_nullable=is_nullable)
     return Lengthed(CompactLength() if is_compact else INT32, is_nullable=is_nullable)
 
 

@@ -20,7 +20,16 @@ from typing import Any
 from construct import Construct, Flag, FormatField
 
 from formats import limits
-from formats.message_grammar import ArrayOf, CompactLength, Lengthed, MessageStruct, NullableStruct, Text, Uuid, message_grammar
+from formats.message_grammar import (
+    ArrayOf,
+    CompactLength,
+    Lengthed,
+    MessageStruct,
+    NullableStruct,
+    TextField,
+    Uuid,
+    message_grammar,
+)
 from formats.message_schema import UNKNOWN_TAGGED_FIELDS, MessageSchema
 
 __all__ = ["GIVES_UP", "Reader", "message_reader"]
@@ -32,7 +41,7 @@ Reader = Callable[[bytes, int], tuple[Any, int]]
 """From data and a position, in bytes, to the value there and the position after it."""
 
 VARINT_SHIFT_MAX = 28
-"""Shift of the fifth byte, of which 32 bits are used."""
+"""A varint of five bytes, of which 32 bits are used."""
 
 
 @cache
@@ -55,7 +64,7 @@ def _reader(grammar: Construct) -> Reader:
         case ArrayOf():
             return _array(_reader(grammar.length), _reader(grammar.element), is_nullable=grammar.is_nullable)
         case Lengthed():
-            return _bytes(_reader(grammar.length), is_nullable=grammar.is_nullable, is_text=isinstance(grammar, Text))
+            return _bytes(_reader(grammar.length), is_nullable=grammar.is_nullable, is_text=isinstance(grammar, TextField))
         case CompactLength():
             return _compact
         case Uuid():
@@ -186,11 +195,11 @@ def _struct(grammar: MessageStruct) -> Reader:
             end = at + size
             if end > len(data):
                 raise IndexError
-            known = tagged.get(tag)
-            if known is None:
+            entry = tagged.get(tag)
+            if entry is None:
                 message.setdefault(UNKNOWN_TAGGED_FIELDS, []).append((tag, data[at:end]))
             else:
-                name, reader = known
+                name, reader = entry
                 message[name], stop = reader(data[at:end], 0)
                 if stop != size:
                     raise IndexError

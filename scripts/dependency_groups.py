@@ -29,12 +29,12 @@ def requirements(groups: Mapping[str, list[Any]], name: str, within: tuple[str, 
         ValueError: there is no such group, it includes itself, or an entry is neither a requirement nor ``include-group``.
     """
     normalized = _normalized(name)
-    found = {_normalized(each): entries for each, entries in groups.items()}
-    if normalized not in found:
+    entries_by_name = {_normalized(each): entries for each, entries in groups.items()}
+    if normalized not in entries_by_name:
         raise ValueError(f"no dependency group {name!r}")
     if normalized in within:
         raise ValueError(f"dependency group {name!r} includes itself")
-    for entry in found[normalized]:
+    for entry in entries_by_name[normalized]:
         if isinstance(entry, str):
             yield entry
         elif isinstance(entry, dict) and list(entry) == ["include-group"]:

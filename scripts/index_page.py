@@ -41,4 +41,4 @@ class CustomMetadataHook(MetadataHookInterface):
 
 def absolute_links(markdown: str, base: str) -> str:
     """The text with each link to a file of the checkout below ``base``, which ends with a slash."""
-    return RELATIVE.sub(lambda found: f"{found['before']}{base}{found['path']}", markdown)
+    return RELATIVE.sub(lambda match: f"{match['before']}{base}{match['path']}", markdown)

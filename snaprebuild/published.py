@@ -55,7 +55,7 @@ EpochOrNone = Annotated[int, msgspec.Meta(ge=-1, le=INT32_MAX)]
 """A leader epoch; -1 for none."""
 
 Uuid = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{22}$")]
-"""An id of a topic or of a remote segment, as Kafka prints it."""
+"""Id of a topic or a remote segment, in the form that Kafka prints."""
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 

@@ -42,15 +42,15 @@ class FeatureRange(msgspec.Struct, frozen=True):
     highest_unstable: int
 
 
-class _Catalogue(msgspec.Struct, frozen=True):
+class _ReleaseCatalogue(msgspec.Struct, frozen=True):
     releases: dict[str, str]
     facts: dict[str, dict[str, list[list[Any]]]]
 
 
 @cache
-def _catalogue() -> _Catalogue:
+def _catalogue() -> _ReleaseCatalogue:
     content = resources.files("formats").joinpath("schemas", "kafka-releases.json").read_bytes()
-    return msgspec.json.decode(content, type=_Catalogue)
+    return msgspec.json.decode(content, type=_ReleaseCatalogue)
 
 
 def _value_in(history: list[list[Any]], release: str) -> list[Any]:

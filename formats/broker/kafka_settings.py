@@ -81,15 +81,15 @@ def release_number(release: str) -> tuple[int, ...]:
     return tuple(map(int, release.split(".")))
 
 
-class _Catalogue(msgspec.Struct, frozen=True):
+class _SettingCatalogue(msgspec.Struct, frozen=True):
     releases: dict[str, str]
     settings: dict[str, dict[str, tuple[SettingState, ...]]]
 
 
 @cache
-def _catalogue() -> _Catalogue:
+def _catalogue() -> _SettingCatalogue:
     content = resources.files("formats").joinpath("schemas", "kafka-settings.json").read_bytes()
-    return msgspec.json.decode(content, type=_Catalogue)
+    return msgspec.json.decode(content, type=_SettingCatalogue)
 
 
 @cache

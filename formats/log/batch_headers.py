@@ -101,7 +101,7 @@ class BytesSegment(msgspec.Struct, frozen=True):
         return len(self.data)
 
     def read_into(self, position_bytes: int, buffer: memoryview) -> int:
-        """See ``SegmentBytes.read_into``."""
+        """Reads bytes of the segment into a buffer (``SegmentBytes.read_into``)."""
         part = self.data[position_bytes : position_bytes + len(buffer)]
         buffer[: len(part)] = part
         return len(part)
@@ -244,11 +244,11 @@ class HeaderReader(msgspec.Struct):
         data = bytearray(capacity + dtype.itemsize)
         buffer = np.frombuffer(data, dtype=np.uint8)
         position = self.start_bytes
-        held = 0
+        carried = 0
         noting = self.source if notes_batches(self.source) else None
         tail = self.tail
         while tail is None:
-            filled = self._fill(buffer, position, capacity, held)
+            filled = self._fill(buffer, position, capacity, carried)
             at_end = position + filled >= range_end
             offsets, rows, end, reason = self._walk(data, buffer, position, filled, dtype)
             if len(offsets) == 0 and reason is None and not at_end:
@@ -277,16 +277,16 @@ class HeaderReader(msgspec.Struct):
                 yield HeaderRows(offsets + position, rows, bad)
             # The bytes of a batch that is not whole begin the next block: each byte is read once, in order.
             position = position + end
-            held = max(filled - end, 0)
-            buffer[:held] = buffer[filled - held : filled]
+            carried = max(filled - end, 0)
+            buffer[:carried] = buffer[filled - carried : filled]
         self.tail = tail
 
-    def _columns_of(self, found: HeaderRows) -> HeaderColumns:
-        rows = found.rows
+    def _columns_of(self, headers: HeaderRows) -> HeaderColumns:
+        rows = headers.rows
         columns = {name: native(rows[name]) for name in self.columns}
         control = (rows["attributes"] & ATTRIBUTE_CONTROL != 0).nonzero()[0] if self.read_markers else _NO_ROWS
         control = control[((rows["producer_id"][control] >= 0) & (rows["record_count"][control] != 0)).nonzero()[0]]
-        return HeaderColumns(found.position_bytes, columns, control, chosen_rows(rows, control), found.bad_crc)
+        return HeaderColumns(headers.position_bytes, columns, control, chosen_rows(rows, control), headers.bad_crc)
 
     @property
     def _range_end(self) -> int:
@@ -312,14 +312,14 @@ class HeaderReader(msgspec.Struct):
         self.bytes_read += ahead.bytes_read
         return ahead.tail if crossing is None and ahead.tail is not None else Tail(TailKind.CLEAN, stop)
 
-    def _fill(self, buffer: np.ndarray, position: int, capacity: int, held: int) -> int:
+    def _fill(self, buffer: np.ndarray, position: int, capacity: int, carried: int) -> int:
         """Reads a block whose first ``held`` bytes are in the buffer already. Returns its length."""
-        wanted = min(capacity, self._range_end - position)
-        count = self.source.read_into(position + held, buffer.data[held:wanted]) if wanted > held else 0
-        filled = held + count
-        if filled != wanted:
-            found = f"{position + filled if wanted > 0 else self.source.size_bytes} bytes"
-            raise TruncatedError("segment became shorter", file=self.source.name, expected=f"{self._range_end} bytes", found=found)
+        stop = min(capacity, self._range_end - position)
+        count = self.source.read_into(position + carried, buffer.data[carried:stop]) if stop > carried else 0
+        filled = carried + count
+        if filled != stop:
+            size = f"{position + filled if stop > 0 else self.source.size_bytes} bytes"
+            raise TruncatedError("segment became shorter", file=self.source.name, expected=f"{self._range_end} bytes", found=size)
         self.bytes_read += count
         buffer[filled : filled + len(buffer) - capacity] = 0
         return filled
@@ -454,5 +454,5 @@ _NO_MARKERS = np.zeros(0, dtype=np.int16), np.zeros(0, dtype=np.int32), _NO_ROWS
 
 
 def _short(source: SegmentBytes, position: int) -> TruncatedError:
-    found = f"{source.size_bytes - position} bytes"
-    return TruncatedError("batch", file=source.name, position=position, expected="a whole batch", found=found)
+    size = f"{source.size_bytes - position} bytes"
+    return TruncatedError("batch", file=source.name, position=position, expected="a whole batch", found=size)

@@ -102,8 +102,8 @@ def seeds_from_search(data: bytearray, buffer: np.ndarray, filled: int, length_p
         return None
     pattern = bytes(data[LEADER_EPOCH_POSITION : MAGIC_POSITION + 1])
     find = data.find
-    found = [find(pattern, at, at + step) for at in range(step + LEADER_EPOCH_POSITION, filled - step, step)]
-    seeds = np.asarray(found, dtype=np.int64) - LEADER_EPOCH_POSITION
+    matches = [find(pattern, at, at + step) for at in range(step + LEADER_EPOCH_POSITION, filled - step, step)]
+    seeds = np.asarray(matches, dtype=np.int64) - LEADER_EPOCH_POSITION
     seeds = seeds[seeds >= 0]
     # The pattern is short, and occurs in other bytes, too: a true seed leads to another one.
     patterns = np.ndarray(

@@ -13,7 +13,7 @@ from formats.log.record_batch import ATTRIBUTE_CONTROL, LENGTH_MIN, LOG_OVERHEAD
 __all__ = ["plain_log_end"]
 
 _HEADER = Struct(">qi4xb4xhi").unpack_from
-"""Fields of ``RECORD_BATCH_HEADER``: base offset, length, magic, attributes, last offset delta."""
+"""Unpacks fields of ``RECORD_BATCH_HEADER``: base offset, length, magic, attributes, last offset delta."""
 
 
 def plain_log_end(data: bytes | bytearray) -> tuple[int, int] | None:

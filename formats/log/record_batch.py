@@ -270,12 +270,12 @@ def check_batch(data: bytes | memoryview, *, file: str | None = None, position: 
     """Reads the header of a whole batch and checks its checksum (``RecordBatch.ensureValid``).
 
     Raises:
-        FormatError: as ``parse_batch_header``, ``TruncatedError`` for a batch that is not whole, ``BadChecksumError``.
+        FormatError: the header is damaged (``parse_batch_header``), the batch is not whole, or its checksum is wrong.
     """
     header = parse_batch_header(data, file=file, position=position)
     if len(data) < header.size_bytes:
-        found = f"{len(data)} bytes"
-        raise TruncatedError("batch", file=file, position=position, expected=f"{header.size_bytes} bytes", found=found)
+        size = f"{len(data)} bytes"
+        raise TruncatedError("batch", file=file, position=position, expected=f"{header.size_bytes} bytes", found=size)
     covered = memoryview(data)[CRC_START[header.magic] : header.size_bytes]
     computed = crc32c(covered) if header.magic == 2 else crc32(covered)
     if computed != header.crc:

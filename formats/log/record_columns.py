@@ -144,12 +144,12 @@ def _header_keys(buffer: np.ndarray, cursor: Column, end: Column, header_count: 
 
 def _bytes_of(keys: Keys, data: bytes, count: int) -> list[list[bytes]]:
     """The keys of the first records."""
-    found: list[list[bytes]] = [[] for _ in range(count)]
+    values: list[list[bytes]] = [[] for _ in range(count)]
     for rows, start, stop in keys:
         until = int(np.searchsorted(rows, count))
         for row, first, last in zip(rows[:until].tolist(), start[:until].tolist(), stop[:until].tolist(), strict=True):
-            found[row].append(data[first:last])
-    return found
+            values[row].append(data[first:last])
+    return values
 
 
 def _bounds(data: bytes, at: int, count_max: int) -> tuple[list[int], list[int]]:

@@ -117,25 +117,25 @@ class _Window:
         self._read = read
         self._position = position
 
-    def more(self, at: int, wanted: int = 1) -> bool:
+    def more(self, at: int, count: int = 1) -> bool:
         """Drops what is before ``at``, and holds ``wanted`` bytes from there, or all that are left. Returns whether any were read."""
-        if self._read is not None and wanted > limits.RECORD_BYTES_MAX:
+        if self._read is not None and count > limits.RECORD_BYTES_MAX:
             expected = f"at most {limits.RECORD_BYTES_MAX} bytes"
-            raise LimitExceededError("record of a batch", position=self._position, expected=expected, found=wanted)
+            raise LimitExceededError("record of a batch", position=self._position, expected=expected, found=count)
         parts = [self.data[at:]]
-        held = before = len(parts[0])
-        while self._read is not None and (held < wanted or held == before):
-            part = self._read(max(limits.RECORD_WINDOW_BYTES, wanted - held))
+        size = before = len(parts[0])
+        while self._read is not None and (size < count or size == before):
+            part = self._read(max(limits.RECORD_WINDOW_BYTES, count - size))
             if not part:
                 break
             parts.append(part)
-            held += len(part)
+            size += len(part)
         self.passed += at
-        if self.passed + held > limits.DATA_BATCH_BYTES_MAX:
+        if self.passed + size > limits.DATA_BATCH_BYTES_MAX:
             expected = f"at most {limits.DATA_BATCH_BYTES_MAX} bytes"
             raise LimitExceededError("records", position=self._position, expected=expected, found="more")
         self.data = b"".join(parts)
-        return held > before
+        return size > before
 
 
 def _walked(
@@ -412,7 +412,7 @@ def _messages_inside(window: _Window, position: int) -> Iterator[tuple[bytes, in
             if not window.more(at):
                 return
             at = 0
-        at = _held(window, at, LOG_OVERHEAD_BYTES)
+        at = _read_on(window, at, LOG_OVERHEAD_BYTES)
         left = len(window.data) - at
         if left < LOG_OVERHEAD_BYTES:
             raise TruncatedError("message in a wrapper", position=position, expected="12 bytes", found=left)
@@ -421,7 +421,7 @@ def _messages_inside(window: _Window, position: int) -> Iterator[tuple[bytes, in
             raise BadLengthError(
                 "size of a message in a wrapper", position=position, expected=f"at least {LENGTH_MIN[0]}", found=size
             )
-        at = _held(window, at, LOG_OVERHEAD_BYTES + size)
+        at = _read_on(window, at, LOG_OVERHEAD_BYTES + size)
         left = len(window.data) - at - LOG_OVERHEAD_BYTES
         if left < size:
             raise TruncatedError("message in a wrapper", position=position, expected=f"{size} bytes", found=left)
@@ -429,19 +429,19 @@ def _messages_inside(window: _Window, position: int) -> Iterator[tuple[bytes, in
         at += LOG_OVERHEAD_BYTES + size
 
 
-def _held(window: _Window, at: int, wanted: int) -> int:
-    """Where the bytes of ``at`` begin once ``wanted`` of them, or all that are left, are in memory."""
-    if len(window.data) - at >= wanted:
+def _read_on(window: _Window, at: int, count: int) -> int:
+    """Where the bytes of ``at`` begin once ``count`` of them, or all that are left, are in memory."""
+    if len(window.data) - at >= count:
         return at
-    window.more(at, wanted)
+    window.more(at, count)
     return 0
 
 
 def _message(data: bytes, at: int, magic: int, position: int) -> LogRecord:
     """The message at a position, which must be whole; its offset is the stored one."""
-    found = data[at + MAGIC_POSITION]
-    if found != magic:
-        raise BadMagicError("magic of a message in a wrapper", position=position, expected=magic, found=found)
+    actual = data[at + MAGIC_POSITION]
+    if actual != magic:
+        raise BadMagicError("magic of a message in a wrapper", position=position, expected=magic, found=actual)
     end = at + LOG_OVERHEAD_BYTES + int.from_bytes(data[at + 8 : at + LOG_OVERHEAD_BYTES], "big")
     crc = int.from_bytes(data[at + 12 : at + 16], "big")
     is_valid = crc == crc32(memoryview(data)[at + CRC_START[magic] : end])

@@ -90,7 +90,7 @@ def read_cluster_metadata_record(value: bytes, *, file: str | None = None, posit
     Raises:
         BadVersionError: a message of another version, or the frame of the preview in 2.8.
         BadValueError: an api key that no known release writes.
-        FormatError: as ``formats.metadata.framed_message.read_framed_message``.
+        FormatError: it is no framed message of a known type (``read_framed_message``).
     """
     if value == NO_OP_VALUE:
         return NO_OP_RECORD

@@ -46,7 +46,7 @@ def read_framed_message(schemas: Mapping[int, MessageSchema], value: bytes) -> t
         BadVersionError: a frame or message of another version.
         BadValueError: an api key that the schemas do not have.
         BadLengthError: bytes after the message.
-        FormatError: as ``formats.message.read_message``.
+        FormatError: the message is damaged (``read_message``).
     """
     is_short = len(value) > SHORT_FRAME_BYTES and max(value[:SHORT_FRAME_BYTES]) < 0x80  # a varint below 128 is a byte
     frame_version, api_key, version, start = (*value[:SHORT_FRAME_BYTES], SHORT_FRAME_BYTES) if is_short else frame_of(value)

@@ -37,7 +37,7 @@ def message_to_json(schema: MessageSchema, message: Message, version: int, *, wi
 
     Args:
         schema: of the message.
-        message: as ``formats.message`` reads it; fields that it does not name have their defaults.
+        message: the fields by name, from ``read_message``; fields that it does not name have their defaults.
         version: of the message.
         with_record_sizes: for ``records`` write their size in bytes, as ``recordsSizeInBytes``.
 

@@ -74,16 +74,16 @@ def _read(data: bytes) -> QuorumState:
     if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version <= limits.INT32_MAX:
         raise BadValueError(f"{what} {_VERSION}", expected="an int32, not negative", found=shown(shown_json(version)))
     schema = load_schemas("quorum-state")["QuorumStateData"]
-    known = min(version, schema.versions.highest)
-    fields = message_from_json(schema, content, known, what=what)
+    schema_version = min(version, schema.versions.highest)
+    fields = message_from_json(schema, content, schema_version, what=what)
     voters = fields["currentVoters"]
     return QuorumState(
         data_version=version,
         leader_id=fields["leaderId"],
         leader_epoch=fields["leaderEpoch"],
         voted_id=fields["votedId"],
-        voted_directory_id=uuid_to_text(fields["votedDirectoryId"]) if known else None,
-        cluster_id=None if known else fields["clusterId"],
-        applied_offset=None if known else fields["appliedOffset"],
-        voters=None if known or voters is None else tuple(each["voterId"] for each in voters),
+        voted_directory_id=uuid_to_text(fields["votedDirectoryId"]) if schema_version else None,
+        cluster_id=None if schema_version else fields["clusterId"],
+        applied_offset=None if schema_version else fields["appliedOffset"],
+        voters=None if schema_version or voters is None else tuple(each["voterId"] for each in voters),
     )

@@ -139,7 +139,7 @@ def write_leader_epoch_checkpoint(entries: Iterable[LeaderEpochEntry], *, create
 def _read(
     data: bytes | memoryview, what: str, grammar: str, entry_of: Callable[[str], E | None], file: str | None
 ) -> tuple[E, ...]:
-    """Lines as ``CheckpointFile.CheckpointReadBuffer.read`` reads them; errors have the line of the fault."""
+    """Reads a checkpoint as Kafka does (``CheckpointFile.CheckpointReadBuffer.read``); errors have the line of the fault."""
     lines = java_lines(data, what, file=file)
     first = next(lines, None)
     second = next(lines, None)

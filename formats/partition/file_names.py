@@ -181,14 +181,14 @@ def parse_file_name(name: str) -> PartitionFileName | None:
         The parsed name; None when Kafka and we do not know it. Never raises.
     """
     # Sliced, not matched: a scan calls this some 800,000 times.
-    known = _AFTER_OFFSET.get(name[20:])
-    if known is not None:
+    kind_and_suffix = _AFTER_OFFSET.get(name[20:])
+    if kind_and_suffix is not None:
         digits = name[:20]
         # isdecimal alone knows the digits of other scripts.
         if digits.isascii() and digits.isdecimal():
             offset = int(digits)
             if offset <= INT64_MAX:
-                return PartitionFileName(known[0], offset, known[1])
+                return PartitionFileName(kind_and_suffix[0], offset, kind_and_suffix[1])
     return _WHOLE_NAMES.get(name) or _parse_kraft_checkpoint(name) or _parse_misnamed(name)
 
 

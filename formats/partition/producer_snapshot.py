@@ -119,8 +119,8 @@ def check_snapshot(data: bytes | memoryview, *, file: str | None = None) -> int:
     computed = crc32c(memoryview(data)[CRC_START:])
     if stored != computed:
         expected = f"{computed:#010x}"
-        found = f"{stored:#010x}"
-        raise BadChecksumError("checksum of a snapshot", file=file, position=2, expected=expected, found=found)
+        actual = f"{stored:#010x}"
+        raise BadChecksumError("checksum of a snapshot", file=file, position=2, expected=expected, found=actual)
     return count
 
 
@@ -131,7 +131,7 @@ def read_entries(data: bytes | memoryview, *, file: str | None = None) -> np.nda
         An array of ``ENTRY_DTYPE``, shape (entries,), in file order, a view of ``data``.
 
     Raises:
-        FormatError: as ``check_snapshot``.
+        FormatError: the file is damaged (``check_snapshot``).
     """
     count = check_snapshot(data, file=file)
     return np.frombuffer(data, dtype=ENTRY_DTYPE, count=count, offset=HEADER_BYTES)
@@ -147,7 +147,7 @@ def parse_snapshot(data: bytes | memoryview, *, file: str | None = None) -> tupl
     """Reads a snapshot with the grammar: the reference for ``read_entries``.
 
     Raises:
-        FormatError: as ``check_snapshot``.
+        FormatError: the file is damaged (``check_snapshot``).
     """
     check_snapshot(data, file=file)
 

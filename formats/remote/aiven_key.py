@@ -77,7 +77,7 @@ def parse_aiven_key(key: str) -> AivenKey | None:
     match = _KEY.fullmatch(key)
     if match is None:
         return None
-    found = AivenKey(
+    parsed = AivenKey(
         head=match["head"],
         topic_id=uuid_from_text(match["topic_id"]),
         partition=int(match["partition"]),
@@ -86,7 +86,7 @@ def parse_aiven_key(key: str) -> AivenKey | None:
         kind=AivenObject(match["kind"]),
     )
     # The last character of an id has unused bits, which the plugin leaves at zero; and numbers end where Java's do.
-    return found if str(found) == key and found.partition <= INT32_MAX and found.base_offset <= INT64_MAX else None
+    return parsed if str(parsed) == key and parsed.partition <= INT32_MAX and parsed.base_offset <= INT64_MAX else None
 
 
 def aiven_key(

@@ -126,8 +126,8 @@ class AivenManifest:
     @property
     def segment(self) -> dict[str, Any]:
         """What the broker passed to the plugin about the segment (``remoteLogSegmentMetadata``); may be empty, not used here."""
-        found = self.document.get("remoteLogSegmentMetadata")
-        return found if isinstance(found, dict) else {}
+        metadata = self.document.get("remoteLogSegmentMetadata")
+        return metadata if isinstance(metadata, dict) else {}
 
 
 def read_aiven_manifest(data: bytes, *, file: str | None = None) -> AivenManifest:
@@ -222,8 +222,8 @@ def _number(fields: dict[str, Any], key: str, least: int) -> int:
 
 def _chunks(fields: dict[str, Any]) -> Chunks:
     kind = fields.get("type")
-    known = {"fixed": {"transformedChunkSize", "finalTransformedChunkSize"}, "variable": {"transformedChunks"}}
-    sizes = known.get(kind) if isinstance(kind, str) else None
+    keys = {"fixed": {"transformedChunkSize", "finalTransformedChunkSize"}, "variable": {"transformedChunks"}}
+    sizes = keys.get(kind) if isinstance(kind, str) else None
     if sizes is None:
         raise BadValueError("type of the chunk index", expected="'fixed' or 'variable'", found=shown_json(kind))
     _check_keys(fields, "chunk index", {"type", "originalChunkSize", "originalFileSize"} | sizes)
@@ -235,14 +235,14 @@ def _chunks(fields: dict[str, Any]) -> Chunks:
             raise LimitExceededError("count of chunks", expected=f"at most {limits.CHUNKS_MAX}", found=count)
         size = _number(fields, "transformedChunkSize", 0)
         last = _number(fields, "finalTransformedChunkSize", 0)
-        found = (*(size,) * (count - 1), last)[:count]
+        sizes_of_chunks = (*(size,) * (count - 1), last)[:count]
     else:
-        found = _chunk_sizes(_typed(fields, "transformedChunks", str))
-        if len(found) != count:
+        sizes_of_chunks = _chunk_sizes(_typed(fields, "transformedChunks", str))
+        if len(sizes_of_chunks) != count:
             raise BadLengthError(
-                "count of chunks", expected=f"{count}, for {file_size} bytes of {original_size} each", found=len(found)
+                "count of chunks", expected=f"{count}, for {file_size} bytes of {original_size} each", found=len(sizes_of_chunks)
             )
-    return Chunks(original_size, file_size, found)
+    return Chunks(original_size, file_size, sizes_of_chunks)
 
 
 def _chunk_sizes(text: str) -> tuple[int, ...]:
@@ -285,15 +285,15 @@ def _check_length(what: str, data: bytes, length: int, *, or_more: bool = False)
 
 def _indexes(fields: dict[str, Any]) -> dict[SegmentIndex, IndexPlace | None]:
     _check_keys(fields, "segmentIndexes of the manifest", set(SegmentIndex))
-    found: dict[SegmentIndex, IndexPlace | None] = {}
+    indexes: dict[SegmentIndex, IndexPlace | None] = {}
     for index in SegmentIndex:
         if fields[index] is None and index is SegmentIndex.TRANSACTION:
-            found[index] = None
+            indexes[index] = None
             continue
         place = _typed(fields, index, dict)
         _check_keys(place, f"{index} of the manifest", {"position", "size"})
-        found[index] = IndexPlace(_number(place, "position", 0), _number(place, "size", 0))
-    return found
+        indexes[index] = IndexPlace(_number(place, "position", 0), _number(place, "size", 0))
+    return indexes
 
 
 def _encryption(fields: dict[str, Any]) -> EncryptedKey:

@@ -68,7 +68,7 @@ def parse_local_tier_name(name: str) -> LocalTierName | None:
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    found = LocalTierName(
+    parsed = LocalTierName(
         topic=match["topic"],
         topic_id=uuid_from_text(match["topic_id"]),
         partition=int(match["partition"]),
@@ -76,4 +76,4 @@ def parse_local_tier_name(name: str) -> LocalTierName | None:
         segment_id=uuid_from_text(match["segment_id"]),
         kind=LocalTierFile(match["kind"]),
     )
-    return found if str(found) == name and found.partition <= INT32_MAX and found.base_offset <= INT64_MAX else None
+    return parsed if str(parsed) == name and parsed.partition <= INT32_MAX and parsed.base_offset <= INT64_MAX else None

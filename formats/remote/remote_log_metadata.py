@@ -112,7 +112,7 @@ class RemoteSegment:
         leader_epochs: with the first offset of each in this segment, ascending.
         size_bytes: of the log segment.
         custom_metadata: what the remote storage manager gave, or None.
-        state: as of this record.
+        state: of the copy in this record.
         txn_index_empty: it had no aborted transaction (Kafka 3.9 did not record this).
     """
 
@@ -180,7 +180,7 @@ def read_remote_log_record(value: bytes, *, file: str | None = None, position: i
 
     Raises:
         BadValueError: an unknown state.
-        FormatError: as ``formats.metadata.framed_message.read_framed_message``.
+        FormatError: it is no framed message of a known type (``read_framed_message``).
     """
     try:
         return _read(value)

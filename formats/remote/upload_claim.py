@@ -87,10 +87,10 @@ def parse_claim_key(key: str) -> ClaimKey | None:
     match = _KEY.fullmatch(key)
     if match is None:
         return None
-    found = ClaimKey(
+    parsed = ClaimKey(
         match["prefix"], uuid_from_text(match["topic_id"]), int(match["partition"]), int(match["start"]), int(match["end"])
     )
-    return found if str(found) == key and found.end_offset < 2**63 else None
+    return parsed if str(parsed) == key and parsed.end_offset < 2**63 else None
 
 
 def write_claim(claim: UploadClaim) -> bytes:
@@ -134,8 +134,8 @@ def _broker_of(fields: dict[str, object], file: str | None) -> tuple[int | None,
     node_id, directory_id, epoch = (fields.get(name) for name in ("node_id", "directory_id", "broker_epoch"))
     if not _is_number(node_id, 2**31) or not _is_number(epoch, 2**63) or not isinstance(directory_id, str | None):
         expected = "a node id, a directory id and a broker epoch, or null"
-        found = ", ".join(map(shown_json, (node_id, directory_id, epoch)))
-        raise BadValueError("claim of an upload", file=file, expected=expected, found=found)
+        values = ", ".join(map(shown_json, (node_id, directory_id, epoch)))
+        raise BadValueError("claim of an upload", file=file, expected=expected, found=values)
     assert isinstance(node_id, int | None)
     assert isinstance(epoch, int | None)
     return node_id, None if directory_id is None else uuid_from_text(directory_id), epoch

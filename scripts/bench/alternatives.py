@@ -212,7 +212,7 @@ class Alternatives:
         return Result("waiting for retention, remote storage off", seconds, *used, 0, 0, 0, needs)
 
     def waiting_stuck(self) -> Result:
-        """The same with remote storage on, where nothing can be uploaded."""
+        """Retention with remote storage on, where nothing can be uploaded."""
         node, ends_ms = self._aged("waits-stuck")
         with node:
             mark = node.start()
@@ -255,12 +255,12 @@ class Alternatives:
         return node
 
     def _result(self, way: str, seconds: float, read: int, written: int, partition: Path, needs: str) -> Result:
-        there = snapshots_in(partition)
+        snapshots = snapshots_in(partition)
         boundaries = {int(path.stem) for path in partition.glob("*.log")} - {0} | {self._end}
-        common = there.keys() & self._ours.keys()
-        differ = [offset for offset in common if there[offset] != self._ours[offset]]
+        common = snapshots.keys() & self._ours.keys()
+        differ = [offset for offset in common if snapshots[offset] != self._ours[offset]]
         assert not differ, f"{way}: other states at {differ}"
-        return Result(way, seconds, read, written, len(there.keys() & boundaries), len(boundaries), len(common), needs)
+        return Result(way, seconds, read, written, len(snapshots.keys() & boundaries), len(boundaries), len(common), needs)
 
 
 def _log_end(partition: Path) -> int:
@@ -268,7 +268,7 @@ def _log_end(partition: Path) -> int:
 
 
 def _last_header(partition: Path) -> BatchHeader:
-    """Of the last batch."""
+    """The header of the last batch of a partition."""
     last = max(partition.glob("*.log"))
     data = last.read_bytes()
     at = 0

@@ -148,7 +148,7 @@ def measure(node: KafkaNode, rolled: list[Path], producer: Producer, options: ar
         producer.window(records)  # Java compiles what it runs often
     alone = [producer.window(records)]
     ways = {way: further for way, further in WAYS.items() if not options.way or way in options.way}
-    beside: dict[str, list[tuple[list[int], float, float]]] = {way: [] for way in ways}
+    windows_by_way: dict[str, list[tuple[list[int], float, float]]] = {way: [] for way in ways}
     left = dict.fromkeys(ways, 0)
     machine = dict.fromkeys(ways, 0)
     for _ in range(options.repeat):
@@ -157,7 +157,7 @@ def measure(node: KafkaNode, rolled: list[Path], producer: Producer, options: ar
             cached = cached_of_machine()
             with running(node.log_dir, rolled, further):
                 producer.window(SETTLE_RECORDS)
-                found = producer.window(records)
+                latencies = producer.window(records)
             left[way] = max(left[way], sum(resident_bytes(str(path))[0] for path in rolled) - before)
             machine[way] = max(machine[way], cached_of_machine() - cached)
             for path in rolled if "fill_page_cache=true" in further else ():
@@ -165,13 +165,13 @@ def measure(node: KafkaNode, rolled: list[Path], producer: Producer, options: ar
             producer.window(SETTLE_RECORDS)
             alone.append(producer.window(records))
             p50, p99 = ((alone[-2][place] + alone[-1][place]) / 2 for place in (0, 2))
-            beside[way].append((found, found[0] / p50, found[2] / p99))
+            windows_by_way[way].append((latencies, latencies[0] / p50, latencies[2] / p99))
     print(
         "\nproduce latency in us, medians of windows |  p50     p90     p99   p99.9 | least p99 | ratio p50, p99 (quartiles) | left, MiB"
     )
     print(f"{'nothing else':40} {_medians(alone)} | {min(each[2] for each in alone):9} |")
     ok = True
-    for way, rows in beside.items():
+    for way, rows in windows_by_way.items():
         p50 = statistics.median(row[1] for row in rows)
         low, p99, high = statistics.quantiles((row[2] for row in rows), n=4) if len(rows) > 1 else [rows[0][2]] * 3
         least = min(row[0][2] for row in rows)

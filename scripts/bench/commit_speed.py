@@ -135,7 +135,7 @@ def main() -> int:
             for _ in range(options.rounds):
                 earlier.append(run(before, case, scratch))
                 later.append(run(after, case, scratch))
-            codes = {taken.exit_code for taken in (*earlier, *later)}
+            codes = {each.exit_code for each in (*earlier, *later)}
             if len(codes) > 1:
                 print(f"{case.name}: the exit codes differ: {sorted(codes)}")
             clocks = min(each.clock for each in earlier), min(each.clock for each in later)

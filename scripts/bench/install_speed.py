@@ -50,18 +50,18 @@ CLOCK = Clock(2_000, 86_400_000)
 
 def main() -> int:
     """Makes the directories and measures; exit code 1 where the promise is not kept at its size."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--partitions", type=int, default=4000, help="default: 4000")
-    asked.add_argument("--boundaries", type=int, default=50, help="of each partition; default: 50")
-    asked.add_argument("--runs", type=int, default=3, help="default: 3")
-    asked.add_argument(
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--partitions", type=int, default=4000, help="default: 4000")
+    parser.add_argument("--boundaries", type=int, default=50, help="of each partition; default: 50")
+    parser.add_argument("--runs", type=int, default=3, help="default: 3")
+    parser.add_argument(
         "--directory",
         type=Path,
         action="append",
         help="where a log directory and its staged files are made; repeatable, one for each disk; default: a temporary one",
     )
-    asked.add_argument("--cold", action="store_true", help="drop the caches of the machine before each run")
-    options = asked.parse_args()
+    parser.add_argument("--cold", action="store_true", help="drop the caches of the machine before each run")
+    options = parser.parse_args()
     with contextlib.ExitStack() as stack:
         parents = options.directory or [None]
         roots = [Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-install-", dir=each))) for each in parents]
@@ -130,14 +130,14 @@ def make(roots: list[Path], partitions: int, boundaries: int) -> StagedPlan:
         written(directory / f"{boundaries + 1:020d}.snapshot", data[0])
         snapshots = []
         for offset, content in enumerate(data, start=1):
-            made = written(target / f"{offset:020d}.snapshot", content)
+            snapshot = written(target / f"{offset:020d}.snapshot", content)
             snapshots.append(
                 StagedSnapshot(
                     offset=offset,
                     sha256=sha256,
-                    size_bytes=made.size_bytes,
-                    modified_ns=made.modified_ns,
-                    inode=made.inode,
+                    size_bytes=snapshot.size_bytes,
+                    modified_ns=snapshot.modified_ns,
+                    inode=snapshot.inode,
                     snapshot_class=SnapshotClass.EXACT,
                     entries=1,
                     is_due=True,
@@ -164,7 +164,7 @@ def make(roots: list[Path], partitions: int, boundaries: int) -> StagedPlan:
 
 
 def checked(partition: StagedPartition) -> StagedPartition:
-    """As a second run of `stage` leaves it."""
+    """Brings a staged directory into the state that a second run of `stage` leaves."""
     names = (f"{partition.target}/{each.offset:020d}.snapshot" for each in partition.snapshots)
     both = zip(partition.snapshots, names, strict=True)
     snapshots = (msgspec.structs.replace(one, checked_ctime_ns=os.lstat(name).st_ctime_ns) for one, name in both)
@@ -191,16 +191,16 @@ def measure(root: Path, plan: str, count: int, number: int) -> tuple[float, dict
     text = " ".join(done.stdout.split())  # long lines are wrapped
     assert f"{count} snapshots installed in" in text, done.stdout
     phases = re.findall(rf"\b({'|'.join(PHASES)}) (\d+\.\d+) s", text)
-    return seconds, {name: float(found) for name, found in phases}
+    return seconds, {name: float(duration) for name, duration in phases}
 
 
 def take_back(root: Path) -> None:
-    """As it was before the run."""
+    """Brings a directory into the state that it had before the run."""
     for directory in os.scandir(root / "logs"):
         if directory.is_dir():
-            kept = max(name for name in os.listdir(directory.path) if name.endswith(".snapshot"))
+            last_snapshot = max(name for name in os.listdir(directory.path) if name.endswith(".snapshot"))
             for name in os.listdir(directory.path):
-                if name.endswith(".snapshot") and name != kept:
+                if name.endswith(".snapshot") and name != last_snapshot:
                     os.unlink(os.path.join(directory.path, name))
 
 

@@ -76,7 +76,7 @@ class Kafka:
         self._line()
 
     def seconds(self, what: str, directory: Path) -> float:
-        """Of one pass."""
+        """Seconds of one pass over a directory."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{what} {directory}\n")
         self.process.stdin.flush()
@@ -111,23 +111,23 @@ def peak_bytes(pid: int) -> int:
 def timed_command(command: Sequence[str | Path]) -> tuple[float, int]:
     """Seconds of a command whose output goes nowhere, and most memory that it was seen to have resident."""
     peak = 0
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         begin = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=output)
         while process.poll() is None:
             with contextlib.suppress(OSError, KeyError):  # it has just ended
                 peak = max(peak, peak_bytes(process.pid))
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.02)
         seconds = time.perf_counter() - begin
-        said.seek(0)
+        output.seek(0)
         if process.returncode:
-            raise SystemExit(f"{command}: exit {process.returncode}: {said.read().decode(errors='replace')[-2000:]}")
+            raise SystemExit(f"{command}: exit {process.returncode}: {output.read().decode(errors='replace')[-2000:]}")
     return seconds, peak
 
 
 def linked_copy(directory: Path, target: Path) -> Path:
-    """The same logs under other names, with indexes of their own: what Kafka may write to."""
+    """A copy with hard links to the logs and with indexes of its own, which Kafka may write."""
     target.mkdir(parents=True)
     for path in directory.iterdir():
         if path.suffix == ".log":
@@ -157,11 +157,11 @@ def broker_start(directory: Path, scratch: Path) -> float:
         (node.log_dir / "recovery-point-offset-checkpoint").write_text("0\n0\n")
         mark = node.start()
         completed = rf"Completed load of Log\(dir=\S*/{PARTITION}, .*\) with (\d+) segments.* in (\d+)\s?ms"
-        said = re.search(completed, node.log_since(mark))
-        if said is None:
+        match = re.search(completed, node.log_since(mark))
+        if match is None:
             raise SystemExit("the broker does not say how long it loaded the partition")
-        assert int(said[1]) >= len(list(directory.glob("*.log")))
-        return int(said[2]) / 1000
+        assert int(match[1]) >= len(list(directory.glob("*.log")))
+        return int(match[2]) / 1000
 
 
 def spark_seconds(directory: Path, passes: int) -> float:
@@ -232,8 +232,8 @@ def commands(bench: Bench, scratch: Path) -> dict[str, list[str | Path]]:
     """Ours and Kafka's, each a process of its own."""
     largest = max(bench.logs, key=os.path.getsize)
     ours: list[str | Path] = [sys.executable, "-m", "snaprebuild"]
-    asked = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
-    rebuild = [*ours, "rebuild", bench.directory, "--out", scratch / "out", "--dry-run", *asked]
+    options = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
+    rebuild = [*ours, "rebuild", bench.directory, "--out", scratch / "out", "--dry-run", *options]
     java = ["java", "-cp", kafka_classpath(KAFKA_VERSION), "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
     return {
         COMMAND: [*rebuild, "--crc", "skip"],
@@ -260,9 +260,9 @@ def show(bench: Bench, memory: dict[str, int]) -> bool:
         if bench.name not in goal.times:
             continue
         times = bench.best[goal.kafka] / bench.best[goal.ours]
-        wanted = goal.times[bench.name]
-        met &= times >= wanted
-        print(f"  {goal.what:48} {times:6.1f} times  (>= {wanted:g})  {'ok' if times >= wanted else 'MISSED'}")
+        goal_seconds = goal.times[bench.name]
+        met &= times >= goal_seconds
+        print(f"  {goal.what:48} {times:6.1f} times  (>= {goal_seconds:g})  {'ok' if times >= goal_seconds else 'MISSED'}")
     return met
 
 
@@ -290,26 +290,26 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: Sequence[str]) -> int:
     """The tables."""
-    asked = options(arguments)
+    parsed = options(arguments)
     pools = {count: workers(count) for count in (1, 2)}
     met = True
     before = refaults()
     print(f"Kafka {KAFKA_VERSION}; load {os.getloadavg()[0]:.1f}")
-    for name, shape in shapes(asked.mib).items():
-        if asked.only and name not in asked.only:
+    for name, shape in shapes(parsed.mib).items():
+        if parsed.only and name not in parsed.only:
             continue
-        with place(asked.directory) as scratch:
-            directory = (asked.directory or scratch) / f"speed-{name.replace(' ', '-')}-{asked.mib}" / PARTITION
+        with place(parsed.directory) as scratch:
+            directory = (parsed.directory or scratch) / f"speed-{name.replace(' ', '-')}-{parsed.mib}" / PARTITION
             if not directory.exists():
                 make_partition(directory, shape)
             batches = sum(len(block) for path in sorted(directory.glob("*.log")) for block in headers_of(path))
             bench = Bench(name, directory, batches, None, pools)
-            memory = measure(bench, scratch, asked.passes, broker=not asked.no_broker, spark=not asked.no_spark)
+            memory = measure(bench, scratch, parsed.passes, broker=not parsed.no_broker, spark=not parsed.no_spark)
             met &= show(bench, memory)
     for pool in pools.values():
         pool.shutdown()
     print(f"\npages that the system read again meanwhile: {refaults() - before:,}")
-    return 0 if met or not asked.check else 1
+    return 0 if met or not parsed.check else 1
 
 
 if __name__ == "__main__":

@@ -46,12 +46,12 @@ def main() -> int:
     parser.add_argument("--names", choices=("unknown", "kafka"), default="unknown", help="of these files; default: unknown")
     parser.add_argument("--mib", type=int, default=8, help="of a file that grows; default: 8")
     parser.add_argument("verbs", nargs="*", metavar="VERB", help="default: all")
-    asked = parser.parse_intermixed_args()
+    arguments = parser.parse_intermixed_args()
     is_wrong = False
     columns = "| verb | directory or file | exit code | memory, MiB | processor seconds | wrong |"
     print(f"{columns}\n{re.sub(r'[^|]+', '---', columns)}", flush=True)
-    for name in asked.verbs or VERBS:
-        for row in (of_files if asked.what == "files" else of_bytes)(name, asked):
+    for name in arguments.verbs or VERBS:
+        for row in (of_files if arguments.what == "files" else of_bytes)(name, arguments):
             print(f"| {' | '.join(map(str, row))} |", flush=True)
             is_wrong |= bool(row[-1])
     return int(is_wrong)
@@ -83,7 +83,7 @@ def in_a_process(work: Any) -> Any:
 # ---------------------------------------------------------------------------------------------------------------- many files
 
 
-def of_files(name: str, asked: argparse.Namespace) -> Iterator[Row]:
+def of_files(name: str, options: argparse.Namespace) -> Iterator[Row]:
     """Each directory of the tree in turn."""
     place = place_of(name)
     words = (*place.verb.arguments, "--output", "json")
@@ -93,24 +93,24 @@ def of_files(name: str, asked: argparse.Namespace) -> Iterator[Row]:
     for directory in directories:
 
         def work(count: int, directory: str = directory) -> dict[str, Any]:
-            given = [each for each in place.files if os.path.dirname(each) == directory]
-            is_store = any(OBJECT.match(os.path.basename(each)) for each in given)
+            names = [each for each in place.files if os.path.dirname(each) == directory]
+            is_store = any(OBJECT.match(os.path.basename(each)) for each in names)
             with place.edited(dict(place.files)):
-                add(place.root / directory, count, asked.names, is_store=is_store)
+                add(place.root / directory, count, options.names, is_store=is_store)
                 arguments = filled(words, place.root)
                 begun = time.process_time()
                 with measured() as peak:
-                    ran = snaprebuild(*arguments)
+                    run = snaprebuild(*arguments)
                 seconds = time.process_time() - begun
-            return {"code": ran.exit_code, "bytes": peak.bytes, "seconds": seconds, "wrong": wrong_of(healthy, ran)}
+            return {"code": run.exit_code, "bytes": peak.bytes, "seconds": seconds, "wrong": wrong_of(healthy, run)}
 
-        parts = [in_a_process(lambda part=part: work(asked.files // part)) for part in (4, 2, 1)]
+        parts = [in_a_process(lambda part=part: work(options.files // part)) for part in (4, 2, 1)]
         last = parts[-1]
         if "error" in last:
             yield name, directory, -1, -1, "", last["error"].strip().splitlines()[-1][:300]
             continue
         seconds = " ".join(f"{each.get('seconds', -1):.2f}" for each in parts)
-        wrong = [] if asked.names == "kafka" else [each for each in last["wrong"] if not any(map(each.count, COUNTED))]
+        wrong = [] if options.names == "kafka" else [each for each in last["wrong"] if not any(map(each.count, COUNTED))]
         yield name, directory, last["code"], last["bytes"] // MIB, seconds, "; ".join(wrong)[:600]
 
 
@@ -133,16 +133,18 @@ def add(here: Path, count: int, names: str, *, is_store: bool) -> None:
         os.close(fd)
 
 
-def wrong_of(healthy: Run, ran: Run) -> list[str]:
+def wrong_of(healthy: Run, run: Run) -> list[str]:
     """Where two results differ."""
-    found = [] if healthy.exit_code == ran.exit_code else [f"exit code {ran.exit_code} and not {healthy.exit_code}: {ran.error}"]
-    return found + list(differing(documents(healthy.stdout), documents(ran.stdout)))
+    differences = (
+        [] if healthy.exit_code == run.exit_code else [f"exit code {run.exit_code} and not {healthy.exit_code}: {run.error}"]
+    )
+    return differences + list(differing(documents(healthy.stdout), documents(run.stdout)))
 
 
 # ---------------------------------------------------------------------------------------------------------------- large files
 
 
-def of_bytes(name: str, asked: argparse.Namespace) -> Iterator[Row]:
+def of_bytes(name: str, options: argparse.Namespace) -> Iterator[Row]:
     """Each file of the tree in turn, in several ways; the row of the one that took most memory above what its bytes justify."""
     place = place_of(name)
     for file in place.names():
@@ -152,22 +154,22 @@ def of_bytes(name: str, asked: argparse.Namespace) -> Iterator[Row]:
             for which in (0, 1, 255):
 
                 def work(file: str = file, field: int = field, which: int = which) -> dict[str, Any]:
-                    data = grown(file, place.files[file], which=which, field=field, bytes_min=asked.mib * MIB)
+                    data = grown(file, place.files[file], which=which, field=field, bytes_min=options.mib * MIB)
                     files = {**place.files, file: data}
-                    given = sum(map(len, files.values()))
+                    total_bytes = sum(map(len, files.values()))
                     with place.edited(dict(files)):
                         del files, data
                         arguments = filled(place.verb.arguments, place.root)
                         begun = time.process_time()
                         with measured() as peak:
-                            ran = snaprebuild(*arguments)
-                    most = memory_bytes_max(given, len(ran.stdout))
+                            run = snaprebuild(*arguments)
+                    most = memory_bytes_max(total_bytes, len(run.stdout))
                     return {
-                        "code": ran.exit_code,
+                        "code": run.exit_code,
                         "bytes": peak.bytes,
                         "seconds": time.process_time() - begun,
-                        "given": given,
-                        "printed": len(ran.stdout),
+                        "given": total_bytes,
+                        "printed": len(run.stdout),
                         "most": most,
                     }
 

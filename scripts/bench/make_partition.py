@@ -147,7 +147,7 @@ def _write_segment(directory: Path, random: np.random.Generator, rows: np.ndarra
 
 
 def _index(rows: np.ndarray, positions: np.ndarray, base_offset: int) -> bytes:
-    """As ``LogSegment.append``: an entry for the last offset of a batch before which more than 4096 bytes came since the last entry."""
+    """The index that ``LogSegment.append`` writes: an entry for the last offset of a batch 4096 bytes after the last entry."""
     last_offset = rows["base_offset"].astype(np.int64) + rows["last_offset_delta"] - base_offset
     chosen: list[int] = []
     row = 0

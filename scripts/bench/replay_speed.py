@@ -161,7 +161,7 @@ class Bench:
             self.timed(f"copy {count} worker{'s' if count > 1 else ''}", lambda pool=pool: list(pool.map(copied, self.logs)))  # type: ignore[misc]
 
     def cold(self) -> None:
-        """The same from a cache that holds none of the files, next to a loop that only reads; and so that it holds none afterwards."""
+        """Times rebuilds with none of the files in the page cache, next to a loop that only reads; leaves none in it."""
         calls = (
             ("cold: loop that only reads", self.loop),
             ("cold: rebuild index", lambda: self.rebuild(index=True)),
@@ -202,11 +202,11 @@ class Bench:
         replay = PartitionReplay(
             directory=self.listing, mode=ReplayFrom.LOG_START, clock=clock, window_index=0, stop_index=segments, first_wanted=0
         )
-        wanted = replay.begin()
-        tasks = [task if index else without_index(task) for task in read_tasks(self.listing, wanted, check_crc=crc)]
+        segment_indexes = replay.begin()
+        tasks = [task if index else without_index(task) for task in read_tasks(self.listing, segment_indexes, check_crc=crc)]
         summaries = map(read_segment, tasks) if pool is None else pool.map(read_as_worker, tasks)
         boundaries = 0
-        for at, (summary,) in zip(wanted, summaries, strict=True):
+        for at, (summary,) in zip(segment_indexes, summaries, strict=True):
             assert summary.facts.bad_crc_count == 0
             for state in replay.take(at, summary):
                 write_entries(state.entries)
@@ -289,10 +289,10 @@ def snapshot_times(repeat: int, directory: Path) -> dict[str, float]:
         create_file(directory, name, write_entries(entries), owner=None, temporary_name=f"{name}.tmp")
         best["write"] = min(best["write"], time.perf_counter() - begin)
         begin = time.perf_counter()
-        found = read_entries((directory / name).read_bytes())
+        copy = read_entries((directory / name).read_bytes())
         best["read"] = min(best["read"], time.perf_counter() - begin)
-        assert found.tobytes() == entries.tobytes()
-        data = bytes(found.nbytes)
+        assert copy.tobytes() == entries.tobytes()
+        data = bytes(copy.nbytes)
         begin = time.perf_counter()
         with open(directory / "bare", "wb") as file:
             file.write(data)
@@ -305,7 +305,7 @@ def snapshot_times(repeat: int, directory: Path) -> dict[str, float]:
 
 def compiled_floor(directory: Path) -> Path | None:
     """The C programs, or None where there is no compiler."""
-    compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
+    compiler = next((program_path for name in ("cc", "gcc", "clang") if (program_path := shutil.which(name))), None)
     if compiler is None:
         return None
     program = directory / "floor"
@@ -328,7 +328,7 @@ def show(bench: Bench) -> None:
         )
 
 
-def kept(bench: Bench, margin: float) -> bool:
+def print_promises(bench: Bench, margin: float) -> bool:
     """Prints the ratios of a partition and the promised ones; whether all are kept, within the margin."""
     ok = True
     for promise in PROMISES.get(bench.name, ()):
@@ -344,10 +344,10 @@ def kept(bench: Bench, margin: float) -> bool:
         sign = ">=" if promise.at_least else "<="
         verdict = "ok" if is_met else missed
         print(f"  {promise.what:50} {ratio:5.2f}  ({sign} {promise.limit})  {verdict}")
-    return cold_kept(bench, margin) and ok
+    return print_cold_promises(bench, margin) and ok
 
 
-def cold_kept(bench: Bench, margin: float) -> bool:
+def print_cold_promises(bench: Bench, margin: float) -> bool:
     """Prints what is got of a disk next to a loop that only reads; whether it is enough, where the disk decides."""
     ok = True
     loop = bench.best[COLD_LOOP]
@@ -413,7 +413,7 @@ def run(options: argparse.Namespace, scratch: Path) -> int:
         limit = MEMORY_MAX_BYTES + BYTES_A_PRODUCER_MAX * shape.producers
         ok &= peak <= limit
         print(f"  peak anonymous memory {peak / 2**20:.0f} MiB (<= {limit / 2**20:.0f} MiB)  {'ok' if peak <= limit else 'MISSED'}")
-        ok &= kept(bench, options.margin)
+        ok &= print_promises(bench, options.margin)
         if options.directory is None:
             shutil.rmtree(directory)
     if not options.only or DISKS in options.only:

@@ -126,16 +126,16 @@ def balance(sizes: list[int], cores: int) -> Balance:
     for wave in waves_of(sizes, WAVE_SEGMENTS_MAX):
         total = sum(sum(mine) for _, mine in wave)
         target = min(max(math.ceil(total / (cores * TASKS_PER_CORE)), TASK_BYTES_MIN), TASK_BYTES_MAX)
-        known: dict[int, list[int]] = {}
+        packed: dict[int, list[int]] = {}
         ranges: list[int] = []
         for _, mine in wave:
             for size in mine:
-                if size not in known:
+                if size not in packed:
                     identity = FileIdentity(size, 0, 0, "e")
-                    known[size] = [
+                    packed[size] = [
                         row.size_bytes for row in ranges_of(0, replace(one, identity=identity), -(-target // RANGES_PER_TASK))
                     ]
-                ranges += known[size]
+                ranges += packed[size]
             segments += len(mine)
         count = max(1, min(len(ranges), max(math.ceil(total / target), cores)))
         loads = np.bincount(pack(ranges, count), weights=ranges, minlength=count)
@@ -159,11 +159,11 @@ def packing_table(seed: int = 1) -> list[str]:
         (100_000, PB, 1.0, 2_000),
         (100_000, PB, 1.2, 2_000),
     ):
-        found = balance(zipf_sizes(partitions, total, exponent, seed), cores)
+        shares = balance(zipf_sizes(partitions, total, exponent, seed), cores)
         size = "1 PB" if total == PB else f"{total / TB:.2g} TB"
         rows.append(
-            f"| {partitions:,} | {size} | {exponent} | {found.largest_share:.1%} | {cores:,} "
-            f"| {found.segments:,} | {found.tasks:,} | {found.worst:.2f} |"
+            f"| {partitions:,} | {size} | {exponent} | {shares.largest_share:.1%} | {cores:,} "
+            f"| {shares.segments:,} | {shares.tasks:,} | {shares.worst:.2f} |"
         )
     return rows
 
@@ -208,10 +208,10 @@ def main() -> int:
     """The tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="fail when docs/internals/scale.md holds other tables")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     tables = ["\n".join(packing_table()), "\n".join(model_table(Day()))]
     print("\n\n".join(tables))
-    if asked.check:
+    if arguments.check:
         page = PAGE.read_text()
         return 0 if all(table in page for table in tables) else 1
     return 0

@@ -64,7 +64,7 @@ class LastBatch:
         self._batch = batch_at(int(Path(location).stem))
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """As ``SegmentBytes.read_into``."""
+        """Fills a buffer; ``SegmentBytes.read_into`` describes it."""
         count = max(min(len(buffer), self.size_bytes - position), 0)
         start = position - (self.size_bytes - len(self._batch))
         buffer[:count] = self._batch[start : start + count] if start >= 0 else bytes(count)
@@ -74,7 +74,7 @@ class LastBatch:
         """Nothing is fetched ahead."""
 
     def check_unchanged(self) -> None:
-        """It never changes."""
+        """Does nothing: a made-up object never changes."""
 
     def close(self) -> None:
         """Nothing is open."""
@@ -97,7 +97,7 @@ class MadeUpStore:
         self.size_bytes = size_bytes
 
     def for_file(self, location: str) -> MadeUpStore:
-        """It contains only numbers."""
+        """Gives the store itself, which contains only numbers."""
         return self
 
     def list_below(self, location: str, name_prefix: str = "") -> Iterator[tuple[str, ObjectStatus]]:
@@ -134,11 +134,11 @@ def results_of(batches: Iterable[Any], counts: Counts) -> Iterator[Any]:
     for arrived in replay_tasks._jobs(batches):
         rebuild_job = arrived.unpickled()
         done = RebuildOutcome(read_bytes=1, replay_reason=rebuild_job.plan.replay_reason)
-        for wanted in rebuild_job.plan.boundaries:
-            path = f"{rebuild_job.plan.target}/{wanted.offset:020d}.snapshot"
+        for boundary in rebuild_job.plan.boundaries:
+            path = f"{rebuild_job.plan.target}/{boundary.offset:020d}.snapshot"
             reasons = ("every batch from offset 0 was replayed",)
             result = BoundaryResult(
-                wanted.offset, wanted.is_log_end, BoundaryAction.WOULD_WRITE, SnapshotClass.EXACT, reasons, 1, path
+                boundary.offset, boundary.is_log_end, BoundaryAction.WOULD_WRITE, SnapshotClass.EXACT, reasons, 1, path
             )
             done.boundaries.append(result)
         counts.add(partitions=1)
@@ -184,17 +184,17 @@ class Memory:
 
     def _look(self) -> list[int]:
         java = next((child for child in children_of(os.getpid()) if b"java" in _read(child, "cmdline")[:64]), None)
-        found = [_anonymous(os.getpid()), 0 if java is None else _anonymous(java)]
-        self._most = [max(pair) for pair in zip(self._most, found, strict=True)]
-        return found
+        sizes = [_anonymous(os.getpid()), 0 if java is None else _anonymous(java)]
+        self._most = [max(pair) for pair in zip(self._most, sizes, strict=True)]
+        return sizes
 
     def shown(self, phase: str) -> None:
         """Prints what is held at the end of a phase, and the most during it."""
         gc.collect()
-        held = self._look()[0]
+        now = self._look()[0]
         most = self._most
         self._most = [0, 0]
-        print(f"{phase:24}{time.perf_counter() - self._began:>9.0f} s{held:>9} MiB{most[0]:>9} MiB{most[1]:>9} MiB", flush=True)
+        print(f"{phase:24}{time.perf_counter() - self._began:>9.0f} s{now:>9} MiB{most[0]:>9} MiB{most[1]:>9} MiB", flush=True)
         self._began = time.perf_counter()
 
 
@@ -231,13 +231,13 @@ def main() -> None:
         "--segment-mib", type=int, default=64, help="listed size of a segment, which decides the number of tasks (64)"
     )
     parser.add_argument("--phases", choices=("plan", "all"), default="all", help="stop after the plan (all)")
-    asked = parser.parse_args()
-    partitions = asked.segments // asked.of_a_partition
-    os.environ[FLEET] = f"{partitions} {asked.of_a_partition} {asked.segment_mib << 20}"
+    arguments = parser.parse_args()
+    partitions = arguments.segments // arguments.of_a_partition
+    os.environ[FLEET] = f"{partitions} {arguments.of_a_partition} {arguments.segment_mib << 20}"
     os.environ["PYTHONPATH"] = os.pathsep.join((str(HERE), str(HERE.parents[1])))
     install()
     memory = WatchedEngine.memory = Memory()
-    print(f"{asked.segments:,} segments of {partitions:,} partitions; {' ' * 3}held    most  most of Java")
+    print(f"{arguments.segments:,} segments of {partitions:,} partitions; {' ' * 3}held    most  most of Java")
     memory.shown("begun")
     open_source((ROOT,))
     memory.shown("listed, and dropped")
@@ -249,7 +249,7 @@ def main() -> None:
         request = RebuildRequest((ROOT,), out="s3://fleet/out", boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS)
         plan = make_plan(request, judge_plans, parallel_map=engine.parallel_map)
         memory.shown("listed and planned")
-        if asked.phases == "plan":
+        if arguments.phases == "plan":
             return
         result = rebuild(plan, Run(engine=engine), dry_run=True)
         memory.shown("at the end")

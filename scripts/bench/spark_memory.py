@@ -64,13 +64,13 @@ class watched_memory:  # noqa: N801
 
 def children_of(pid: int) -> list[int]:
     """All processes below one."""
-    found = []
+    children = []
     for listed in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
-            found += [int(each) for each in listed.read_text().split()]
+            children += [int(each) for each in listed.read_text().split()]
         except OSError:
             continue  # it ended
-    return found + [each for child in found for each in children_of(child)]
+    return children + [each for child in children for each in children_of(child)]
 
 
 def make_provable(logs: Path) -> int:
@@ -104,12 +104,12 @@ def measure_memory(directory: str, chunk_bytes: int | None, as_of_ms: int | None
         started = time.perf_counter()
         with watched_memory() as peak:
             (partition,) = rebuild(make_plan(request, judge_plans), Run(engine=engine)).partitions
-        taken = time.perf_counter() - started
+        seconds = time.perf_counter() - started
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     written = [each.entries for each in partition.boundaries if each.action == "written"]
     peaks = {"a Python worker": peak["pyspark.daemon"], "the JVM": peak["java"], "the driver's Python": own}
     print(
-        f"{len(logs)} segments, {max((each or 0 for each in written), default=0)} producers, {len(written)} boundaries: {taken:.1f} s"
+        f"{len(logs)} segments, {max((each or 0 for each in written), default=0)} producers, {len(written)} boundaries: {seconds:.1f} s"
     )
     print(f"replay from segment {partition.outcome.replay_index}: {partition.outcome.replay_reason}")
     print("peaks: " + ", ".join(f"{who} {size // 1024} MiB" for who, size in peaks.items()))
@@ -128,7 +128,7 @@ def memory(child: Child, directory: str | None, segments: int, producers: int, *
         more = ("--as-of-ms", str(make_provable(logs))) if is_proven else ()
         print(f"driver: {DRIVER_MEMORY}, two cores")
         for name, arguments in (("in chunks", ()), ("in one task", ("--chunk-bytes", str(sys.maxsize)))):
-            found = child(
+            output = child(
                 logs, "--child", "memory", *arguments, *more, PYSPARK_SUBMIT_ARGS=f"--driver-memory {DRIVER_MEMORY} pyspark-shell"
             )
-            print(f"{name}: {found.strip()}")
+            print(f"{name}: {output.strip()}")

@@ -62,7 +62,7 @@ class Constant(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """As ``format`` takes it."""
+        """The name that ``format`` takes."""
         return "constant"
 
     def schema(self) -> str:
@@ -70,7 +70,7 @@ class Constant(DataSource):
         return ddl(pa.schema([header_rows.SCHEMA.field(name) for name in self.options["columns"].split(", ")]))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of as many rows as the option says."""
+        """A reader with the number of rows that the option names."""
         return _ConstantReader(schema.fieldNames(), int(self.options["rows"]) // TASKS // header_rows.ROWS_MIN)
 
 
@@ -81,16 +81,16 @@ def measure(directory: str, rows: int) -> dict[str, float]:
     session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     register(session)
     session.dataSource.register(Constant)
-    found = {}
+    rates = {}
     for label, columns in COLUMNS.items():
         read = {
             "kafka_batch_headers": session.read.format("kafka_batch_headers").option("columns", columns).load(directory),
             "constant": session.read.format("constant").options(columns=columns, rows=rows).load(),
         }
         for name, frame in read.items():
-            found[f"{name}, {label}"] = rows / min(_seconds(frame) for _ in range(REPEAT)) / 1e6
+            rates[f"{name}, {label}"] = rows / min(_seconds(frame) for _ in range(REPEAT)) / 1e6
     session.stop()
-    return found
+    return rates
 
 
 def _seconds(frame: DataFrame) -> float:

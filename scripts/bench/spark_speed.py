@@ -82,36 +82,36 @@ def measure(cores: int, place: Path, bucket: str | None, *, check_crc: bool) -> 
     from snaprebuild.spark.job import SparkEngine
     from snaprebuild.spark.session import opened_session
 
-    found: dict[str, float] = {}
-    found["bare processes"] = bare_processes(cores, place / "logs", check_crc=check_crc)
+    times: dict[str, float] = {}
+    times["bare processes"] = bare_processes(cores, place / "logs", check_crc=check_crc)
     started = time.perf_counter()
     with opened_session(f"local[{cores}]") as session:
-        found["session"] = time.perf_counter() - started
+        times["session"] = time.perf_counter() - started
         engine = SparkEngine(session)
-        found["first job"] = seconds(lambda: engine.parallel_map(str, [1]))
+        times["first job"] = seconds(lambda: engine.parallel_map(str, [1]))
         few, many = (min(seconds(partial(spread, session, tasks)) for _ in range(3)) for tasks in (cores, TASKS))
-        found["a task"] = (many - few) / (TASKS - cores)
+        times["a task"] = (many - few) / (TASKS - cores)
         tiny = plan_of(str(place / "tiny"), "log-start", check_crc=check_crc)
-        found["rebuild of nearly nothing"] = min(seconds(lambda: rebuild(tiny, Run(engine=engine), dry_run=True)) for _ in range(3))
+        times["rebuild of nearly nothing"] = min(seconds(lambda: rebuild(tiny, Run(engine=engine), dry_run=True)) for _ in range(3))
         plan = plan_of(str(place / "logs"), "log-start", check_crc=check_crc)
         with watched_memory() as peak:
-            found["rebuild"] = min(seconds(lambda: rebuild(plan, Run(engine=engine), dry_run=True)) for _ in range(3))
-        found["peak MiB of a Python worker"] = peak["pyspark.daemon"] / 1024
+            times["rebuild"] = min(seconds(lambda: rebuild(plan, Run(engine=engine), dry_run=True)) for _ in range(3))
+        times["peak MiB of a Python worker"] = peak["pyspark.daemon"] / 1024
         window = plan_of(str(place / "logs"), "window", check_crc=check_crc)
         assert sum(each.min_read_bytes for each in window.partitions) == sum(each.min_read_bytes for each in plan.partitions)
-        found["rebuild, window mode"] = min(seconds(lambda: rebuild(window, Run(engine=engine), dry_run=True)) for _ in range(3))
+        times["rebuild, window mode"] = min(seconds(lambda: rebuild(window, Run(engine=engine), dry_run=True)) for _ in range(3))
         if bucket is not None:
-            there = plan_of(f"s3://{bucket}", "log-start", check_crc=check_crc)
+            remote_plan = plan_of(f"s3://{bucket}", "log-start", check_crc=check_crc)
             with watched_memory() as peak:
-                found["rebuild of objects"] = min(
-                    seconds(lambda: rebuild(there, Run(engine=engine), dry_run=True)) for _ in range(3)
+                times["rebuild of objects"] = min(
+                    seconds(lambda: rebuild(remote_plan, Run(engine=engine), dry_run=True)) for _ in range(3)
                 )
-            found["peak MiB of a worker, objects"] = peak["pyspark.daemon"] / 1024
+            times["peak MiB of a worker, objects"] = peak["pyspark.daemon"] / 1024
     if bucket is not None:
-        found["bare loop, 8 MiB ranges"] = bare_loop(cores, bucket, get_ranges, RANGE_BYTES)
-        found["bare loop, long ranges"] = bare_loop(cores, bucket, stream_ranges, LONG_RANGE_BYTES)
-        found["reader and replay alone"] = bare_reader(cores, bucket, check_crc=check_crc)
-    return found
+        times["bare loop, 8 MiB ranges"] = bare_loop(cores, bucket, get_ranges, RANGE_BYTES)
+        times["bare loop, long ranges"] = bare_loop(cores, bucket, stream_ranges, LONG_RANGE_BYTES)
+        times["reader and replay alone"] = bare_reader(cores, bucket, check_crc=check_crc)
+    return times
 
 
 def bare_processes(cores: int, logs: Path, *, check_crc: bool) -> float:
@@ -142,14 +142,14 @@ def measure_share(place: Path, rounds: int, *, check_crc: bool) -> None:
     with bare_readers(2, place / "logs", check_crc=check_crc) as read, opened_session("local[2]") as session:
         engine = SparkEngine(session)
         ways: dict[str, Callable[[], object]] = {"bare": read, "spark": partial(rebuild, plan, Run(engine=engine), dry_run=True)}
-        found: dict[str, list[float]] = {name: [] for name in ways}
+        times: dict[str, list[float]] = {name: [] for name in ways}
         used: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
         for _ in range(rounds + 1):
             for name, way in ways.items():
                 before = processor_seconds()
-                found[name].append(seconds(way))
+                times[name].append(seconds(way))
                 used[name].append({who: spent - before.get(who, 0) for who, spent in processor_seconds().items()})
-    bare, spark = (min(times[1:]) for times in found.values())  # the first round warms up
+    bare, spark = (min(values[1:]) for values in times.values())  # the first round warms up
     alone, whole = (min(map(sum, (each.values() for each in rounds_[1:]))) for rounds_ in used.values())
     parts = min(used["spark"][1:], key=lambda each: sum(each.values()))
     print(
@@ -208,7 +208,7 @@ def segments_in(bucket: str) -> list[tuple[str, int]]:
 
 
 class Range(NamedTuple):
-    """Of an object."""
+    """A range of an object."""
 
     bucket: str
     key: str
@@ -261,9 +261,9 @@ def bare_reader(cores: int, bucket: str, *, check_crc: bool) -> float:
 @contextlib.contextmanager
 def object_store(place: Path) -> Iterator[str]:
     """A real one, which holds the logs; gives its bucket, and the environment leads to it."""
-    around = {**os.environ, "S3_SERVER_STATE": str(place / "server")}
+    environment = {**os.environ, "S3_SERVER_STATE": str(place / "server")}
     with (place / "exports").open("w") as exports:  # a pipe would stay open as long as the server runs
-        subprocess.run([ROOT / "scripts" / "servers" / "s3-server", "start"], env=around, stdout=exports, check=True)
+        subprocess.run([ROOT / "scripts" / "servers" / "s3-server", "start"], env=environment, stdout=exports, check=True)
     try:
         os.environ.update(dict(each.split("=", 1) for each in (place / "exports").read_text().split()[1:]))
         client = boto3.client("s3")
@@ -273,7 +273,7 @@ def object_store(place: Path) -> Iterator[str]:
                 client.upload_file(str(path), "bench", path.relative_to(place / "logs").as_posix())
         yield "bench"
     finally:
-        subprocess.run([ROOT / "scripts" / "servers" / "s3-server", "stop"], env=around, check=True)
+        subprocess.run([ROOT / "scripts" / "servers" / "s3-server", "stop"], env=environment, check=True)
 
 
 def spread(session: object, tasks: int) -> None:
@@ -289,7 +289,7 @@ def child(directory: Path, *arguments: str, **environment: str) -> str:
 
 
 class Kind(NamedTuple):
-    """Of a session: workers at a time, and whether all of it is bound to one processor."""
+    """A kind of session: workers at a time, and whether all of it is bound to one processor."""
 
     cores: int
     is_bound: bool
@@ -305,12 +305,12 @@ def session(kind: Kind, place: Path, bucket: str | None, *, check_crc: bool) -> 
     """What ``measure`` gives, in a process of its own."""
     more = [*(() if bucket is None else ("--bucket", bucket)), *(() if check_crc else ("--no-crc",))]
     more += ["--bound"] if kind.is_bound else []
-    found: dict[str, float] = json.loads(child(place, "--child", str(kind.cores), *more))
-    return found
+    times: dict[str, float] = json.loads(child(place, "--child", str(kind.cores), *more))
+    return times
 
 
 def least(of_rounds: list[dict[str, float]]) -> dict[str, float]:
-    """Of each measurement the least."""
+    """The least time of each measurement."""
     return {name: min(each[name] for each in of_rounds) for name in of_rounds[0]}
 
 
@@ -351,61 +351,61 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measure_child(asked: argparse.Namespace, *, check_crc: bool) -> None:
+def measure_child(arguments: argparse.Namespace, *, check_crc: bool) -> None:
     """One measurement, in a process of its own."""
-    if asked.child == "memory":
-        measure_memory(asked.directory, asked.chunk_bytes, asked.as_of_ms)
+    if arguments.child == "memory":
+        measure_memory(arguments.directory, arguments.chunk_bytes, arguments.as_of_ms)
         return
-    if asked.child == "share":
-        measure_share(Path(asked.directory), asked.repeat, check_crc=check_crc)
+    if arguments.child == "share":
+        measure_share(Path(arguments.directory), arguments.repeat, check_crc=check_crc)
         return
-    if asked.bound:
+    if arguments.bound:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    print(json.dumps(measure(int(asked.child), Path(asked.directory), asked.bucket, check_crc=check_crc)))
+    print(json.dumps(measure(int(arguments.child), Path(arguments.directory), arguments.bucket, check_crc=check_crc)))
 
 
-def generated(asked: argparse.Namespace, stack: contextlib.ExitStack) -> Path:
+def generated(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Path:
     """The place of the partitions that are read."""
-    place = Path(asked.reuse or stack.enter_context(tempfile.TemporaryDirectory(dir=asked.directory)))
+    place = Path(arguments.reuse or stack.enter_context(tempfile.TemporaryDirectory(dir=arguments.directory)))
     if not (place / "tiny").exists():
-        make_partition(place / "logs" / "t-0", Shape(asked.batch_bytes, asked.mib << 20, asked.segment_mib << 20))
-        make_partition(place / "tiny" / "t-0", Shape(asked.batch_bytes, 1 << 20, 1 << 20))
-    link_copies(place / "logs" / "t-0", asked.copies)
-    asked.mib = sum(path.stat().st_size for path in (place / "logs").rglob("*.log")) >> 20
+        make_partition(place / "logs" / "t-0", Shape(arguments.batch_bytes, arguments.mib << 20, arguments.segment_mib << 20))
+        make_partition(place / "tiny" / "t-0", Shape(arguments.batch_bytes, 1 << 20, 1 << 20))
+    link_copies(place / "logs" / "t-0", arguments.copies)
+    arguments.mib = sum(path.stat().st_size for path in (place / "logs").rglob("*.log")) >> 20
     return place
 
 
 def main() -> None:
     """The table."""
-    asked = options()
-    crc = not asked.no_crc
-    if asked.child is not None:
-        measure_child(asked, check_crc=crc)
+    arguments = options()
+    crc = not arguments.no_crc
+    if arguments.child is not None:
+        measure_child(arguments, check_crc=crc)
         return
-    if asked.memory:
-        memory(child, asked.directory, asked.segments, asked.producers, is_proven=asked.proven)
+    if arguments.memory:
+        memory(child, arguments.directory, arguments.segments, arguments.producers, is_proven=arguments.proven)
         return
     with contextlib.ExitStack() as stack:
-        place = generated(asked, stack)
-        if asked.share:
+        place = generated(arguments, stack)
+        if arguments.share:
             more = () if crc else ("--no-crc",)
-            print(child(place, "--child", "share", "--repeat", str(asked.repeat), *more).strip())
+            print(child(place, "--child", "share", "--repeat", str(arguments.repeat), *more).strip())
             return
-        bucket = stack.enter_context(object_store(place)) if asked.s3 else None
+        bucket = stack.enter_context(object_store(place)) if arguments.s3 else None
         plan = plan_of(str(place / "logs"), "log-start", check_crc=crc)
         rounds: dict[Kind, list[dict[str, float]]] = {kind: [] for kind in COLUMNS}
         own: dict[int, list[float]] = {1: [], 2: []}
-        for _ in range(asked.repeat):
+        for _ in range(arguments.repeat):
             for jobs, times in own.items():
                 times.append(seconds(partial(rebuild, plan, Run(jobs=jobs), dry_run=True)))
-            for kind, found in rounds.items():
-                found.append(session(kind, place, bucket, check_crc=crc))
-    of_kinds = {kind: least(found) for kind, found in rounds.items()}
+            for kind, results in rounds.items():
+                results.append(session(kind, place, bucket, check_crc=crc))
+    of_kinds = {kind: least(results) for kind, results in rounds.items()}
     one = of_kinds[ONE]
     two = of_kinds[TWO]
     print(
-        f"{asked.mib} MiB in batches of {asked.batch_bytes} bytes, segments of {asked.segment_mib} MiB, "
-        f"checksums {'computed' if crc else 'not computed'}; least of {asked.repeat} sessions; load {os.getloadavg()[0]:.1f}"
+        f"{arguments.mib} MiB in batches of {arguments.batch_bytes} bytes, segments of {arguments.segment_mib} MiB, "
+        f"checksums {'computed' if crc else 'not computed'}; least of {arguments.repeat} sessions; load {os.getloadavg()[0]:.1f}"
     )
     print(" " * 34 + "".join(f"{head:>15}" for head in COLUMNS.values()))
     for name in one:
@@ -413,26 +413,27 @@ def main() -> None:
         print(f"{name:34}" + "".join(f"{of_kinds[kind][name] * factor:>12.{digits}f} {unit:2}" for kind in COLUMNS))
     print(f"rebuild by worker processes: one {min(own[1]):.2f} s, two {min(own[2]):.2f} s")
     machine = one["bare processes"] / two["bare processes"] / 2
-    scaling, beside = (of_kinds[kind]["rebuild"] / two["rebuild"] / 2 for kind in (ONE, ONE_OF_TWO))
+    scaling, other_scaling = (of_kinds[kind]["rebuild"] / two["rebuild"] / 2 for kind in (ONE, ONE_OF_TWO))
     met = scaling / machine >= SCALING_MIN
-    print(f"two cores reach {scaling:.2f} of twice one, and {beside:.2f} of twice local[1] on two")
+    print(f"two cores reach {scaling:.2f} of twice one, and {other_scaling:.2f} of twice local[1] on two")
     print(f"bare processes, the ideal of this machine: {machine:.2f}; of that {scaling / machine:.2f} ({SCALING_MIN} asked for)")
     for number, of_cores in ((1, one), (2, two)):
         share = of_cores["rebuild of nearly nothing"] / of_cores["rebuild"]
-        whole = TASK_BYTES_MAX * number * of_cores["rebuild"] / (asked.mib << 20)
+        whole = TASK_BYTES_MAX * number * of_cores["rebuild"] / (arguments.mib << 20)
+        rate = arguments.mib / 1024 / of_cores["rebuild"] / number
         print(
-            f"cores {number}: {asked.mib / 1024 / of_cores['rebuild'] / number:.2f} GiB/s a core; what a job costs is {share:.0%} of it; "
+            f"cores {number}: {rate:.2f} GiB/s a core; what a job costs is {share:.0%} of it; "
             f"to start a task is {of_cores['a task'] / whole:.1%} of one of {TASK_BYTES_MAX >> 30} GiB"
         )
         met &= of_cores["a task"] / whole < SCHEDULING_MAX
         if bucket is not None:
             of_loop = {name: of_cores["bare loop, 8 MiB ranges"] / of_cores[name] for name in OF_OBJECTS}
             met &= of_loop["rebuild of objects"] >= S3_RATE_MIN
-            speed = (asked.mib << 20) / of_cores["rebuild of objects"] / 1e6
+            speed = (arguments.mib << 20) / of_cores["rebuild of objects"] / 1e6
             shares = ", ".join(f"{name} {share:.0%}" for name, share in of_loop.items())
             print(f"cores {number}: objects are read at {speed:.0f} MB/s; of the bare loop: {shares} ({S3_RATE_MIN:.0%} asked for)")
     print(f"peak of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB")
-    if asked.check and not met:
+    if arguments.check and not met:
         sys.exit(1)
 
 

@@ -27,11 +27,11 @@ class ThrottledFile(SegmentFile):
 
     def read_into(self, position_bytes: int, buffer: memoryview) -> int:
         """Reads when the disk is free, and takes as long as the disk does."""
-        with memoryview(buffer) as wanted:
+        with memoryview(buffer) as view:
             fcntl.flock(self._arm, fcntl.LOCK_EX)
             try:
-                until = time.monotonic() + len(wanted) / self._disk.bytes_per_second
-                count = super().read_into(position_bytes, wanted)
+                until = time.monotonic() + len(view) / self._disk.bytes_per_second
+                count = super().read_into(position_bytes, view)
                 time.sleep(max(until - time.monotonic(), 0))
             finally:
                 fcntl.flock(self._arm, fcntl.LOCK_UN)
@@ -62,5 +62,5 @@ class ThrottledDisk(LocalStore):
         deadline: float | None = None,
         may_grow: bool = False,
     ) -> ThrottledFile:
-        """See ``Store.open_bytes``."""
+        """Opens a file; ``Store.open_bytes`` describes it."""
         return ThrottledFile(self, location, deadline, identity, may_grow)

@@ -39,8 +39,8 @@ def main() -> None:
 
 def complete(directory: Path) -> None:
     """What a broker has next to its segments."""
-    (found,) = find_partitions([str(directory)]).log_dirs
-    end = log_end_offset(found.partitions[0])
+    (log_dir,) = find_partitions([str(directory)]).log_dirs
+    end = log_end_offset(log_dir.partitions[0])
     for segment in directory.glob("*.log"):
         segment.with_suffix(".timeindex").write_bytes(b"")
     (directory / "leader-epoch-checkpoint").write_text("0\n1\n7 0\n")

@@ -60,8 +60,8 @@ class Scenario:
 
     def _directory(self, partition: str) -> Path:
         """Where the broker has put it."""
-        (found,) = [log_dir / partition for log_dir in self._log_dirs if (log_dir / partition).is_dir()]
-        return found
+        (directory,) = [log_dir / partition for log_dir in self._log_dirs if (log_dir / partition).is_dir()]
+        return directory
 
     def _bases(self, directory: Path | None = None) -> list[int]:
         return sorted(int(path.stem) for path in (directory or self._partition).glob("*.log"))
@@ -70,7 +70,7 @@ class Scenario:
         return {path.name: path.read_bytes() for path in sorted(self._partition.glob("*.snapshot"))}
 
     def _missing(self) -> list[tuple[str, int]]:
-        """Of both topics."""
+        """Segments of both topics without a snapshot."""
         directories = [self._directory(partition) for partition in (PARTITION, f"{OTHER}-0")]
         return [
             (directory.name, base)
@@ -184,9 +184,9 @@ class Scenario:
     def _tool(self, node: KafkaNode, tool: tuple[str, str], *arguments: str) -> str:
         """Runs one of Kafka's tools, as the runbook has it. Returns what it says."""
         name, main = tool
-        asked = ("--bootstrap-server", node.address, *arguments)
-        answer = node.tool(main, *asked).strip()
-        self._say.show(f"$ {name} {' '.join(asked)}\n{answer}")
+        options = ("--bootstrap-server", node.address, *arguments)
+        answer = node.tool(main, *options).strip()
+        self._say.show(f"$ {name} {' '.join(options)}\n{answer}")
         return answer
 
 

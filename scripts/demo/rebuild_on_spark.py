@@ -54,13 +54,13 @@ Snapshots = dict[str, dict[int, frozenset[tuple[int, ...]]]]
 
 
 def expected() -> dict[str, Snapshots]:
-    """Of each bundled directory, by partition and boundary."""
-    found: dict[str, Snapshots] = {}
+    """Producers at each boundary of each bundled directory, by directory, partition and offset."""
+    snapshots: dict[str, Snapshots] = {}
     for path in sorted(ROOT.glob("fixtures/*/manifest.json")):
         for partition, about in json.loads(path.read_text()).get("partitions", {}).items():
             states = {each["snapshot_offset"]: frozenset(map(row_of, each["entries"])) for each in about["segments"]}
-            found.setdefault(path.parent.name, {})[partition] = states
-    return found
+            snapshots.setdefault(path.parent.name, {})[partition] = states
+    return snapshots
 
 
 def row_of(entry: dict[str, int]) -> tuple[int, ...]:
@@ -78,10 +78,10 @@ def prefix_of(name: str) -> str:
     return "/".join([*(["2026", "a blank", "ü=1+1"][: 1 + len(name) % 3]), name, "logs"])
 
 
-def check(what: str, found: object, wanted: object) -> None:
+def check(what: str, actual: object, expected_value: object) -> None:
     """Ends the demonstration where something is wrong."""
-    if found != wanted:
-        sys.exit(f"WRONG: {what}\n  expected {str(wanted)[:2000]}\n  found    {str(found)[:2000]}")
+    if actual != expected_value:
+        sys.exit(f"WRONG: {what}\n  expected {str(expected_value)[:2000]}\n  found    {str(actual)[:2000]}")
 
 
 @dataclass(frozen=True)
@@ -209,11 +209,11 @@ def cluster(out: Path) -> None:
 
 def below(pid: int) -> list[int]:
     """All processes below one."""
-    found: list[int] = []
+    children: list[int] = []
     for listed in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
-            found += map(int, listed.read_text().split())
-    return found + [each for child in found for each in below(child)]
+            children += map(int, listed.read_text().split())
+    return children + [each for child in children for each in below(child)]
 
 
 def command_of(pid: int) -> str:
@@ -227,26 +227,29 @@ def sql(out: Path) -> None:
     """The two data sources answer the questions of docs/reference/spark-sql.md on the bucket as on the directory itself."""
     assert out
 
-    def asked(place: str) -> tuple[str, list[str]]:
+    def answers_for(place: str) -> tuple[str, list[str]]:
         arguments = ["scripts/demo/spark_questions.py", place, "--as-of", AS_OF]
         answer = subprocess.run(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
         return line_of(arguments), [line for line in answer.splitlines() if line.startswith(("|", "+"))]
 
     with ThreadPoolExecutor(2) as pool:
         places = ("fixtures/kafka27-mixed", f"s3://{BUCKET}/{prefix_of('kafka27-mixed')}")
-        (here, table), (there, other) = pool.map(asked, places)
+        (local_command, table), (remote_command, other) = pool.map(answers_for, places)
     check("answers on the bucket", other, table)
     check("three tables", len([line for line in table if line.startswith("+")]), 9)
-    print("\n".join([f"$ {here}", *(f"  {line}" for line in table), f"$ {there}", "  the same three tables\n"]), flush=True)
+    print(
+        "\n".join([f"$ {local_command}", *(f"  {line}" for line in table), f"$ {remote_command}", "  the same three tables\n"]),
+        flush=True,
+    )
 
 
 @contextlib.contextmanager
 def store(place: Path) -> Iterator[None]:
     """An object store with all bundled directories; while it runs, the environment leads to it."""
-    around = {**os.environ, "S3_SERVER_STATE": str(place)}
+    environment = {**os.environ, "S3_SERVER_STATE": str(place)}
     exports = place.with_suffix(".exports")
     with exports.open("w") as reported:  # a pipe would stay open as long as the server runs
-        subprocess.run([ROOT / "scripts" / "servers" / "s3-server", "start"], env=around, stdout=reported, check=True)
+        subprocess.run([ROOT / "scripts" / "servers" / "s3-server", "start"], env=environment, stdout=reported, check=True)
     try:
         os.environ.update(dict(each.split("=", 1) for each in exports.read_text().split()[1:]))
         os.environ["AWS_ENDPOINT_URL"] = os.environ.pop("AWS_ENDPOINT_URL_S3")
@@ -269,7 +272,7 @@ def store(place: Path) -> Iterator[None]:
         )
         yield
     finally:
-        subprocess.run([ROOT / "scripts" / "servers" / "s3-server", "stop"], env=around, check=True)
+        subprocess.run([ROOT / "scripts" / "servers" / "s3-server", "stop"], env=environment, check=True)
 
 
 STEPS = {step.__name__: step for step in (each, together, again, cluster, sql)}
@@ -279,16 +282,16 @@ def main() -> None:
     """All steps, or those that are named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("steps", nargs="*", metavar="STEP", help=f"some of: {', '.join(STEPS)}; default: all")
-    asked = parser.parse_args().steps or list(STEPS)
-    if unknown := sorted(set(asked) - set(STEPS)):
+    steps = parser.parse_args().steps or list(STEPS)
+    if unknown := sorted(set(steps) - set(STEPS)):
         parser.error(f"no such step: {', '.join(unknown)}")
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="demo-spark-") as directory, store(Path(directory) / "store"):
-        for name in asked:
+        for name in steps:
             text = STEPS[name].__doc__ or ""
             print(f"# {name}: {text.splitlines()[0]}", flush=True)
             STEPS[name](Path(directory))
-    print(f"all as Kafka has it: {', '.join(asked)} ({time.monotonic() - started:.0f} s)")
+    print(f"all as Kafka has it: {', '.join(steps)} ({time.monotonic() - started:.0f} s)")
 
 
 if __name__ == "__main__":

@@ -108,8 +108,8 @@ class RollingUpgrade:
         self._say.check(
             "kafka-2 is done, kafka-3 is down, the controller was not touched", self._releases(), [str(OLD), str(NEW), "down"]
         )
-        held = ("--limit", CONTROLLER, "-e", "snaprebuild_gate_retries=2")
-        printed = self._play("roll.yml", *approve, *held, exit_code=2)
+        options = ("--limit", CONTROLLER, "-e", "snaprebuild_gate_retries=2")
+        printed = self._play("roll.yml", *approve, *options, exit_code=2)
         self._say.check(
             "the gate lets no other broker stop", "Wait until all brokers answer" in printed and self._releases()[0], str(OLD)
         )
@@ -163,13 +163,13 @@ class RollingUpgrade:
         self._say.step("the clients end; what was acknowledged is compared with what is there")
         traffic = self._traffic
         traffic.stop()
-        found = read_everything(self._servers)
+        records = read_everything(self._servers)
         expected = traffic.expected()
         self._say.check("no request of a producer has failed", traffic.failed, [])
         self._say.check("all that was sent is acknowledged", len(traffic.acknowledged), traffic.sent)
-        self._say.check("no acknowledged record is lost", expected - found.keys(), set())
-        self._say.check("no record is there twice", [each for each, times in found.items() if times > 1], [])
-        self._say.check("nothing of an aborted transaction is read", found.keys() - expected, set())
+        self._say.check("no acknowledged record is lost", expected - records.keys(), set())
+        self._say.check("no record is there twice", [each for each, times in records.items() if times > 1], [])
+        self._say.check("nothing of an aborted transaction is read", records.keys() - expected, set())
         self._say.check("the consumer has read all of it meanwhile", expected - traffic.seen.keys(), set())
         self._say.check("and nothing else", traffic.seen.keys() - expected, set())
         self._figures |= {
@@ -275,8 +275,8 @@ class RollingUpgrade:
         from confluent_kafka.admin import AdminClient
 
         topic, _, number = partition.rpartition("-")
-        found = AdminClient({"bootstrap.servers": self._servers}).list_topics(topic, timeout=WAIT_SECONDS).topics[topic]
-        return broker_at(self._dirs[found.partitions[int(number)].leader - 1])
+        metadata = AdminClient({"bootstrap.servers": self._servers}).list_topics(topic, timeout=WAIT_SECONDS).topics[topic]
+        return broker_at(self._dirs[metadata.partitions[int(number)].leader - 1])
 
     def _not_uploaded(self) -> list[str]:
         """Rolled segments of the leaders that are not in remote storage. The newest may wait for the next round."""
@@ -289,7 +289,7 @@ class RollingUpgrade:
         return left
 
     def _trees(self) -> list[dict[str, tuple[object, ...]]]:
-        """Of all that the plays write, but for the log directories of running brokers."""
+        """All files that the plays write, without the log directories of running brokers."""
         directories = [*(each / name for each in self._dirs for name in ("staged", "state")), self._approval]
         return [tree(each) for each in directories]
 
@@ -307,8 +307,8 @@ def _shown(output: str) -> Iterator[str]:
     """The tasks that changed something or failed, and the messages."""
     task = ""
     for block in output.split("\n\n"):
-        if found := re.match(r"TASK \[(?:snaprebuild : )?(.+?)\] \*", block):
-            task = found[1]
+        if match := re.match(r"TASK \[(?:snaprebuild : )?(.+?)\] \*", block):
+            task = match[1]
         yield from (
             f"{host}: {result}: {task}" for result, host in re.findall(r"^(changed|fatal): \[([\w-]+)", block, re.MULTILINE)
         )

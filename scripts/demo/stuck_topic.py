@@ -156,8 +156,8 @@ class Scenario:
             node.plant(PARTITION, old, self._written.end)
         # A new producer must not get an id that is in the log: its first records could be lost.
         next_id = (given_out // PRODUCER_ID_BLOCK + 1) * PRODUCER_ID_BLOCK
-        known = max(entry.producer_id for entry in entries_in(max(self._partition.glob("*.snapshot")).read_bytes()))
-        self._say.check("the new cluster gives out ids above those of the log", known < next_id)
+        last_producer_id = max(entry.producer_id for entry in entries_in(max(self._partition.glob("*.snapshot")).read_bytes()))
+        self._say.check("the new cluster gives out ids above those of the log", last_producer_id < next_id)
         facts = (f"all below {next_id}",)
         self._say.snaprebuild("cluster", "image", self._root / "kafka-logs", exit_code=0, facts=facts)
         self._say.check("the files of the log are there", len(self._bases()), len(list(old.glob("*.log"))))
@@ -178,8 +178,8 @@ class Scenario:
             node.stop_all()
         self._say.step("the broker is stopped: what blocks the upload")
         bases = self._bases()
-        there = self._snapshots()
-        missing = [base for base in bases[1:] if snapshot_name(base) not in there]
+        snapshots = self._snapshots()
+        missing = [base for base in bases[1:] if snapshot_name(base) not in snapshots]
         blocked = rf"{PARTITION} +{len(missing)} .*no snapshot"
         self._say.snaprebuild("scan", self._root / "kafka-logs", "--topic", TOPIC, exit_code=1, facts=(blocked,))
 
@@ -208,7 +208,7 @@ class Scenario:
             node.wait_for_log(COPIED, mark, UPLOAD_SECONDS, times=len(due))
             self._seconds["from the start to the last upload"] = f"{len(due)} segments in {time.monotonic() - began:.1f} s"
             time.sleep(3 * COPY_INTERVAL_MS / 1000)  # three more rounds: it finds nothing else that it may upload
-            known = retry(node.port, TOPIC, self._written.first)
+            producers = retry(node.port, TOPIC, self._written.first)
             node.stop_all()
             bad = [line for line in node.log_since(mark).splitlines() if BAD.search(line)]
             remote = node.remote_files(PARTITION)
@@ -220,7 +220,7 @@ class Scenario:
         self._say.check("each with our snapshot, byte for byte", all(mine == theirs for theirs, mine in pairs))
         known_at_end = len(entries_in(pairs[-1][0]))
         self._say.check(f"the last of them knows {known_at_end} producers", known_at_end > 0)
-        self._say.check("a retry is a duplicate", known, self._written.first.offset)
+        self._say.check("a retry is a duplicate", producers, self._written.first.offset)
         self._say.step("what the broker kept, and what is in remote storage")
         self._say.snaprebuild("verify", "--receipt", self._work / "receipt.jsonl", exit_code=0, facts=("kept",))
         tier = (self._root / "remote", "--metadata-log", self._root / "kafka-logs")
@@ -259,13 +259,13 @@ class Scenario:
                 first.wait_for_replicas(TOPIC, leader=1, in_sync={1, 2})
                 first.reassign(TOPIC, [2])
                 first.wait_for_replicas(TOPIC, leader=2, in_sync={2})
-                known = retry(second.port, TOPIC, self._written.second)
-                self._say.check("it leads, and a retry is a duplicate", known, self._written.second.offset)
+                producers = retry(second.port, TOPIC, self._written.second)
+                self._say.check("it leads, and a retry is a duplicate", producers, self._written.second.offset)
                 second.stop_all()
             first.stop_all()
 
     def _control_case(self, root: Path) -> None:
-        """The same directory as before the rebuild, with empty snapshots instead."""
+        """Empty snapshots in the directory that was copied before the rebuild: what they cost."""
         reported = self._written
         self._root = root
         self._say.step("the control case: the same disk, and the ten bytes of an empty snapshot at every boundary")
@@ -298,9 +298,9 @@ class Scenario:
             self._say.check("the transaction is open again", node.end_offset(TOPIC, stable=True), reported.last_stable)
             if node.release.has_describe_producers:
                 with Wire(node.port) as wire:
-                    known = wire.describe_producers(TOPIC)
+                    producers = wire.describe_producers(TOPIC)
                 newest = max(self._partition.glob("*.snapshot"))
-                theirs = {(each.producer_id, each.last_sequence, each.transaction_start_offset) for each in known.values()}
+                theirs = {(each.producer_id, each.last_sequence, each.transaction_start_offset) for each in producers.values()}
                 mine = {
                     (each.producer_id, each.last_sequence, each.current_txn_first_offset)
                     for each in entries_in(newest.read_bytes())

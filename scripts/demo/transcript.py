@@ -49,14 +49,14 @@ class Transcript:
             lines = [*lines[:LINES_SHOWN], f"... and {len(lines) - LINES_SHOWN} lines more"]
         sys.stdout.write("".join(f"{line}\n" for line in lines))
 
-    def check(self, what: str, found: object, expected: object = True) -> None:
+    def check(self, what: str, actual: object, expected: object = True) -> None:
         """Says what was checked.
 
         Raises:
             NotAsExpectedError: it is not so.
         """
-        if found != expected:
-            raise NotAsExpectedError(f"{what}: {expected!r} expected, {found!r} found")
+        if actual != expected:
+            raise NotAsExpectedError(f"{what}: {expected!r} expected, {actual!r} found")
         self.checks += 1
         sys.stdout.write(f"  ok: {what}\n")
         sys.stdout.flush()

@@ -79,15 +79,15 @@ def class_text(value: type) -> str:
         parts += ["", *(f"* `{member.name}` = `{member.value!r}`{said_behind(member.name, source)}" for member in value)]
     elif "__init__" in vars(value) and kind == "class" and not (fields_of(value) or getattr(value, "_is_protocol", False)):
         parts += ["", f"```python\n{value.__name__}{signature(value).removesuffix(' -> None')}\n```", "", text_of(value.__init__)]
-    elif found := fields_of(value):
-        fields = "\n".join(f"    {name}: {kind}" for name, kind in found.items() if not name.startswith("_"))
+    elif members := fields_of(value):
+        fields = "\n".join(f"    {name}: {kind}" for name, kind in members.items() if not name.startswith("_"))
         parts += ["", f"```python\nclass {value.__name__}:\n{fields}\n```"]
     for name, method in vars(value).items():
         function = method.__func__ if isinstance(method, classmethod | staticmethod) else method
         if name.startswith("_") or not (inspect.isfunction(function) or isinstance(function, property)):
             continue
-        shown = f"`.{name}`" if isinstance(function, property) else f"`.{name}{signature(function)}`"
-        parts += ["", f"* {shown}: {text_of(function).splitlines()[0]}"]
+        heading = f"`.{name}`" if isinstance(function, property) else f"`.{name}{signature(function)}`"
+        parts += ["", f"* {heading}: {text_of(function).splitlines()[0]}"]
     return "\n".join(parts)
 
 
@@ -105,22 +105,22 @@ def signature(value: object) -> str:
 
 def arguments(text: str) -> list[str]:
     """Splits at the commas outside of brackets."""
-    found, depth = [""], 0
+    parts, depth = [""], 0
     for character in text:
         depth += (character in "[(") - (character in "])")
         if character == "," and not depth:
-            found.append("")
+            parts.append("")
         else:
-            found[-1] += character
-    return [each.strip() for each in found]
+            parts[-1] += character
+    return [each.strip() for each in parts]
 
 
 def constant_text(module: object, name: str, value: object) -> str:
     """The string after the assignment, as the modules document their constants."""
     source = inspect.getsource(module)  # type: ignore[arg-type]
-    said = said_behind(name, source)
-    shown = f" = `{value!r}`" if isinstance(value, int | str) else f", a `{type(value).__name__}`"
-    return f"*constant*{shown}{said}"
+    meaning = said_behind(name, source)
+    value_text = f" = `{value!r}`" if isinstance(value, int | str) else f", a `{type(value).__name__}`"
+    return f"*constant*{value_text}{meaning}"
 
 
 def said_behind(name: str, source: str) -> str:

@@ -33,13 +33,13 @@ def output_of(command: str, place: Path) -> str:
     program = [PYTHON, "-m", "snaprebuild"]
     home = place.parent / "home"
     environment = {**os.environ, "XDG_STATE_HOME": str(home / ".local" / "state")}
-    ran = subprocess.run([*program, *command.split()[1:]], cwd=place, capture_output=True, text=True, check=False, env=environment)
-    if ran.returncode not in (0, 1, 3):
-        sys.exit(f"{command} ended with {ran.returncode}: {ran.stderr}")
-    if "Traceback" in ran.stderr or not ran.stdout:
-        sys.exit(f"{command} ended with {ran.returncode}, and shows nothing: {ran.stderr}")
-    shown = ran.stdout.replace(str(home), "~").replace(str(place), "/home/me/snaprebuild")
-    return "\n".join(line.rstrip() for line in shown.splitlines()).strip("\n")
+    done = subprocess.run([*program, *command.split()[1:]], cwd=place, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode not in (0, 1, 3):
+        sys.exit(f"{command} ended with {done.returncode}: {done.stderr}")
+    if "Traceback" in done.stderr or not done.stdout:
+        sys.exit(f"{command} ended with {done.returncode}, and shows nothing: {done.stderr}")
+    text = done.stdout.replace(str(home), "~").replace(str(place), "/home/me/snaprebuild")
+    return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n")
 
 
 CONSOLE = """
@@ -58,12 +58,12 @@ def answers_of(statements: list[str], place: Path) -> list[str]:
     """What an interpreter answers to each statement; of an error, its last line."""
     program = [PYTHON, "-c", CONSOLE]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(
+    done = subprocess.run(
         program, input="\n".join(statements), cwd=place, capture_output=True, text=True, check=False, env=environment
     )
-    if ran.returncode or ran.stderr:
-        sys.exit(ran.stderr)
-    return [answer.rstrip("\n").replace(f"{place}/", "") for answer in ran.stdout.split("\0")[:-1]]
+    if done.returncode or done.stderr:
+        sys.exit(done.stderr)
+    return [answer.rstrip("\n").replace(f"{place}/", "") for answer in done.stdout.split("\0")[:-1]]
 
 
 def filled(text: str, place: Path) -> str:
@@ -122,7 +122,7 @@ def prepare_fleet(place: Path) -> None:
         (place / f"broker-{node}.json").write_text(output_of(f"scripts/snaprebuild scan broker-{node} --output json", place))
 
 
-def made_again(page: Path, scratch: Path) -> str:
+def current_text(page: Path, scratch: Path) -> str:
     """The text of the page with the output of now."""
     place = scratch / "-".join(page.relative_to(ROOT).parts) / "checkout"
     place.mkdir(parents=True)
@@ -135,7 +135,7 @@ def texts() -> dict[Path, str]:
     """The text of each page with examples, with the output of now."""
     pages = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if EXAMPLE.search(page.read_text())]
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(os.cpu_count()) as threads:
-        return dict(zip(pages, threads.map(partial(made_again, scratch=Path(scratch)), pages), strict=True))
+        return dict(zip(pages, threads.map(partial(current_text, scratch=Path(scratch)), pages), strict=True))
 
 
 def comparable(text: str) -> str:

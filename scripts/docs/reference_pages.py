@@ -206,8 +206,8 @@ def kind(schema: dict[str, Any], name: str) -> str:
             return " or ".join(dict.fromkeys(kind(each, name) for each in schema[key]))
     if isinstance(schema.get("items"), dict):
         return f"list of {kind(schema['items'], name)}"
-    found = schema.get("type", "any")
-    return " or ".join(found) if isinstance(found, list) else found
+    names = schema.get("type", "any")
+    return " or ".join(names) if isinstance(names, list) else names
 
 
 @functools.cache

@@ -23,18 +23,18 @@ SHOWN_AS = "/var/lib/kafka/data-1"
 
 
 def documents_of_a_directory(place: Path) -> list[str]:
-    """Of a log directory of Kafka 2.7 whose last snapshot was replaced by an empty one."""
+    """Documents of a log directory of Kafka 2.7 whose last snapshot was replaced by an empty one."""
     logs = Path(shutil.copytree(ROOT / "fixtures" / "kafka27-mixed" / "logs", place / "logs"))
     (logs / "mixed-0" / f"{8231:020d}.snapshot").write_bytes(EMPTY_SNAPSHOT)
-    made = []
+    files = []
     for verb, *arguments in (("scan",), ("verify", *AS_OF), ("inspect transactions", *AS_OF)):
-        made.append(place / f"{verb}.json")
-        made[-1].write_text(snaprebuild_process(verb, logs, *arguments, "--output", "json").stdout.replace(str(logs), SHOWN_AS))
-    return [str(each) for each in made]
+        files.append(place / f"{verb}.json")
+        files[-1].write_text(snaprebuild_process(verb, logs, *arguments, "--output", "json").stdout.replace(str(logs), SHOWN_AS))
+    return [str(each) for each in files]
 
 
 def documents_of_many(place: Path) -> list[str]:
-    """Of 4,000 partitions with 50 segments each."""
+    """A scan of 4,000 partitions with 50 segments each."""
     partitions = []
     for number in range(4000):
         missing = 49 if number % 7 == 0 else 12 if number % 11 == 0 else 0

@@ -24,12 +24,12 @@ DIRECTORY = ROOT / "docs" / "schema"
 
 def documents() -> list[type[Document]]:
     """The struct of each document, by name."""
-    found: dict[str, type[Document]] = {}
+    structs: dict[str, type[Document]] = {}
     for module in pkgutil.iter_modules(snaprebuild.documents.__path__, "snaprebuild.documents."):
         for each in vars(importlib.import_module(module.name)).values():
             if isinstance(each, type) and issubclass(each, Document) and "NAME" in vars(each):
-                found[each.NAME] = each
-    return [found[name] for name in sorted(found)]
+                structs[each.NAME] = each
+    return [structs[name] for name in sorted(structs)]
 
 
 @functools.cache
@@ -56,9 +56,9 @@ def field_texts(kind: type) -> dict[str, str]:
 def schema_of(document: type[Document]) -> dict[str, Any]:
     """The schema of a document, with the head and the tail that all have."""
     kinds = (Head, document, Tail)
-    _, found = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    _, components = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
     structs = structs_of(kinds)
-    definitions = {name: strict(schema, structs.get(name, object)) for name, schema in found.items()}
+    definitions = {name: strict(schema, structs.get(name, object)) for name, schema in components.items()}
     parts = [definitions.pop(kind.__name__) for kind in kinds]
     properties = {name: schema for part in parts for name, schema in part["properties"].items()}
     properties["schema"] = {"const": document.schema_id()}
@@ -78,12 +78,12 @@ def schema_of(document: type[Document]) -> dict[str, Any]:
 
 def structs_of(kinds: tuple[type, ...]) -> dict[str, type]:
     """All structs inside these, by name."""
-    found: dict[str, type] = {}
+    structs: dict[str, type] = {}
 
     def walk(value: Any) -> None:
         if isinstance(value, msgspec.inspect.StructType | msgspec.inspect.DataclassType):
-            if value.cls.__name__ not in found:
-                found[value.cls.__name__] = value.cls
+            if value.cls.__name__ not in structs:
+                structs[value.cls.__name__] = value.cls
                 for field in value.fields:
                     walk(field.type)
         elif isinstance(value, msgspec.inspect.Type):
@@ -94,7 +94,7 @@ def structs_of(kinds: tuple[type, ...]) -> dict[str, type]:
 
     for kind in kinds:
         walk(msgspec.inspect.type_info(kind))
-    return found
+    return structs
 
 
 def strict(schema: dict[str, Any], kind: type) -> dict[str, Any]:
@@ -111,8 +111,8 @@ def strict(schema: dict[str, Any], kind: type) -> dict[str, Any]:
     for name, each in schema["properties"].items():
         plain = without(each)
         properties[name] = {**plain, "description": texts[names[name]]} if names[name] in texts else plain
-    made = {"type": "object", "description": (inspect.getdoc(kind) or "").split("\n\n")[0], "properties": properties}
-    return made | {"required": [name for name in properties if name not in may_be_absent], "additionalProperties": False}
+    strict_schema = {"type": "object", "description": (inspect.getdoc(kind) or "").split("\n\n")[0], "properties": properties}
+    return strict_schema | {"required": [name for name in properties if name not in may_be_absent], "additionalProperties": False}
 
 
 def without(value: Any) -> Any:

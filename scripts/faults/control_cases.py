@@ -37,7 +37,7 @@ def read_below(root: Path) -> Files:
 
 
 def healthy_longer_log() -> Files:
-    """As ``healthy_log``, up to a segment with an aborted transaction."""
+    """A log as ``healthy_log`` gives it, up to a segment with an aborted transaction."""
     return healthy_log((*BASES, *LONGER), LONGER_END)
 
 
@@ -49,8 +49,8 @@ def healthy_log(bases: tuple[int, ...] = BASES, end: int = END) -> Files:
         files[name] = f"0\n1\npayments 0 {end}\n".encode()
     for base, following in zip(bases, (*bases[1:], end), strict=True):
         for suffix in (".log", ".index", ".timeindex", ".txnindex"):
-            if found := sorted(COPIES.glob(f"{base:020d}-*{suffix}")):
-                files[f"{P}{base:020d}{suffix}"] = found[0].read_bytes()
+            if copies := sorted(COPIES.glob(f"{base:020d}-*{suffix}")):
+                files[f"{P}{base:020d}{suffix}"] = copies[0].read_bytes()
         files[f"{P}{following:020d}.snapshot"] = copied(base, ".snapshot")
     for name in ("leader-epoch-checkpoint", "partition.metadata"):
         files[P + name] = (NODE / P / name).read_bytes()
@@ -93,10 +93,10 @@ def copies_of(bases: tuple[int, ...]) -> list[Path]:
 
 def healthy_controller() -> Files:
     """A controller whose log begins at a checkpoint."""
-    kept = re.compile(r"0{17}(720|740|812|817)")
+    names = re.compile(r"0{17}(720|740|812|817)")
     files = {name: (CONTROLLER / name).read_bytes() for name in ("meta.properties",)}
     for name, data in read_below(CONTROLLER / "__cluster_metadata-0").items():
-        if not name[:1].isdigit() or (kept.match(name) and not name.endswith(".deleted")):
+        if not name[:1].isdigit() or (names.match(name) and not name.endswith(".deleted")):
             files[f"__cluster_metadata-0/{name}"] = data
     files["__cluster_metadata-0/leader-epoch-checkpoint"] = b"0\n1\n4 720\n"
     return files
@@ -135,7 +135,7 @@ def snapshot(offset: int) -> str:
 
 
 def entries(data: bytes) -> list[ProducerEntry]:
-    """Of a snapshot."""
+    """Producer entries of a snapshot."""
     return list(parse_snapshot(data))
 
 

@@ -27,14 +27,14 @@ def main() -> int:
     parser.add_argument("--cuts", type=int, default=96, help="places at which a file is torn that is not synced; default: 96")
     parser.add_argument("--stride", type=int, default=1, help="take every N-th request and fault of an object store; default: 1")
     parser.add_argument("writers", nargs="*", metavar="WRITER", help=f"of: {', '.join(ALL)}; default: all")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     total = Figures("all")
     print("| writer | calls or requests | states | finished by another run | faults | seconds |\n|---|---|---|---|---|---|")
-    for name in asked.writers or ALL:
+    for name in arguments.writers or ALL:
         if name in STORE_WRITERS:
-            one = explored_store(name, STORE_WRITERS[name], asked.stride)
+            one = explored_store(name, STORE_WRITERS[name], arguments.stride)
         else:
-            one = explored(name, WRITERS[name], seed=asked.seed, runs_max=asked.runs, cuts_max=asked.cuts)
+            one = explored(name, WRITERS[name], seed=arguments.seed, runs_max=arguments.runs, cuts_max=arguments.cuts)
         show(one)
         for each in one.faults[:FAULTS_SHOWN_MAX]:
             print(f"  {each}", file=sys.stderr)

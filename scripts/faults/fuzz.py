@@ -97,16 +97,16 @@ def main() -> int:
     )
     parser.add_argument("--list", action="store_true", help="print the targets")
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="default: all; readers, verbs: all of these")
-    asked = parser.parse_args()
-    targets = loaded(is_instrumented=not asked.list)
-    if asked.list:
+    arguments = parser.parse_args()
+    targets = loaded(is_instrumented=not arguments.list)
+    if arguments.list:
         print("\n".join(targets.TARGETS))
         return 0
     groups = {"readers": targets.READERS, "verbs": targets.VERB_TARGETS}
-    wanted = [name for each in asked.targets for name in groups.get(each, (each,))] or list(targets.TARGETS)
-    if unknown := set(wanted) - set(targets.TARGETS):
+    names = [name for each in arguments.targets for name in groups.get(each, (each,))] or list(targets.TARGETS)
+    if unknown := set(names) - set(targets.TARGETS):
         parser.error(f"no such target: {', '.join(sorted(unknown))}")
-    figures = fuzzed(wanted, targets, asked)
+    figures = fuzzed(names, targets, arguments)
     print(
         "| target | inputs | features | corpus | memory of the process, MiB | findings | seconds |\n|---|---|---|---|---|---|---|"
     )
@@ -118,8 +118,8 @@ def main() -> int:
         total.add(one)
         total.corpus = corpus
         total.features = features
-        if asked.keep:
-            keep(name, asked.corpus / name)
+        if arguments.keep:
+            keep(name, arguments.corpus / name)
     show("all", total)
     return 1 if total.findings else 0
 
@@ -148,36 +148,36 @@ def loaded(*, is_instrumented: bool) -> ModuleType:
     return targets
 
 
-def fuzzed(wanted: list[str], targets: ModuleType, asked: argparse.Namespace) -> dict[str, Figures]:
+def fuzzed(names: list[str], targets: ModuleType, arguments: argparse.Namespace) -> dict[str, Figures]:
     """Each target once, or all again and again until the time is over; one with a finding has no further turn."""
-    figures = {name: Figures() for name in wanted}
-    until = None if asked.total is None else time.monotonic() + asked.total
-    seconds = asked.seconds or (
-        60 if asked.total is None else max(asked.total * asked.jobs * 3 // (4 * len(wanted)), SECONDS_LEAST)
+    figures = {name: Figures() for name in names}
+    until = None if arguments.total is None else time.monotonic() + arguments.total
+    seconds = arguments.seconds or (
+        60 if arguments.total is None else max(arguments.total * arguments.jobs * 3 // (4 * len(names)), SECONDS_LEAST)
     )
     running: dict[int, Turn] = {}
     for number in (signal.SIGINT, signal.SIGTERM):  # a run that is stopped shows what it has, also in the background
         signal.signal(number, signal.default_int_handler)
-    waiting = list(wanted)
-    seed = asked.seed
+    waiting = list(names)
+    seed = arguments.seed
     if until is not None:
         random.Random(seed).shuffle(waiting)  # who has the last turns is another one each time
     print(f"seed {seed}", file=sys.stderr)
     try:
         while waiting or running:
             # On a busy machine the time is over before the last target; one that had no turn would count as searched.
-            is_first = seed - asked.seed < len(wanted)
+            is_first = seed - arguments.seed < len(names)
             left = seconds if until is None or is_first else min(seconds, math.ceil(until - time.monotonic()))
-            if waiting and len(running) < asked.jobs and left > 0:
+            if waiting and len(running) < arguments.jobs and left > 0:
                 seed += 1
-                turn, pid = begun(waiting.pop(0), targets, asked, left, seed)
+                turn, pid = begun(waiting.pop(0), targets, arguments, left, seed)
                 running[pid] = turn
                 continue
             if not running:
                 break
             pid, status = os.wait()
             turn = running.pop(pid)
-            one = ended(turn, os.waitstatus_to_exitcode(status), asked)
+            one = ended(turn, os.waitstatus_to_exitcode(status), arguments)
             figures[turn.name].add(one)
             if until is not None and not one.findings:
                 waiting.append(turn.name)
@@ -189,10 +189,10 @@ def fuzzed(wanted: list[str], targets: ModuleType, asked: argparse.Namespace) ->
     return figures
 
 
-def begun(name: str, targets: ModuleType, asked: argparse.Namespace, seconds: int, seed: int) -> tuple[Turn, int]:
+def begun(name: str, targets: ModuleType, arguments: argparse.Namespace, seconds: int, seed: int) -> tuple[Turn, int]:
     """A turn of a target, and the id of its process."""
-    corpus = asked.corpus / name
-    findings = asked.findings / name
+    corpus = arguments.corpus / name
+    findings = arguments.findings / name
     for each in (corpus, findings):
         each.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="fuzz-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None))
@@ -238,17 +238,17 @@ def fuzz(target: Target, corpus: Path, options: list[str], bytes_max: int) -> No
     raise AssertionError("libFuzzer ends the process")
 
 
-def ended(turn: Turn, code: int, asked: argparse.Namespace) -> Figures:
+def ended(turn: Turn, code: int, arguments: argparse.Namespace) -> Figures:
     """What a turn gave. Each finding is reported with its bytes, which may be all that is left of a machine."""
     shutil.rmtree(turn.place, ignore_errors=True)
     output = turn.log.read_text(errors="replace")
-    findings = asked.findings / turn.name
-    found = sorted(set(findings.iterdir()) - turn.before)
+    findings = arguments.findings / turn.name
+    new_findings = sorted(set(findings.iterdir()) - turn.before)
     stats = {match[1]: int(match[2]) for match in re.finditer(r"stat::(\w+): +(\d+)", output)}
     inputs = stats.get("number_of_executed_units", 0)
-    if not found and (code or not inputs):
+    if not new_findings and (code or not inputs):
         sys.exit(f"{turn.name} did not run ({code}):\n{output[-3000:]}")
-    for each in found:
+    for each in new_findings:
         print(f"  {turn.name}: {each}: {_reason(output)}", file=sys.stderr)
         print(f"    {base64.b64encode(each.read_bytes()).decode()}", file=sys.stderr, flush=True)
         shutil.copy(turn.log, each.with_name(f"{each.name}.txt"))
@@ -256,10 +256,10 @@ def ended(turn: Turn, code: int, asked: argparse.Namespace) -> Figures:
     return Figures(
         inputs,
         max(features, default=0),
-        len(list((asked.corpus / turn.name).iterdir())),
+        len(list((arguments.corpus / turn.name).iterdir())),
         stats.get("peak_rss_mb", 0),
         time.monotonic() - turn.started,
-        len(found),
+        len(new_findings),
     )
 
 

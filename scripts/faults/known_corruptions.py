@@ -35,7 +35,7 @@ from formats.checksum import crc32c
 from formats.log.record_batch import BatchHeader, build_record_batch, parse_batch_header
 from formats.partition.producer_snapshot import ProducerEntry
 
-__all__ = ["CORRUPTIONS", "Corruption", "Found"]
+__all__ = ["CORRUPTIONS", "Corruption", "ExpectedFinding"]
 
 OTHER_TOPIC = ROOT / "fixtures" / "kraft-cluster3" / "node1" / "orders-0" / "00000000000000000091.snapshot"
 AS_OF_MS = 1_795_266_500_000
@@ -43,7 +43,7 @@ AS_OF_MS = 1_795_266_500_000
 
 
 @dataclass(frozen=True)
-class Found:
+class ExpectedFinding:
     """A run of a verb, and what it finds. ``{}`` in the arguments is replaced by the directory.
 
     Attributes:
@@ -69,13 +69,13 @@ class Corruption:
         healthy: the directory that it is made of, which is also its control case.
         what: has happened.
         change: makes it, in a copy of the healthy files.
-        found: the runs that find it.
+        findings: the runs that report it.
     """
 
     healthy: str
     what: str
     change: Callable[[Files], None]
-    found: list[Found] = field(default_factory=list)
+    findings: list[ExpectedFinding] = field(default_factory=list)
 
 
 def torn_tail(files: Files) -> None:
@@ -107,9 +107,9 @@ def gap(files: Files) -> None:
 
 def hanging_transaction(files: Files) -> None:
     header = appended(files, producer_id=900, attributes=0x10, timestamp=AS_OF_MS - 100_000, base_sequence=0)
-    held = entries(files.pop(snapshot(END)))
+    producers = entries(files.pop(snapshot(END)))
     entry = ProducerEntry(900, 0, 0, header.base_offset, 0, header.max_timestamp, -1, header.base_offset)
-    files[snapshot(END + 1)] = snapshot_of([*held, entry])
+    files[snapshot(END + 1)] = snapshot_of([*producers, entry])
 
 
 def clock_in_the_future(files: Files) -> None:
@@ -137,8 +137,8 @@ RECORD = bytes.fromhex("0e00000001027600")
 
 
 def twice_in_a_snapshot(files: Files) -> None:
-    held = entries(files[snapshot(116)])
-    files[snapshot(116)] = snapshot_of([*held, held[0]])
+    producers = entries(files[snapshot(116)])
+    files[snapshot(116)] = snapshot_of([*producers, producers[0]])
 
 
 def snapshot_of(rows: list[ProducerEntry]) -> bytes:
@@ -209,20 +209,20 @@ AUDIT = f"tier audit {{}}/remote --metadata-log {{}}/metadata --as-of {AS_OF_MS}
 KRAFT = "cluster check {}"
 
 
-def wrong(arguments: str, code: str, reason: str | None = None) -> Found:
-    return Found(arguments, code, "finding", 1, reason)
+def wrong(arguments: str, code: str, reason: str | None = None) -> ExpectedFinding:
+    return ExpectedFinding(arguments, code, "finding", 1, reason)
 
 
-def bad(arguments: str, code: str, reason: str | None = None) -> Found:
-    return Found(arguments, code, "damaged", 4, reason)
+def bad(arguments: str, code: str, reason: str | None = None) -> ExpectedFinding:
+    return ExpectedFinding(arguments, code, "damaged", 4, reason)
 
 
-def noted(arguments: str, code: str, reason: str | None = None) -> Found:
-    return Found(arguments, code, "note", 0, reason)
+def noted(arguments: str, code: str, reason: str | None = None) -> ExpectedFinding:
+    return ExpectedFinding(arguments, code, "note", 0, reason)
 
 
-def refused(arguments: str, code: str, reason: str | None = None) -> Found:
-    return Found(arguments, code, "refused", 3, reason)
+def refused(arguments: str, code: str, reason: str | None = None) -> ExpectedFinding:
+    return ExpectedFinding(arguments, code, "refused", 3, reason)
 
 
 CORRUPTIONS: dict[str, Corruption] = {
@@ -231,7 +231,7 @@ CORRUPTIONS: dict[str, Corruption] = {
         "the last 37 bytes of the log are lost, as of a copy that was stopped",
         torn_tail,
         [
-            Found(VERIFY, "snapshot-above-log-end", "finding", 4, None),
+            ExpectedFinding(VERIFY, "snapshot-above-log-end", "finding", 4, None),
             bad(VERIFY, "lost-log-end"),
             bad(SCAN, "lost-log-end"),
             bad(f"inspect dump {{}}/{segment(116)}", "torn-tail"),

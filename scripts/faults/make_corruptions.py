@@ -21,12 +21,12 @@ from known_corruptions import CORRUPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 
-__all__ = ["differences", "made", "write"]
+__all__ = ["corrupted_directories", "differences", "write"]
 
 DAMAGED = ROOT / "fixtures" / "damaged"
 
 
-def made() -> dict[str, Files]:
+def corrupted_directories() -> dict[str, Files]:
     """All directories by name, healthy ones below ``healthy/``."""
     healthy = {name: make() for name, make in HEALTHY.items()}
     directories = {f"healthy/{name}": files for name, files in healthy.items()}
@@ -44,7 +44,7 @@ def table() -> dict[str, Any]:
         name: {
             "what": corruption.what,
             "healthy": f"healthy/{corruption.healthy}",
-            "found": [vars(each) for each in corruption.found],
+            "findings": [vars(each) for each in corruption.findings],
         }
         for name, corruption in CORRUPTIONS.items()
     }
@@ -73,10 +73,11 @@ def page() -> str:
     """README.md."""
     rows = []
     for name, corruption in CORRUPTIONS.items():
-        found = "; ".join(
-            f"`{verb_of(each.arguments)}`: `{each.code}`{f', `{each.reason}`' if each.reason else ''}" for each in corruption.found
+        findings = "; ".join(
+            f"`{verb_of(each.arguments)}`: `{each.code}`{f', `{each.reason}`' if each.reason else ''}"
+            for each in corruption.findings
         )
-        rows.append(f"| `{name}` | {corruption.healthy} | {corruption.what} | {found} |\n")
+        rows.append(f"| `{name}` | {corruption.healthy} | {corruption.what} | {findings} |\n")
     return PAGE + "".join(rows)
 
 
@@ -87,7 +88,7 @@ def verb_of(arguments: str) -> str:
 
 def write(root: Path) -> None:
     """Makes all of it anew; nothing else below ``root`` is touched."""
-    directories = made()
+    directories = corrupted_directories()
     for name in (*CORRUPTIONS, "healthy"):
         shutil.rmtree(root / name, ignore_errors=True)
     for name, files in directories.items():
@@ -102,12 +103,12 @@ def differences(root: Path) -> list[str]:
     """Paths at which what is committed is not what would be made."""
     with tempfile.TemporaryDirectory() as directory:
         write(Path(directory))
-        wanted = read_below(Path(directory))
-    found: dict[str, bytes] = {}
+        expected = read_below(Path(directory))
+    committed: dict[str, bytes] = {}
     for name in (*CORRUPTIONS, "healthy"):
-        found |= {f"{name}/{path}": data for path, data in read_below(root / name).items()}
-    found |= {name: (root / name).read_bytes() for name in ("corruptions.json", "README.md")}
-    return sorted(path for path in wanted.keys() | found.keys() if wanted.get(path) != found.get(path))
+        committed |= {f"{name}/{path}": data for path, data in read_below(root / name).items()}
+    committed |= {name: (root / name).read_bytes() for name in ("corruptions.json", "README.md")}
+    return sorted(path for path in expected.keys() | committed.keys() if expected.get(path) != committed.get(path))
 
 
 def main() -> int:

@@ -79,7 +79,7 @@ class LiveDisk:
     # ---- the steps ----
 
     def _stopped(self, third: KafkaNode) -> Path:
-        """It stopped cleanly: the cluster continues without it, and its disk is a sound one."""
+        """Stops a node cleanly: the cluster continues without it, and its disk is a sound one."""
         wait(lambda: self._cluster()["isr"] == [1, 2], "node 3 is still in sync")
         self._image("node 3 has stopped")
         self._verdict(third.log_dir, "rebuild", "TRUSTED", None, "the disk of a node that stopped cleanly")
@@ -89,7 +89,7 @@ class LiveDisk:
         return old
 
     def _replaced(self, old: Path) -> None:
-        """The same node on a new disk, first kept from catching up."""
+        """Starts a node on a new disk, and first keeps it from catching up."""
         self._first.set_topic(TOPIC, THROTTLE)
         with self._further(3) as third:
             third.start()
@@ -133,8 +133,8 @@ class LiveDisk:
         reported = self._cluster()
         (topic,) = in_json_process("cluster image", self._first.log_dir, "--topic", TOPIC).document["topics"]
         (partition,) = topic["partitions"]
-        found = {"leader": partition["leader"], "isr": sorted(partition["isr"]), "replicas": sorted(partition["replicas"])}
-        self._say.check(f"{what}: cluster image and the live cluster say {reported}", found, reported)
+        state = {"leader": partition["leader"], "isr": sorted(partition["isr"]), "replicas": sorted(partition["replicas"])}
+        self._say.check(f"{what}: cluster image and the live cluster say {reported}", state, reported)
         self._checked += 1
 
     def _verdict(
@@ -151,10 +151,10 @@ class LiveDisk:
         run = in_json_process(
             "cluster source", log_dir, "--topic", TOPIC, "--purpose", purpose, "--metadata", self._first.log_dir, *epoch
         )
-        (found,) = run.document["replicas"]
+        (replica,) = run.document["replicas"]
         self._say.check(
             f"{what}, for {purpose}: {outcome} {rule or ''}".rstrip(),
-            (found["verdict"]["outcome"], found["verdict"]["rule"]),
+            (replica["verdict"]["outcome"], replica["verdict"]["rule"]),
             (outcome, rule),
         )
         self._checked += 1
@@ -187,7 +187,7 @@ class LiveDisk:
 
     def _isr(self) -> None:
         document = in_json_process("cluster isr", self._first.log_dir).document
-        found = [(each["code"], each["severity"]) for each in document["findings"]]
+        findings = [(each["code"], each["severity"]) for each in document["findings"]]
         what = "cluster isr finds nothing wrong in what the controller did, and notes that a replica joined with a new disk"
-        self._say.check(what, found, [("isr-new-disk", "note")])
+        self._say.check(what, findings, [("isr-new-disk", "note")])
         self._checked += 1

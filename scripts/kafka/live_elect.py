@@ -61,19 +61,19 @@ class LiveElect:
                 "node 1 leads everything", {topic: leader for topic, (leader, _) in before.items()}, dict.fromkeys(OLD, 1)
             )
             directory, order = self._merged(scans)
-            self._carry_out(directory / "now-reassignment.json", REASSIGN, "--reassignment-json-file", "--execute")
-            self._carry_out(directory / "now-election.json", ELECT, "--path-to-json-file", "--election-type", "preferred")
-            wanted = {"free": (3, [3, 1, 2]), "leads": (1, [1, 2, 3]), "sound": before["sound"]}
-            wait(lambda: self._cluster() == wanted, f"the cluster is not led so: {wanted}")
-            self._say.check(f"the cluster, leaders and replicas: {wanted}", self._cluster(), wanted)
-            self._carry_out(directory / "now-reassignment-back.json", REASSIGN, "--reassignment-json-file", "--execute")
+            self._run_tool(directory / "now-reassignment.json", REASSIGN, "--reassignment-json-file", "--execute")
+            self._run_tool(directory / "now-election.json", ELECT, "--path-to-json-file", "--election-type", "preferred")
+            expected = {"free": (3, [3, 1, 2]), "leads": (1, [1, 2, 3]), "sound": before["sound"]}
+            wait(lambda: self._cluster() == expected, f"the cluster is not led so: {expected}")
+            self._say.check(f"the cluster, leaders and replicas: {expected}", self._cluster(), expected)
+            self._run_tool(directory / "now-reassignment-back.json", REASSIGN, "--reassignment-json-file", "--execute")
             orders = {topic: order for topic, (_, order) in before.items()}
             wait(lambda: {topic: order for topic, (_, order) in self._cluster().items()} == orders, "the orders are not back")
             self._say.check(f"and back: {orders}", True)
             self._restart(order)
             for node in (third, second, first):
                 node.stop_all()
-        return {"elections that the cluster made as the files say": len(wanted)}
+        return {"elections that the cluster made as the files say": len(expected)}
 
     def _restart(self, order: list[int]) -> None:
         """The order of ``fleet``: while a broker is stopped, another one leads with all records. The only controller is the last."""
@@ -109,7 +109,7 @@ class LiveElect:
         return {topic: (each.leader, list(each.replicas)) for topic, each in partitions.items()}
 
     def _lose_snapshots(self) -> None:
-        """Of the stopped nodes some lose what Kafka before 2.8 did not make."""
+        """Deletes snapshots of stopped nodes that Kafka before 2.8 did not write."""
         for number, node in enumerate((self._first, *self._further), 1):
             for topic, nodes in OLD.items():
                 for snapshot in sorted((node.log_dir / f"{topic}-0").glob("*.snapshot"))[:-1] if number in nodes else ():
@@ -138,7 +138,7 @@ class LiveElect:
         steps = run.document["upgrade"]
         return directory, [each["node_id"] for each in steps if (each["step"], each["go"]) == ("restart", "go")]
 
-    def _carry_out(self, path: Path, tool: str, option: str, *more: str) -> None:
-        """Kafka's own tool with the file."""
-        said = self._first.tool(tool, "--bootstrap-server", self._first.address, option, str(path), *more)
-        self._say.check(f"{tool.rpartition('.')[2]} {option} {path.name}: {said.strip().splitlines()[-1]}", True)
+    def _run_tool(self, path: Path, tool: str, option: str, *more: str) -> None:
+        """Runs Kafka's own tool with a file."""
+        output = self._first.tool(tool, "--bootstrap-server", self._first.address, option, str(path), *more)
+        self._say.check(f"{tool.rpartition('.')[2]} {option} {path.name}: {output.strip().splitlines()[-1]}", True)

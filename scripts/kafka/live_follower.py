@@ -10,8 +10,19 @@ from typing import Any
 from command import in_json_process
 from kafka_node import KafkaNode
 from kinds_of_data import Kind, write_kind
-from live_offsets import FOLLOWER, LEADER, SPECIAL, TIERED, Answers, checkpointed, delete_records, partition_row, settle, wait
-from live_offsets import roll_and_upload as roll
+from live_offsets import (
+    FOLLOWER,
+    LEADER,
+    SPECIAL,
+    TIERED,
+    Answers,
+    checkpointed,
+    delete_records,
+    partition_row,
+    roll_and_upload,
+    settle,
+    wait,
+)
 from live_truth import batches_in
 from transcript import Transcript
 from wire import Wire
@@ -75,7 +86,7 @@ class LiveFollower:
             delete_records(leader, "tiered", 100)
             delete_records(leader, "bare", 10)
             leader.set_topic("idle", {"local.retention.ms": 1})
-            roll("idle", self._answers)
+            roll_and_upload("idle", self._answers)
             self._settle("idle")
             leader.stop_all()
 
@@ -112,8 +123,8 @@ class LiveFollower:
             "everything is uploaded: plan says row 9, retry later", (decision["row"], decision["action"]), (9, "retry later")
         )
         self._leader.reassign(topic, [1, 2])
-        asked = (ASKS[-6], -1)
-        wait(lambda: self._requests(topic, mark).count(asked) >= 3, "the follower does not ask again and again", JOIN_SECONDS)
+        timestamps = (ASKS[-6], -1)
+        wait(lambda: self._requests(topic, mark).count(timestamps) >= 3, "the follower does not ask again and again", JOIN_SECONDS)
         self._say.check("the follower asks for -6 again and again, gets -1, and has no log", self._log(topic)["log_end"] or 0, 0)
         self._say.check("it asks what plan said", self._round(topic, mark, planned), _calls(planned))
         self._cases += 1
@@ -177,7 +188,7 @@ class LiveFollower:
         return self._follower.log_dir / f"{topic}-0"
 
     def _log(self, topic: str) -> dict[str, Any]:
-        """Of the follower, according to its files while it runs, read by hand."""
+        """The log of the follower, according to its files while it runs, read by hand."""
         directory = self._directory(topic)
         bases = sorted(int(path.stem) for path in directory.glob("*.log"))
         if not bases:
@@ -196,20 +207,20 @@ class LiveFollower:
 
     def _requests(self, topic: str, mark: int) -> list[tuple[str, int]]:
         """What the follower asked about a topic, and the answer."""
-        found = []
+        rows = []
         for match in REQUEST.finditer(self._leader.log_since(mark)):
             reported = json.loads(match[1])
             api = reported["requestHeader"]["requestApiKeyName"]
             request = reported["request"]
             response = reported["response"]
             if api == "LIST_OFFSETS" and request["replicaId"] == FOLLOWER:
-                for asked, answer in zip(_rows(request), _rows(response), strict=True):
-                    if asked[0] == topic:
-                        found.append((ASKS[asked[1]["timestamp"]], answer[1]["offset"]))
-        return found
+                for row, answer in zip(_rows(request), _rows(response), strict=True):
+                    if row[0] == topic:
+                        rows.append((ASKS[row[1]["timestamp"]], answer[1]["offset"]))
+        return rows
 
     def _round(self, topic: str, mark: int, planned: dict[str, Any]) -> list[tuple[str, int]]:
-        """As many of its requests as plan names: where it fails, it begins anew. All of them where there should be none."""
+        """The first requests of a follower, as many as the plan names: after a failure it begins anew. If it names none, all."""
         return self._requests(topic, mark)[: len(_calls(planned)) or None]
 
 

@@ -51,12 +51,12 @@ class AdminClient:
         """Offset, timestamp of the record and leader epoch, by the timestamp that was asked for."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        found = {}
+        answers = {}
         for each in timestamps:
             print(topic, isolation, each, file=self._process.stdin, flush=True)
             offset, timestamp, epoch = map(int, self._process.stdout.readline().split())
-            found[each] = (offset, timestamp, epoch)
-        return found
+            answers[each] = (offset, timestamp, epoch)
+        return answers
 
     def close(self) -> None:
         """The end of its input is its order to stop."""
@@ -125,10 +125,10 @@ class LiveOffsets:
         log_dir = self._node.log_dir
         wait_for_checkpoint(log_dir / "replication-offset-checkpoint", topic, self._replica(topic)[-1][0])
         timestamps = [*SPECIAL, *self._times_of(topic)]
-        asked = [word for each in timestamps for word in ("--timestamp", each)]
+        words = [word for each in timestamps for word in ("--timestamp", each)]
         tier = (self._node.remote_dir, "--metadata-log", log_dir) if topic != "plain" else ()
         for isolation in ("replica", "read_uncommitted", "read_committed"):
-            run = in_json_process("follower offsets", log_dir / f"{topic}-0", *tier, "--isolation", isolation, *asked)
+            run = in_json_process("follower offsets", log_dir / f"{topic}-0", *tier, "--isolation", isolation, *words)
             (partition,) = run.document["partitions"]
             ours = {
                 each["timestamp_ms"]: (each["offset"], each["record_timestamp_ms"], each["leader_epoch"])
@@ -143,16 +143,16 @@ class LiveOffsets:
             self._compared += len(theirs)
 
     def _times_of(self, topic: str) -> list[int]:
-        """Of some records on disk, and around them."""
-        found = set(self._times)
+        """Timestamps of some records on disk, and the milliseconds around them."""
+        times = set(self._times)
         for path in (self._node.log_dir / f"{topic}-0").glob("*.log"):
             data = path.read_bytes()
-            found |= {int.from_bytes(data[at : at + 8], "big") for at in (27, 35) if len(data) > 61}
-        return sorted(found | {each + 1 for each in found})
+            times |= {int.from_bytes(data[at : at + 8], "big") for at in (27, 35) if len(data) > 61}
+        return sorted(times | {each + 1 for each in times})
 
 
 def partition_row(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the one partition."""
+    """The row of the one partition."""
     (partition,) = document["partitions"]
     assert isinstance(partition, dict)
     return partition

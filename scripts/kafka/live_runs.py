@@ -23,10 +23,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first run; default: 0")
     needs = "of the broker, which needs Java 17 and Maven; default: %(default)s"
     parser.add_argument("--broker", metavar="VERSION", default=KAFKA_VERSION, help=needs)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     started = time.monotonic()
-    seen = run(asked.broker, asked.runs, asked.seed)
-    print(f"Kafka {asked.broker}\n")
+    seen = run(arguments.broker, arguments.runs, arguments.seed)
+    print(f"Kafka {arguments.broker}\n")
     _print_exit_codes(seen.exit_codes)
     for heading, counted in (
         ("meanwhile", seen.happened),
@@ -35,7 +35,7 @@ def main() -> int:
     ):
         print(f"\n{heading}: " + ", ".join(f"{count} {what}" for what, count in sorted(counted.items())))
     print(
-        f"\n{asked.runs} runs in {time.monotonic() - started:.0f} s; in {seen.moved} the log moved meanwhile; "
+        f"\n{arguments.runs} runs in {time.monotonic() - started:.0f} s; in {seen.moved} the log moved meanwhile; "
         f"{len(seen.wrong)} results of no moment; the broker logged {len(seen.complaints)} errors"
     )
     wrong = [*seen.wrong, *seen.complaints]

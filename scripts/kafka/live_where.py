@@ -91,11 +91,11 @@ class LiveWhere:
         expected = {**dict.fromkeys(remote, "failed"), **dict.fromkeys(local, "batches")}
         self._say.check("  without remote storage, those fail that it serves, and no other", failed, expected)
         self._compared += len(failed)
-        for taken in sorted(set(remote.values())):
-            with self._taken_away({taken}):
+        for base_offset in sorted(set(remote.values())):
+            with self._taken_away({base_offset}):
                 failing = {offset for offset in remote if self._fetch(offset) == "failed"}
-            mine = {offset for offset, each in remote.items() if each == taken}
-            self._say.check(f"  without the copy of {Path(taken).name[:20]}, its own alone: {sorted(mine)}", failing, mine)
+            mine = {offset for offset, each in remote.items() if each == base_offset}
+            self._say.check(f"  without the copy of {Path(base_offset).name[:20]}, its own alone: {sorted(mine)}", failing, mine)
             self._compared += len(remote)
 
     def _fetch(self, offset: int) -> str:
@@ -135,8 +135,8 @@ class LiveWhere:
         delete_records(node, TOPIC, offset)
         wait(lambda: (self._bases_on_disk(), self._bases_of_copies()) == left, f"{left} expected to be left")
         self._settle()
-        found = (self._bases_on_disk(), self._bases_of_copies())
-        self._say.check(f"DeleteRecords to {offset}, {what}: {len(gone)} segments and {len(copies)} copies went", found, left)
+        bases = (self._bases_on_disk(), self._bases_of_copies())
+        self._say.check(f"DeleteRecords to {offset}, {what}: {len(gone)} segments and {len(copies)} copies went", bases, left)
         self._say.check("  the log start is as reported", self._wire.list_offsets(TOPIC, [-2])[-2][0], reported["log_start_offset"])
         self._compared += len(gone) + len(copies) + 1
 
@@ -145,8 +145,8 @@ class LiveWhere:
         node = self._node
         ours = ends_of_epochs(node.log_dir / PARTITION, node.remote_dir, node.log_dir, epochs)
         theirs = {epoch: self._wire.end_of_leader_epoch(TOPIC, epoch) for epoch in epochs}
-        shown = ", ".join(f"{epoch}: {found[0]} to {found[1]}" for epoch, found in theirs.items())
-        self._say.check(f"{situation}; OffsetsForLeaderEpoch {shown}", ours, theirs)
+        text = ", ".join(f"{epoch}: {ends[0]} to {ends[1]}" for epoch, ends in theirs.items())
+        self._say.check(f"{situation}; OffsetsForLeaderEpoch {text}", ours, theirs)
         self._compared += len(theirs)
 
     # ---- the leader's log ----
@@ -159,8 +159,8 @@ class LiveWhere:
     def _offsets(self) -> list[int]:
         """Around every boundary, and around both ends."""
         ends = self._answers(TOPIC)
-        around = {*self._bases_on_disk(), *self._bases_of_copies(), ends[-1][0], ends[-2][0]}
-        return sorted({max(0, each + step) for each in around for step in (-1, 0, 1)})
+        offsets = {*self._bases_on_disk(), *self._bases_of_copies(), ends[-1][0], ends[-2][0]}
+        return sorted({max(0, each + step) for each in offsets for step in (-1, 0, 1)})
 
     def _bases_on_disk(self) -> list[int]:
         return sorted(int(path.stem) for path in (self._node.log_dir / PARTITION).glob("*.log"))

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class UsageError(Exception):
-    """It makes no sense."""
+    """A command line that has no meaning."""
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -35,20 +35,20 @@ FIELD_KEYS = ("name", "type", "versions", "nullableVersions", "taggedVersions", 
 
 def compact_field(field: dict[str, object], structs: dict[str, list[dict[str, object]]]) -> dict[str, object]:
     """One field without prose; structures that several fields share are written out at each of them."""
-    kept = {key: field[key] for key in FIELD_KEYS if key in field and field[key] is not False}
+    members = {key: field[key] for key in FIELD_KEYS if key in field and field[key] is not False}
     element = str(field["type"]).removeprefix("[]")
     fields = field.get("fields") or structs.get(element)
     if fields:
         assert isinstance(fields, list)
-        kept["fields"] = [compact_field(each, structs) for each in fields]
-    return kept
+        members["fields"] = [compact_field(each, structs) for each in fields]
+    return members
 
 
 def compact_message(message: dict[str, Any]) -> dict[str, object]:
     """One message, as it is in a jar."""
     structs = {struct["name"]: struct["fields"] for struct in message.get("commonStructs", [])}
-    kept: dict[str, object] = {key: message[key] for key in MESSAGE_KEYS if key in message}
-    return {**kept, "fields": [compact_field(field, structs) for field in message["fields"]]}
+    members: dict[str, object] = {key: message[key] for key in MESSAGE_KEYS if key in message}
+    return {**members, "fields": [compact_field(field, structs) for field in message["fields"]]}
 
 
 def lines_of(field: dict[str, object], indent: str) -> Iterator[str]:
@@ -86,8 +86,8 @@ def bundled_messages(kind: str, classpath: str) -> list[dict[str, Any]]:
     """
     module, names = SETS[kind]
     jars = ":".join(jar for jar in classpath.split(":") if Path(jar).name.startswith(f"{module}-"))
-    found = [message for name, message in messages_of(jars).items() if re.fullmatch(names, name)]
-    return sorted(found, key=lambda message: (message.get("apiKey", 0), message["name"]))
+    messages = [message for name, message in messages_of(jars).items() if re.fullmatch(names, name)]
+    return sorted(messages, key=lambda message: (message.get("apiKey", 0), message["name"]))
 
 
 def _text_of(kind: str, classpath: str) -> str:
@@ -108,26 +108,26 @@ def different_layouts(older: str, newer: str) -> Iterator[str]:
         if kind == "replication-messages":
             # Requests are on no disk: newer releases drop their old versions.
             continue
-        known = {message["name"]: message for message in bundled_messages(kind, newer)}
+        newer_messages = {message["name"]: message for message in bundled_messages(kind, newer)}
         for message in bundled_messages(kind, older):
             name = message["name"]
             lowest, _, highest = message["validVersions"].partition("-")
             for version in range(int(lowest), int(highest or lowest) + 1):
                 fields = _layout(compact_message(message), version)
-                if name not in known or fields != _layout(compact_message(known[name]), version):
+                if name not in newer_messages or fields != _layout(compact_message(newer_messages[name]), version):
                     yield f"{name} version {version}"
 
 
 def _layout(message: dict[str, Any], version: int) -> list[Any]:
     """What of a version is in a fixed place: type, whether it may be null, and fields, of each field that is not tagged."""
-    found = []
+    layout = []
     for field in message["fields"]:
         is_there = _has(field.get("versions", field.get("taggedVersions")), version)
         is_tagged = _has(field.get("taggedVersions", "none"), version)
         if is_there and not is_tagged:
             inner = _layout(field, version) if "fields" in field else None
-            found.append((field["type"], _has(field.get("nullableVersions", "none"), version), inner))
-    return found
+            layout.append((field["type"], _has(field.get("nullableVersions", "none"), version), inner))
+    return layout
 
 
 def _has(versions: str, version: int) -> bool:

@@ -27,9 +27,9 @@ def needed_libraries(path: Path) -> Iterator[tuple[str, str]]:
     """Names of the shared libraries that a file needs, directly or not, and where the loader of this system finds each."""
     listed = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
     for line in listed.splitlines():
-        found = re.match(r"\s*(\S+) => (\S+|not found)", line)
-        if found:
-            yield found[1], found[2]
+        match = re.match(r"\s*(\S+) => (\S+|not found)", line)
+        if match:
+            yield match[1], match[2]
 
 
 def static_library(name: str) -> Path:
@@ -39,7 +39,7 @@ def static_library(name: str) -> Path:
 
 
 def packages_of_python() -> list[str]:
-    """Those of this interpreter, its standard library, the shared libraries of both, and what the launcher is linked with.
+    """Packages of this interpreter, its standard library, the shared libraries of both, and what the launcher is linked with.
 
     Empty if the interpreter came with no package.
     """
@@ -49,7 +49,7 @@ def packages_of_python() -> list[str]:
     standard_library = Path(sysconfig.get_path("stdlib"))
     files = {interpreter, standard_library / "os.py", standard_library / "argparse.py", *map(static_library, ("libz.a", "libc.a"))}
     files |= set(_libraries([interpreter, *(standard_library / "lib-dynload").glob("*.so")]))
-    return sorted({found for found in map(owner, files) if found})
+    return sorted({package for package in map(owner, files) if package})
 
 
 def _libraries(files: Iterable[Path]) -> Iterator[Path]:
@@ -62,5 +62,5 @@ def _libraries(files: Iterable[Path]) -> Iterator[Path]:
 def installed_and_candidate(package: str) -> tuple[str, str]:
     """Versions of a package: the one that is installed, and the newest that the lists of apt have."""
     reported = subprocess.run(["apt-cache", "policy", package], check=True, capture_output=True, text=True).stdout
-    found = dict(re.findall(r"^ +(Installed|Candidate): (\S+)$", reported, re.MULTILINE))
-    return found["Installed"], found["Candidate"]
+    versions = dict(re.findall(r"^ +(Installed|Candidate): (\S+)$", reported, re.MULTILINE))
+    return versions["Installed"], versions["Candidate"]

@@ -48,28 +48,28 @@ def main() -> None:
     parser.add_argument("--image", action="store_true", help="also a container image, as an OCI archive")
     parser.add_argument("--url", default="", help="address of the project's repository, for the page of the package index")
     parser.add_argument("--sign", type=Path, metavar="KEY", help="sign SHA256SUMS with this key of ssh-keygen")
-    given = parser.parse_args()
-    out: Path = given.out.absolute()
+    options = parser.parse_args()
+    out: Path = options.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):
         parser.error(f"{out} is not empty")
     epoch = release_epoch()
-    os.environ |= {"SOURCE_DATE_EPOCH": str(epoch), "SOURCE_COMMIT": commit_of(ROOT), "PROJECT_URL": given.url}
+    os.environ |= {"SOURCE_DATE_EPOCH": str(epoch), "SOURCE_COMMIT": commit_of(ROOT), "PROJECT_URL": options.url}
     with tempfile.TemporaryDirectory(prefix="snaprebuild-release-") as work:
         parts = build(out, Path(work), epoch)
     for kind in ("packages", "image"):
-        if getattr(given, kind):
+        if getattr(options, kind):
             say(kind)
             subprocess.run([ROOT / "scripts" / "deploy" / kind / "build", out], check=True)
-    arguments = {"packages": given.packages, "image": given.image, "url": given.url}
+    arguments = {"packages": options.packages, "image": options.image, "url": options.url}
     locks = {path.relative_to(ROOT).as_posix(): sha256(path) for path in LOCKS}
     urls = [part.url.to_string() for part in parts if part.url.type != "pypi"]
     (out / f"snaprebuild-{__version__}.provenance.json").write_text(statement(ROOT, digests(out), arguments, epoch, locks, urls))
     sums = [f"{digest}  {name}" for name, digest in digests(out).items()]
     (out / "SHA256SUMS").write_text("\n".join(sums) + "\n")
     print(f"{out}: {len(sums)} files and SHA256SUMS")
-    if given.sign:
-        sign(out / "SHA256SUMS", given.sign)
+    if options.sign:
+        sign(out / "SHA256SUMS", options.sign)
     else:
         print("SHA256SUMS is not signed: --sign KEY signs it")
 
@@ -119,8 +119,8 @@ def build(out: Path, work: Path, epoch: int) -> list[Part]:
     (out / "THIRD-PARTY-NOTICES.txt").write_text(notices(parts))
     shutil.copyfile(ROOT / "LICENSE", out / "LICENSE")
     say("the tree as an archive")
-    beside = {name: out / name for name in ("LICENSE", "THIRD-PARTY-NOTICES.txt")}
-    write_archive(tree, file.with_name(f"{file.name}.tar.gz"), epoch, beside)
+    licences = {name: out / name for name in ("LICENSE", "THIRD-PARTY-NOTICES.txt")}
+    write_archive(tree, file.with_name(f"{file.name}.tar.gz"), epoch, licences)
     (out / "snaprebuild.1").write_text(man_page(f"{datetime.fromtimestamp(epoch, UTC):%Y-%m-%d}"))
     (out / "completions").mkdir()
     for shell, name in COMPLETIONS.items():

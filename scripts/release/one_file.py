@@ -147,13 +147,15 @@ def _install(packages: Path, wheel: Path, epoch: int) -> None:
 
 
 def _forget_where_compiled(packages: Path) -> None:
-    """Of extensions that came as source: what is there for debuggers names a temporary directory, and the build's id is a sum of it."""
-    found = set()
+    """Strips extensions that were compiled here: their debug sections name a temporary directory, and the build's id is a sum of it."""
+    extensions = set()
     for distribution in importlib.metadata.distributions(path=[str(packages)]):
         # Only what is made for one system alone has a bare `linux` in its tag.
         if re.search(r"^Tag: \S+-linux_", distribution.read_text("WHEEL") or "", re.MULTILINE):
-            found |= {Path(str(distribution.locate_file(file))) for file in distribution.files or () if file.name.endswith(".so")}
-    for path in found:
+            extensions |= {
+                Path(str(distribution.locate_file(file))) for file in distribution.files or () if file.name.endswith(".so")
+            }
+    for path in extensions:
         subprocess.run(["objcopy", "--strip-unneeded", "--remove-section=.note.gnu.build-id", path], check=True)
 
 
@@ -231,8 +233,8 @@ def _relocate(tree: Tree) -> None:
         own = [each for each in _output_of("patchelf", "--print-rpath", path).split(":") if each.startswith("$ORIGIN")]
         up = os.path.relpath(lib, path.parent)
         # DT_RPATH, which LD_LIBRARY_PATH of the caller does not overrule.
-        wanted = ":".join(dict.fromkeys([*own, f"$ORIGIN/{up}"]))
-        subprocess.run(["patchelf", "--force-rpath", "--set-rpath", wanted, path], check=True)
+        search_path = ":".join(dict.fromkeys([*own, f"$ORIGIN/{up}"]))
+        subprocess.run(["patchelf", "--force-rpath", "--set-rpath", search_path, path], check=True)
 
 
 def _output_of(*command: str | Path) -> str:
@@ -279,17 +281,17 @@ def write_one_file(tree: Tree, out: Path, work: Path) -> None:
     out.chmod(0o755)
 
 
-def write_archive(tree: Tree, out: Path, epoch: int, beside: Mapping[str, Path]) -> None:
+def write_archive(tree: Tree, out: Path, epoch: int, extra_files: Mapping[str, Path]) -> None:
     """The tree below a directory with the name of the archive. Owner, times and order are the same in each build.
 
     Args:
         tree: as `make_tree` made it.
         out: `*.tar.gz`.
         epoch: seconds since 1970 of each entry.
-        beside: files next to `bin` and `lib`: their names and where they are.
+        extra_files: files next to `bin` and `lib`: their names and where they are.
     """
     top = out.name.removesuffix(".tar.gz")
-    paths = {path.relative_to(tree.root).as_posix(): path for path in tree.root.rglob("*")} | dict(beside)
+    paths = {path.relative_to(tree.root).as_posix(): path for path in tree.root.rglob("*")} | dict(extra_files)
     with (
         out.open("wb") as file,
         gzip.GzipFile("", "wb", 9, file, mtime=epoch) as packed,
@@ -320,5 +322,5 @@ def _compile_static(source: str, program: Path, *libraries: str) -> None:
 
 
 def machine() -> str:
-    """As in the name of the file: x86_64 or aarch64."""
+    """The machine in the name of the file: x86_64 or aarch64."""
     return platform.machine()

@@ -86,11 +86,11 @@ def _python(tree: Tree) -> Part:
     return Part("CPython", version, "PSF-2.0", url, tuple(files), notice)
 
 
-def _distribution(found: importlib.metadata.Distribution) -> Part:
-    reported = cast("Message", found.metadata)  # its declared type has no `get`
+def _distribution(distribution: importlib.metadata.Distribution) -> Part:
+    reported = cast("Message", distribution.metadata)  # its declared type has no `get`
     name = reported["Name"]
     version = reported["Version"]
-    folder = Path(str(found.locate_file("")))
+    folder = Path(str(distribution.locate_file("")))
     paths = (path for path in folder.glob("*.dist-info") if importlib.metadata.PathDistribution(path).metadata["Name"] == name)
     own = next(paths, None)
     if own is None:
@@ -117,10 +117,10 @@ def _belongs(path: Path, distribution: str) -> bool:
 
 def _package_of(place: Path) -> str:
     """The package of this system that a file came with."""
-    found = owner(place)
-    if found is None:
+    package = owner(place)
+    if package is None:
         raise RuntimeError(f"{place}: no package of this system has it, so its licence is not known")
-    return found
+    return package
 
 
 def _system_package(package: str, files: list[Path]) -> Part:
@@ -132,7 +132,7 @@ def _system_package(package: str, files: list[Path]) -> Part:
 
 
 def _source_and_version(package: str) -> list[str]:
-    """Of an installed package: its source package, and its version."""
+    """The source package of an installed package, and its version."""
     query = ["dpkg-query", "-W", "-f", "${source:Package}\n${Version}", package]
     return subprocess.run(query, check=True, capture_output=True, text=True).stdout.splitlines()
 

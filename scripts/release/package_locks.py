@@ -85,21 +85,32 @@ def resolved(pip: list[str]) -> dict[Path, dict[str, str]]:
     return {BUNDLED: bundled, TOOLS: {name: version for name, version in tools.items() if name not in bundled}}
 
 
-def _report(pip: list[str], wanted: Iterable[str], *options: str) -> list[dict[str, Any]]:
+def _report(pip: list[str], specifiers: Iterable[str], *options: str) -> list[dict[str, Any]]:
     """What pip would install.
 
     Raises:
         CalledProcessError: no versions fit together, or the index cannot be reached.
     """
-    command = [*pip, "install", "--quiet", "--dry-run", "--ignore-installed", "--use-pep517", "--report", "-", *options, *wanted]
+    command = [
+        *pip,
+        "install",
+        "--quiet",
+        "--dry-run",
+        "--ignore-installed",
+        "--use-pep517",
+        "--report",
+        "-",
+        *options,
+        *specifiers,
+    ]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     installs: list[dict[str, Any]] = json.loads(done.stdout)["install"]
     return installs
 
 
 def _versions(report: list[dict[str, Any]]) -> dict[str, str]:
-    found = {_normalized(each["metadata"]["name"]): str(each["metadata"]["version"]) for each in report}
-    return dict(sorted(found.items()))
+    versions = {_normalized(each["metadata"]["name"]): str(each["metadata"]["version"]) for each in report}
+    return dict(sorted(versions.items()))
 
 
 def _pinned(versions: Mapping[str, str]) -> list[str]:
@@ -144,9 +155,9 @@ def _target(python: str, machine: str) -> Iterator[str]:
 
 
 def _sha256(archive: Mapping[str, Any]) -> str:
-    """As reports of old and of new pips name it."""
-    found = archive.get("hashes", {}).get("sha256") or archive["hash"].removeprefix("sha256=")
-    return str(found)
+    """The digest of an archive, which old and new versions of pip report under different names."""
+    digest = archive.get("hashes", {}).get("sha256") or archive["hash"].removeprefix("sha256=")
+    return str(digest)
 
 
 # --- what is newer --------------------------------------------------------------------------------------------------------------

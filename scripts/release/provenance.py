@@ -24,7 +24,7 @@ def statement(
     locks: Mapping[str, str],
     packages: Sequence[str],
 ) -> str:
-    """As JSON.
+    """The provenance of a release, in JSON.
 
     Args:
         root: of the checkout that was built. Without git, no commit is named.

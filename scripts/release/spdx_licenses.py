@@ -58,7 +58,7 @@ def _of_bsd(notice: str) -> str:
 
 
 def _short_name(text: str) -> str | None:
-    """Of a free text, such as ``Apache License 2.0`` or ``MIT``."""
+    """The identifier for a free text, such as ``Apache License 2.0`` or ``MIT``."""
     if re.fullmatch(r"Apache(?: Software)? License,? (?:Version )?2\.0", text):
         return "Apache-2.0"
     name = text.removesuffix(" License")
@@ -74,22 +74,22 @@ def of_debian(package: str, notice: str) -> str:
     Raises:
         ValueError: the copyright file shows no licence that is listed here.
     """
-    if found := re.search(r"^Files: \*\n(?:(?!\n\n).)*?^License: *(\S[^\n]*)$", notice, re.MULTILINE | re.DOTALL):
-        names = [_of_short_name(each) for each in re.split(r",? and |, ", found[1].strip())]
+    if match := re.search(r"^Files: \*\n(?:(?!\n\n).)*?^License: *(\S[^\n]*)$", notice, re.MULTILINE | re.DOTALL):
+        names = [_of_short_name(each) for each in re.split(r",? and |, ", match[1].strip())]
         if None not in names:
             return all_of(filter(None, names))
     for words, name in WORDS:
         if re.search(words, notice, re.DOTALL):
             return name
-    raise ValueError(f"{package}: its copyright file shows no known licence{f': {found[1]}' if found else ''}")
+    raise ValueError(f"{package}: its copyright file shows no known licence{f': {match[1]}' if match else ''}")
 
 
 def _of_short_name(name: str) -> str | None:
     """Debian's ``GPL-2+`` is SPDX's ``GPL-2.0-or-later``."""
     if name in DEBIAN:
         return DEBIAN[name]
-    if found := re.fullmatch(r"(L?GPL)-(\d)(?:\.(\d))?(\+?)", name):
-        return f"{found[1]}-{found[2]}.{found[3] or 0}-{'or-later' if found[4] else 'only'}"
+    if match := re.fullmatch(r"(L?GPL)-(\d)(?:\.(\d))?(\+?)", name):
+        return f"{match[1]}-{match[2]}.{match[3] or 0}-{'or-later' if match[4] else 'only'}"
     return name if name in SPDX_NAMES else None
 
 

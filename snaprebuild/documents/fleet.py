@@ -8,11 +8,12 @@ from snaprebuild.broker.status import StatusCounts
 from snaprebuild.cluster.fleet.election_risk import ElectionRisk
 from snaprebuild.cluster.fleet.elections import ElectionMoment
 from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome
-from snaprebuild.cluster.fleet.replicas import UploadState
+from snaprebuild.cluster.fleet.replicas import ReplicaReadiness
 from snaprebuild.cluster.fleet.restart_plan import RepairCover
 from snaprebuild.cluster.fleet.upgrade_steps import UpgradeStep
 from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
 from snaprebuild.documents.common import StatusName
+from snaprebuild.documents.scan import MustNotLead
 from snaprebuild.published import Document, Natural, Part, Positive, RunRecord, Seconds, Streamed
 from snaprebuild.storage.partition_names import TopicPartition
 
@@ -48,7 +49,7 @@ class FleetTotals(Part, frozen=True):
     brokers: Natural
     partitions: Natural
     """Partitions that can be uploaded."""
-    outcomes: Outcomes
+    partitions_by_outcome: Outcomes
     stuck_bytes: Natural
     freed_by_election_bytes: Natural
     freed_by_repair_bytes: Natural
@@ -96,7 +97,7 @@ class FleetReplica(Part, frozen=True):
     """A replica of a partition."""
 
     node_id: Natural
-    state: UploadState
+    state: ReplicaReadiness
     """What a leader with its files could upload (docs/guides/fleet.md)."""
     log_start_offset: Natural
     log_end_offset: Natural | None
@@ -113,8 +114,8 @@ class FleetReplica(Part, frozen=True):
     stuck_bytes: Natural
     replay_bytes: Natural
     """The most bytes that are read to rebuild the missing snapshots."""
-    must_not_lead: str | None = None
-    """Why no advice names it as a leader; null if nothing shows that it must not lead. Not stable."""
+    must_not_lead: MustNotLead | None = None
+    """Why no advice names it as a leader; null if nothing shows that it must not lead."""
 
 
 class UnhealthyPartition(TopicPartition, frozen=True):
@@ -153,11 +154,11 @@ class Fleet(Document, frozen=True):
     """From --assume rate."""
     assumes: Sequence[str]
     totals: FleetTotals
-    repair: RepairCover
+    repair_cover: RepairCover
     steps: Sequence[RestartStep]
     """Steps in their order."""
     elections: Sequence[ElectionMoment] | None
-    """Elections that --elections writes for Kafka's tools; null without a metadata log."""
+    """The elections that --elections writes for Kafka's tools; null without a metadata log."""
     brokers: Sequence[FleetBroker]
     """By node id."""
     partitions: Streamed[UnhealthyPartition]

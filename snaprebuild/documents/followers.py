@@ -10,7 +10,7 @@ import msgspec
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from snaprebuild.followers import Profile
 from snaprebuild.followers.bootstrap_plan import BootstrapStep, LeaderRequest, ReplicationShare, RestoredState
-from snaprebuild.followers.bootstrap_rules import BootstrapDecision, FollowerState
+from snaprebuild.followers.bootstrap_rules import BootstrapDecision, BootstrapFollower
 from snaprebuild.followers.check import LossCause, ReplicaVerdict
 from snaprebuild.followers.fetch_path import FetchOutcome, RecordDeletion
 from snaprebuild.followers.leader_view import RemoteStorageSetting
@@ -28,7 +28,7 @@ from snaprebuild.tier.audit.result import Verdict
 
 __all__ = [
     "CheckpointLine",
-    "Checkpoints",
+    "CheckpointLines",
     "FetchPathPartition",
     "FollowerBuild",
     "FollowerCheck",
@@ -45,9 +45,6 @@ __all__ = [
     "ReplicaTotals",
     "ViewedPartition",
 ]
-
-AtStart = Annotated[str, one_of("when a broker next loads the log, at its start")]
-
 
 # ---------------------------------------------------------------------------------------------------------- check and repair
 
@@ -78,7 +75,7 @@ class RemoteProducers(Part, frozen=True):
     """Verdict on the snapshot of that copy; null if the offset is inside of it."""
     reason: str
     """Reason of the verdict, for the user; not stable."""
-    source: StateSource
+    entries_source: StateSource
     """Source of the entries: the copy's own snapshot; a rebuild from the copies, because that is wrong; or the copies, because no
     snapshot belongs there."""
     snapshot_class: SnapshotClass = msgspec.field(name="class")
@@ -105,7 +102,7 @@ class FollowerReplica(TopicPartition, frozen=True):
     verdict: ReplicaVerdict
     reason: str
     """For the user; not stable."""
-    cause: LossCause | None
+    loss_cause: LossCause | None
     """Cause of a loss."""
     remote: RemoteProducers | None
     read_bytes: Natural
@@ -162,7 +159,7 @@ class FollowerRepair(Document, frozen=True):
     """Nothing was written."""
     receipt: str | None
     """File that lists the written files; null if nothing was written."""
-    takes_effect: AtStart
+    takes_effect: str
     totals: ActionTotals
     replicas: Sequence[RepairedReplica]
 
@@ -177,7 +174,7 @@ class ViewedPartition(TopicPartition, frozen=True):
     """Path of the directory."""
     topic_id: str | None
     """From partition.metadata, as Kafka prints ids; null if the directory has none."""
-    remote_storage: RemoteStorageSetting
+    remote_storage_setting: RemoteStorageSetting
     log_start: KnownOffset
     local_log_start: KnownOffset
     highest_remote: KnownOffset | None
@@ -191,7 +188,7 @@ class OffsetsPartition(ViewedPartition, frozen=True):
 
     last_stable: KnownOffset | None
     """Null if the request is not for committed records only, or it is not known."""
-    leader_epoch: CurrentLeaderEpoch
+    current_leader_epoch: CurrentLeaderEpoch
     answers: Sequence[OffsetAnswer]
     """In the order of the request."""
 
@@ -244,13 +241,13 @@ class PlanPartition(ViewedPartition, frozen=True):
     """Offset that the leader uses; -1 if it does not know it."""
     order_faults: Sequence[str]
     """Contradictions to log end >= last stable >= local start, and to last stable >= highest remote >= log start."""
-    follower: FollowerState
+    follower: BootstrapFollower
     decision: BootstrapDecision
     then: BootstrapDecision | None
     """The decision right after row 2, if that leads to an offset that is only in remote storage."""
     requests: Sequence[LeaderRequest]
     """Requests that the follower sends, in their order."""
-    state: RestoredState | None
+    restored_state: RestoredState | None
     """Null if it takes nothing from remote storage."""
     steps: Sequence[BootstrapStep]
     share: ReplicationShare
@@ -291,7 +288,7 @@ class CheckpointLine(TopicPartition, frozen=True):
     offset: Natural
 
 
-class Checkpoints(Part, frozen=True, rename="kebab"):
+class CheckpointLines(Part, frozen=True, rename="kebab"):
     """Lines for the checkpoints of the log directory."""
 
     log_start_offset_checkpoint: CheckpointLine
@@ -329,9 +326,9 @@ class FollowerBuild(Document, frozen=True):
     leader_epochs: Sequence[LeaderEpochEntry]
     remote: RemoteProducers
     files: Sequence[FollowerFile]
-    checkpoints: Checkpoints
+    checkpoint_lines: CheckpointLines
     warnings: Sequence[str]
     """Assumptions; not stable."""
     verdict: VerdictSummary | None
     """On the broker that gets the replica; null if its directory does not exist."""
-    takes_effect: AtStart
+    takes_effect: str

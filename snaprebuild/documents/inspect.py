@@ -49,7 +49,7 @@ class Transactions(Document, frozen=True):
     """What `snaprebuild inspect transactions --output json` prints."""
 
     NAME = "inspect-transactions"
-    VERSION = 2
+    VERSION = 3
 
     run: RunRecord
     as_of_ms: int
@@ -108,7 +108,7 @@ class ExplainedPartition(TopicPartition, frozen=True):
     """Class of the state (docs/concepts/confidence.md); null if the replay ended before it."""
     reasons: Sequence[str]
     entry: ProducerEntry | None
-    """The entry as a snapshot has it: -1 where a field has no value. Null if the log does not have the producer."""
+    """Fields as in a snapshot: -1 where a field has no value. Null if the log does not have the producer."""
     set_by: Mapping[EntryField, TracedBatch]
     """By field the batch that set its value, also if that is -1. A field is absent if no batch set it: it was in the base snapshot,
     or was never set."""

@@ -11,6 +11,6 @@ class Profile(StrEnum):
     """The rules that a follower or a leader follows. It is here because the help of commands must not load more than this."""
 
     PROPOSAL = "kip-1023"
-    """Rules of the proposal KIP-1023."""
+    """The rules of the proposal."""
     KAFKA = "kafka-4.3"
-    """Rules of brokers of 4.3 and 4.4."""
+    """The rules of brokers of 4.3 and 4.4."""

@@ -24,8 +24,8 @@ from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.followers import Profile
 from snaprebuild.followers.bootstrap_rules import (
     BootstrapDecision,
+    BootstrapFollower,
     FollowerAction,
-    FollowerState,
     LeaderOffsets,
     NotInRemoteStorageError,
     after_reset,
@@ -114,7 +114,8 @@ class RestoredState(Part, frozen=True):
 class BootstrapStep(Part, frozen=True):
     """The follower's log after a step."""
 
-    after: str
+    event: str
+    """What the follower has done."""
     log_start_offset: Natural
     local_log_start_offset: Natural
     log_end_offset: Natural
@@ -146,7 +147,7 @@ class PlannedBootstrap:
         decision: the row.
         then: the row that follows at once, where that one leads to what is only in remote storage; else None.
         requests: of the follower, in their order.
-        state: what it takes from remote storage; None where it takes nothing.
+        restored_state: what it takes from remote storage; None where it takes nothing.
         steps: its log in between.
         share: what is replicated.
         drawback: of the follower as a leader, or None.
@@ -157,12 +158,12 @@ class PlannedBootstrap:
     last_stable: KnownOffset
     leader: LeaderOffsets
     order_faults: list[str]
-    follower: FollowerState
+    follower: BootstrapFollower
     decision: BootstrapDecision
     then: BootstrapDecision | None
     share: ReplicationShare
     requests: list[LeaderRequest] = field(default_factory=list)
-    state: RestoredState | None = None
+    restored_state: RestoredState | None = None
     steps: list[BootstrapStep] = field(default_factory=list)
     drawback: str | None = None
     findings: list[Finding] = field(default_factory=list)
@@ -185,7 +186,7 @@ class BootstrapPlan:
     """All partitions, with their findings."""
 
     profile: Profile
-    follower: FollowerState
+    follower: BootstrapFollower
     partitions: list[PlannedBootstrap] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -193,7 +194,7 @@ class BootstrapPlan:
 def plan_bootstrap(
     source: Source,
     tier: Tier,
-    follower: FollowerState,
+    follower: BootstrapFollower,
     profile: Profile,
     assumptions: LeaderAssumptions,
     run: Run,
@@ -218,7 +219,7 @@ def plan_bootstrap(
     for view in views:
         _assume(view, assumptions)
         # Else which of the copies are its own is unknown, and a finding.
-        if not view.remote_storage.enabled or view.remote is not None:
+        if not view.remote_storage_setting.enabled or view.remote is not None:
             marked.append((view, view.high_watermark_of(assumptions.high_watermark)))
     if assumptions.last_stable is None:
         stable, damage = last_stable_offsets([(view.source, view.log_start.offset, mark) for view, mark in marked], run)
@@ -234,7 +235,7 @@ def plan_bootstrap(
             continue  # damaged, and a finding
         own = replace(
             follower,
-            has_remote=follower.has_remote and view.remote_storage.enabled,
+            has_remote=follower.has_remote and view.remote_storage_setting.enabled,
             is_compacted=follower.is_compacted or view.source.is_compacted,
         )
         try:
@@ -257,7 +258,7 @@ def _assume(view: PartitionView, assumptions: LeaderAssumptions) -> None:
         if view.local_log_start.offset < assumptions.log_start:
             view.local_log_start = view.log_start
         view.high_watermark = replace(view.high_watermark, offset=max(view.high_watermark.offset, assumptions.log_start))
-    if assumptions.highest_remote is not None and view.remote_storage.enabled:
+    if assumptions.highest_remote is not None and view.remote_storage_setting.enabled:
         view.highest_remote = KnownOffset(assumptions.highest_remote, "--assume highest_remote", assumed=False)
     if view.log_end.offset < view.local_log_start.offset:
         raise UsageError(
@@ -266,7 +267,7 @@ def _assume(view: PartitionView, assumptions: LeaderAssumptions) -> None:
 
 
 def _planned(
-    view: PartitionView, follower: FollowerState, profile: Profile, mark: KnownOffset, stable: KnownOffset
+    view: PartitionView, follower: BootstrapFollower, profile: Profile, mark: KnownOffset, stable: KnownOffset
 ) -> PlannedBootstrap:
     highest = UNKNOWN if view.highest_remote is None else view.highest_remote.offset
     leader = LeaderOffsets(
@@ -284,7 +285,7 @@ def _planned(
         order_faults=_order_faults(view, stable.offset, highest),
         follower=follower,
         decision=decision,
-        then=after_reset(leader, follower, decision, profile) if view.remote_storage.enabled else None,
+        then=after_reset(leader, follower, decision, profile) if view.remote_storage_setting.enabled else None,
         share=ReplicationShare(None, 0, 0),
     )
     log, _ = log_offsets_of(view, mark.offset, stable.offset, None)
@@ -297,8 +298,8 @@ def _planned(
         planned.requests += _requests(planned, planned.then, landed, profile, log)
     planned.steps = list(_steps(planned))
     planned.share = share_of(view, _start_of(planned))
-    if planned.state is not None:
-        planned.drawback = drawback(view, planned.share, leader.log_start_offset, planned.state.next_offset)
+    if planned.restored_state is not None:
+        planned.drawback = drawback(view, planned.share, leader.log_start_offset, planned.restored_state.next_offset)
     path = view.directory.path
     last = planned.last
     planned.findings += (Finding("offsets-out-of-order", Severity.FINDING, path, fault) for fault in planned.order_faults)
@@ -309,7 +310,7 @@ def _planned(
 
 
 def _order_faults(view: PartitionView, last_stable_offset: int, highest: int) -> list[str]:
-    if not view.remote_storage.enabled or view.highest_remote is None:
+    if not view.remote_storage_setting.enabled or view.highest_remote is None:
         return []
     first = view.log_start.offset
     local = view.local_log_start.offset
@@ -349,7 +350,7 @@ def _restore_state(planned: PlannedBootstrap, log: LogOffsets) -> None:
         message = f"{error.message}: the follower fails and tries again each time"
         planned.findings.append(Finding("tier-lost", Severity.DAMAGED, place, message))
         return
-    planned.state = RestoredState(
+    planned.restored_state = RestoredState(
         segment_id=uuid_to_text(state.segment.segment_id),
         start_offset=state.segment.start_offset,
         end_offset=state.segment.end_offset,
@@ -360,14 +361,15 @@ def _restore_state(planned: PlannedBootstrap, log: LogOffsets) -> None:
 
 
 def _requests(
-    planned: PlannedBootstrap, decision: BootstrapDecision, follower: FollowerState, profile: Profile, log: LogOffsets
+    planned: PlannedBootstrap, decision: BootstrapDecision, follower: BootstrapFollower, profile: Profile, log: LogOffsets
 ) -> Iterator[LeaderRequest]:
     """The requests of a follower up to its next fetch, and the leader's answers."""
     leader = planned.leader
     if decision.row == 1:
         return
     is_below = (
-        leader.log_start_offset <= follower.fetch_offset < leader.local_log_start_offset and planned.view.remote_storage.enabled
+        leader.log_start_offset <= follower.fetch_offset < leader.local_log_start_offset
+        and planned.view.remote_storage_setting.enabled
     )
     from_tiered = (
         follower.last_tiered_enabled
@@ -400,7 +402,7 @@ def _requests(
                 UNKNOWN if end is None else end.end_offset,
                 UNKNOWN if end is None else end.epoch,
             )
-        if planned.state is not None and (is_below or is_kafka):
+        if planned.restored_state is not None and (is_below or is_kafka):
             yield _list_offsets(log, SpecialTimestamp.LATEST, profile)
 
 
@@ -432,13 +434,13 @@ def _start_of(planned: PlannedBootstrap) -> int | None:
     """Where the follower begins to replicate; None where it does not."""
     decision = planned.last
     if decision.action is FollowerAction.BUILD_STATE:
-        return None if planned.state is None else planned.state.next_offset
+        return None if planned.restored_state is None else planned.restored_state.next_offset
     return decision.offset if decision.action in (FollowerAction.START_EMPTY_AT, FollowerAction.FETCH) else None
 
 
 def _steps(planned: PlannedBootstrap) -> Iterator[BootstrapStep]:
     """KIP-1023's example step by step: the log is emptied, the state is built, the leader's log follows."""
-    state = planned.state
+    state = planned.restored_state
     leader = planned.leader
     if state is None:
         return

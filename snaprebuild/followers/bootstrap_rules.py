@@ -28,8 +28,8 @@ __all__ = [
     "EMPTY_FOLLOWER",
     "AuxiliaryState",
     "BootstrapDecision",
+    "BootstrapFollower",
     "FollowerAction",
-    "FollowerState",
     "LeaderOffsets",
     "NotInRemoteStorageError",
     "Profile",
@@ -71,7 +71,7 @@ class LeaderOffsets(msgspec.Struct, frozen=True):
     log_end_offset: int
 
 
-class FollowerState(Part, frozen=True):
+class BootstrapFollower(Part, frozen=True):
     """The follower before it fetches; empty unless its log ends above 0."""
 
     fetch_offset: Natural
@@ -88,7 +88,7 @@ class FollowerState(Part, frozen=True):
     """The cleanup policy of the topic has compact, and nothing is tiered."""
 
 
-EMPTY_FOLLOWER = FollowerState(
+EMPTY_FOLLOWER = BootstrapFollower(
     fetch_offset=0,
     log_end_offset=0,
     last_tiered_enabled=True,
@@ -115,7 +115,7 @@ class BootstrapDecision(Part, frozen=True):
 
 
 def after_reset(
-    leader: LeaderOffsets, follower: FollowerState, decision: BootstrapDecision, profile: Profile
+    leader: LeaderOffsets, follower: BootstrapFollower, decision: BootstrapDecision, profile: Profile
 ) -> BootstrapDecision | None:
     """The decision after row 2 if the offset that it leads to is only in remote storage; else None.
 
@@ -162,7 +162,7 @@ def order_faults(
     return faults
 
 
-def decide(leader: LeaderOffsets, follower: FollowerState, profile: Profile = Profile.PROPOSAL) -> BootstrapDecision:
+def decide(leader: LeaderOffsets, follower: BootstrapFollower, profile: Profile = Profile.PROPOSAL) -> BootstrapDecision:
     """The decision of a follower that is about to fetch.
 
     Args:
@@ -202,7 +202,7 @@ def decide(leader: LeaderOffsets, follower: FollowerState, profile: Profile = Pr
     return _build_state(3, local, leader, follower, f"offsets {fetch_offset} to {local - 1} are only in remote storage")
 
 
-def _from_last_tiered(leader: LeaderOffsets, follower: FollowerState, profile: Profile) -> BootstrapDecision:
+def _from_last_tiered(leader: LeaderOffsets, follower: BootstrapFollower, profile: Profile) -> BootstrapDecision:
     if profile is Profile.KAFKA:
         return _from_last_tiered_in_kafka(leader, follower)
     start = leader.log_start_offset
@@ -218,7 +218,7 @@ def _from_last_tiered(leader: LeaderOffsets, follower: FollowerState, profile: P
     return _build_state(row, pending, leader, follower, f"remote storage ends at {pending}")
 
 
-def _from_last_tiered_in_kafka(leader: LeaderOffsets, follower: FollowerState) -> BootstrapDecision:
+def _from_last_tiered_in_kafka(leader: LeaderOffsets, follower: BootstrapFollower) -> BootstrapDecision:
     """The decision of brokers of 4.3 and 4.4 (``fetchEarliestPendingUploadOffset``).
 
     The leader's answer is always a target, even if nothing below it can be in remote storage.
@@ -242,7 +242,7 @@ def _from_last_tiered_in_kafka(leader: LeaderOffsets, follower: FollowerState) -
     return _build_state(5, pending, leader, follower, f"remote storage ends at {pending}")
 
 
-def _build_state(row: int, target: int, leader: LeaderOffsets, follower: FollowerState, reason: str) -> BootstrapDecision:
+def _build_state(row: int, target: int, leader: LeaderOffsets, follower: BootstrapFollower, reason: str) -> BootstrapDecision:
     if not follower.has_remote:
         return BootstrapDecision(
             10, FollowerAction.RETRY, None, None, "this broker does not know of the topic's remote storage yet"

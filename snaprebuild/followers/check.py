@@ -107,7 +107,7 @@ class CheckedReplica:
         return 0 if self.worst is None else self.worst.lost_count
 
     @property
-    def cause(self) -> LossCause | None:
+    def loss_cause(self) -> LossCause | None:
         """LossCause of the loss; None without one."""
         if self.verdict is not ReplicaVerdict.LOST:
             return None
@@ -157,7 +157,7 @@ def check_replicas(
         tier: remote storage.
         run: its clock is for expiry.
         replays_remote: hold the remote snapshot against a replay of the copies; without it is taken as it is.
-        announce: as for ``remote_state``, for each replica.
+        announce: called for each replica with the cost of the replay before it.
     """
     replicas: list[CheckedReplica] = []
     state_at = partial(remote_state, run=run, replays=replays_remote, announce=announce)
@@ -249,8 +249,8 @@ def _judge(replica: CheckedReplica) -> None:
         replica.findings += _differing(on_disk, path)
         return
     replica.verdict = ReplicaVerdict.LOST
-    assert replica.cause is not None
-    cause = CAUSES[replica.cause]
+    assert replica.loss_cause is not None
+    cause = CAUSES[replica.loss_cause]
     lost = pluralize(worst.lost_count, "producer")
     open_text = f", {worst.lost_open_transactions} of them with an open transaction" if worst.lost_open_transactions else ""
     incomplete = [each.offset for each in snapshots if each.lost_count]

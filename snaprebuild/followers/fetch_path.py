@@ -110,7 +110,7 @@ class RecordDeletion(Part, frozen=True):
     copies: tuple[DeletedCopy, ...]
     """Copies in remote storage."""
     copy_bytes: Natural
-    """Of the copies that were finished: the others have no objects."""
+    """Bytes of the copies that were finished: the others have no objects."""
     reason: str
     """Not stable."""
 
@@ -182,7 +182,7 @@ def _fetch(view: PartitionView, offset: int, high_watermark: int, *, is_consumer
         return FetchOutcome(Served.LOCAL, name, None, f"the disk holds {view.local_log_start.offset} and what follows")
     if offset == end and offset >= view.local_log_start.offset:
         return FetchOutcome(Served.NOT_YET, None, None, "the log is empty")
-    if not view.remote_storage.enabled or offset >= view.local_log_start.offset:
+    if not view.remote_storage_setting.enabled or offset >= view.local_log_start.offset:
         return FetchOutcome(Served.OUT_OF_RANGE, None, None, "no segment on disk holds it, and the topic has no remote storage")
     if not is_consumer:
         reason = f"the disk begins at {view.local_log_start.offset}: the follower takes its state from remote storage"
@@ -246,7 +246,7 @@ def _deletion(view: PartitionView, offset: int, high_watermark: int) -> RecordDe
     deleted = segments[: bisect.bisect_right(following, offset)]
     copies = [] if view.remote is None else _breached(view.remote.log, view.leader_epochs, offset, view.log_end.offset)
     reason = "whole segments below the new log start are deleted; the one that holds it stays, and readers skip the records below"
-    if view.remote_storage.enabled and view.remote is None:
+    if view.remote_storage_setting.enabled and view.remote is None:
         reason += "; without a STORE the deleted copies are unknown"
     return RecordDeletion(
         error=None,

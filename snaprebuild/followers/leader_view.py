@@ -56,7 +56,7 @@ class PartitionView:
         source: the partition on disk.
         topic_id: 16 bytes; None where ``partition.metadata`` is absent.
         leader_epochs: of the leader epoch checkpoint, ascending, cut at the log start and the log end as a broker does.
-        remote_storage: whether it is on for the topic.
+        remote_storage_setting: whether it is on for the topic.
         remote: what remote storage has of it; None if no store was named, or which of its partitions it is is unknown.
         log_start: where the log starts, wherever those records are.
         local_log_start: first offset on disk.
@@ -69,7 +69,7 @@ class PartitionView:
     source: PartitionSource
     topic_id: bytes | None
     leader_epochs: tuple[LeaderEpochEntry, ...]
-    remote_storage: RemoteStorageSetting
+    remote_storage_setting: RemoteStorageSetting
     remote: RemotePartition | None
     log_start: KnownOffset
     local_log_start: KnownOffset
@@ -97,7 +97,7 @@ def view_partitions(source: Source, tier: Tier | None, remote_storage: bool | No
     Args:
         source: from ``open_source``.
         tier: the store, or None.
-        remote_storage: as for ``view_partition``.
+        remote_storage: ``remote.storage.enable`` of the topics; None to take it from checkpoints and copies.
 
     Raises:
         RefusedError: a limit of the run is used up.
@@ -163,7 +163,7 @@ def _view_of(source: PartitionSource, tier: Tier | None, remote_storage: bool | 
         source=source,
         topic_id=topic_id,
         leader_epochs=epochs,
-        remote_storage=setting,
+        remote_storage_setting=setting,
         remote=remote if setting.enabled else None,
         log_start=log_start,
         local_log_start=local_log_start,

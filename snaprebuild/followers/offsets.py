@@ -99,14 +99,14 @@ class PartitionOffsets:
         view: of its files and the store.
         high_watermark: that is used.
         last_stable: that is used; None unless only committed records are asked for.
-        leader_epoch: that is used.
+        current_leader_epoch: that is used.
         answers: in the order of the request.
     """
 
     view: PartitionView
     high_watermark: KnownOffset
     last_stable: KnownOffset | None
-    leader_epoch: CurrentLeaderEpoch
+    current_leader_epoch: CurrentLeaderEpoch
     answers: list[OffsetAnswer] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -182,7 +182,7 @@ def log_offsets_of(
         current = CurrentLeaderEpoch(leader_epoch, "--assume leader_epoch", assumed=False)
         start = last.start_offset if last is not None and last.epoch == leader_epoch else view.log_end.offset
     log = LogOffsets(
-        has_remote=view.remote_storage.enabled,
+        has_remote=view.remote_storage_setting.enabled,
         log_start_offset=view.log_start.offset,
         local_log_start_offset=view.local_log_start.offset,
         highest_remote_offset=-1 if view.highest_remote is None else view.highest_remote.offset,
@@ -208,7 +208,7 @@ def _answer(
     if request.isolation is Isolation.READ_COMMITTED and not has_stable and timestamp not in UNCOMPARED:
         return _unknown_answer(timestamp, "the last stable offset is unknown, because the log on disk is damaged")
     asks_remote = timestamp in UNSETTLED or (timestamp >= 0 and log.log_end_offset > log.log_start_offset)
-    if asks_remote and view.remote_storage.enabled and view.remote is None:
+    if asks_remote and view.remote_storage_setting.enabled and view.remote is None:
         return _unknown_answer(timestamp, "remote storage is on for the topic, and its content is unknown: name the store")
     search.found_in = None
     listed = list_offset(log, timestamp, request.isolation, search, request.api_version)

@@ -46,8 +46,8 @@ E = TypeVar("E")
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """A batch that may hold what is looked for."""
+class _MatchingBatch:
+    """A batch that may hold the record."""
 
     source: OpenBytes
     header: BatchHeader
@@ -76,17 +76,17 @@ class LogSearch:
         self.found_in: str | None = None
 
     def local(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
-        """See ``Search.local``.
+        """Searches the first local segment whose greatest timestamp is ``timestamp`` or more (``TimestampSearch.local``).
 
         Raises:
             ReadFailedError: a segment cannot be read.
             FormatError: a segment is damaged.
         """
-        self.found_in, found = self._on_disk(timestamp, start_offset)
-        return found
+        self.found_in, record = self._on_disk(timestamp, start_offset)
+        return record
 
     def remote(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
-        """See ``Search.remote``.
+        """Searches the segments in remote storage, by leader epoch (``TimestampSearch.remote``).
 
         Raises:
             ReadFailedError: an object is missing or cannot be read.
@@ -106,15 +106,15 @@ class LogSearch:
                     directory = view.remote.directory(copy)
                     self.found_in = f"copy {uuid_to_text(copy.segment_id)}"
                     return _first_at(directory, directory.segments[0], timestamp, start_offset)
-                name, found = self._on_disk(timestamp, start_offset)
+                name, record = self._on_disk(timestamp, start_offset)
                 if name is not None:
                     self.found_in = name
-                    return found
+                    return record
             epoch = next((entry.epoch for entry in view.leader_epochs if entry.epoch > epoch), None)
         return None
 
     def greatest(self) -> TimestampAndOffset | None:
-        """See ``Search.greatest``.
+        """The first record with the greatest timestamp of all local segments (``TimestampSearch.greatest``).
 
         Raises:
             ReadFailedError: a segment cannot be read.
@@ -138,7 +138,7 @@ class LogSearch:
         return None
 
     def _on_disk(self, timestamp: int, start_offset: int) -> tuple[str | None, TimestampAndOffset | None]:
-        """The segment that is searched, and what is found in it."""
+        """Name of the segment that is searched, and its matching record."""
         directory = self._view.directory
         for segment, largest in zip(directory.segments, self._largest(), strict=True):
             # LogSegment.largestTimestamp: without any timestamp that of the file.
@@ -204,20 +204,22 @@ def _first_from(
     with contextlib.closing(_batches(directory, segment, position, timestamp)) as batches:
         for batch in batches:
             if batch.header.last_offset >= start_offset:
-                found = batch.record(timestamp, start_offset)
-                if found is not None:
-                    return found
+                record = batch.record(timestamp, start_offset)
+                if record is not None:
+                    return record
     return None
 
 
-def _batches(directory: PartitionDir, segment: SegmentFiles, position: int, timestamp: int = NO_TIMESTAMP) -> Generator[_Found]:
+def _batches(
+    directory: PartitionDir, segment: SegmentFiles, position: int, timestamp: int = NO_TIMESTAMP
+) -> Generator[_MatchingBatch]:
     """The batches of a segment from a position on that hold a record of such a timestamp or a later one."""
     with directory.open_segment(segment) as source:
         reader = HeaderReader(source, start_bytes=position, read_markers=False, block_bytes=BLOCK_BYTES)
         for block in reader:
             for row in np.flatnonzero(block.column("max_timestamp") >= timestamp).tolist():
                 header = BatchHeader(*(int(block.column(name)[row]) for name in HEADER_COLUMNS))
-                yield _Found(source, header, int(block.position_bytes[row]))
+                yield _MatchingBatch(source, header, int(block.position_bytes[row]))
         _check_end(reader, source)
 
 

@@ -178,17 +178,17 @@ class TransactionStates:
         Args:
             transactional_ids: as ``KnownState`` has them.
         """
-        wanted: dict[str, tuple[PartitionDir, set[str]]] = {}
+        names_of: dict[str, tuple[PartitionDir, set[str]]] = {}
         for name in transactional_ids:
             for directory in self._copies.get(name, ()):
-                wanted.setdefault(directory.path, (directory, set()))[1].add(name)
-        found: dict[str, CoordinatorHistory] = {}
-        for directory, names in wanted.values():
+                names_of.setdefault(directory.path, (directory, set()))[1].add(name)
+        histories: dict[str, CoordinatorHistory] = {}
+        for directory, names in names_of.values():
             for history in self._histories_in(directory, names):
-                other = found.get(history.transactional_id)
+                other = histories.get(history.transactional_id)
                 if other is None or other.end_offset < history.end_offset:
-                    found[history.transactional_id] = history
-        return {name: each for name, each in found.items() if not self._is_damaged(name)}
+                    histories[history.transactional_id] = history
+        return {name: each for name, each in histories.items() if not self._is_damaged(name)}
 
     @property
     def unread_paths(self) -> frozenset[str]:
@@ -214,9 +214,9 @@ class TransactionStates:
         except (FormatError, ReadFailedError):  # the first reading reported it
             self._damaged.add(directory.path)
             return
-        for name, found in records.items():
-            if found:
-                yield CoordinatorHistory(directory, name, tuple(found), newest_ms, end_offset)
+        for name, own_records in records.items():
+            if own_records:
+                yield CoordinatorHistory(directory, name, tuple(own_records), newest_ms, end_offset)
 
     def _read(self, directory: PartitionDir) -> None:
         try:
@@ -252,7 +252,7 @@ class TransactionStates:
 
 def _cluster_ids_of(directories: Iterable[PartitionDir]) -> dict[str, str]:
     """The cluster ids of the log directories above some partitions, by path of the partition; without those that are not known."""
-    found: dict[str, str] = {}
+    cluster_ids: dict[str, str] = {}
     by_log_dir: dict[str, str | None] = {}
     for each in directories:
         log_dir = os.path.dirname(each.path)
@@ -260,8 +260,8 @@ def _cluster_ids_of(directories: Iterable[PartitionDir]) -> dict[str, str]:
             by_log_dir[log_dir] = _cluster_id(each.store, log_dir)
         cluster_id = by_log_dir[log_dir]
         if cluster_id is not None:
-            found[each.path] = cluster_id
-    return found
+            cluster_ids[each.path] = cluster_id
+    return cluster_ids
 
 
 def _cluster_id(store: ReadStore, log_dir: str) -> str | None:
@@ -280,19 +280,21 @@ def find_transaction_states(paths: Sequence[str], stores: S3Settings = USUAL_S3)
     """
     if not paths:
         return []
-    found = find_partitions(paths, stores)
-    directories = [each for log_dir in found.log_dirs for each in log_dir.partitions if each.name.topic == TRANSACTION_STATE_TOPIC]
+    paths_below = find_partitions(paths, stores)
+    directories = [
+        each for log_dir in paths_below.log_dirs for each in log_dir.partitions if each.name.topic == TRANSACTION_STATE_TOPIC
+    ]
     if not directories:
         raise UsageError(f"--transaction-state: there is no partition of {TRANSACTION_STATE_TOPIC}", path=paths[0])
     return directories
 
 
 def own_transaction_states(source: Source) -> TransactionStates:
-    """Transaction states in the log directories of a source.
+    """The coordinators' partitions in the log directories of a source, whichever of their partitions were selected.
 
-    Whichever partitions of the directories were selected; in an object store the selected partitions.
+    In an object store these are only the selected ones.
     """
-    found = {each.path: each.directory for each in source.partitions if each.directory.name.topic == TRANSACTION_STATE_TOPIC}
+    directories = {each.path: each.directory for each in source.partitions if each.directory.name.topic == TRANSACTION_STATE_TOPIC}
     errors: list[ReadFailedError] = []
     for log_dir in source.log_dirs:
         if not log_dir.store.is_local:
@@ -302,10 +304,10 @@ def own_transaction_states(source: Source) -> TransactionStates:
                 name = parse_partition_dir_name(text)
                 path = os.path.join(log_dir.path, text)
                 is_state = name is not None and name.topic == TRANSACTION_STATE_TOPIC and name.form is DirectoryForm.PLAIN
-                if name is not None and is_state and path not in found:
-                    found[path] = list_partition_dir(path, name)
+                if name is not None and is_state and path not in directories:
+                    directories[path] = list_partition_dir(path, name)
         except ReadFailedError as error:
             errors.append(error)
-    states = TransactionStates(list(found.values()))
+    states = TransactionStates(list(directories.values()))
     states.findings += [finding_of_error(error, error.path or "") for error in errors]
     return states

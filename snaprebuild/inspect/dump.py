@@ -27,8 +27,8 @@ from formats.partition.partition_metadata import read_partition_metadata, uuid_t
 from formats.partition.producer_snapshot import read_entries
 from formats.partition.time_index import read_time_index
 from formats.partition.transaction_index import read_transaction_index
-from snaprebuild.errors import GoneFileError, SnaprebuildError, UsageError
-from snaprebuild.findings import Severity, finding_of_error
+from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, SnaprebuildError, UsageError
+from snaprebuild.findings import Finding, Severity, finding_of_error, is_gone
 from snaprebuild.inspect.dump_items import ROWS_MAX, Dump, DumpRequest, ItemForm, Items
 from snaprebuild.inspect.dump_log import log_items
 from snaprebuild.replay.difference import impossible_entries
@@ -39,10 +39,10 @@ from snaprebuild.snapshots.engine.index_check import (
     check_transaction_index,
     log_of_index,
 )
-from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings
+from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings, is_object
 from snaprebuild.storage.stores import path_of
 
-__all__ = ["dump_file"]
+__all__ = ["dump_file", "open_dumps"]
 
 
 def dump_file(path: str, request: DumpRequest, stores: S3Settings = USUAL_S3) -> Dump:
@@ -65,6 +65,34 @@ def dump_file(path: str, request: DumpRequest, stores: S3Settings = USUAL_S3) ->
         dump = Dump(file, kind, kind_from, by_name.offset, by_name.epoch, source.size_bytes, source.identity)
     dump.items = _guarded(dump, _READERS[kind](dump, request))
     return dump
+
+
+def open_dumps(paths: Sequence[str], request: DumpRequest, stores: S3Settings = USUAL_S3) -> list[Dump | Finding]:
+    """Opens files; a file that cannot be dumped is a finding.
+
+    Args:
+        paths: of files, or locations of objects.
+        request: what is dumped of each.
+        stores: how object stores are reached.
+
+    Raises:
+        UsageError: nothing at all is a file of Kafka, or is there.
+    """
+    dumps: list[Dump | Finding] = []
+    errors: list[UsageError] = []
+    for path in paths:
+        try:
+            dumps.append(dump_file(path, request, stores))
+        except UsageError as error:
+            errors.append(error)
+            dumps.append(Finding("unknown-kind", Severity.FINDING, path, f"{error.message}: not dumped"))
+        except (ReadFailedError, RefusedError) as error:
+            dumps.append(finding_of_error(error, path, may_vanish=True))
+            if not is_object(path) and is_gone(error) and not os.path.lexists(path):
+                errors.append(UsageError("no such file", path=path))
+    if len(errors) == len(paths):
+        raise errors[0]
+    return dumps
 
 
 def _kind_of(source: OpenBytes, request: DumpRequest, by_name: KindOfName) -> tuple[DumpedKind, str]:
@@ -106,12 +134,12 @@ def _snapshot_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
     fault = impossible_entries(entries, dump.offset) if is_end and dump.offset is not None else None
     if fault is not None:
         dump.add_finding("impossible-entries", Severity.DAMAGED, BadValueError("entries of a snapshot", found=fault))
-    shown = entries
+    selected_entries = entries
     if not request.takes_all:
         last = entries["last_offset"]
-        shown = entries[(last >= request.offset_from) & (last <= request.offset_to)]
-    for start in range(0, len(shown), ROWS_MAX):
-        part = shown[start : start + ROWS_MAX]
+        selected_entries = entries[(last >= request.offset_from) & (last <= request.offset_to)]
+    for start in range(0, len(selected_entries), ROWS_MAX):
+        part = selected_entries[start : start + ROWS_MAX]
         columns: dict[str, list[Any]] = {name: part[name].tolist() for name in part.dtype.names or ()}
         batches = zip(columns["last_offset"], columns["last_sequence"], columns["offset_delta"], strict=True)
         columns["first_sequence"] = [None if offset < 0 else _first_sequence(last, delta) for offset, last, delta in batches]
@@ -250,17 +278,17 @@ def _index_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
         dump.preallocated_bytes = index.preallocated_bytes
     offset = columns[kind.offset]
     check = _checked(dump, lambda log: kind.check(log, offset, columns[kind.value]))
-    shown = np.flatnonzero((offset >= request.offset_from) & (offset <= request.offset_to))
-    for start in range(0, len(shown), ROWS_MAX):
-        rows = shown[start : start + ROWS_MAX]
+    selected_rows = np.flatnonzero((offset >= request.offset_from) & (offset <= request.offset_to))
+    for start in range(0, len(selected_rows), ROWS_MAX):
+        rows = selected_rows[start : start + ROWS_MAX]
         items: dict[str, list[Any]] = {name: column[rows].tolist() for name, column in columns.items()}
         if check is None:
             items[kind.in_log] = items["agrees"] = [None] * len(rows)
         else:
-            found = check.actual[rows].tolist()
+            values_in_log = check.actual[rows].tolist()
             is_compared = check.is_compared[rows].tolist()
             is_there = check.is_there[rows].tolist()
-            items[kind.in_log] = [value if there else None for value, there in zip(found, is_there, strict=True)]
+            items[kind.in_log] = [value if there else None for value, there in zip(values_in_log, is_there, strict=True)]
             agrees = check.agrees[rows].tolist()
             items["agrees"] = [value if compared else None for value, compared in zip(agrees, is_compared, strict=True)]
         yield Items(kind.form, items)
@@ -274,20 +302,20 @@ def _checked(dump: Dump, check: Callable[[OpenBytes], IndexCheck]) -> IndexCheck
     if log_file is None or dump.offset is None:
         return None
     with log_file.open(may_grow=True) as log:
-        done = check(log)
-    if done.unchecked_reason is not None:
-        error = BadValueError(f"not every entry could be compared with {log_file}", found=done.unchecked_reason)
+        check_result = check(log)
+    if check_result.unchecked_reason is not None:
+        error = BadValueError(f"not every entry could be compared with {log_file}", found=check_result.unchecked_reason)
         dump.add_finding("index-not-compared", Severity.NOTE, error)
-    return done
+    return check_result
 
 
 def _find_mismatch(dump: Dump, claimed: np.ndarray, check: IndexCheck, what: str, entry_bytes: int) -> None:
     wrong = np.flatnonzero(check.is_compared & ~check.agrees)
     if len(wrong):
         row = int(wrong[0])
-        found = int(check.actual[row]) if check.is_there[row] else "no batch"
+        value_in_log = int(check.actual[row]) if check.is_there[row] else "no batch"
         expected = f"{int(claimed[row])}, as the index says"
-        error = BadValueError(what, position=row * entry_bytes, expected=expected, found=found)
+        error = BadValueError(what, position=row * entry_bytes, expected=expected, found=value_in_log)
         dump.add_finding("index-mismatch", Severity.FINDING, error, count=len(wrong))
 
 

@@ -123,11 +123,11 @@ def _find_tail(dump: Dump, tail: Tail) -> None:
 def _block_items(dump: Dump, request: DumpRequest, source: OpenBytes, block: HeaderBlock) -> Iterator[Items]:
     base = block.column("base_offset")
     last = base + block.column("last_offset_delta")
-    shown = np.flatnonzero((last >= request.offset_from) & (base <= request.offset_to))
-    is_legacy = block.column("magic")[shown] < 2
-    starts = {*range(0, len(shown), ROWS_MAX), *(np.flatnonzero(is_legacy[1:] != is_legacy[:-1]) + 1).tolist()}
-    for start, stop in itertools.pairwise([*sorted(starts), len(shown)]):
-        yield from _batch_items(dump, request, source, block, shown[start:stop])
+    selected_rows = np.flatnonzero((last >= request.offset_from) & (base <= request.offset_to))
+    is_legacy = block.column("magic")[selected_rows] < 2
+    starts = {*range(0, len(selected_rows), ROWS_MAX), *(np.flatnonzero(is_legacy[1:] != is_legacy[:-1]) + 1).tolist()}
+    for start, stop in itertools.pairwise([*sorted(starts), len(selected_rows)]):
+        yield from _batch_items(dump, request, source, block, selected_rows[start:stop])
 
 
 def _batch_items(dump: Dump, request: DumpRequest, source: OpenBytes, block: HeaderBlock, rows: np.ndarray) -> Iterator[Items]:
@@ -230,9 +230,9 @@ def _usual_markers(request: DumpRequest, source: OpenBytes, block: HeaderBlock, 
     data = memoryview(bytearray(len(control) * _ROW.itemsize))
     for number, position in enumerate(block.position_bytes[control].tolist()):
         source.read_into(position, data[number * _ROW.itemsize : (number + 1) * _ROW.itemsize])
-    found = np.frombuffer(data, dtype=_ROW)
-    type_id, coordinator_epoch, usual = usual_markers(found)
-    usual &= found["record_count"] == 1
+    batches = np.frombuffer(data, dtype=_ROW)
+    type_id, coordinator_epoch, usual = usual_markers(batches)
+    usual &= batches["record_count"] == 1
     if not usual.any():
         return None
     rows = control[usual]
@@ -268,7 +268,7 @@ def _record_items(dump: Dump, request: DumpRequest, source: OpenBytes, header: B
             raise LimitExceededError("records of a batch", position=position, expected=expected, found=header.size_bytes)
         batch = bytearray(header.size_bytes)
         source.read_into(position, memoryview(batch))
-        held = 0
+        held_bytes = 0
         shows_sizes = header.magic == 2 and not header.is_control and not request.payload
         read = read_record_columns if shows_sizes else read_records
         for record in read(header, bytes(batch), position=position, piped=piped):
@@ -276,14 +276,14 @@ def _record_items(dump: Dump, request: DumpRequest, source: OpenBytes, header: B
                 yield from _shown_records(dump, request, header, records, position)
                 yield from _shown_columns(request, header, record)
                 records = []
-                held = 0
+                held_bytes = 0
                 continue
             records.append(record)
-            held += len(record.key or b"") + len(record.value or b"") + HELD_BYTES_OF_A_HEADER * len(record.headers)
-            if len(records) == ROWS_MAX or held >= HELD_BYTES_MAX:
+            held_bytes += len(record.key or b"") + len(record.value or b"") + HELD_BYTES_OF_A_HEADER * len(record.headers)
+            if len(records) == ROWS_MAX or held_bytes >= HELD_BYTES_MAX:
                 yield from _shown_records(dump, request, header, records, position)
                 records = []
-                held = 0
+                held_bytes = 0
     except LimitExceededError as error:
         dump.add_finding("over-limit", Severity.FINDING, error, header.base_offset)
     except FormatError as error:

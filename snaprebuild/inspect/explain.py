@@ -223,8 +223,8 @@ def explain_producer(
     with_producer = [each for each in explanations if each.is_known]
     findings = [*source.findings, *live_broker_notes(source)]
     findings += [finding for each in explanations for finding in each.findings]
-    shown = with_producer or (explanations if len(explanations) == 1 else [])
-    for each in shown:
+    listed = with_producer or (explanations if len(explanations) == 1 else [])
+    for each in listed:
         if each.outside is not None:
             findings.append(
                 Finding("offset-not-in-log", Severity.FINDING, each.source.path, each.outside, question.requested_offset)
@@ -242,7 +242,7 @@ def explain_producer(
         # If not everything was read, other findings report that, and this one is only a note.
         severity = Severity.NOTE if unread else Severity.FINDING
         findings.append(Finding("unknown-producer", severity, where, message))
-    return ExplainResult(question, run.clock, tuple(shown), len(explanations), tuple(findings))
+    return ExplainResult(question, run.clock, tuple(listed), len(explanations), tuple(findings))
 
 
 class _ExplainTask(ReplayTask):

@@ -73,16 +73,16 @@ class HangExplanation:
     """Why a late transaction is open.
 
     Attributes:
-        reason: the kind of reason.
-        reason_text: one or two sentences for the user.
-        evidence: the facts that show the reason, the oldest first.
+        hang_reason: the kind of reason.
+        reason: one or two sentences for the user.
+        facts: the facts that show the reason, the oldest first.
         missing_evidence: what would show more, for the user; None if nothing is missing.
         may_abort: it is proven that the transaction is over, and that this replica leads. Then nothing but an abort ends it.
     """
 
-    reason: HangReason
-    reason_text: str
-    evidence: tuple[TransactionEvidence, ...] = ()
+    hang_reason: HangReason
+    reason: str
+    facts: tuple[TransactionEvidence, ...] = ()
     missing_evidence: str | None = None
     may_abort: bool = False
 
@@ -400,15 +400,15 @@ class _Diagnosis:
     def _listing(self) -> tuple[StateRecord, TransactionState] | None:
         """The record with this partition that the transaction had: the newest that began before the last batch, else the oldest."""
         late = self._late
-        found = [
+        listings = [
             (record, state)
             for record, state in self._history.states()
             if state.has_partition(late.topic, late.partition) and self._is_of_this_epoch(state)
         ]
-        before = [each for each in found if late.last_ms is not None and each[1].started_ms <= late.last_ms]
+        before = [each for each in listings if late.last_ms is not None and each[1].started_ms <= late.last_ms]
         if before:
             return before[-1]
-        return found[0] if found else None
+        return listings[0] if listings else None
 
     def _is_of_this_epoch(self, state: TransactionState) -> bool:
         """A prepared record may have the next epoch: with transaction version 2, and after a timeout."""

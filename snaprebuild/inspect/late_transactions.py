@@ -108,9 +108,9 @@ def _explain_partition(
         partition.open[at] = msgspec.structs.replace(
             transaction,
             abort_commands=abort_commands(partition.source, transaction) if explanation.may_abort else None,
+            hang_reason=explanation.hang_reason,
             reason=explanation.reason,
-            reason_text=explanation.reason_text,
-            evidence=explanation.evidence,
+            facts=explanation.facts,
             missing_evidence=explanation.missing_evidence,
         )
 

@@ -143,7 +143,7 @@ class SegmentStatistics(msgspec.Struct, frozen=True):
     producers: KeyedColumns
 
     def joiner(self) -> JoinedStatistics:
-        """Implements ``AnalysisPart.joiner``."""
+        """A joiner for the statistics of several runs (``AnalysisPart``)."""
         return JoinedStatistics()
 
 
@@ -172,11 +172,11 @@ class StatisticsAnalysis(msgspec.Struct, frozen=True):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Implements ``Analysis.columns``."""
+        """Columns that the analysis reads (``Analysis``)."""
         return STATISTICS_COLUMNS
 
     def of_block(self, block: HeaderBlock, base_offset: int) -> SegmentStatistics:
-        """Implements ``Analysis.of_block``."""
+        """The statistics of a block (``Analysis``)."""
         return statistics_of_block(block)
 
 

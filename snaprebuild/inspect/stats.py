@@ -74,11 +74,11 @@ class SegmentCounts(Part, frozen=True):
     producers: Natural
     """Producer ids with a batch in it."""
     new_producers: Natural
-    """Producers without a retained batch before it."""
+    """Producer ids without a retained batch before it."""
     known_producers: Natural
     """Producer ids up to its end."""
     live_producers: Natural
-    """Producers that have not expired at moment_ms."""
+    """Producer ids that have not expired at moment_ms."""
 
 
 SEGMENT_ROW = np.dtype([(name, "i8") for name in SegmentCounts.__struct_fields__])
@@ -211,7 +211,7 @@ class StatsResult:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Findings about the source and about every partition."""
+        """Findings of the source and of every partition."""
         return (*self.source_findings, *(finding for partition in self.partitions for finding in partition.findings))
 
 

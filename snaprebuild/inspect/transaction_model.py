@@ -59,12 +59,12 @@ class OngoingTransaction(Part, frozen=True, kw_only=True):
     """By __transaction_state; null where two_phase was not checked, or no record names the producer."""
     timeout_ms: Natural | None = None
     """transaction.timeout.ms of its producer, by __transaction_state; null if unknown."""
-    reason: HangReason | None = None
+    hang_reason: HangReason | None = None
     """Why it is open (docs/guides/inspect.md); null if it is not late."""
-    reason_text: str | None = None
+    reason: str | None = None
     """For the user; not stable."""
-    evidence: Sequence[TransactionEvidence] = ()
-    """Evidence of the reason."""
+    facts: Sequence[TransactionEvidence] = ()
+    """Facts that show the reason, the oldest first."""
     missing_evidence: str | None = None
     """What would show more; for the user, not stable. Null if nothing is missing."""
 

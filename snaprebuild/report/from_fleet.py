@@ -31,7 +31,7 @@ REPLICAS = [
 
 DO = {
     "elect": "elect broker {}, which has every snapshot",
-    "repair": "repair broker {}, then let it lead",
+    "repair_cover": "repair broker {}, then let it lead",
     "verify": "verify: every replica has snapshots that cannot be correct",
     "wait": "wait for retention: a rebuild does not help",
     "not_scanned": "not judged: scan the broker that leads it",
@@ -61,9 +61,11 @@ def take_fleet(head: DocumentHead, sink: PageSink) -> None:
             cluster = f"cluster {value}"
             document.facts.append(("cluster", value))
         elif name == "totals":
-            outcomes = ", ".join(f"{count} {outcome}" for outcome, count in encoded_members(value.outcomes).items() if count)
+            outcomes = ", ".join(
+                f"{count} {outcome}" for outcome, count in encoded_members(value.partitions_by_outcome).items() if count
+            )
             document.facts.append(("partitions", outcomes or "none"))
-        elif name == "repair":
+        elif name == "repair_cover":
             repair = _repair_text(value)
         elif name == "assumes":
             assumes += value
@@ -104,17 +106,17 @@ def _step_row(number: int, step: RestartStep) -> list[str]:
     ]
 
 
-def _take_partition(found: UnhealthyPartition, partition: PagePartition) -> None:
-    partition.stuck_bytes = found.stuck_bytes
-    partition.outcome = found.outcome
-    elect = "none" if found.elect is None else found.elect
-    partition.facts.append(("to do", DO.get(found.outcome, found.outcome).format(elect)))
-    for name, value in (("condition", found.condition), ("leader", found.leader)):
+def _take_partition(unhealthy: UnhealthyPartition, partition: PagePartition) -> None:
+    partition.stuck_bytes = unhealthy.stuck_bytes
+    partition.outcome = unhealthy.outcome
+    elect = "none" if unhealthy.elect is None else unhealthy.elect
+    partition.facts.append(("to do", DO.get(unhealthy.outcome, unhealthy.outcome).format(elect)))
+    for name, value in (("condition", unhealthy.condition), ("leader", unhealthy.leader)):
         if value is not None:
             partition.facts.append((name, str(value)))
-    if found.not_scanned:
-        partition.facts.append(("not scanned", ", ".join(map(str, found.not_scanned))))
-    partition.tables.append(("Replicas", REPLICAS, [_replica_row(each) for each in found.replicas]))
+    if unhealthy.not_scanned:
+        partition.facts.append(("not scanned", ", ".join(map(str, unhealthy.not_scanned))))
+    partition.tables.append(("Replicas", REPLICAS, [_replica_row(each) for each in unhealthy.replicas]))
 
 
 def _replica_row(replica: FleetReplica) -> list[str]:

@@ -77,13 +77,13 @@ def make_report(paths: Sequence[str], place: str, title: str | None = None) -> R
         raise UsageError("name at least one document")
     if len(paths) > DOCUMENTS_MAX:
         raise UsageError(f"expected at most {DOCUMENTS_MAX} documents, found {len(paths)}")
-    taken: set[str] = set()
+    real_paths: set[str] = set()
     for path in paths:
-        if os.path.realpath(path) in taken:
+        if os.path.realpath(path) in real_paths:
             raise UsageError("is named twice", path=path)
-        taken.add(os.path.realpath(path))
-    known = {verb: version for verb, (version, _) in TAKERS.items()}
-    heads = tuple(read_head(path, known) for path in paths)
+        real_paths.add(os.path.realpath(path))
+    versions = {verb: version for verb, (version, _) in TAKERS.items()}
+    heads = tuple(read_head(path, versions) for path in paths)
     sink = PageSink(title or TITLE)
     for head in heads:
         TAKERS[head.verb][1](head, sink)

@@ -41,7 +41,7 @@ DIFFERENCES_MAX = 1_000
 TRANSACTIONS_MAX = 500
 """Transactions of one partition, at most: the oldest."""
 
-OPEN_MEMBERS = ("first_offset", "producer_id", "is_late", "reason")
+OPEN_MEMBERS = ("first_offset", "producer_id", "is_late", "hang_reason")
 """Members of an open transaction that the page shows."""
 
 
@@ -337,7 +337,7 @@ class PageData:
         return len(self._partitions)
 
     def partitions(self) -> list[PagePartition]:
-        """The partitions that the page shows, the worst first."""
+        """The partitions that are shown, the worst first."""
         ranked = sorted(
             self._partitions.values(),
             key=lambda each: (*(-each for each in each.badness), *_by_number(each.topic_partition), each.place),

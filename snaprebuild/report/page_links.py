@@ -52,8 +52,8 @@ class _Places:
     def of(self, path: str) -> Iterator[PagePartition]:
         """The partitions that a path is about: a directory of a partition, a file in it, a log directory, or a file in that."""
         parent = os.path.dirname(path)
-        for known in (self._by_place, self._by_log_dir):
+        for by_path in (self._by_place, self._by_log_dir):
             for place in (path, parent):
-                if place in known:
-                    yield from known[place]
+                if place in by_path:
+                    yield from by_path[place]
                     return

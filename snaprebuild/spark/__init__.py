@@ -1,4 +1,4 @@
-"""The same rebuild on Apache Spark: some tasks read the segments, others find and write the states at the boundaries.
+"""Rebuilds on Apache Spark: some tasks read the segments, others find and write the states at the boundaries.
 
 For a notebook, or a job of your own (``docs/guides/spark.md``)::
 

@@ -21,46 +21,46 @@ __all__ = ["Call", "answered", "some_at_once"]
 CALL_BYTES_AT_ONCE = 32 << 20
 """Calls and their arguments that go through the driver at once: some ten thousand partitions."""
 
-KEPT = PartitionSource, PartitionPlan
+SENT_ONCE = PartitionSource, PartitionPlan
 """Arguments, or parts of them, that an answer refers to if it contains the same objects."""
 
 
 class _Pickler(pickle.Pickler):
-    """Finds the kept objects of an argument, in the same order wherever it is pickled; or refers to them by their number."""
+    """Finds the objects of these classes of an argument, in the same order wherever it is pickled; or refers to them by their number."""
 
-    def __init__(self, file: io.BytesIO, known: dict[int, int] | None = None) -> None:
+    def __init__(self, file: io.BytesIO, numbers: dict[int, int] | None = None) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self.found: dict[int, object] = {}
-        self._known = known
+        self.referenced: dict[int, object] = {}
+        self._numbers = numbers
 
     def persistent_id(self, obj: object) -> int | None:
-        """As ``pickle.Pickler.persistent_id``."""
-        if not isinstance(obj, KEPT):
+        """The number of an object that both sides have; None to pickle it (``pickle.Pickler``)."""
+        if not isinstance(obj, SENT_ONCE):
             return None
-        if self._known is None:
-            self.found.setdefault(id(obj), obj)
+        if self._numbers is None:
+            self.referenced.setdefault(id(obj), obj)
             return None
-        return self._known.get(id(obj))
+        return self._numbers.get(id(obj))
 
 
 class _Unpickler(pickle.Unpickler):
     """Puts the objects of the argument in place of references."""
 
-    def __init__(self, file: io.BytesIO, kept: list[object]) -> None:
+    def __init__(self, file: io.BytesIO, references: list[object]) -> None:
         super().__init__(file)
-        self._kept = kept
+        self._references = references
 
     def persistent_load(self, pid: int) -> object:
-        """As ``pickle.Unpickler.persistent_load``."""
-        return self._kept[pid]
+        """The object with a number (``pickle.Unpickler``)."""
+        return self._references[pid]
 
 
 def _pickled(value: object) -> tuple[bytes, list[object]]:
-    """The pickle of a value, and the kept objects inside it."""
+    """The pickle of a value, and the objects of these classes inside it."""
     file = io.BytesIO()
     pickler = _Pickler(file)
     pickler.dump(value)
-    return file.getvalue(), [*pickler.found.values()]
+    return file.getvalue(), [*pickler.referenced.values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +73,28 @@ class Call:
     """
 
     sent: bytes
-    kept: list[object]
+    references: list[object]
 
     @classmethod
     def of(cls, function: Callable[[Any], object], item: object) -> Call:
-        """Of this function with this argument."""
+        """The call of a function with one argument."""
         return cls(*_pickled((function, item)))
 
     def answer(self, sent: bytes) -> Any:
         """The result, or the exception that was raised, from what ``answered`` gave."""
-        return _Unpickler(io.BytesIO(sent), self.kept).load()
+        return _Unpickler(io.BytesIO(sent), self.references).load()
 
 
 def answered(sent: bytes) -> bytes:
     """In a task: makes a call."""
     function, item = pickle.loads(sent)  # noqa: S301  made by our own driver
-    _, kept = _pickled((function, item))
+    _, references = _pickled((function, item))
     try:
         answer = function(item)
     except Exception as error:  # raised by the driver, as if it had been called there
         answer = to_domain_error(error)
     file = io.BytesIO()
-    _Pickler(file, {id(each): number for number, each in enumerate(kept)}).dump(answer)
+    _Pickler(file, {id(each): number for number, each in enumerate(references)}).dump(answer)
     return file.getvalue()
 
 

@@ -113,8 +113,8 @@ class ChunkPlan:
                 starts = chunk_starts(sizes, max(chunk_bytes, -(-sum(sizes) // most)))
                 if len(starts) > 1:
                     lows = (WHOLE, *(each[start].base_offset for start in starts[1:]))
-                    found = tuple(first + start for start in starts)
-                    divisions[number] = Division(job, found, lows, first + len(each))
+                    firsts = tuple(first + start for start in starts)
+                    divisions[number] = Division(job, firsts, lows, first + len(each))
             lows = (WHOLE, *(each[start].base_offset for start in starts[1:]))
             pieces += map(RowRange, repeat(number), lows, (*lows[1:], END), np.add.reduceat(sizes, starts).tolist())
         return cls(pieces, divisions)
@@ -151,8 +151,8 @@ def measured(read: DataFrame) -> dict[tuple[int, int], int]:
     rows: Any = read.selectExpr("partition", "base_offset", f"{sizes} AS size_bytes")
     # Summed up here: three numbers for 16,384 producers are little, and another shuffle is a good part of the cost of a small job.
     table = rows.toArrow() if hasattr(rows, "toArrow") else pa.Table.from_pandas(rows.toPandas(), preserve_index=False)
-    found = table.group_by(["partition", "base_offset"]).aggregate([("size_bytes", "sum")])
-    columns_of = (found[name].to_pylist() for name in ("partition", "base_offset", "size_bytes_sum"))
+    totals = table.group_by(["partition", "base_offset"]).aggregate([("size_bytes", "sum")])
+    columns_of = (totals[name].to_pylist() for name in ("partition", "base_offset", "size_bytes_sum"))
     return {(partition, base_offset): size for partition, base_offset, size in zip(*columns_of, strict=True)}
 
 
@@ -232,14 +232,14 @@ def _placed(session: SparkSession, rows: DataFrame, pieces: Sequence[RowRange], 
     slots = packed_slots([piece.size_bytes for piece in pieces], count)
     if len(pieces) <= PIECES_WRITTEN_OUT:
         cases = " ".join(f"WHEN {_holds(*map(str, piece[:3]))} THEN {slot}" for piece, slot in zip(pieces, slots, strict=True))
-        found = rows.withColumn("slot", sql.expr(f"CASE {cases} END")).where("slot IS NOT NULL")
+        placed = rows.withColumn("slot", sql.expr(f"CASE {cases} END")).where("slot IS NOT NULL")
         more = ["slot"]
     else:
         places = _places(session, pieces, slots)
-        found = rows.join(sql.broadcast(places), sql.expr(_holds("of", "low", "high")))
+        placed = rows.join(sql.broadcast(places), sql.expr(_holds("of", "low", "high")))
         more = PLACE_SCHEMA.names
     # To drop these columns is one call to Java, and to select the others three for each of them.
-    return found.repartition(count, "slot").sortWithinPartitions(*summary_rows.KEYS).drop(*more)
+    return placed.repartition(count, "slot").sortWithinPartitions(*summary_rows.KEYS).drop(*more)
 
 
 def _holds(partition: str, low: str, high: str) -> str:
@@ -253,20 +253,20 @@ def _places(session: SparkSession, pieces: Sequence[RowRange], slots: Sequence[i
     return data_frame(session, pa.Table.from_pydict(columns, schema=PLACE_SCHEMA))
 
 
-def _collected(found: DataFrame, numbers: Sequence[int]) -> Iterator[Row]:
+def _collected(rows: DataFrame, numbers: Sequence[int]) -> Iterator[Row]:
     """The rows of a frame that has one for each partition, some at a time: if every snapshot is wrong, a row may have a megabyte.
 
     Args:
-        found: with the column ``partition``; computed once, unless an executor is lost that holds some of it.
+        rows: with the column ``partition``; computed once, unless an executor is lost that holds some of it.
         numbers: of the partitions, ascending.
     """
     if len(numbers) <= PARTITIONS_AT_ONCE:
-        yield from found.collect()
+        yield from rows.collect()
         return
-    held = found.persist()
+    persisted = rows.persist()
     try:
         for start in range(0, len(numbers), PARTITIONS_AT_ONCE):
             some = numbers[start : start + PARTITIONS_AT_ONCE]
-            yield from held.where(held["partition"].between(some[0], some[-1])).collect()
+            yield from persisted.where(persisted["partition"].between(some[0], some[-1])).collect()
     finally:
-        held.unpersist()
+        persisted.unpersist()

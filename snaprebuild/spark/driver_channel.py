@@ -107,7 +107,7 @@ class DriverChannel:
         return connection
 
     def count(self, run: str, kind: int, count: int, most: int, option: str) -> None:
-        """As ``meter.Counter``: the driver counts."""
+        """Counts requests and bytes of the run (``meter.Counter``): the driver adds them up."""
         self.call(None, (run, kind, count, most, option))
 
 

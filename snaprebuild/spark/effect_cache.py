@@ -21,7 +21,7 @@ from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.driver_channel import DriverChannel
 from snaprebuild.spark.effect_files import (
-    FOUND_SCHEMA,
+    PLACES_SCHEMA,
     CachedSegment,
     CacheWriter,
     EffectCache,
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 WARNINGS_MAX = 10
 """Warnings of a job that are logged."""
 
-Wanted = Mapping[int, list[ReadTask]]
+SegmentsByPartition = Mapping[int, list[ReadTask]]
 """Segments by number of their partition."""
 
 Read = Callable[[ReadRow], list[Row]]
@@ -58,16 +58,16 @@ class JobCache:
         self._session = session
         self._cache = cache
         self._names: list[str] | None = None
-        self._asked: set[tuple[int, int]] = set()
+        self._requested: set[tuple[int, int]] = set()
         warnings: Accumulator[tuple[str, ...]] = session.sparkContext.accumulator((), _Texts())
         self._warnings = warnings
         self.new_writer = _NewWriter(cache, warnings)
 
-    def split(self, wanted: Wanted, tasks: int) -> tuple[dict[int, list[ReadTask]], list[CachedSegment]]:
+    def split(self, segments: SegmentsByPartition, tasks: int) -> tuple[dict[int, list[ReadTask]], list[CachedSegment]]:
         """The segments that must be read, and those in the cache.
 
         Args:
-            wanted: all segments.
+            segments: all of them, by the number of their partition.
             tasks: most tasks that look them up.
 
         Raises:
@@ -77,35 +77,35 @@ class JobCache:
             self._names = self._cache.names()
         rest: dict[int, list[ReadTask]] = {}
         cached: list[CachedSegment] = []
-        places = self._places(wanted, tasks)
-        for number, each in wanted.items():
+        places = self._places(segments, tasks)
+        for number, each in segments.items():
             for task in each:
                 at = number, task.base_offset
                 # A segment that is requested twice did not arrive the first time.
-                if at in places and at not in self._asked:
+                if at in places and at not in self._requested:
                     cached.append(CachedSegment(number, task, places[at]))
                 else:
                     rest.setdefault(number, []).append(task)
-        self._asked |= places.keys()
+        self._requested |= places.keys()
         return rest, cached
 
-    def _places(self, wanted: Wanted, tasks: int) -> dict[tuple[int, int], tuple[Place, ...]]:
-        asked = {(number, task.base_offset): task for number, each in wanted.items() for task in each if is_cacheable(task)}
-        if not asked or not self._names:
+    def _places(self, segments: SegmentsByPartition, tasks: int) -> dict[tuple[int, int], tuple[Place, ...]]:
+        cacheable = {(number, task.base_offset): task for number, each in segments.items() for task in each if is_cacheable(task)}
+        if not cacheable or not self._names:
             return {}
-        keys = {at: key_of(task) for at, task in asked.items()}
+        keys = {at: key_of(task) for at, task in cacheable.items()}
         by_key: dict[bytes, list[Row]] = {}
-        for row in self._found(sorted(set(keys.values())), tasks, check_crc=any(task.check_crc for task in asked.values())):
+        for row in self._rows_of(sorted(set(keys.values())), tasks, check_crc=any(task.check_crc for task in cacheable.values())):
             by_key.setdefault(bytes(row["key"]), []).append(row)
-        places = {at: chosen_places(by_key.get(key, ()), asked[at].identity.size_bytes) for at, key in keys.items()}
+        places = {at: chosen_places(by_key.get(key, ()), cacheable[at].identity.size_bytes) for at, key in keys.items()}
         return {at: each for at, each in places.items() if each}
 
-    def _found(self, keys: list[bytes], tasks: int, *, check_crc: bool) -> Iterator[Row]:
+    def _rows_of(self, keys: list[bytes], tasks: int, *, check_crc: bool) -> Iterator[Row]:
         names = data_frame(self._session, pa.table({"name": self._names})).repartition(min(len(self._names or ()), tasks))
         sent = self._session.sparkContext.broadcast(pa.array(keys, type=pa.binary()))
         try:
-            look = partial(_look_up, cache=self._cache, wanted=sent, check_crc=check_crc)
-            for row in names.mapInArrow(look, ddl(FOUND_SCHEMA)).collect():
+            look = partial(_look_up, cache=self._cache, keys=sent, check_crc=check_crc)
+            for row in names.mapInArrow(look, ddl(PLACES_SCHEMA)).collect():
                 if row.fault is None:
                     yield row.asDict()
                 else:
@@ -168,22 +168,22 @@ class _NewWriter:
 
 
 def _look_up(
-    batches: Iterable[pa.RecordBatch], cache: EffectCache, wanted: Broadcast[pa.Array], *, check_crc: bool
+    batches: Iterable[pa.RecordBatch], cache: EffectCache, keys: Broadcast[pa.Array], *, check_crc: bool
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield from look_up(batch.column("name").to_pylist(), cache, wanted.value, check_crc=check_crc)
+        yield from look_up(batch.column("name").to_pylist(), cache, keys.value, check_crc=check_crc)
 
 
 def _read_cached(
     batches: Iterable[pa.RecordBatch], cache: EffectCache, new_writer: _NewWriter, read: Read, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
     writer = new_writer()
-    for segment, found in read_cached(rows_of_cached(batches), cache, new_writer.warn):
-        if found is None:
+    for segment, summaries in read_cached(rows_of_cached(batches), cache, new_writer.warn):
+        if summaries is None:
             rows = read(ReadRow(segment.partition, segment.task))
             writer.add(segment.task, rows)
             yield from summary_rows.batches_of(rows)
         else:
-            yield from found
-        counts.add(segments=int(found is None), size_bytes=segment.task.identity.size_bytes)
+            yield from summaries
+        counts.add(segments=int(summaries is None), size_bytes=segment.task.identity.size_bytes)
     writer.close()

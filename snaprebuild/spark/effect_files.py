@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from snaprebuild.snapshots.source.source import PartitionSource
 
 __all__ = [
-    "FOUND_SCHEMA",
+    "PLACES_SCHEMA",
     "CacheWriter",
     "CachedSegment",
     "EffectCache",
@@ -96,7 +96,7 @@ _VERSION_KEY = b"snaprebuild"
 
 _WRITTEN = {"compression": "zstd", "write_statistics": False, "write_page_checksum": True}
 
-FOUND_SCHEMA = pa.schema(
+PLACES_SCHEMA = pa.schema(
     [
         ("key", pa.binary()),
         ("name", pa.string()),
@@ -303,17 +303,17 @@ class CachedSegment:
     places: tuple[Place, ...]
 
 
-def look_up(names: Iterable[str], cache: EffectCache, wanted: pa.Array, *, check_crc: bool) -> Iterator[pa.RecordBatch]:
+def look_up(names: Iterable[str], cache: EffectCache, keys: pa.Array, *, check_crc: bool) -> Iterator[pa.RecordBatch]:
     """In a task: the pieces of wanted segments in these files.
 
     Args:
         names: of the files.
         cache: that holds them.
-        wanted: keys.
+        keys: of segments.
         check_crc: only rows whose checksums were computed.
 
     Yields:
-        Batches of ``FOUND_SCHEMA``.
+        Batches of ``PLACES_SCHEMA``.
     """
     columns = ["key", "part", "start_bytes", "end_bytes", "check_crc", "parts"]
     for name in names:
@@ -321,13 +321,13 @@ def look_up(names: Iterable[str], cache: EffectCache, wanted: pa.Array, *, check
             with _opened(cache, name) as file:
                 for group in range(file.num_row_groups):
                     table = _read_group(file, group, columns)
-                    mask = pc.and_(pc.equal(table["part"], 0), pc.is_in(table["key"], value_set=wanted))
+                    mask = pc.and_(pc.equal(table["part"], 0), pc.is_in(table["key"], value_set=keys))
                     table = table.filter(pc.and_(mask, table["check_crc"]) if check_crc else mask)
                     rows = [{**row, "name": name, "group": group} for row in table.to_pylist()]
-                    yield pa.RecordBatch.from_pylist(rows, schema=FOUND_SCHEMA)
+                    yield pa.RecordBatch.from_pylist(rows, schema=PLACES_SCHEMA)
         except Exception as error:  # a damaged file may cause any error in its reader
             fault = f"{cache.directory.below(name)}: is passed over: {_reason(error)}"
-            yield pa.RecordBatch.from_pylist([{"fault": fault}], schema=FOUND_SCHEMA)
+            yield pa.RecordBatch.from_pylist([{"fault": fault}], schema=PLACES_SCHEMA)
 
 
 def _reason(error: Exception) -> str:
@@ -335,15 +335,15 @@ def _reason(error: Exception) -> str:
     return (text.splitlines() or [type(error).__name__])[0][:200]
 
 
-def chosen_places(found: Iterable[Mapping[str, Any]], size_bytes: int) -> tuple[Place, ...]:
+def chosen_places(rows: Iterable[Mapping[str, Any]], size_bytes: int) -> tuple[Place, ...]:
     """The places that make up a segment of ``size_bytes``; empty if they do not.
 
     Args:
-        found: rows of ``FOUND_SCHEMA`` with one key; of two equal ones the newer is taken.
+        rows: of ``PLACES_SCHEMA`` with one key; of two equal ones the newer is taken.
         size_bytes: of the segment.
     """
     ranges: dict[int, list[tuple[int, Place]]] = {}
-    for row in sorted(found, key=lambda each: each["name"], reverse=True):
+    for row in sorted(rows, key=lambda each: each["name"], reverse=True):
         place = Place(row["name"], row["group"], row["start_bytes"])
         if place.start_bytes is None:
             return (place,)
@@ -362,8 +362,8 @@ def chosen_places(found: Iterable[Mapping[str, Any]], size_bytes: int) -> tuple[
 
 def rows_of_cached(batches: Iterable[pa.RecordBatch]) -> list[CachedSegment]:
     """All segments of a task, those of one row group together."""
-    found = [segment for batch in batches for segment in read_rows.rows_of(batch)]
-    return sorted(found, key=lambda each: (each.places[0].name, each.places[0].group))
+    segments = [segment for batch in batches for segment in read_rows.rows_of(batch)]
+    return sorted(segments, key=lambda each: (each.places[0].name, each.places[0].group))
 
 
 def read_cached(

@@ -107,18 +107,18 @@ def joined(ranges: Ranges, task: ReadTask) -> Pieces:
     """The pieces of a segment from its ranges. If they do not fit together, the segment is read here.
 
     Raises:
-        SnaprebuildError: as ``read_segment``.
+        SnaprebuildError: it cannot be read (``read_segment``).
     """
     try:
-        found = join_ranges(ranges, task.cuts, is_last=task.is_last)
+        summaries = join_ranges(ranges, task.cuts, is_last=task.is_last)
     except ValueError as error:  # the index changed between the reads of the ranges
         log.warning("%s: read again: %s", task.path, error)
     else:
-        if not isinstance(found, WhyWhole):
-            *before, last = found  # a segment with cuts is not cached, so that there is only the last piece
+        if not isinstance(summaries, WhyWhole):
+            *before, last = summaries  # a segment with cuts is not cached, so that there is only the last piece
             cached = sum(each.bytes_cached for each in ranges if isinstance(each, CachedRange))
-            return (*before, CachedSummary(**asdict(last), bytes_cached=cached)) if cached else found
-        log.warning("%s: read again as a whole: %s", task.path, found.value)
+            return (*before, CachedSummary(**asdict(last), bytes_cached=cached)) if cached else summaries
+        log.warning("%s: read again as a whole: %s", task.path, summaries.value)
     return read_segment(task)
 
 

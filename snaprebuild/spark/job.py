@@ -64,7 +64,7 @@ ANSWER_SCHEMA = pa.schema([("number", pa.int64()), ("answer", pa.binary())])
 """A function with its argument, or its result; by number."""
 
 Item = TypeVar("Item")
-Found = TypeVar("Found")
+MapResult = TypeVar("MapResult")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +100,13 @@ class SparkEngine:
         if wave:
             self._run_wave(wave)
 
-    def parallel_map(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
-        """As ``storage.parallel_map.ParallelMap``: the function is called in Spark tasks.
+    def parallel_map(self, function: Callable[[Item], MapResult], items: Sequence[Item]) -> list[MapResult]:
+        """Maps items in Spark tasks (``storage.parallel_map.ParallelMap``).
 
         Raises:
             StorageError: the job failed.
         """
-        answers: list[Found] = []
+        answers: list[MapResult] = []
         for some in some_at_once(Call.of(function, item) for item in items):
             answers += self._called(some)
         return answers
@@ -119,11 +119,11 @@ class SparkEngine:
         try:
             with listening(self.session.sparkContext) as channel:
                 sent = data_frame(self.session, table).repartition(count, "slot")
-                found = sent.mapInArrow(channel.wrap(_call), ddl(ANSWER_SCHEMA)).collect()
+                rows = sent.mapInArrow(channel.wrap(_call), ddl(ANSWER_SCHEMA)).collect()
         except Exception as error:
             raise self._failure(error) from error
         answers: list[Any] = [None] * len(calls)
-        for row in found:
+        for row in rows:
             answers[row.number] = calls[row.number].answer(row.answer)
         for answer in answers:
             if isinstance(answer, Exception):
@@ -177,21 +177,23 @@ class SparkEngine:
         return StorageError(f"the Spark job failed: {reason}")
 
     def _rounds(
-        self, tasks: list[PartitionTask], wanted: dict[int, list[ReadTask]], channel: DriverChannel
+        self, tasks: list[PartitionTask], requested: dict[int, list[ReadTask]], channel: DriverChannel
     ) -> Iterator[tuple[int, Any]]:
         """Number and outcome of each task, as they arrive."""
-        held: list[DataFrame] = []
-        given: dict[int, dict[int, ReadTask]] = {}
+        frames_of_rounds: list[DataFrame] = []
+        handed_out: dict[int, dict[int, ReadTask]] = {}
         most = TASKS_PER_CORE * self.session.sparkContext.defaultParallelism
         cache = None if self.cache is None else JobCache(self.session, self.cache)
         with _settings(self.session, SETTINGS), job_counters(self.session.sparkContext, self.progress) as counts:
             try:
-                while wanted:
-                    for number, each in wanted.items():
-                        given.setdefault(number, {}).update((segment.base_offset, segment) for segment in each)
-                    segments = {number: [given[number][at] for at in sorted(given[number])] for number in sorted(wanted)}
+                while requested:
+                    for number, each in requested.items():
+                        handed_out.setdefault(number, {}).update((segment.base_offset, segment) for segment in each)
+                    segments = {
+                        number: [handed_out[number][at] for at in sorted(handed_out[number])] for number in sorted(requested)
+                    }
                     jobs = {number: tasks[number].job(JobChannel(channel, number)) for number in segments}
-                    unread, cached = (wanted, []) if cache is None else cache.split(wanted, most)
+                    unread, cached = (requested, []) if cache is None else cache.split(requested, most)
                     check_limits((segment for each in unread.values() for segment in each), jobs.values())
                     is_large = any(is_splittable(job, segments[number], self.chunk_bytes) for number, job in jobs.items())
                     frames = [self._read(unread, channel, counts, None if cache is None else cache.new_writer)] if unread else []
@@ -199,22 +201,22 @@ class SparkEngine:
                         frames.append(cache.frame(cached, most, read=_read_row, counts=counts, channel=channel))
                     if frames and (is_large or any(map(may_go_back, jobs.values()))):
                         frames = [_together(frames).persist()]
-                        held += frames
-                    rows = _together(held or frames)
+                        frames_of_rounds += frames
+                    rows = _together(frames_of_rounds or frames)
                     sizes = measured(rows) if is_large else {}
                     plan = ChunkPlan.of(jobs, segments, sizes or _listed(segments), self._chunk_bytes(is_large), most)
-                    wanted = {}
+                    requested = {}
                     for row in run_replays(self.session, jobs, rows, plan, most, counts, channel):
                         if row.done is None:
-                            wanted[row.partition] = pickle.loads(row.wanted)  # noqa: S301  made by our own task
-                            was_given = [each.base_offset in given[row.partition] for each in wanted[row.partition]]
-                            if any(was_given):
-                                del wanted[row.partition]  # otherwise it would request it for ever
+                            requested[row.partition] = pickle.loads(row.wanted)  # noqa: S301  made by our own task
+                            was_handed_out = [each.base_offset in handed_out[row.partition] for each in requested[row.partition]]
+                            if any(was_handed_out):
+                                del requested[row.partition]  # otherwise it would request it for ever
                                 yield row.partition, StorageError("what was read of a segment did not arrive")
                         else:
                             yield row.partition, pickle.loads(row.done)  # noqa: S301
             finally:
-                for frame in held:
+                for frame in frames_of_rounds:
                     frame.unpersist()
                 if cache is not None:
                     cache.log_warnings()
@@ -224,18 +226,18 @@ class SparkEngine:
 
     def _read(
         self,
-        wanted: dict[int, list[ReadTask]],
+        requested: dict[int, list[ReadTask]],
         channel: DriverChannel,
         counts: Counts,
         new_writer: Callable[[], CacheWriter] | None,
     ) -> DataFrame:
-        size_bytes = sum(task.identity.size_bytes for tasks in wanted.values() for task in tasks)
+        size_bytes = sum(task.identity.size_bytes for tasks in requested.values() for task in tasks)
         cores = self.session.sparkContext.defaultParallelism
         target_bytes = min(max(math.ceil(size_bytes / (TASKS_PER_CORE * cores)), TASK_BYTES_MIN), TASK_BYTES_MAX)
         range_bytes = -(-target_bytes // RANGES_PER_TASK)
         rows = [
             row
-            for number, tasks in wanted.items()
+            for number, tasks in requested.items()
             for task in tasks
             for row in ranges_of(number, task, range_bytes, is_counted=_is_counted(task))
         ]
@@ -259,9 +261,9 @@ def _together(frames: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
-def _listed(wanted: dict[int, list[ReadTask]]) -> dict[tuple[int, int], int]:
+def _listed(requested: dict[int, list[ReadTask]]) -> dict[tuple[int, int], int]:
     """Sizes of segments, by partition and base offset."""
-    return {(number, task.base_offset): task.identity.size_bytes for number, tasks in wanted.items() for task in tasks}
+    return {(number, task.base_offset): task.identity.size_bytes for number, tasks in requested.items() for task in tasks}
 
 
 def _follows_an_interrupt(error: BaseException | None) -> bool:

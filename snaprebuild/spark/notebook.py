@@ -143,16 +143,16 @@ def rebuild(
     with limited_io(reading):
         if plan is None:
             now = int(time.time() * 1000) if as_of_ms is None else as_of_ms
-            made = make_plan(replace(request, as_of_ms=now).checked(), judge_plans, parallel_map=engine.parallel_map)
+            current_plan = make_plan(replace(request, as_of_ms=now).checked(), judge_plans, parallel_map=engine.parallel_map)
         elif request != RebuildRequest(paths=()):
             raise UsageError("a plan has its own source and options: do not give them again with the plan")
         else:
-            made = plan if isinstance(plan, Plan) else load_plan(os.fspath(plan), judge_plans)
-        if made.request.destination.installed_later:
+            current_plan = plan if isinstance(plan, Plan) else load_plan(os.fspath(plan), judge_plans)
+        if current_plan.request.destination.installed_later:
             raise UsageError("the plan stages on the disks of the broker, with processes of its machine: not with Spark")
-        kept = None if receipt is None or dry_run else Receipt(os.fspath(receipt), made)
-        engine = _with_cache(engine, cache, [partition.source for partition in made.partitions], made.request.s3)
-        result = in_process.rebuild(made, Run(engine=engine), dry_run=dry_run, receipt=kept)
+        written = None if receipt is None or dry_run else Receipt(os.fspath(receipt), current_plan)
+        engine = _with_cache(engine, cache, [partition.source for partition in current_plan.partitions], current_plan.request.s3)
+        result = in_process.rebuild(current_plan, Run(engine=engine), dry_run=dry_run, receipt=written)
     if table is not None:
         write_results(result, table)
     return result
@@ -162,9 +162,9 @@ def plan(session: SparkSession, source: Path | Sequence[Path], *, s3: S3Settings
     """What ``rebuild`` with the same options would do.
 
     Args:
-        session: as for ``rebuild``.
-        source: as for ``rebuild``.
-        s3: as for ``rebuild``.
+        session: of Spark.
+        source: directories or ``s3://BUCKET/PREFIX``, one or several.
+        s3: how object stores are reached.
         options: options of ``rebuild`` that select what is rebuilt (fields of ``RebuildRequest``).
 
     Raises:

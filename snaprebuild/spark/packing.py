@@ -36,14 +36,14 @@ def slots(tasks: int) -> list[int]:
     Spark places a row at the hash of its key modulo the count of partitions. If a later release changes the hash, tasks share
     partitions: slower, but still correct.
     """
-    found: dict[int, int] = {}
+    key_of_task: dict[int, int] = {}
     start = 0
-    while len(found) < tasks:
+    while len(key_of_task) < tasks:
         keys = np.arange(start, start + 4 * tasks + 64, dtype=np.int64)
         for key, place in zip(keys.tolist(), np.mod(_spark_hash(keys), tasks).tolist(), strict=True):
-            found.setdefault(place, key)
+            key_of_task.setdefault(place, key)
         start += len(keys)
-    return [found[task] for task in range(tasks)]
+    return [key_of_task[task] for task in range(tasks)]
 
 
 def packed_slots(sizes: Sequence[int], tasks: int) -> list[int]:

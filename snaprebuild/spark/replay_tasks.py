@@ -72,7 +72,7 @@ class Division:
         return list(zip(self.base_offsets, self.starts, (*self.starts[1:], self.stop), strict=True))
 
     def indices_from(self, base_offset: int) -> range:
-        """Those of the segments of a chunk."""
+        """Indices of the segments of a chunk."""
         _, start, stop = self.chunks()[self.base_offsets.index(base_offset)]
         return range(start, stop)
 
@@ -123,8 +123,8 @@ def _jobs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Arrived]:
         return each[0], count
 
     for _, rows in groupby(outcomes(batches), key=job_of):
-        if (found := _arrived(rows)) is not None:
-            yield found
+        if (job := _arrived(rows)) is not None:
+            yield job
 
 
 def _arrived(rows: Iterator[tuple[int, int, JobRow | Outcome]]) -> _Arrived | None:
@@ -143,7 +143,7 @@ def _segments(rows: Iterator[tuple[int, int, JobRow | Outcome]]) -> Iterator[tup
 def run_jobs(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
     """In a task: runs each job with the segments that follow it."""
     for each in _jobs(batches):
-        wanted: list[Any] = []
+        more: list[Any] = []
         try:
             job = each.unpickled()
             if isinstance(job, _ChunkOrder):
@@ -151,16 +151,16 @@ def run_jobs(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.R
             elif isinstance(job, SkippedChunk):
                 done = job
             else:
-                done, wanted = run_job(job, each.stream)
-                counts.add(partitions=int(not wanted))
-            found = (None, pickle.dumps(wanted)) if wanted else (pickle.dumps(done), None)
+                done, more = run_job(job, each.stream)
+                counts.add(partitions=int(not more))
+            outcome = (None, pickle.dumps(more)) if more else (pickle.dumps(done), None)
         except Exception as error:  # it ends only this partition
-            found = pickle.dumps(to_domain_error(error)), None
-        yield _result(each.partition, each.base_offset, *found)
+            outcome = pickle.dumps(to_domain_error(error)), None
+        yield _result(each.partition, each.base_offset, *outcome)
 
 
-def _result(partition: int, base_offset: int, done: bytes | None, wanted: bytes | None) -> pa.RecordBatch:
-    row = {"partition": partition, "base_offset": base_offset, "done": done, "wanted": wanted}
+def _result(partition: int, base_offset: int, done: bytes | None, more: bytes | None) -> pa.RecordBatch:
+    row = {"partition": partition, "base_offset": base_offset, "done": done, "wanted": more}
     return pa.RecordBatch.from_pylist([row], schema=RESULT_SCHEMA)
 
 

@@ -56,9 +56,9 @@ def check_limits(tasks: Iterable[ReadTask], jobs: Iterable[Job]) -> None:
     needed = [0, 0]
     settings = None
     for task in tasks:
-        found = settings_of(task.store)
-        if found is not None:
-            settings = found
+        task_settings = settings_of(task.store)
+        if task_settings is not None:
+            settings = task_settings
             needed = [sum(each) for each in zip(needed, needs_of(task), strict=True)]
     if settings is None or (settings.max_requests, settings.max_read_bytes) == (None, None):
         return

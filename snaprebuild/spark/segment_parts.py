@@ -43,14 +43,14 @@ class Joint:
 
 def joints_of(hint: np.ndarray | None, size_bytes: int, target_bytes: int) -> tuple[Joint, ...]:
     """Where to split a segment into parts of about ``target_bytes``; the arguments are those of ``split_positions``."""
-    found = []
+    joints = []
     for position in split_positions(hint, size_bytes, target_bytes):
         assert hint is not None
         before = int(np.searchsorted(hint, position - LOOK_BACK_BYTES, side="right"))
         anchor = int(hint[before - 1]) if before else 0
         if position - anchor <= LOOK_BACK_BYTES_MAX:
-            found.append(Joint(position, anchor))
-    return tuple(found)
+            joints.append(Joint(position, anchor))
+    return tuple(joints)
 
 
 def bounds_of_part(source: SegmentBytes, joints: Sequence[Joint], part: int) -> tuple[int, int | None] | None:
@@ -87,8 +87,8 @@ def check_end_of_part(tail: Tail, end_bytes: int | None, path: str) -> None:
         return
     if tail.kind is TailKind.CORRUPT and tail.error is not None:
         raise tail.error
-    found = f"the batches lead to byte {tail.position_bytes}, and not to byte {end_bytes}, as its offset index has it"
-    raise ReadFailedError(f"{found}: read it with the option splitSegments=false", path=path)
+    message = f"the batches lead to byte {tail.position_bytes}, and not to byte {end_bytes}, as its offset index has it"
+    raise ReadFailedError(f"{message}: read it with the option splitSegments=false", path=path)
 
 
 def _holds(source: SegmentBytes, joint: Joint) -> bool:

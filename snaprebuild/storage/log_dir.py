@@ -149,9 +149,9 @@ def find_partitions(paths: Iterable[str], stores: S3Settings = USUAL_S3) -> Disc
         UsageError: a path does not exist, is no directory, or is the root of the file system.
         ReadFailedError: an object store cannot be listed.
     """
-    found = Discovery()
+    discovery = Discovery()
     by_log_dir: dict[str, list[PartitionDir]] = {}
-    seen: set[tuple[int, int] | str] = set()
+    identities: set[tuple[int, int] | str] = set()
     for path in paths:
         root = path_of(absolute(path), stores)
         if root.is_local and (fault := directory_fault(path)) is not None:
@@ -160,33 +160,33 @@ def find_partitions(paths: Iterable[str], stores: S3Settings = USUAL_S3) -> Disc
         if root.is_local and os.path.realpath(root.path) == os.sep:
             # /proc, backups and every other copy of a log directory are below it.
             raise UsageError("is the root of the file system: name a log directory, or a directory of log directories", path=path)
-        for partition, log_dir in _walk(root.path, found) if root.is_local else _objects(root, found):
+        for partition, log_dir in _walk(root.path, discovery) if root.is_local else _objects(root, discovery):
             identity = (partition.device, partition.inode) if root.is_local else partition.path
-            if identity in seen:
-                found.duplicates.append(partition.path)
+            if identity in identities:
+                discovery.duplicates.append(partition.path)
                 continue
-            seen.add(identity)
+            identities.add(identity)
             if partition.path == root.path:
-                found.named.add(partition.path)
+                discovery.named.add(partition.path)
             by_log_dir.setdefault(log_dir, []).append(partition)
     places = [path_of(place, stores) for place in sorted(by_log_dir)]
     each_of = map if all(place.is_local for place in places) else map_in_threads
     for place, state in zip(places, each_of(read_log_dir, places), strict=True):
         partitions = sorted(by_log_dir[place.path], key=lambda each: (each.name.topic, each.name.partition, each.path))
-        found.log_dirs.append(LogDir(state, tuple(partitions)))
-    return found
+        discovery.log_dirs.append(LogDir(state, tuple(partitions)))
+    return discovery
 
 
-def _objects(root: StorePath, found: Discovery) -> list[tuple[PartitionDir, str]]:
-    """As ``_walk``; nothing for a bucket that cannot be listed, so that other paths are still read."""
+def _objects(root: StorePath, discovery: Discovery) -> list[tuple[PartitionDir, str]]:
+    """The partition directories in a bucket (``_walk`` is for disks); none if it cannot be listed, so that other paths are still read."""
     try:
         objects = find_objects(root)
     except ReadFailedError as error:
-        found.faults.append(error)
+        discovery.faults.append(error)
         return []
-    found.faults += objects.faults
+    discovery.faults += objects.faults
     if objects.left_out is not None:
-        found.left_out.append((root.path, objects.left_out))
+        discovery.left_out.append((root.path, objects.left_out))
     return [(each, os.path.dirname(each.path)) for each in objects.partitions]
 
 
@@ -220,7 +220,7 @@ def directory_fault(path: str) -> str | None:
         return f"cannot be accessed: {error.strerror}"
 
 
-def _walk(root: str, found: Discovery) -> Iterator[tuple[PartitionDir, str]]:
+def _walk(root: str, discovery: Discovery) -> Iterator[tuple[PartitionDir, str]]:
     """Partition directories at or below ``root``, each with the directory whose lock and checkpoints concern it.
 
     A link to a directory is followed; ``visited`` ends loops. The log directory is the real one, whatever links lead there.
@@ -251,18 +251,18 @@ def _walk(root: str, found: Discovery) -> Iterator[tuple[PartitionDir, str]]:
             ]
         except (FileNotFoundError, GonePartitionError):
             if depth or parse_partition_dir_name(os.path.basename(path)) is not None:
-                found.gone.append(path)
+                discovery.gone.append(path)
             else:
-                found.faults.append(ReadFailedError("is gone", path=path, errno=errno.ENOENT))
+                discovery.faults.append(ReadFailedError("is gone", path=path, errno=errno.ENOENT))
             continue
         except OSError as error:
-            found.faults.append(ReadFailedError(f"cannot be listed: {error.strerror}", path=path, errno=error.errno))
+            discovery.faults.append(ReadFailedError(f"cannot be listed: {error.strerror}", path=path, errno=error.errno))
             continue
         except ReadFailedError as error:
-            found.faults.append(error)
+            discovery.faults.append(error)
             continue
         if depth >= DEPTH_MAX and below:
-            found.faults.append(ReadFailedError(f"directories are nested more than {DEPTH_MAX} deep", path=path))
+            discovery.faults.append(ReadFailedError(f"directories are nested more than {DEPTH_MAX} deep", path=path))
             continue
         pending.extend(sorted(below, reverse=True))
 

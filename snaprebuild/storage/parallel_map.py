@@ -11,17 +11,17 @@ from snaprebuild.storage.thread_pool import map_in_threads
 __all__ = ["ParallelMap", "local_map", "serial_map"]
 
 Item = TypeVar("Item")
-Found = TypeVar("Found")
+MapResult = TypeVar("MapResult")
 
 
 class ParallelMap(Protocol):
     """Calls a function of a module with each item, and returns the results in the order of the items."""
 
-    def __call__(self, function: Callable[[Item], Found], items: Sequence[Item]) -> Iterable[Found]:
+    def __call__(self, function: Callable[[Item], MapResult], items: Sequence[Item]) -> Iterable[MapResult]:
         """Raises what the function raises."""
 
 
-def serial_map(function: Callable[[Item], Found], items: Sequence[Item]) -> Iterable[Found]:
+def serial_map(function: Callable[[Item], MapResult], items: Sequence[Item]) -> Iterable[MapResult]:
     """Calls them one after the other."""
     return map(function, items)
 

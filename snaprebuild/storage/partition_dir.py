@@ -265,7 +265,7 @@ class ObjectEntry(msgspec.Struct, frozen=True):
         return self.status is not None
 
     def stat(self, *, follow_symlinks: bool = True) -> Status:
-        """Its status in the listing."""
+        """The status of the entry in the listing."""
         return _DIRECTORY if self.status is None else self.status
 
 
@@ -312,7 +312,7 @@ def partition_dir_of_entries(
     path = place.path
     try:
         sorter = _Sorter(place, name, status)
-        found = sorter.sorted(entries)
+        directory = sorter.sorted(entries)
         # If a directory was renamed for its deletion, all of its files are gone: that is no empty partition.
         is_same = not sorter.has_lost or status is None or os.path.samestat(status, os.stat(path))
     except FileNotFoundError as error:
@@ -321,7 +321,7 @@ def partition_dir_of_entries(
         raise ReadFailedError(f"cannot be accessed: {error.strerror}", path=path, errno=error.errno) from error
     if not is_same:
         raise gone_partition(path)
-    return found
+    return directory
 
 
 _STEM_CHARACTERS = 20
@@ -406,19 +406,19 @@ class _Sorter:
             self._rare(entries.pop(name))
 
     def _rare(self, entry: Entry) -> None:
-        known = parse_file_name(entry.name)
-        if known is None:
+        parsed = parse_file_name(entry.name)
+        if parsed is None:
             if entry.is_dir(follow_symlinks=False):
                 self.sub_directories.append(entry.name)
             else:
                 self.others += 1
-        elif known.suffix is FileSuffix.DELETED:
+        elif parsed.suffix is FileSuffix.DELETED:
             self.deleted.append(entry.name)
-        elif known.suffix is not FileSuffix.NONE:
+        elif parsed.suffix is not FileSuffix.NONE:
             self.swapped.append(entry.name)
-        elif known.kind in (FileKind.MISNAMED_SNAPSHOT, FileKind.MISNAMED_SEGMENT_FILE):
+        elif parsed.kind in (FileKind.MISNAMED_SNAPSHOT, FileKind.MISNAMED_SEGMENT_FILE):
             self.misnamed.append(entry.name)
-        elif known.kind is FileKind.PRODUCER_SNAPSHOT_TEMPORARY:
+        elif parsed.kind is FileKind.PRODUCER_SNAPSHOT_TEMPORARY:
             self.temporary.append(entry.name)
         else:
             self.known.add(entry.name)

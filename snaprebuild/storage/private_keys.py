@@ -56,18 +56,18 @@ class PrivateKeys:
         Raises:
             UsageError: two have one name, or none; a part is empty; or a file is no private key.
         """
-        found: dict[str | None, str] = {}
+        paths: dict[str | None, str] = {}
         for text in options:
             name, path = split_private_key(text)
             if not path or name == "":
                 raise UsageError(f"{OPTION}: expected FILE or NAME=FILE, found {text!r}")
-            if name in found:
+            if name in paths:
                 what = "two files without a name: write NAME=FILE" if name is None else f"two files for the key {name!r}"
                 raise UsageError(f"{OPTION}: {what}")
-            found[name] = path
-        for path in found.values():
+            paths[name] = path
+        for path in paths.values():
             _read_private_key(path)
-        return cls(tuple(found.items()))
+        return cls(tuple(paths.items()))
 
     def fault(self, key: EncryptedKey) -> str | None:
         """Why copies with this data key cannot be decrypted, with the option that helps; None if they can."""

@@ -97,19 +97,19 @@ class FileIdentity(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, status: Status) -> FileIdentity:
-        """From a ``stat`` result, or its counterpart for an object."""
+        """The identity in a ``stat`` result, or its counterpart for an object."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ino, getattr(status, "st_etag", None))
 
-    def is_still(self, found: FileIdentity, *, may_grow: bool) -> bool:
+    def is_still(self, present: FileIdentity, *, may_grow: bool) -> bool:
         """Whether a file that was listed as this one is still the same.
 
         Args:
-            found: its identity now.
+            present: its identity now.
             may_grow: a broker may have appended to it.
         """
         if not may_grow:
-            return self == found
-        return (self.inode, self.etag) == (found.inode, found.etag) and found.size_bytes >= self.size_bytes
+            return self == present
+        return (self.inode, self.etag) == (present.inode, present.etag) and present.size_bytes >= self.size_bytes
 
     @property
     def row(self) -> tuple[int, int, int | str]:
@@ -142,10 +142,10 @@ class OpenBytes(SegmentBytes, Protocol):
 
     @property
     def identity(self) -> FileIdentity:
-        """Its identity when it was opened."""
+        """The identity of the file when it was opened."""
 
     def will_stop_at(self, position_bytes: int) -> None:
-        """Its reader will read no further than this position: bytes after it need not be fetched ahead."""
+        """Announces that nothing after this position will be read, so that it need not be fetched ahead."""
 
     def check_unchanged(self) -> None:
         """Makes sure that all bytes that were read are those of one file at one moment.
@@ -184,7 +184,8 @@ class ReadStore(Protocol):
         """Size of a file, and its last ``count`` bytes, or all if it is smaller; None when it is absent.
 
         Raises:
-            ReadFailedError, RefusedError: as ``read_small``.
+            ReadFailedError: it cannot be read, or is no regular file.
+            RefusedError: a limit of the run is used up.
         """
 
     def open_bytes(
@@ -220,7 +221,7 @@ class Store(ReadStore, Protocol):
     """
 
     def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
-        """Those of the names that are taken in a directory.
+        """The names that exist already in a directory.
 
         Raises:
             ReadFailedError: it is unknown.
@@ -308,7 +309,10 @@ class Store(ReadStore, Protocol):
 
         Raises:
             AlreadyExistsError: the name is taken, perhaps by this very run, whose answer was lost: ``holds`` shows it.
-            BusyError, RefusedError, WriteFailedError, OutcomeUnknownError: as ``create``.
+            BusyError: another run writes the same file now.
+            RefusedError: it may not be written.
+            WriteFailedError: nothing took effect.
+            OutcomeUnknownError: the file exists or may exist.
             ReadFailedError: the source cannot be read.
         """
 
@@ -484,13 +488,13 @@ def holds_bytes(store: ReadStore, location: str, source: OpenBytes) -> bool | No
         ReadFailedError: it cannot be read.
     """
     try:
-        found = store.open_bytes(location, may_grow=True)
+        existing = store.open_bytes(location, may_grow=True)
     except ReadFailedError as error:
         if error.errno == errno.ENOENT:
             return None
         raise
-    with found:
-        if found.size_bytes != source.size_bytes:
+    with existing:
+        if existing.size_bytes != source.size_bytes:
             return False
-        pairs = zip(parts_of(found, BLOCK_BYTES), parts_of(source, BLOCK_BYTES), strict=True)
+        pairs = zip(parts_of(existing, BLOCK_BYTES), parts_of(source, BLOCK_BYTES), strict=True)
         return all(one == other for one, other in pairs)

@@ -76,7 +76,7 @@ class StorePath(ReadPath, frozen=True):
         return self.store.names_in(self.path)
 
     def present(self, names: Iterable[str]) -> frozenset[str]:
-        """Those of the names that are taken in the directory."""
+        """The names that exist already in the directory."""
         return self.store.present(self.path, names)
 
     def list_below(self, name_prefix: str = "") -> Iterator[tuple[str, Status]]:

@@ -26,7 +26,7 @@ AHEAD_BYTES_MAX = 64 << 20
 """Bytes of all items that are begun before they are due, as far as sizes are known. Items that are due do not count."""
 
 Item = TypeVar("Item")
-Found = TypeVar("Found")
+MapResult = TypeVar("MapResult")
 
 
 class _Pool:
@@ -37,7 +37,7 @@ class _Pool:
         self._threads: ThreadPool | None = None
         self._ahead_bytes = 0
 
-    def submit(self, function: Callable[[Item], Found], item: Item, size_bytes: int) -> Future[Found] | None:
+    def submit(self, function: Callable[[Item], MapResult], item: Item, size_bytes: int) -> Future[MapResult] | None:
         """Hands it to a thread; None if too much is begun already."""
         with self._lock:
             if self._ahead_bytes and self._ahead_bytes + size_bytes > AHEAD_BYTES_MAX:
@@ -56,8 +56,8 @@ _pool = _Pool()
 
 
 def map_in_threads(
-    function: Callable[[Item], Found], items: Sequence[Item], size_of: Callable[[Item], int] = lambda _: 0
-) -> Iterator[Found]:
+    function: Callable[[Item], MapResult], items: Sequence[Item], size_of: Callable[[Item], int] = lambda _: 0
+) -> Iterator[MapResult]:
     """What the function returns for each item, in their order.
 
     Args:
@@ -66,7 +66,7 @@ def map_in_threads(
         items: nothing is done before the first result is requested.
         size_of: bytes that the result of an item holds.
     """
-    begun: deque[tuple[Future[Found], int]] = deque()
+    begun: deque[tuple[Future[MapResult], int]] = deque()
     following = 0
     try:
         for due, item in enumerate(items):

@@ -83,37 +83,37 @@ class CopyRead:
             time: the end of its time index is read.
             end: so are the end of the segment, which only its batches have, and its leader epochs.
         """
-        found = cls(copy)
+        read = cls(copy)
         facts = copy.facts
         log = LOG_OF[copy.layout]
         is_aiven = copy.layout is TierLayout.AIVEN
         small: list[tuple[LocalTierFile, int]] = list(facts.compared) if compared else []
         if segment:
-            found.add(log, copy.objects.by_kind[log].identity.size_bytes)
+            read.add(log, copy.objects.by_kind[log].identity.size_bytes)
         small += [(LocalTierFile.PRODUCER_SNAPSHOT, facts.snapshot_bytes or 0)] * snapshots
         if index:
             small.append((LocalTierFile.TRANSACTION_INDEX, facts.index_bytes or 0))
         for kind, size in small:
-            found.add(AivenObject.INDEXES if is_aiven else kind, size)
+            read.add(AivenObject.INDEXES if is_aiven else kind, size)
         if time:
-            found.parts.append((AivenObject.INDEXES if is_aiven else LocalTierFile.TIME_INDEX, 0, 1))
+            read.parts.append((AivenObject.INDEXES if is_aiven else LocalTierFile.TIME_INDEX, 0, 1))
         if end:
             files = (LocalTierFile.OFFSET_INDEX, LocalTierFile.LEADER_EPOCHS, LocalTierFile.TIME_INDEX)
             kinds = (log, *((AivenObject.INDEXES,) * len(files) if is_aiven else files))
-            found.parts += [(kind, 0, 1) for kind in kinds]
-        return found
+            read.parts += [(kind, 0, 1) for kind in kinds]
+        return read
 
     @classmethod
     def unknown(cls, copy: RemoteCopy) -> CopyRead:
         """The reads of a copy whose manifest was not read yet: all of it."""
-        found = cls(copy)
+        read = cls(copy)
         log = LOG_OF[copy.layout]
-        found.add(log, copy.objects.by_kind[log].identity.size_bytes)
+        read.add(log, copy.objects.by_kind[log].identity.size_bytes)
         for kind, each in copy.objects.by_kind.items():
             if kind != log:
-                found.parts.append((kind, each.identity.size_bytes, 0))
-        found.parts.append((log, 0, _SMALL_REQUESTS[copy.layout]))
-        return found
+                read.parts.append((kind, each.identity.size_bytes, 0))
+        read.parts.append((log, 0, _SMALL_REQUESTS[copy.layout]))
+        return read
 
 
 class AuditCost(Part, frozen=True):

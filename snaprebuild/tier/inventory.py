@@ -92,7 +92,7 @@ class InventoryCopy(Part, frozen=True):
     segment_id: Uuid
     """Id of this attempt at copying the segment."""
     state: CopyState
-    """The state of the copy (docs/guides/remote-storage.md)."""
+    """State of the copy (docs/guides/remote-storage.md)."""
     start_offset: Natural
     """First offset of the segment."""
     end_offset: Natural | None

@@ -54,7 +54,7 @@ def list_partitions(
     return request_unlisted(root, named, logs, key_prefix)
 
 
-def _with_recorded_topics(found: list[ListedPartition], logs: RemoteLogs) -> list[ListedPartition]:
+def _with_recorded_topics(partitions: list[ListedPartition], logs: RemoteLogs) -> list[ListedPartition]:
     """Partitions with the names that the metadata logs have for them, where these have any.
 
     ``key.prefix`` needs no separator at its end, so that keys alone do not show where the topic begins.
@@ -70,30 +70,30 @@ def _with_recorded_topics(found: list[ListedPartition], logs: RemoteLogs) -> lis
             return partition
         return replace(partition, named=max(fitting, key=len))
 
-    return [recorded(each) for each in found]
+    return [recorded(each) for each in partitions]
 
 
-def _with_topics(root: StorePath, found: list[ListedPartition]) -> list[ListedPartition]:
+def _with_topics(root: StorePath, partitions: list[ListedPartition]) -> list[ListedPartition]:
     """Partitions with the names that manifests have. One manifest is read for each topic that has no name yet."""
-    asked = dict[tuple[str, bytes], CopyObjects]()
-    for each in found:
+    unnamed = dict[tuple[str, bytes], CopyObjects]()
+    for each in partitions:
         if each.layout is TierLayout.AIVEN and each.named is None:
             copy = next((copy for copy in each.copies if AivenObject.MANIFEST in copy.by_kind), None)
             if copy is not None and copy.by_kind[AivenObject.MANIFEST].storage_class not in COLD:  # where each byte has a price
-                asked.setdefault((each.head, each.topic_id), copy)
-    topics = dict(zip(asked, map_in_threads(partial(_topic_of, root), list(asked.values())), strict=True))
-    named = [replace(each, named=each.named or topics.get((each.head, each.topic_id))) for each in found]
+                unnamed.setdefault((each.head, each.topic_id), copy)
+    topics = dict(zip(unnamed, map_in_threads(partial(_topic_of, root), list(unnamed.values())), strict=True))
+    named = [replace(each, named=each.named or topics.get((each.head, each.topic_id))) for each in partitions]
     # A topic id other than zero has one name, which the manifests below another prefix have, too.
     names: dict[bytes, set[str]] = {}
     for each in named:
         if each.named is not None and each.topic_id != ZERO_UUID:
             names.setdefault(each.topic_id, set()).add(each.named)
 
-    def known(partition: ListedPartition) -> ListedPartition:
+    def with_name(partition: ListedPartition) -> ListedPartition:
         fitting = [name for name in names.get(partition.topic_id, ()) if partition.head.endswith(name)]
         return replace(partition, named=max(fitting, key=len)) if partition.named is None and fitting else partition
 
-    return [known(each) for each in named]
+    return [with_name(each) for each in named]
 
 
 def _topic_of(root: StorePath, copy: CopyObjects) -> str | None:
@@ -105,12 +105,12 @@ def _topic_of(root: StorePath, copy: CopyObjects) -> str | None:
     try:
         data = file.read_small(MANIFEST_BYTES_MAX) or b""
         copy.by_kind[AivenObject.MANIFEST] = replace(manifest, data=data)
-        found = read_aiven_manifest(data, file=file.path).segment
+        metadata = read_aiven_manifest(data, file=file.path).segment
     except (FormatError, ReadFailedError, LimitReachedError):
         return None
-    if json_member(found, *PARTITION_MEMBERS, "topicId") not in (None, topic_id):
+    if json_member(metadata, *PARTITION_MEMBERS, "topicId") not in (None, topic_id):
         return None  # of another topic: ``copy_facts`` finds it
-    topic = json_member(found, *PARTITION_MEMBERS, "topicPartition", "topic")
+    topic = json_member(metadata, *PARTITION_MEMBERS, "topicPartition", "topic")
     return topic if isinstance(topic, str) and topic and (key is None or key.topic.endswith(topic)) else None
 
 
@@ -124,9 +124,9 @@ def read_remote_logs(paths: Sequence[str], stores: S3Settings) -> tuple[RemoteLo
     if not paths:
         return logs, []
     by_number: dict[int, PartitionDir] = {}
-    found = find_partitions(paths, stores)
-    findings = [finding_of_error(error, error.path or "") for error in found.faults]
-    for directory in (each for log_dir in found.log_dirs for each in log_dir.partitions):
+    directories = find_partitions(paths, stores)
+    findings = [finding_of_error(error, error.path or "") for error in directories.faults]
+    for directory in (each for log_dir in directories.log_dirs for each in log_dir.partitions):
         other = by_number.get(directory.name.partition)
         if directory.name.topic == METADATA_TOPIC and (other is None or other.size_bytes < directory.size_bytes):
             by_number[directory.name.partition] = directory

@@ -235,8 +235,8 @@ def _index_hits(sizes: dict[LocalTierFile, int]) -> int | None:
 
 def manifest_bytes(copy: CopyObjects) -> int:
     """Bytes that ``copy_facts`` holds of a copy."""
-    found = copy.by_kind.get(AivenObject.MANIFEST)
-    return 0 if found is None else found.identity.size_bytes
+    manifest = copy.by_kind.get(AivenObject.MANIFEST)
+    return 0 if manifest is None else manifest.identity.size_bytes
 
 
 def copy_facts(root: ReadPath, layout: TierLayout, copy: CopyObjects) -> CopyFacts:
@@ -257,12 +257,12 @@ def copy_facts(root: ReadPath, layout: TierLayout, copy: CopyObjects) -> CopyFac
             compared=tuple((kind, copy.by_kind[kind].identity.size_bytes) for kind in COMPARED if kind in copy.by_kind),
             torn_index=_torn(sizes),
         )
-    found = copy.by_kind.get(AivenObject.MANIFEST)
-    if found is None:
+    listed = copy.by_kind.get(AivenObject.MANIFEST)
+    if listed is None:
         return CopyFacts()
-    file = root.below(found.key)
+    file = root.below(listed.key)
     try:
-        data = file.read_small(MANIFEST_BYTES_MAX) or b"" if found.data is None else found.data
+        data = file.read_small(MANIFEST_BYTES_MAX) or b"" if listed.data is None else listed.data
         manifest = read_aiven_manifest(data, file=file.path)
     except (FormatError, ReadFailedError) as error:
         return CopyFacts(fault=error.message, is_unread=isinstance(error, ReadFailedError))

@@ -124,12 +124,12 @@ class RemoteLog:
         if isinstance(record, RemoteSegment):
             self._announce(record)
             return
-        known = self.segments.get(record.id.id)
-        if known is None or record.state is STARTED or record.state not in _FOLLOWS[known.state]:
+        current = self.segments.get(record.id.id)
+        if current is None or record.state is STARTED or record.state not in _FOLLOWS[current.state]:
             self.dropped += 1
             return
         segment = replace(
-            known,
+            current,
             broker_id=record.broker_id,
             event_timestamp_ms=record.event_timestamp_ms,
             custom_metadata=record.custom_metadata,
@@ -151,8 +151,8 @@ class RemoteLog:
             self.segments[segment.segment_id] = segment
 
     def _announce(self, segment: RemoteSegment) -> None:
-        known = self.segments.get(segment.segment_id)
-        if segment.state is not STARTED or STARTED not in _FOLLOWS[None if known is None else known.state]:
+        current = self.segments.get(segment.segment_id)
+        if segment.state is not STARTED or STARTED not in _FOLLOWS[None if current is None else current.state]:
             self.dropped += 1
             return
         for entry in segment.leader_epochs:
@@ -180,9 +180,9 @@ class RemoteLog:
         state = self._epochs.get(epoch)
         if state is None:
             return
-        found = [self.segments[state.ids[start]] for start in state.starts]
-        found += [self.segments[segment_id] for segment_id in state.unreferenced]
-        yield from sorted(found, key=lambda segment: segment.start_offset)
+        segments = [self.segments[state.ids[start]] for start in state.starts]
+        segments += [self.segments[segment_id] for segment_id in state.unreferenced]
+        yield from sorted(segments, key=lambda segment: segment.start_offset)
 
     def is_referenced(self, segment: RemoteSegment) -> bool:
         """Whether reads of any epoch are served by it."""
@@ -218,7 +218,7 @@ class RemoteLogs:
         dropped: count of records that fit no partition: those of a snapshot of the metadata, which the topic never holds, and tombstones
             of unknown keys.
         deleted: partitions whose deletion is recorded as finished.
-        given: numbers of the metadata partitions that were read.
+        read_numbers: of the metadata partitions that were read.
         read_from: the metadata partition that holds the records of a partition.
     """
 
@@ -226,7 +226,7 @@ class RemoteLogs:
     deletions: dict[TopicIdPartition, PartitionDeletion] = field(default_factory=dict)
     dropped: int = 0
     deleted: set[TopicIdPartition] = field(default_factory=set)
-    given: set[int] = field(default_factory=set)
+    read_numbers: set[int] = field(default_factory=set)
     read_from: dict[TopicIdPartition, int] = field(default_factory=dict)
     _count: int | None = None
     _keys: dict[bytes, RemoteSegmentId] = field(default_factory=dict)
@@ -252,16 +252,16 @@ class RemoteLogs:
             if key is not None and not isinstance(record, PartitionDeletion) and record.id is not None:
                 self._keys[key] = record.id
             return
-        known = None if key is None else self._keys.pop(key, None)
-        log = None if known is None else self.partitions.get(known.topic_id_partition)
-        if known is None or log is None:
+        segment = None if key is None else self._keys.pop(key, None)
+        log = None if segment is None else self.partitions.get(segment.topic_id_partition)
+        if segment is None or log is None:
             self.dropped += 1
         else:
-            log.forget(known.id)
+            log.forget(segment.id)
 
     def has_read(self, number: int) -> None:
         """Notes that a metadata partition was taken whole, or as far as it can be read."""
-        self.given.add(number)
+        self.read_numbers.add(number)
         self._count = None
         for each in (*self.partitions, *self.deletions):
             self.read_from.setdefault(each, number)
@@ -274,7 +274,7 @@ class RemoteLogs:
         """
         if self._count is not None:
             return self._count
-        least = max(self.given, default=-1) + 1
+        least = max(self.read_numbers, default=-1) + 1
         choices = (METADATA_PARTITIONS, least, *range(least, METADATA_PARTITIONS_TRIED))
         fits = (count for count in choices if count >= least and self._fits(count))
         self._count = next(fits, METADATA_PARTITIONS)
@@ -286,7 +286,7 @@ class RemoteLogs:
     def not_given(self, partition: TopicIdPartition) -> int | None:
         """The metadata partition that would hold the records of a partition, if it was not given; else None."""
         number = metadata_partition(partition, self.metadata_partitions())
-        return None if number in self.given else number
+        return None if number in self.read_numbers else number
 
 
 def is_in_lineage(segment: RemoteSegment, epochs: Sequence[LeaderEpochEntry], log_end_offset: int) -> bool:
@@ -340,8 +340,8 @@ def highest_remote_offset(log: RemoteLog, epochs: Sequence[LeaderEpochEntry], lo
 
 def _filtered(epochs: Sequence[LeaderEpochEntry]) -> dict[int, int]:
     """Without those in which nothing was written: of entries of one start offset the last stays."""
-    kept = [entry for entry, after in pairwise(epochs) if entry.start_offset != after.start_offset]
-    return {entry.epoch: entry.start_offset for entry in (*kept, *epochs[-1:])}
+    entries = [entry for entry, after in pairwise(epochs) if entry.start_offset != after.start_offset]
+    return {entry.epoch: entry.start_offset for entry in (*entries, *epochs[-1:])}
 
 
 def _following(epochs: dict[int, int], ascending: list[int], epoch: int) -> tuple[int, int] | None:

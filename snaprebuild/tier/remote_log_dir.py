@@ -46,14 +46,9 @@ class RemoteLogDir:
     store: ReadStore
 
     @property
-    def root(self) -> str:
-        """Location of the store."""
-        return self.base.path
-
-    @property
     def place(self) -> str:
         """For messages."""
-        return f"{self.root}: {self.id.topic}-{self.id.partition} ({uuid_to_text(self.id.topic_id)})"
+        return f"{self.base.path}: {self.id.topic}-{self.id.partition} ({uuid_to_text(self.id.topic_id)})"
 
     def name(self, copy: RemoteCopy, kind: LocalTierFile = LocalTierFile.LOG) -> str:
         """Name of a file of a copy."""
@@ -61,7 +56,7 @@ class RemoteLogDir:
 
     def path(self, copy: RemoteCopy, kind: LocalTierFile = LocalTierFile.LOG) -> str:
         """Location of a file of a copy."""
-        return f"{self.root}/{self.name(copy, kind)}"
+        return f"{self.base.path}/{self.name(copy, kind)}"
 
     def file(self, copy: RemoteCopy, kind: LocalTierFile = LocalTierFile.LOG) -> ReadPath:
         """A file of a copy, to be read."""
@@ -127,7 +122,7 @@ class RemoteLogDir:
         """Copies that follow one another as a partition directory."""
         named = PartitionDirectoryName(self.id.topic, self.id.partition, DirectoryForm.PLAIN)
         return PartitionDir(
-            self.root,
+            self.base.path,
             named,
             0,
             tuple(segments),
@@ -139,4 +134,4 @@ class RemoteLogDir:
 
     def source(self, directory: PartitionDir) -> PartitionSource:
         """A directory of this partition as a source."""
-        return PartitionSource(directory, LogDirState(self.root, store=self.base.store), directory.topic_partition)
+        return PartitionSource(directory, LogDirState(self.base.path, store=self.base.store), directory.topic_partition)

@@ -123,7 +123,7 @@ class RemotePartition:
         indexes = copy.objects.by_kind[AivenObject.INDEXES]
         if indexes.key != f"{stem}.{AivenObject.INDEXES}":
             return None
-        return CachedManifest(f"{self.files.root}/{stem}", facts.manifest, indexes.identity)
+        return CachedManifest(f"{self.files.base.path}/{stem}", facts.manifest, indexes.identity)
 
     def read_end(self, copy: RemoteCopy) -> None:
         """Reads where a segment ends, if nothing else has it; it stays unknown if no batch is whole.
@@ -202,21 +202,21 @@ class RemotePartition:
             epochs: of the log, ascending.
             end: offset after the last one that is wanted.
         """
-        found: list[RemoteSegment] = []
-        wanted = end - 1
-        why = "the log begins here"
-        while wanted >= 0:
-            epoch = epoch_of(epochs, wanted)
-            segment = None if epoch is None else self.log.lookup(epoch, wanted)
+        segments: list[RemoteSegment] = []
+        offset = end - 1
+        reason = "the log begins here"
+        while offset >= 0:
+            epoch = epoch_of(epochs, offset)
+            segment = None if epoch is None else self.log.lookup(epoch, offset)
             if segment is None:
-                why = f"no finished copy holds offset {wanted} of leader epoch {epoch}"
+                reason = f"no finished copy holds offset {offset} of leader epoch {epoch}"
                 break
-            if found and segment.end_offset >= found[-1].start_offset:
-                why = f"the copy that holds {wanted} overlaps the next one"
+            if segments and segment.end_offset >= segments[-1].start_offset:
+                reason = f"the copy that holds {offset} overlaps the next one"
                 break
-            found.append(segment)
-            wanted = segment.start_offset - 1
-        return RemoteChain(self, tuple(reversed(found)), why) if found else None
+            segments.append(segment)
+            offset = segment.start_offset - 1
+        return RemoteChain(self, tuple(reversed(segments)), reason) if segments else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,16 +311,16 @@ class Tier:
         """Findings of the metadata logs, without those about other partitions of the store."""
         return [each for each in self.findings if each.cause is FindingCause.METADATA_TOPIC]
 
-    def listed_partition(self, wanted: TopicIdPartition) -> RemotePartition:
+    def listed_partition(self, partition: TopicIdPartition) -> RemotePartition:
         """The partition as the listing and the metadata log have it: no object was read."""
-        found = self.partitions.get(wanted)
-        layout = self._layout_of(found)
+        listed = self.partitions.get(partition)
+        layout = self._layout_of(listed)
         store = self.base.store
         files = RemoteLogDir(
-            wanted, self.base, layout, TierStore(store, self.private_keys) if layout is TierLayout.AIVEN else store
+            partition, self.base, layout, TierStore(store, self.private_keys) if layout is TierLayout.AIVEN else store
         )
-        log = self.logs.partitions.get(wanted, RemoteLog())
-        objects = {} if found is None else {each.segment_id: each for each in found.copies}
+        log = self.logs.partitions.get(partition, RemoteLog())
+        objects = {} if listed is None else {each.segment_id: each for each in listed.copies}
         copies = [RemoteCopy.of(layout, each, log.segments.get(segment_id)) for segment_id, each in objects.items()]
         copies += [RemoteCopy.of(layout, None, each) for each in log.segments.values() if each.segment_id not in objects]
         for copy in copies:
@@ -335,13 +335,13 @@ class Tier:
             listed = next(iter(self.partitions.values()), None)
         return TierLayout.AIVEN if listed is None else listed.layout
 
-    def partition(self, wanted: TopicIdPartition) -> RemotePartition:
+    def partition(self, partition: TopicIdPartition) -> RemotePartition:
         """The partition as a broker knows it: without a metadata log every complete copy is taken for a finished one.
 
         Raises:
             RefusedError: a limit of the run is used up.
         """
-        remote = self.listed_partition(wanted)
+        remote = self.listed_partition(partition)
         if not self.has_metadata and remote.copies:
             _take_all_for_finished(remote)
         return remote

@@ -24,7 +24,7 @@ __all__ = ["request_unlisted"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _LackingCopy:
     """A finished copy that lacks objects in the listing.
 
     Attributes:
@@ -53,19 +53,19 @@ def request_unlisted(
         object that is still missing is lost.
     """
     listed = {each.id: each for each in partitions}
-    wanted = list(_wanted(listed, partitions, logs, key_prefix))
+    lacking = list(_lacking_copies(listed, partitions, logs, key_prefix))
     unanswered: dict[bytes, str] = {}
-    for each, found in zip(wanted, map_in_threads(partial(_request, root), wanted), strict=True):
-        if isinstance(found, str):
-            unanswered[each.copy.segment_id] = found
-        elif found:
-            _add(listed, each, found)
+    for each, objects in zip(lacking, map_in_threads(partial(_request, root), lacking), strict=True):
+        if isinstance(objects, str):
+            unanswered[each.copy.segment_id] = objects
+        elif objects:
+            _add(listed, each, objects)
     return list(listed.values()), unanswered
 
 
-def _wanted(
+def _lacking_copies(
     listed: dict[TopicIdPartition, ListedPartition], partitions: Sequence[ListedPartition], logs: RemoteLogs, key_prefix: str
-) -> Iterable[_Wanted]:
+) -> Iterable[_LackingCopy]:
     heads = {each.head.removesuffix(each.topic) for each in partitions if each.layout is TierLayout.AIVEN}
     places = {
         os.path.dirname(os.path.dirname(key))
@@ -77,17 +77,17 @@ def _wanted(
     for place, log in logs.partitions.items():
         if place in logs.deletions:
             continue
-        found = listed.get(place)
-        copies = {} if found is None else {copy.segment_id: copy for copy in found.copies}
-        layout = default if found is None else found.layout
+        partition = listed.get(place)
+        copies = {} if partition is None else {copy.segment_id: copy for copy in partition.copies}
+        layout = default if partition is None else partition.layout
         for segment in log.segments.values():
             copy = copies.get(segment.segment_id)
             missing = missing_objects(layout, copy)
             if not missing or missing == ICEBERG_LACKS or not log.is_live(segment.segment_id):
                 continue
-            known = CopyObjects(segment.start_offset, segment.segment_id, {}) if copy is None else copy
+            objects = CopyObjects(segment.start_offset, segment.segment_id, {}) if copy is None else copy
             prefixes = {key_prefix} | heads if layout is TierLayout.AIVEN else places
-            yield _Wanted(place, layout, known, _stems(place, layout, segment, copy, prefixes))
+            yield _LackingCopy(place, layout, objects, _stems(place, layout, segment, copy, prefixes))
 
 
 def _stems(
@@ -107,32 +107,32 @@ def _stems(
     return tuple(sorted(os.path.join(each, name).removesuffix(LocalTierFile.LOG) for each in prefixes))
 
 
-def _request(root: StorePath, wanted: _Wanted) -> dict[str, TierObject] | str:
+def _request(root: StorePath, lacking: _LackingCopy) -> dict[str, TierObject] | str:
     """The objects that are there; none if one of the kinds that a copy needs is in no place. The reason if there is no answer."""
     try:
-        for stem in wanted.stems:
-            found: dict[str, TierObject] = {}
-            for kind in missing_objects(wanted.layout, wanted.copy):
+        for stem in lacking.stems:
+            objects: dict[str, TierObject] = {}
+            for kind in missing_objects(lacking.layout, lacking.copy):
                 file = root.below(f"{stem}{kind}")
                 if file.read_end(1) is None:
                     break
                 with file.open(may_grow=True) as source:
-                    found[kind] = TierObject(f"{stem}{kind}", source.identity)
+                    objects[kind] = TierObject(f"{stem}{kind}", source.identity)
             else:
-                return found
+                return objects
     except (ReadFailedError, LimitReachedError) as error:
         return error.message
     return {}
 
 
-def _add(listed: dict[TopicIdPartition, ListedPartition], wanted: _Wanted, found: dict[str, TierObject]) -> None:
-    copy = replace(wanted.copy, by_kind={**wanted.copy.by_kind, **found})
-    partition = listed.get(wanted.place)
+def _add(listed: dict[TopicIdPartition, ListedPartition], lacking: _LackingCopy, objects: dict[str, TierObject]) -> None:
+    copy = replace(lacking.copy, by_kind={**lacking.copy.by_kind, **objects})
+    partition = listed.get(lacking.place)
     others = () if partition is None else partition.copies
     copies = sorted((copy, *(each for each in others if each.segment_id != copy.segment_id)), key=lambda each: each.base_offset)
     if partition is None:
-        key: AivenKey | None = parse_aiven_key(next(iter(found.values())).key)
-        head = wanted.place.topic if key is None else key.head
-        place = wanted.place
-        partition = ListedPartition(wanted.layout, head, place.topic_id, place.partition, (), named=place.topic)
-    listed[wanted.place] = replace(partition, copies=tuple(copies))
+        key: AivenKey | None = parse_aiven_key(next(iter(objects.values())).key)
+        head = lacking.place.topic if key is None else key.head
+        place = lacking.place
+        partition = ListedPartition(lacking.layout, head, place.topic_id, place.partition, (), named=place.topic)
+    listed[lacking.place] = replace(partition, copies=tuple(copies))

@@ -115,7 +115,7 @@ def explained(node: KafkaNode) -> dict[tuple[str, int], tuple[str, str | None]]:
     run = in_json_process("inspect transactions", node.log_dir, "--assume", "late_after_ms=1")
     return {
         (partition["topic"], each["first_offset"]): (
-            each["reason"],
+            each["hang_reason"],
             None if each["abort_commands"] is None else each["abort_commands"]["since_3_0"],
         )
         for partition in run.document["partitions"]

@@ -45,7 +45,7 @@ def test_the_end_of_remote_storage(tmp_path: Path, metadata: tuple[object, ...])
     assert (run.exit_code, run.document["next_offset"], run.document["local_log_start_offset"]) == (0, end, end)
     assert (run.document["log_start_offset"], run.document["verified"]) == (0, bool(metadata))
     remote = run.document["remote"]
-    assert (remote["verdict"], remote["class"], remote["source"]) == ("right", "EXACT", "remote-snapshot")
+    assert (remote["verdict"], remote["class"], remote["entries_source"]) == ("right", "EXACT", "remote-snapshot")
     made, leader = tmp_path / "new" / "mixed-0", TIERED / "logs" / "mixed-0"
     assert files_below(tmp_path / "new") == {f"mixed-0/{name.format(f'{end:020d}')}" for name in FILES}
     assert (made / snapshot_name(end)).read_bytes() == (leader / snapshot_name(end)).read_bytes()
@@ -53,7 +53,7 @@ def test_the_end_of_remote_storage(tmp_path: Path, metadata: tuple[object, ...])
         assert (made / name).read_bytes() == (leader / name).read_bytes()
     assert [(made / f"{end:020d}{suffix}").read_bytes() for suffix in (".log", ".index", ".timeindex")] == [b"", b"", b""]
     line = {"topic": "mixed", "partition": 0, "topic_partition": "mixed-0"}
-    assert run.document["checkpoints"]["log-start-offset-checkpoint"] == {**line, "offset": 0}
+    assert run.document["checkpoint_lines"]["log-start-offset-checkpoint"] == {**line, "offset": 0}
 
 
 def test_a_follower_with_cut_leader_epochs_is_never_made(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_every_copy_that_follows_from_the_first_offset(tmp_path: Path, name: str
             assert (run.exit_code, "are UNPROVEN: " in run.stderr, place.exists() and os.listdir(place)) == (3, True, [])
             continue
         tried += 1
-        assert run.document["remote"]["source"] == ("remote-snapshot" if segment["disease"] is None else "rebuilt")
+        assert run.document["remote"]["entries_source"] == ("remote-snapshot" if segment["disease"] is None else "rebuilt")
         made = place / partition
         assert entries_in((made / snapshot_name(end)).read_bytes()) == frozenset(
             ProducerEntry(**entry) for entry in segment["right_snapshot"]["entries"]
@@ -163,10 +163,10 @@ def test_what_has_expired_need_not_be_there(tmp_path: Path) -> None:
     snapshot.write_bytes(EMPTY_SNAPSHOT)
     run = build(remote, tmp_path / "new", "payments-0", *later, 561)
     reported = run.document["remote"]
-    assert (reported["verdict"], reported["source"], reported["class"]) == ("right", "remote-snapshot", "LOAD_EQUIVALENT")
+    assert (reported["verdict"], reported["entries_source"], reported["class"]) == ("right", "remote-snapshot", "LOAD_EQUIVALENT")
     run = build(AIVEN / "diseased" / "store", tmp_path / "open", "mixed-0", *later, 1231)
     reported = run.document["remote"]
-    assert (reported["verdict"], reported["source"], reported["class"]) == ("false-empty", "rebuilt", "EXACT")
+    assert (reported["verdict"], reported["entries_source"], reported["class"]) == ("false-empty", "rebuilt", "EXACT")
     assert reported["open_transactions"] > 0
 
 
@@ -234,7 +234,7 @@ def test_files_of_the_broker_are_not_touched(tmp_path: Path) -> None:
         set(),
         set(),
     )
-    offsets = {name: each["offset"] for name, each in run.document["checkpoints"].items()}
+    offsets = {name: each["offset"] for name, each in run.document["checkpoint_lines"].items()}
     assert offsets == {
         "log-start-offset-checkpoint": 5,
         "recovery-point-offset-checkpoint": 6390,

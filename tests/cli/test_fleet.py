@@ -140,7 +140,7 @@ def test_brokers_that_count_as_stopped(place: Path) -> None:
     """Of three brokers two are stopped: the third one must stay, and the order is printed for what there is."""
     scans = [place / f"{node}.json" for node in OLD]
     run = merged(place, "--assume", "down=2", "--assume", "down=3")
-    restarts = {each["node_id"]: each["go"] for each in run.document["upgrade"] if each["step"] == "restart"}
+    restarts = {each["node_id"]: each["go"] for each in run.document["upgrade"] if each["kind"] == "restart"}
     assert restarts == {1: "no-go", 2: "no-go", 3: "no-go"}
     (step,) = run.document["steps"]
     assert (step["node_id"], "broker 2 counts as stopped; broker 3 counts as stopped" in step["hold"]) == (1, True)

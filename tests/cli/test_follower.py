@@ -88,10 +88,10 @@ def test_the_lost_producers_are_those_of_the_manifest(place: str, metadata: tupl
     replica = the_replica(run)
     assert replica["verdict"] == "lost-producer-state" == MANIFEST["verdict"].lower().replace("_", "-")
     assert (replica["first_offset"], replica["log_start_offset"]) == (MANIFEST["B"], MANIFEST["log_start_offset"])
-    assert replica["cause"] == "discarded-at-bootstrap"
+    assert replica["loss_cause"] == "discarded-at-bootstrap"
     remote, expected = replica["remote"], MANIFEST["expected_snapshot_at_B"]
     assert remote["segment_id"] == expected["remote_segment"]["segment_id"]
-    assert (remote["verdict"], remote["class"], remote["source"]) == ("right", "EXACT", "remote-snapshot")
+    assert (remote["verdict"], remote["class"], remote["entries_source"]) == ("right", "EXACT", "remote-snapshot")
     assert remote["entries"] == len(expected["entries"])
     found = {each["offset"]: each for each in replica["snapshots"]}
     assert found.keys() == RIGHT.keys()
@@ -142,7 +142,7 @@ def test_old_copies_are_not_read_where_the_young_ones_settle_it(remote: Path) ->
             live = [e for e in MANIFEST["expected_snapshot_at_B"]["entries"] if at_ms - e["timestamp"] < expiration_ms]
             assert (replica["verdict"], replica["snapshots"][0]["lost_count"]) == ("lost-producer-state", len(live))
             found = replica["remote"]
-            assert (found["source"], found["class"], found["entries"]) == (origin, "EXACT", 14)
+            assert (found["entries_source"], found["class"], found["entries"]) == (origin, "EXACT", 14)
             assert found["read_bytes"] == sum(young)
 
 
@@ -239,7 +239,7 @@ def test_a_wrong_remote_snapshot_is_rebuilt_from_the_copies(node: Path, remote: 
     newest_file(remote, ".snapshot").write_bytes(data)
     run = in_json("follower repair", node, remote, *NOW, "--set-aside")
     reported = the_replica(run)["remote"]
-    assert (run.exit_code, reported["verdict"], reported["source"], reported["class"]) == (0, verdict, "rebuilt", "EXACT")
+    assert (run.exit_code, reported["verdict"], reported["entries_source"], reported["class"]) == (0, verdict, "rebuilt", "EXACT")
     assert snapshots_in(node / "payments-0") == RIGHT
 
 
@@ -262,7 +262,7 @@ def test_copies_that_begin_above_zero(node: Path, remote: Path, wrong: bool, ver
     (node / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 235\n")
     run = in_json("follower repair", node, remote, *NOW, "--set-aside")
     reported = the_replica(run)["remote"]
-    assert (run.exit_code, reported["verdict"], reported["source"], reported["class"]) == (0, verdict, origin, "EXACT")
+    assert (run.exit_code, reported["verdict"], reported["entries_source"], reported["class"]) == (0, verdict, origin, "EXACT")
     assert reported["replayed_from_offset"] == 235
     assert snapshots_in(node / "payments-0") == RIGHT
 
@@ -328,7 +328,7 @@ def test_open_transactions_come_first(tmp_path: Path) -> None:
     assert first["lost"][0]["open_from"] == 3
     assert "open from 3, is forgotten" in first["lost"][0]["consequence"]
     assert (first["lost_open_transactions"], run.exit_code) == (1, 1)
-    assert the_replica(run)["cause"] == "discarded-at-bootstrap"
+    assert the_replica(run)["loss_cause"] == "discarded-at-bootstrap"
     table = snaprebuild("follower", "check", log_dir, remote, *NOW)
     assert table.stdout.index("open from 3") < table.stdout.index("a retry of sequence")
     in_json("follower repair", log_dir, remote, *NOW, "--set-aside")
@@ -340,7 +340,7 @@ def test_a_replica_that_begins_inside_of_a_copy(tmp_path: Path) -> None:
     log_dir, remote = small(tmp_path, 4, FORGOT)
     run = in_json("follower repair", log_dir, remote, *NOW, "--set-aside")
     replica = the_replica(run)
-    assert (replica["first_offset"], replica["remote"]["source"], replica["remote"]["verdict"]) == (4, "replayed", None)
+    assert (replica["first_offset"], replica["remote"]["entries_source"], replica["remote"]["verdict"]) == (4, "replayed", None)
     at_4 = frozenset([AT_6[0], ProducerEntry(8, 0, 0, 2, 0, MS, -1, -1), AT_6[2]])
     assert snapshots_in(log_dir / "t-0") == {4: at_4, 6: frozenset(AT_6), 9: AT_9}
     assert in_json("follower check", log_dir, remote, *NOW).exit_code == 0
@@ -359,7 +359,7 @@ def test_a_snapshot_inside_of_the_last_segment(tmp_path: Path) -> None:
     forgot_at_7 = snapshot_bytes([ProducerEntry(9, 0, 2, 6, 0, MS, -1, -1)])
     log_dir, remote = small(tmp_path, 6, {6: snapshot_bytes(AT_6), 7: forgot_at_7})
     found = the_replica(in_json("follower check", log_dir, remote, *NOW))
-    assert (found["verdict"], found["cause"]) == ("lost-producer-state", "unknown")
+    assert (found["verdict"], found["loss_cause"]) == ("lost-producer-state", "unknown")
     assert {each["offset"]: each["lost_count"] for each in found["snapshots"] if each["status"]} == {6: 0, 7: 2}
     run = in_json("follower repair", log_dir, remote, *NOW, "--set-aside")
     assert (run.exit_code, actions(run)) == (0, {"equal": 1, "written": 1})
@@ -386,7 +386,7 @@ def test_no_snapshot_at_all_is_a_loss(tmp_path: Path) -> None:
     """A broker that stopped cleanly begins empty then; what is written needs no --set-aside."""
     log_dir, remote = small(tmp_path, 6, {})
     found = the_replica(in_json("follower check", log_dir, remote, *NOW))
-    assert (found["verdict"], found["cause"]) == ("lost-producer-state", "unknown")
+    assert (found["verdict"], found["loss_cause"]) == ("lost-producer-state", "unknown")
     run = in_json("follower repair", log_dir, remote, *NOW)
     assert (run.exit_code, actions(run)) == (0, {"written": 2})
     assert snapshots_in(log_dir / "t-0") == {6: frozenset(AT_6), 9: AT_9}

@@ -216,7 +216,7 @@ def test_without_a_store_nothing_is_reported_about_remote_storage() -> None:
     run = in_json("follower offsets", FOLLOWER / "node1", "--topic", "payments", *options_of([-5, -6, 1, -2, -4]))
     assert offsets_of(run.document) == {-5: None, -6: None, 1: None, -2: 0, -4: 456}
     (partition,) = run.document["partitions"]
-    assert (partition["remote_storage"]["enabled"], partition["highest_remote"]) == (True, None)
+    assert (partition["remote_storage_setting"]["enabled"], partition["highest_remote"]) == (True, None)
 
 
 def test_without_a_topic_id_no_one_can_say_which_copies_are_meant() -> None:

@@ -78,7 +78,7 @@ def test_a_partition_is_listed_once_with_what_all_documents_report(tmp_path: Pat
     assert len(forgotten) == 32, "of the 35 that Kafka's classes have there three have expired"
     assert mixed["last_stable_offset"] == 6913, "by replay: the scan takes it from the wrong snapshot"
     assert {row["first_offset"]: row["producer_id"] for row in mixed["open"]} == {6913: 33, 8226: 34}
-    assert [(row["is_late"], row["reason"]) for row in mixed["open"]] == [(True, "unknown")] * 2, "why they are late"
+    assert [(row["is_late"], row["hang_reason"]) for row in mixed["open"]] == [(True, "unknown")] * 2, "why they are late"
     assert {producer: row["open_from"] for producer, row in forgotten.items() if "open_from" in row} == {33: 6913, 34: 8226}
 
 

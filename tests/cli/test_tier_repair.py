@@ -183,9 +183,9 @@ def test_undo_leaves_what_is_not_its_own(diseased: Path, tmp_path: Path) -> None
 
 def repair_line(above: str = "", start_offset: str = "0") -> str:
     """A receipt with one repair; ``above`` goes before the key of its manifest."""
-    known, uuid = '"size_bytes":1,"mtime_ns":0,"mark":"x"', "A" * 22
+    known, uuid = '"size_bytes":1,"modified_ns":0,"mark":"x"', "A" * 22
     return (
-        '{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n'
+        '{"schema":"snaprebuild.tier-undo/2","location":"STORE"}\n'
         f'{{"step":"repair","number":0,"topic":"t","topic_id":"{uuid}","partition":0,"segment_id":"{uuid}","start_offset":{start_offset},'
         f'"manifest":{{"key":"{above}t-{uuid}/0/{0:020d}-{uuid}.rsm-manifest",{known},"base64":"QUJD","new_sha256":"{"0" * 64}"}},'
         f'"indexes":{{"key":"",{known},"appended_bytes":0}}}}\n'
@@ -196,8 +196,8 @@ def repair_line(above: str = "", start_offset: str = "0") -> str:
     ("text", "reported"),
     [
         ("", "is not a receipt"),
-        ('{"schema":"snaprebuild.tier-undo/1","store":"/elsewhere"}\n', "does not exist"),
-        ('{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n{"step":"repair"}\n', "line 2: is not a line of such a receipt"),
+        ('{"schema":"snaprebuild.tier-undo/2","location":"/elsewhere"}\n', "does not exist"),
+        ('{"schema":"snaprebuild.tier-undo/2","location":"STORE"}\n{"step":"repair"}\n', "line 2: is not a line of such a receipt"),
         (repair_line(start_offset="1e999"), "line 2: is not a line of such a receipt"),
         *((repair_line(above=above), "line 2: is not a line of such a receipt") for above in ("\\u0000", "\\ud800", "../")),
         (repair_line().replace(':"QUJD"', ':"?"'), "line 2: is not a line of such a receipt"),

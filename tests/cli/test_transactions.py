@@ -76,7 +76,7 @@ def test_when_a_transaction_is_late(as_of_ms: int, arguments: tuple[object, ...]
     assert run.exit_code == late
     assert run.partition("mixed-0")["totals"]["late"] == late
     assert run.document["totals"]["partitions_with_late"] == late
-    assert [each["reason"] for each in run.partition("mixed-0")["open"]] == ["unknown" if late else None, None]
+    assert [each["hang_reason"] for each in run.partition("mixed-0")["open"]] == ["unknown" if late else None, None]
     assert [each["abort_commands"] for each in run.partition("mixed-0")["open"]] == [None, None], "no coordinator ended them"
 
 
@@ -119,21 +119,21 @@ def test_transactions_that_their_coordinator_still_has(logs: str, states: str) -
     )
     found = [each for partition in run.document["partitions"] for each in partition["open"]]
     assert {each["transactional_id"] for each in found} == {"hang-1", "hang-2"}
-    assert {(each["reason"], each["abort_commands"]) for each in found} == {("over_timeout", None)}
+    assert {(each["hang_reason"], each["abort_commands"]) for each in found} == {("over_timeout", None)}
     young = in_json(
         "inspect transactions",
         *(FIXTURES / logs, "--transaction-state", FIXTURES / states / "logs"),
         *("--as-of", LAST_MS + 10_000, "--assume", "late_after_ms=1"),
     )
     found = [each for partition in young.document["partitions"] for each in partition["open"]]
-    assert {(each["reason"], each["abort_commands"]) for each in found} == {("within_timeout", None)}
+    assert {(each["hang_reason"], each["abort_commands"]) for each in found} == {("within_timeout", None)}
 
 
 def test_a_cluster_whose_coordinators_partition_has_no_leader() -> None:
     run = in_json("inspect transactions", FIXTURES / "kraft-cluster3" / "node2", "--as-of", "2030-01-01")
     (found,) = run.partition("orders-0")["open"]
-    assert (found["transactional_id"], found["reason"], found["abort_commands"]) == ("hang", "over_timeout", None)
-    assert "__transaction_state-0 has no leader" in [each["what"] for each in found["evidence"]]
+    assert (found["transactional_id"], found["hang_reason"], found["abort_commands"]) == ("hang", "over_timeout", None)
+    assert "__transaction_state-0 has no leader" in [each["what"] for each in found["facts"]]
 
 
 def test_a_transaction_that_may_have_begun_earlier_is_marked(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from snaprebuild.cluster.fleet.election_risk import TopicStorage
 from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome
 from snaprebuild.cluster.fleet.merge import merge_scans
 from snaprebuild.cluster.fleet.outdated import AGE_MAX_MS
-from snaprebuild.cluster.fleet.replicas import PartitionKey, ScannedReplica, UploadState
+from snaprebuild.cluster.fleet.replicas import PartitionKey, ReplicaReadiness, ScannedReplica
 from snaprebuild.cluster.fleet.restart_plan import restart_order
 from snaprebuild.cluster.metadata.image_model import ConfigResource, MetadataImage, ResourceType
 from snaprebuild.cluster.metadata.image_reader import read_image
@@ -76,7 +76,7 @@ def test_what_to_do_about_each(tmp_path: Path) -> None:
         "odd-0": (FleetOutcome.VERIFY, None),
         "index-0": (FleetOutcome.REPAIR, 1),
     }
-    assert result.repair.brokers == (1,), "broker 2 costs less for one of them, and cannot help the other"
+    assert result.repair_cover.brokers == (1,), "broker 2 costs less for one of them, and cannot help the other"
     (step,) = result.steps
     assert (step.node_id, step.needs_rebuild, step.missing) == (1, True, 3 + 2)
     assert step.replay_bytes == (3 + 2) << 20, "the segments below the last boundary that lacks a snapshot"
@@ -102,7 +102,7 @@ def test_the_cheaper_of_two_brokers_and_the_rate(tmp_path: Path) -> None:
         {1: [scanned("a", segments=9, missing=8)], 2: [scanned("a", segments=9, missing=2)]},
         rate_bytes_per_second=1 << 20,
     )
-    assert result.repair.brokers == (2,)
+    assert result.repair_cover.brokers == (2,)
     assert [(step.replay_bytes, step.estimated_seconds, step.freed_bytes) for step in result.steps] == [(2 << 20, 2.0, 8 << 20)]
 
 
@@ -160,7 +160,7 @@ class RepairedPartition:
 
 
 def replica(node: int, replay_bytes: int) -> ScannedReplica:
-    return ScannedReplica(node, UploadState.REBUILD, 0, 9, 9, 9, 0, 9, 1, 0, 1, 9, replay_bytes)
+    return ScannedReplica(node, ReplicaReadiness.REBUILD, 0, 9, 9, 9, 0, 9, 1, 0, 1, 9, replay_bytes)
 
 
 @given(

@@ -52,12 +52,12 @@ def replica(topic: str, end: int, mark: int | None, epoch: int | None = 3, start
 
 def going(result: FleetResult) -> list[int | None]:
     """The brokers to restart, in order."""
-    return [each.node_id for each in result.upgrade if each.step is StepName.RESTART and each.go is Go.GO]
+    return [each.node_id for each in result.upgrade if each.kind is StepName.RESTART and each.go is Go.GO]
 
 
 def held(result: FleetResult) -> dict[int | None, str]:
     """The others, each with the evidence."""
-    return {each.node_id: each.evidence for each in result.upgrade if each.step is StepName.RESTART and each.go is not Go.GO}
+    return {each.node_id: each.evidence for each in result.upgrade if each.kind is StepName.RESTART and each.go is not Go.GO}
 
 
 def codes(result: FleetResult) -> set[str]:

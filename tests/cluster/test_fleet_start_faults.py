@@ -15,7 +15,7 @@ from snaprebuild.broker.fates import FateKind
 from snaprebuild.cluster.fleet.cluster_view import Placement
 from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome
 from snaprebuild.cluster.fleet.merge import FleetResult
-from snaprebuild.cluster.fleet.replicas import UploadState
+from snaprebuild.cluster.fleet.replicas import ReplicaReadiness
 from snaprebuild.findings import Severity
 
 CHOWN = "Give the file to the broker's user (chown)"
@@ -50,11 +50,11 @@ def fleet_with(place: Path, *fates: dict[str, Any], placed: bool = True) -> Flee
     return merged_documents(place, documents, view=view(a=placement, b=placement) if placed else None)
 
 
-def states(result: FleetResult, node: int = 2) -> dict[str, UploadState]:
+def states(result: FleetResult, node: int = 2) -> dict[str, ReplicaReadiness]:
     return {each.name: replica.state for each in result.partitions for replica in each.replicas if replica.node_id == node}
 
 
-BLOCKED, READY = UploadState.BLOCKED, UploadState.READY
+BLOCKED, READY = ReplicaReadiness.BLOCKED, ReplicaReadiness.READY
 FAULTS = {
     "does not start": (fate(FateKind.NO_START), {"a-0": BLOCKED, "b-0": BLOCKED}, "broker 2 does not start"),
     "by one partition": (fate(FateKind.NO_START, "/kafka/a-0"), {"a-0": BLOCKED, "b-0": BLOCKED}, "broker 2 does not start"),

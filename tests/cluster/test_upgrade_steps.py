@@ -35,7 +35,7 @@ def steps_of(place: Path, change: Change, placed: ClusterView | None = None) -> 
     brokers = documents()
     change(brokers)
     result = merged_documents(place, brokers, view=placed)
-    return {each.step: each for each in result.upgrade if each.step is not StepName.RESTART}
+    return {each.kind: each for each in result.upgrade if each.kind is not StepName.RESTART}
 
 
 def set_protocol(protocol: str | None, release: str | None = None) -> Change:
@@ -202,7 +202,7 @@ def test_a_broker_without_a_scan_leaves_the_checks_and_its_restart_open(tmp_path
     """The leaders were scanned, so that each partition is judged; broker 3 has a replica, and no scan."""
     placed = replace(with_level(25, 25, 25), placements=view(a=Placement((1, 2, 3), frozenset({1, 2, 3}), 1)).placements)
     result = merged_documents(tmp_path, documents(), view=placed)
-    assert {each.step for each in result.upgrade if each.go is Go.GO} == {StepName.RESTART, StepName.PROTOCOL}
+    assert {each.kind for each in result.upgrade if each.go is Go.GO} == {StepName.RESTART, StepName.PROTOCOL}
     (third,) = [each for each in result.upgrade if each.node_id == 3]
     assert (third.go, third.evidence) == (Go.UNKNOWN, NO_SCAN_HAS_BROKER)
 

@@ -34,7 +34,7 @@ def test_it_has_the_epochs_and_producers_of_the_copy(tmp_path: Path) -> None:
         "leader-epoch-checkpoint": b"0\n3\n0 0\n1 3\n2 5\n",
         "partition.metadata": f"version: 0\ntopic_id: {id_text(TOPIC_ID)}".encode(),
     }
-    assert document["checkpoints"] == {
+    assert document["checkpoint_lines"] == {
         "log-start-offset-checkpoint": {"topic": "t", "partition": 0, "topic_partition": "t-0", "offset": 0},
         "recovery-point-offset-checkpoint": {"topic": "t", "partition": 0, "topic_partition": "t-0", "offset": 6},
         "replication-offset-checkpoint": {"topic": "t", "partition": 0, "topic_partition": "t-0", "offset": 6},

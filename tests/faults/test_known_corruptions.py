@@ -38,8 +38,8 @@ def run_of(arguments: str, directory: Path) -> tuple[Run, list[dict[str, Any]]]:
 
 def each_run() -> Iterator[tuple[str, str, dict[str, Any]]]:
     for name, corruption in CORRUPTIONS.items():
-        for found in corruption["found"]:
-            yield name, corruption["healthy"], found
+        for expected in corruption["findings"]:
+            yield name, corruption["healthy"], expected
 
 
 def test_what_is_committed_is_what_the_program_makes() -> None:
@@ -57,22 +57,22 @@ def test_the_required_corruptions_are_there() -> None:
 def test_each_corruption_is_found_and_its_control_case_is_not_reported(kind: str) -> None:
     """All runs of the known corruptions that were made of one healthy directory; nothing is written anywhere."""
     before, runs, healthy = tree(DAMAGED), 0, {}
-    for name, control, found in each_run():
+    for name, control, expected in each_run():
         if control != kind:
             continue
-        run, findings = run_of(found["arguments"], DAMAGED / name)
-        context = f"{name}: {found['arguments']}: {run.stdout[-2000:]} {run.stderr}"
-        mine = [each for each in findings if each["code"] == found["code"]]
-        assert {each["severity"] for each in mine} == {found["severity"]}, context
-        assert {each["reason"] for each in mine} == {found["reason"]}, context
-        assert run.exit_code == found["exit_code"], context
-        if found["arguments"] not in healthy:
-            healthy[found["arguments"]] = run_of(found["arguments"], DAMAGED / control)
-        run, findings = healthy[found["arguments"]]
-        context = f"healthy: {found['arguments']}: {run.stdout[-2000:]} {run.stderr}"
+        run, findings = run_of(expected["arguments"], DAMAGED / name)
+        context = f"{name}: {expected['arguments']}: {run.stdout[-2000:]} {run.stderr}"
+        mine = [each for each in findings if each["code"] == expected["code"]]
+        assert {each["severity"] for each in mine} == {expected["severity"]}, context
+        assert {each["reason"] for each in mine} == {expected["reason"]}, context
+        assert run.exit_code == expected["exit_code"], context
+        if expected["arguments"] not in healthy:
+            healthy[expected["arguments"]] = run_of(expected["arguments"], DAMAGED / control)
+        run, findings = healthy[expected["arguments"]]
+        context = f"healthy: {expected['arguments']}: {run.stdout[-2000:]} {run.stderr}"
         assert run.exit_code == 0, context
         assert {each["severity"] for each in findings} <= {"note"}, context
-        assert found["code"] not in {each["code"] for each in findings}, context
+        assert expected["code"] not in {each["code"] for each in findings}, context
         runs += 1
     assert runs >= 1
     assert tree(DAMAGED) == before
@@ -80,11 +80,11 @@ def test_each_corruption_is_found_and_its_control_case_is_not_reported(kind: str
 
 def test_each_corruption_has_a_code_of_its_own_or_a_reason_of_it() -> None:
     """One code has several reasons where all of them need the same action; docs/reference/findings.md lists each."""
-    first = Counter((corruption["found"][0]["code"], corruption["found"][0]["reason"]) for corruption in CORRUPTIONS.values())
+    first = Counter((corruption["findings"][0]["code"], corruption["findings"][0]["reason"]) for corruption in CORRUPTIONS.values())
     assert not {each for each, count in first.items() if count > 1}
-    with_reasons = {found["code"] for _, _, found in each_run() if found["reason"] is not None}
+    with_reasons = {expected["code"] for _, _, expected in each_run() if expected["reason"] is not None}
     assert with_reasons == {"wrong-snapshot", "suspect-snapshot", "source-rejected", "tier-wrong-snapshot"}
     page = (REPOSITORY / "docs" / "reference" / "findings.md").read_text()
-    for _, _, found in each_run():
-        assert f"`{found['code']}`" in page
-        assert found["reason"] is None or f"`{found['reason']}`" in page
+    for _, _, expected in each_run():
+        assert f"`{expected['code']}`" in page
+        assert expected["reason"] is None or f"`{expected['reason']}`" in page

@@ -55,7 +55,7 @@ def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple
         action = partition["then"]["action"]
     else:
         assert partition["then"] is None
-    assert (partition["state"] is not None) == (action == BUILD)
+    assert (partition["restored_state"] is not None) == (action == BUILD)
     assert (partition["share"]["replicated_bytes"] is None) == (action in (RETRY, TRUNCATE))
 
 
@@ -105,7 +105,7 @@ def test_what_the_real_follower_did() -> None:
     """It started when the leader had uploaded up to 560 and its log ended at 610 (expected/events.txt)."""
     options = ("--assume", "highest_remote=560", "--assume", "log_end=610", "--profile", "kafka-4.3")
     (partition,) = in_json("follower plan", *LEADER, *options).document["partitions"]
-    state, reported = partition["state"], MANIFEST["expected_snapshot_at_B"]["remote_segment"]
+    state, reported = partition["restored_state"], MANIFEST["expected_snapshot_at_B"]["remote_segment"]
     assert (state["segment_id"], state["start_offset"], state["end_offset"]) == (
         reported["segment_id"],
         reported["start_offset"],
@@ -148,7 +148,7 @@ def test_topics_that_are_never_tiered_are_reported() -> None:
     )
     run = in_json("follower plan", *arguments)
     assert (run.exit_code, run.codes["never-tiered"]) == (1, 1)
-    assert [each["remote_storage"]["enabled"] for each in run.document["partitions"]] == [False]
+    assert [each["remote_storage_setting"]["enabled"] for each in run.document["partitions"]] == [False]
 
 
 def test_offsets_that_contradict_one_another() -> None:
@@ -210,7 +210,7 @@ def test_the_example_of_the_proposal(example: tuple[Path, Path], profile: str) -
     """Emptied; with the leader epochs of seg-3-5; and with those that came from the leader."""
     (partition,) = in_json("follower plan", *example, "--profile", profile).document["partitions"]
     assert (partition["decision"]["row"], partition["decision"]["offset"]) == (5, 6)
-    assert partition["state"] == {
+    assert partition["restored_state"] == {
         "segment_id": SEG_3_5,
         "start_offset": 3,
         "end_offset": 5,
@@ -246,8 +246,12 @@ def test_a_leader_epoch_that_no_one_has_written_in(example: tuple[Path, Path]) -
 def test_the_example_without_the_feature(example: tuple[Path, Path]) -> None:
     """The offset below the local start is of the epoch before: seg-0-2 is what it starts from."""
     (partition,) = in_json("follower plan", *example, "--assume", "last_tiered_offset=off").document["partitions"]
-    assert (partition["decision"]["row"], partition["state"]["segment_id"], partition["state"]["target_epoch"]) == (3, SEG_0_2, 0)
-    assert pairs(partition["state"]) == [(0, 0)]
+    assert (
+        partition["decision"]["row"],
+        partition["restored_state"]["segment_id"],
+        partition["restored_state"]["target_epoch"],
+    ) == (3, SEG_0_2, 0)
+    assert pairs(partition["restored_state"]) == [(0, 0)]
     assert [pairs(each) for each in partition["steps"]] == [[], [(0, 0)], [(0, 0), (1, 3), (2, 5), (3, 7)]]
 
 

@@ -8,8 +8,8 @@ from sentences import NO_FINISHED_SEGMENT
 from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.followers.bootstrap_rules import (
     EMPTY_FOLLOWER,
+    BootstrapFollower,
     FollowerAction,
-    FollowerState,
     LeaderOffsets,
     NotInRemoteStorageError,
     Profile,
@@ -78,7 +78,7 @@ ROWS = [
 def test_rows(
     row: int,
     leader: LeaderOffsets,
-    follower: FollowerState,
+    follower: BootstrapFollower,
     seed: tuple[FollowerAction, int | None],
     kafka: tuple[FollowerAction, int | None] | None,
 ) -> None:
@@ -100,7 +100,7 @@ def test_rows(
     ],
 )
 def test_what_follows_row_2(
-    leader: LeaderOffsets, follower: FollowerState, then: tuple[int, FollowerAction, int | None] | None
+    leader: LeaderOffsets, follower: BootstrapFollower, then: tuple[int, FollowerAction, int | None] | None
 ) -> None:
     """The next fetch gets OFFSET_MOVED_TO_TIERED_STORAGE where it is below the local start."""
     found = after_reset(leader, follower, decide(leader, follower), SEED)

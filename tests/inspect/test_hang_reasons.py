@@ -301,11 +301,11 @@ def test_why_it_is_open(name: str, tmp_path: Path) -> None:
         read_leaders=lambda wanted: read_leaderships(metadata, wanted) if case.metadata else None,
     )
     (found,) = [each for partition in result.partitions for each in partition.open]
+    assert found.hang_reason is not None
     assert found.reason is not None
-    assert found.reason_text is not None
-    facts = " ".join(each.what for each in found.evidence)
-    assert (found.reason.value, found.abort_commands is not None) == (case.reason, case.aborts), (found.reason_text, facts)
-    assert case.says in found.reason_text
+    facts = " ".join(each.what for each in found.facts)
+    assert (found.hang_reason.value, found.abort_commands is not None) == (case.reason, case.aborts), (found.reason, facts)
+    assert case.says in found.reason
     assert case.evidence in facts
     if case.aborts:
         assert found.missing_evidence is None
@@ -318,7 +318,7 @@ def test_every_reason_has_a_case() -> None:
 def test_evidence_has_its_place(tmp_path: Path) -> None:
     case = CASES["an unclean election after the commit"]
     found = the_late_one(written(tmp_path, case), case)
-    places = [(Path(each["path"]).name, each["offset"], each["timestamp_ms"]) for each in found["evidence"]]
+    places = [(Path(each["path"]).name, each["offset"], each["timestamp_ms"]) for each in found["facts"]]
     assert places == [
         ("__transaction_state-0", 2, DECIDED_MS),
         ("__transaction_state-0", 2, DECIDED_MS),
@@ -333,8 +333,8 @@ def test_another_copy_has_the_marker(tmp_path: Path) -> None:
     write_partition(tmp_path / "leader" / "t-0", {0: longer})
     run = in_json("inspect transactions", log_dir, tmp_path / "leader", "--assume", "late_after_ms=1")
     (found,) = [each for partition in run.document["partitions"] for each in partition["open"]]
-    assert (found["reason"], found["abort_commands"]) == ("incomplete_replica", None)
-    assert found["evidence"][0]["path"] == str(tmp_path / "leader" / "t-0")
+    assert (found["hang_reason"], found["abort_commands"]) == ("incomplete_replica", None)
+    assert found["facts"][0]["path"] == str(tmp_path / "leader" / "t-0")
 
 
 def test_a_metadata_log_that_is_older_than_the_log(tmp_path: Path) -> None:
@@ -358,8 +358,8 @@ def test_a_coordinator_of_another_cluster_proves_no_end(names: tuple[str, str], 
     of_cluster(written(tmp_path / alive, replace(case, states=[OTHER_ID])), "alive")
     run = in_json("inspect transactions", tmp_path, "--assume", "late_after_ms=1")
     found = {Path(each["path"]).parent.parent.name: each["open"][0] for each in run.document["partitions"] if each["topic"] == "t"}
-    assert (found[over]["reason"], found[over]["abort_commands"] is None) == ("marker_lost", False)
-    assert (found[alive]["reason"], found[alive]["abort_commands"]) == ("unknown", None)
+    assert (found[over]["hang_reason"], found[over]["abort_commands"] is None) == ("marker_lost", False)
+    assert (found[alive]["hang_reason"], found[alive]["abort_commands"]) == ("unknown", None)
 
 
 def test_copies_of_one_cluster_count_for_each_other(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_copies_of_one_cluster_count_for_each_other(tmp_path: Path) -> None:
     other = of_cluster(written(tmp_path / "other", case), "one")
     bare = write_partition(tmp_path / "bare" / "__transaction_state-0", {0: state_log(case.states)})
     for copy in (other, bare):
-        assert the_late_one(log_dir, case, "--transaction-state", copy)["reason"] == "marker_lost"
+        assert the_late_one(log_dir, case, "--transaction-state", copy)["hang_reason"] == "marker_lost"
 
 
 def test_a_directory_without_topic_id_has_no_known_leader(tmp_path: Path) -> None:
@@ -378,7 +378,7 @@ def test_a_directory_without_topic_id_has_no_known_leader(tmp_path: Path) -> Non
     log_dir = written(tmp_path, case)
     (log_dir / "t-0" / "partition.metadata").unlink()
     found = the_late_one(log_dir, case)
-    assert (found["reason"], found["abort_commands"]) == ("marker_missing", None)
+    assert (found["hang_reason"], found["abort_commands"]) == ("marker_missing", None)
 
 
 def test_which_partitions_of_the_coordinators_are_missing(tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_a_damaged_copy_proves_no_end(tmp_path: Path) -> None:
     (log,) = (log_dir / "__transaction_state-0").glob("*.log")
     flip(log, log.stat().st_size - 3)
     (found,) = in_json("inspect transactions", log_dir).partition("t-0")["open"]
-    assert (found["is_late"], found["reason"], found["abort_commands"]) == (True, "unknown", None)
+    assert (found["is_late"], found["hang_reason"], found["abort_commands"]) == (True, "unknown", None)
     assert found["missing_evidence"] == "a whole copy of __transaction_state-0 (--transaction-state DIR)"
 
 
@@ -409,7 +409,7 @@ def test_a_whole_copy_proves_no_end_next_to_a_damaged_one(tmp_path: Path) -> Non
     flip(log, log.stat().st_size - 3)
     options = ("--transaction-state", log_dir, "--transaction-state", newer)
     (found,) = in_json("inspect transactions", log_dir, *options).partition("t-0")["open"]
-    assert (found["reason"], found["abort_commands"]) == ("unknown", None)
+    assert (found["hang_reason"], found["abort_commands"]) == ("unknown", None)
 
 
 def test_the_longest_copy_of_a_coordinators_log_counts(tmp_path: Path) -> None:
@@ -420,7 +420,7 @@ def test_the_longest_copy_of_a_coordinators_log_counts(tmp_path: Path) -> None:
     newer = write_partition(tmp_path / "newer" / "__transaction_state-0", {0: state_log(alive)})
     for order in ((log_dir, newer), (newer, log_dir)):
         options = [word for each in order for word in ("--transaction-state", each)]
-        assert the_late_one(log_dir, case, *options)["reason"] == "over_timeout"
+        assert the_late_one(log_dir, case, *options)["hang_reason"] == "over_timeout"
 
 
 def test_the_table_has_reason_evidence_and_command(tmp_path: Path) -> None:
@@ -446,7 +446,7 @@ def test_the_own_metadata_log_may_be_unreadable(tmp_path: Path) -> None:
     (log_dir / "__cluster_metadata-0").write_bytes(b"")
     run = in_json("inspect transactions", log_dir)
     (found,) = run.partition("t-0")["open"]
-    assert (found["reason"], found["abort_commands"]) == ("marker_missing", None)
+    assert (found["hang_reason"], found["abort_commands"]) == ("marker_missing", None)
     assert run.codes["storage-failed"] == 1
 
 

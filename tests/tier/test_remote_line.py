@@ -77,7 +77,7 @@ def test_every_offset_that_some_copy_has_of_the_log(found: tuple[dict[int, int],
     assert set(taken) == set().union(*agreeing), "all that some copy has of the log"
     whole = [number for number, copy in enumerate(copies) if agreeing[number] == set(copy)]
     assert list(line.members) == whole
-    assert sorted((*line.members, *line.left)) == list(range(len(copies)))
+    assert sorted((*line.members, *line.left_out)) == list(range(len(copies)))
     for number in line.members:
         assert spans[number].end_offset in taken
 
@@ -93,9 +93,9 @@ def test_without_leader_epochs(found: tuple[dict[int, int], list[dict[int, int]]
         assert spans[part.number].start_offset > reached
         assert part.until == spans[part.number].end_offset + 1
         reached = part.until - 1
-    assert sorted((*line.members, *line.left)) == list(range(len(spans)))
+    assert sorted((*line.members, *line.left_out)) == list(range(len(spans)))
     if follow_one_another(spans):
-        assert not line.left
+        assert not line.left_out
 
 
 def test_overlaps() -> None:

@@ -33,16 +33,16 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 def layer(archive: Path, bill: Path, epoch: int) -> bytes:
     """The tree below ``/opt/snaprebuild``, its bill of materials, and the directories that a process expects. Not compressed."""
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as made:
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as layer_archive:
         for name, mode in DIRECTORIES.items():
-            made.addfile(_entry(name, mode, epoch, tarfile.DIRTYPE))
-        _add(made, "etc/passwd", PASSWD.encode(), epoch)
+            layer_archive.addfile(_entry(name, mode, epoch, tarfile.DIRTYPE))
+        _add(layer_archive, "etc/passwd", PASSWD.encode(), epoch)
         with tarfile.open(archive) as tree:
             for entry in tree:
                 data = tree.extractfile(entry) if entry.isfile() else None
                 entry.name = f"opt/snaprebuild/{entry.name.partition('/')[2]}".rstrip("/")
-                made.addfile(entry, data)
-        _add(made, "opt/snaprebuild/bill-of-materials.cdx.json", bill.read_bytes(), epoch)
+                layer_archive.addfile(entry, data)
+        _add(layer_archive, "opt/snaprebuild/bill-of-materials.cdx.json", bill.read_bytes(), epoch)
     return out.getvalue()
 
 
@@ -117,11 +117,11 @@ def image(release: Path, epoch: int) -> tuple[Path, str]:
     listed["annotations"] = {"org.opencontainers.image.ref.name": f"snaprebuild:{version}"}
     index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [listed]}
     out = release / f"{name}.oci.tar"
-    with tarfile.open(out, "w", format=tarfile.USTAR_FORMAT) as made:
-        _add(made, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}), epoch)
-        _add(made, "index.json", _json(index), epoch)
+    with tarfile.open(out, "w", format=tarfile.USTAR_FORMAT) as image_archive:
+        _add(image_archive, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}), epoch)
+        _add(image_archive, "index.json", _json(index), epoch)
         for digest, data in sorted(blobs.items()):
-            _add(made, f"blobs/sha256/{digest}", data, epoch)
+            _add(image_archive, f"blobs/sha256/{digest}", data, epoch)
     return out, str(listed["digest"])
 
 

@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -33,32 +34,61 @@ from snaprebuild.findings import Finding, exit_code_of
 from snaprebuild.inspect.dump_items import BATCH_FORMS, Dump, ItemForm, Items
 from snaprebuild.published import encoded_members
 
-__all__ = ["JsonLines", "TextLines"]
+__all__ = ["JsonLines", "TextLines", "write_dumps"]
 
 Column = Sequence[Any]
+
+
+def write_dumps(dumps: Sequence[Dump | Finding], findings: list[Finding], *, as_json: bool, payload: bool) -> None:
+    """Writes files to stdout, item by item: no file is in memory as a whole.
+
+    Args:
+        dumps: opened files, and findings in place of those that could not be opened.
+        findings: filled with those of all files, also where the reader of stdout goes away.
+        as_json: one JSON object a line.
+        payload: lines for people have keys, values and headers of records.
+    """
+    lines = JsonLines() if as_json else TextLines(payload=payload)
+    write = sys.stdout.write
+    for dump in dumps:
+        if not isinstance(dump, Dump):
+            findings.append(dump)
+            write(lines.findings([dump]))
+            continue
+        write(lines.begin(dump))
+        try:
+            for items in dump.items:
+                write(lines.items(items))
+        finally:
+            findings.extend(dump.findings)
+        write(lines.end(dump))
+        write(lines.findings(dump.findings))
+    write(lines.last(len(dumps), findings))
 
 
 class _Lines:
     """The lines of items; those of columns that many items share, batches and their records in turn, are made once."""
 
     def __init__(self) -> None:
-        self._made: dict[ItemForm, _Made] = {}
+        self._rendered: dict[ItemForm, _RenderedColumns] = {}
 
     def items(self, items: Items) -> str:
         """The lines of items."""
         if len(items) == items.column_length:
             return self._text_of(items)
-        made = self._made.get(items.form)
-        if made is None or made.columns is not items.columns:
-            made = self._made[items.form] = _Made.of(items.columns, self._text_of(items))
-        return made.text[made.starts[items.start] : made.starts[len(made.starts) - 1 if items.stop is None else items.stop]]
+        rendered = self._rendered.get(items.form)
+        if rendered is None or rendered.columns is not items.columns:
+            rendered = self._rendered[items.form] = _RenderedColumns.of(items.columns, self._text_of(items))
+        return rendered.text[
+            rendered.starts[items.start] : rendered.starts[len(rendered.starts) - 1 if items.stop is None else items.stop]
+        ]
 
     def _text_of(self, items: Items) -> str:
         """A line for each row of the columns."""
         raise NotImplementedError
 
 
-class _Made(msgspec.Struct, frozen=True):
+class _RenderedColumns(msgspec.Struct, frozen=True):
     """The lines of all rows of some columns, and where each begins; at the end, where the last one ends."""
 
     columns: dict[str, Any]
@@ -66,7 +96,7 @@ class _Made(msgspec.Struct, frozen=True):
     starts: list[int]
 
     @classmethod
-    def of(cls, columns: dict[str, Any], text: str) -> _Made:
+    def of(cls, columns: dict[str, Any], text: str) -> _RenderedColumns:
         return cls(columns, text, [0, *itertools.accumulate(len(line) + 1 for line in text.split("\n")[:-1])])
 
 
@@ -239,8 +269,8 @@ class TextLines(_Lines):
         if dump.kind is DumpedKind.LOG and dump.offset is not None:
             lines.append(f"Log starting offset: {dump.offset}")
         elif dump.kind is DumpedKind.KRAFT_CHECKPOINT:
-            known = dump.offset is not None and dump.epoch is not None
-            lines.append(f"Snapshot end offset: {dump.offset}, epoch: {dump.epoch}" if known else "KRaft bootstrap snapshot")
+            has_name = dump.offset is not None and dump.epoch is not None
+            lines.append(f"Snapshot end offset: {dump.offset}, epoch: {dump.epoch}" if has_name else "KRaft bootstrap snapshot")
         return "".join(f"{line}\n" for line in lines)
 
     def _text_of(self, items: Items) -> str:
@@ -311,12 +341,12 @@ _FREE_TEXT = ("topic", "cluster_id", "voted_directory_id")
 
 
 def _optional_long(value: int | None) -> str:
-    """A number as Java prints an ``OptionalLong``."""
+    """The text that Java prints."""
     return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"
 
 
-def _mismatches(items: Items, found: str, what: str) -> list[str]:
-    values = zip(items.columns[found], items.columns["agrees"], strict=True)
+def _mismatches(items: Items, column: str, what: str) -> list[str]:
+    values = zip(items.columns[column], items.columns["agrees"], strict=True)
     return ["" if agrees is not False else f" {what}: {'none' if value is None else value}" for value, agrees in values]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from snaprebuild.broker.leadership import Unfit
 from snaprebuild.broker.status import total_counts, word_of
 from snaprebuild.cli.result import (
     print_line,
@@ -18,7 +19,7 @@ from snaprebuild.cluster.fleet.cluster_view import ClusterView
 from snaprebuild.cluster.fleet.election_risk import Risk
 from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome, FleetPartition
 from snaprebuild.cluster.fleet.merge import FleetResult
-from snaprebuild.cluster.fleet.replicas import ScannedBroker, ScannedReplica, UploadState
+from snaprebuild.cluster.fleet.replicas import ReplicaReadiness, ScannedBroker, ScannedReplica
 from snaprebuild.cluster.fleet.restart_plan import Restart
 from snaprebuild.cluster.fleet.upgrade_steps import Go, StepName, UpgradeStep
 from snaprebuild.documents.fleet import (
@@ -31,6 +32,7 @@ from snaprebuild.documents.fleet import (
     RestartStep,
     UnhealthyPartition,
 )
+from snaprebuild.documents.scan import MustNotLead
 from snaprebuild.findings import first_of, pluralize
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.storage.partition_names import named
@@ -75,14 +77,14 @@ class FleetView(View):
             totals=FleetTotals(
                 brokers=len(result.fleet.brokers),
                 partitions=len(result.partitions),
-                outcomes=Outcomes(**{outcome.value: outcomes[outcome] for outcome in FleetOutcome}),
+                partitions_by_outcome=Outcomes(**{outcome.value: outcomes[outcome] for outcome in FleetOutcome}),
                 stuck_bytes=result.stuck_bytes(*STUCK),
                 freed_by_election_bytes=result.stuck_bytes(FleetOutcome.ELECT),
                 freed_by_repair_bytes=result.stuck_bytes(FleetOutcome.REPAIR),
                 replay_bytes=sum(step.replay_bytes for step in result.steps),
                 estimated_seconds=round(sum(step.estimated_seconds or 0 for step in result.steps), 1) if has_rate else None,
             ),
-            repair=result.repair,
+            repair_cover=result.repair_cover,
             steps=[_step(step) for step in result.steps],
             elections=result.elections(),
             upgrade=result.upgrade,
@@ -188,8 +190,14 @@ def _replica(replica: ScannedReplica) -> FleetReplica:
         blocked_segments=replica.blocked_segments,
         stuck_bytes=replica.stuck_bytes,
         replay_bytes=replica.replay_bytes,
-        must_not_lead=None if replica.must_not_lead is None else replica.must_not_lead.cause,
+        must_not_lead=_must_not_lead(replica.must_not_lead),
     )
+
+
+def _must_not_lead(unfit: Unfit | None) -> MustNotLead | None:
+    if unfit is None:
+        return None
+    return MustNotLead(cause=unfit.cause, severity=unfit.severity.name.lower(), remedy=unfit.remedy)
 
 
 # -------------------------------------------------------------------------------------------------------------------- first lines
@@ -244,10 +252,10 @@ def _repairs_text(result: FleetResult, first: Restart) -> str:
 
 
 def _print_cover(result: FleetResult) -> None:
-    brokers = pluralize(len(result.repair.brokers), "broker")
-    if result.steps and not result.repair.is_smallest:
+    brokers = pluralize(len(result.repair_cover.brokers), "broker")
+    if result.steps and not result.repair_cover.is_smallest:
         print_text(
-            f"{brokers} to repair, as a greedy choice finds them; at least {result.repair.brokers_at_least} "
+            f"{brokers} to repair, as a greedy choice finds them; at least {result.repair_cover.brokers_at_least} "
             "are needed, whatever the choice: the search for fewer was ended at its limit."
         )
     elif result.steps:
@@ -255,7 +263,7 @@ def _print_cover(result: FleetResult) -> None:
 
 
 def _print_brokers(result: FleetResult) -> None:
-    names = [state.value for state in UploadState]
+    names = [state.value for state in ReplicaReadiness]
     counts = {node: dict.fromkeys(names, 0) for node in result.fleet.brokers}
     for partition in result.partitions:
         for replica in partition.replicas:
@@ -331,12 +339,12 @@ def _print_upgrade(result: FleetResult) -> None:
         print_text(f"* go, restart one after the other: {', '.join(str(step.node_id) for step in going)}", indent="  ")
     for step in result.upgrade:
         if not _is_restart(step):
-            subject = step.step.value if step.node_id is None else f"{step.step.value} {step.node_id}"
+            subject = step.kind.value if step.node_id is None else f"{step.kind.value} {step.node_id}"
             following = f". Next: {step.command}" if step.command else ""
             print_text(f"* {step.go.value}, {subject}: {step.evidence}{following}", indent="  ")
     print_line("")
 
 
 def _is_restart(step: UpgradeStep) -> bool:
-    """Whether a step is the restart of a broker that may be restarted."""
-    return step.step is StepName.RESTART and step.go is Go.GO
+    """Whether it is the restart of a broker, and may be done."""
+    return step.kind is StepName.RESTART and step.go is Go.GO

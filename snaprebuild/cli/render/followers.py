@@ -36,7 +36,7 @@ from snaprebuild.snapshots.destination.boundary_result import ActionTotals, Boun
 from snaprebuild.storage.partition_names import named, names_of
 from snaprebuild.tier.remote_partition import Tier
 
-__all__ = ["BuildView", "CheckView", "RepairView"]
+__all__ = ["FollowerBuildView", "FollowerCheckView", "FollowerRepairView"]
 
 PRODUCERS_SHOWN_MAX = 5
 AT_START = "when a broker next loads the log, at its start"
@@ -52,7 +52,7 @@ def _remote_producers(state: RemoteState) -> documents.RemoteProducers:
         replayed_from_offset=state.first_offset,
         verdict=state.verdict,
         reason=state.reason,
-        source=state.source,
+        entries_source=state.source,
         snapshot_class=state.judgement.snapshot_class,
         reasons=state.judgement.reasons,
         entries=len(state.entries),
@@ -64,7 +64,7 @@ def _remote_producers(state: RemoteState) -> documents.RemoteProducers:
 # ---------------------------------------------------------------------------------------------------------------- follower build
 
 
-class BuildView(View):
+class FollowerBuildView(View):
     """The result of ``follower build``."""
 
     def __init__(
@@ -106,7 +106,7 @@ class BuildView(View):
             leader_epochs=plan.leader_epochs,
             remote=_remote_producers(plan.state),
             files=[documents.FollowerFile(name=each.name, size_bytes=len(each.data), sha256=each.sha256) for each in plan.files],
-            checkpoints=msgspec.convert(lines, documents.Checkpoints),
+            checkpoint_lines=msgspec.convert(lines, documents.CheckpointLines),
             warnings=plan.warnings,
             verdict=source_verdict(self._verdict),
             takes_effect=AT_START,
@@ -147,7 +147,7 @@ def _replica(replica: CheckedReplica) -> dict[str, Any]:
         "log_start_offset": replica.source.log_start_offset,
         "verdict": replica.verdict,
         "reason": replica.reason,
-        "cause": replica.cause,
+        "loss_cause": replica.loss_cause,
         "remote": None if replica.remote is None else _remote_producers(replica.remote),
         "read_bytes": replica.read_bytes,
         "snapshots": replica.snapshots,
@@ -195,7 +195,7 @@ def _print_lost_producers(replicas: Sequence[CheckedReplica]) -> None:
         print_text(f"and {pluralize(hidden, 'more producer')} (--output json lists up to 1,000 of each replica)")
 
 
-class CheckView(View):
+class FollowerCheckView(View):
     """The result of ``follower check``."""
 
     def __init__(
@@ -244,7 +244,7 @@ class CheckView(View):
 # ---------------------------------------------------------------------------------------------------------------- follower repair
 
 
-class RepairView(View):
+class FollowerRepairView(View):
     """The result of ``follower repair``."""
 
     def __init__(

@@ -349,7 +349,7 @@ def _transactions_partition(partition: PartitionTransactions) -> TransactionsPar
 def _late_transactions(partitions: Collection[PartitionTransactions]) -> LateTransactions:
     """The late transactions that are listed, each with its reason."""
     listed = ((each, transaction) for each in partitions for transaction in each.open)
-    return [(each, transaction, transaction.reason) for each, transaction in listed if transaction.reason is not None]
+    return [(each, transaction, transaction.hang_reason) for each, transaction in listed if transaction.hang_reason is not None]
 
 
 def _print_counts(partitions: Collection[PartitionTransactions], labels: dict[str, str]) -> None:
@@ -359,11 +359,11 @@ def _print_counts(partitions: Collection[PartitionTransactions], labels: dict[st
         if not any(counts):
             continue
         stable = "-" if each.last_stable_offset is None else each.last_stable_offset
-        held: tuple[object, ...] = ("-", "-", "-")
+        held_cells: tuple[object, ...] = ("-", "-", "-")
         if each.totals.open:
             size = "unknown" if each.held_bytes is None else size_text(each.held_bytes)
-            held = (each.held_offsets, size, each.held_segments)
-        rows.append((labels[each.source.path], *(count or "-" for count in counts), stable, *held))
+            held_cells = (each.held_offsets, size, each.held_segments)
+        rows.append((labels[each.source.path], *(count or "-" for count in counts), stable, *held_cells))
     if rows:
         names = ("committed", "aborted", "empty", "unknown", "open", "late", "last stable", "held offsets", "held", "held segments")
         drop = ("unknown", "empty", "held offsets", "held segments", "aborted", "committed", "last stable")
@@ -400,15 +400,15 @@ def _state_text(transaction: OngoingTransaction) -> str:
 
 def _print_reasons(late: LateTransactions, labels: dict[str, str]) -> None:
     """Prints why each late transaction is open. Those without any evidence are counted together."""
-    without = Counter((each.reason_text, each.missing_evidence) for _, each, _ in late if not each.evidence)
-    proven = [each for each in late if each[1].evidence]
+    without = Counter((each.reason, each.missing_evidence) for _, each, _ in late if not each.facts)
+    proven = [each for each in late if each[1].facts]
     print_text("Why the late ones are open:")
     print_line("")
     for partition, transaction, reason in proven if is_verbose() else proven[:COMMANDS_SHOWN_MAX]:
         label = labels[partition.source.path]
-        text = f"{reason.value.replace('_', ' ')}. {transaction.reason_text}"
+        text = f"{reason.value.replace('_', ' ')}. {transaction.reason}"
         print_text(f"  {label} from {transaction.first_offset}: {text}", indent="    ")
-        for fact in transaction.evidence:
+        for fact in transaction.facts:
             print_text(f"    - {_fact_text(fact)}", indent="      ")
         if transaction.missing_evidence is not None:
             print_text(f"    - to know more: {transaction.missing_evidence}", indent="      ")

@@ -19,7 +19,7 @@ from snaprebuild.snapshots.last_stable import KnownOffset
 from snaprebuild.storage.partition_names import names_of
 from snaprebuild.tier.remote_partition import Tier
 
-__all__ = ["FetchPathView", "OffsetsView", "PlanView"]
+__all__ = ["FollowerFetchPathView", "FollowerOffsetsView", "FollowerPlanView"]
 
 NAMES = {
     int(SpecialTimestamp.LATEST): "latest",
@@ -40,7 +40,7 @@ def _viewed_partition(view: PartitionView, high_watermark: KnownOffset) -> dict[
         **names_of(view.directory),
         "path": view.directory.path,
         "topic_id": None if view.topic_id is None else uuid_to_text(view.topic_id),
-        "remote_storage": view.remote_storage,
+        "remote_storage_setting": view.remote_storage_setting,
         "log_start": view.log_start,
         "local_log_start": view.local_log_start,
         "highest_remote": view.highest_remote,
@@ -78,7 +78,7 @@ def _print_assumed(used: Iterable[tuple[PartitionView, Mapping[str, KnownOffset 
         for name, known in by_name.items():
             if known is not None and known.assumed:
                 assumed[f"{name} ({known.source})"] = None
-        setting = view.remote_storage
+        setting = view.remote_storage_setting
         if setting.assumed:
             assumed[f"remote storage is {'on' if setting.enabled else 'off'} ({setting.source})"] = None
     if assumed:
@@ -88,7 +88,7 @@ def _print_assumed(used: Iterable[tuple[PartitionView, Mapping[str, KnownOffset 
 # ---------------------------------------------------------------------------------------------------------------- follower offsets
 
 
-class OffsetsView(View):
+class FollowerOffsetsView(View):
     """The result of ``follower offsets``."""
 
     def __init__(self, result: OffsetsResult, tier: Tier | None, findings: Sequence[Finding]) -> None:
@@ -109,7 +109,7 @@ class OffsetsView(View):
                 documents.OffsetsPartition(
                     **_viewed_partition(each.view, each.high_watermark),
                     last_stable=each.last_stable,
-                    leader_epoch=each.leader_epoch,
+                    current_leader_epoch=each.current_leader_epoch,
                     answers=each.answers,
                 )
                 for each in self._result.partitions
@@ -135,7 +135,7 @@ class OffsetsView(View):
                 "log end": view.log_end,
             }
             inputs.append((label, *map(_offset_text, offsets.values())))
-            used.append((view, {**offsets, "leader epoch": each.leader_epoch}))
+            used.append((view, {**offsets, "leader epoch": each.current_leader_epoch}))
         if answers:
             print_table("ListOffsets", ("partition", "asked", "offset", "epoch", "rule"), answers, right=("offset", "epoch"))
             columns = ("log start", "local start", "highest remote", "last stable", "high watermark", "log end")
@@ -160,7 +160,7 @@ def _answer_row(label: str, answer: OffsetAnswer) -> tuple[object, ...]:
 # ---------------------------------------------------------------------------------------------------------------- follower fetch-path
 
 
-class FetchPathView(View):
+class FollowerFetchPathView(View):
     """The result of ``follower fetch-path``."""
 
     def __init__(self, result: FetchPathResult, tier: Tier | None, findings: Sequence[Finding]) -> None:
@@ -220,7 +220,7 @@ def _deletion_row(label: str, deletion: RecordDeletion) -> tuple[object, ...]:
 # ---------------------------------------------------------------------------------------------------------------- follower plan
 
 
-class PlanView(View):
+class FollowerPlanView(View):
     """The result of ``follower plan``."""
 
     def __init__(self, plan: BootstrapPlan, tier: Tier, findings: Sequence[Finding]) -> None:
@@ -244,7 +244,7 @@ class PlanView(View):
                     decision=each.decision,
                     then=each.then,
                     requests=each.requests,
-                    state=each.state,
+                    restored_state=each.restored_state,
                     steps=each.steps,
                     share=each.share,
                     drawback=each.drawback,
@@ -289,7 +289,7 @@ class PlanView(View):
             for step in each.steps:
                 epochs = " ".join(f"{entry.epoch}:{entry.start_offset}" for entry in step.leader_epochs)
                 offsets = (step.log_start_offset, step.local_log_start_offset, step.log_end_offset)
-                steps.append((label, *offsets, epochs or "-", step.after))
+                steps.append((label, *offsets, epochs or "-", step.event))
         if decisions:
             title = f"Bootstrap ({self._plan.profile})"
             print_table(title, ("partition", "row", "the follower will"), decisions, right=("row",))
@@ -311,7 +311,7 @@ def _decision_rows(planned: PlannedBootstrap) -> list[tuple[int, str]]:
     decision = planned.last
     start: int | str = "-"
     if decision.offset is not None:
-        start = decision.offset if planned.state is None else planned.state.next_offset
+        start = decision.offset if planned.restored_state is None else planned.restored_state.next_offset
     rows.append((decision.row, f"{decision.action} {start}{_share_text(planned.share)}: {decision.reason}"))
     return rows
 

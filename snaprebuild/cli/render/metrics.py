@@ -9,18 +9,17 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents import inspect, scan, tier, verify
 from snaprebuild.errors import ChangedFileError, ReadFailedError
-from snaprebuild.findings import Severity, unread_paths
+from snaprebuild.findings import Finding, Severity, unread_paths
+from snaprebuild.published import Document, encoded_members
+from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import read_small_file
-
-if TYPE_CHECKING:
-    from snaprebuild.broker.status import StatusCounts
-    from snaprebuild.documents import inspect, scan, tier, verify
-    from snaprebuild.findings import Finding
-    from snaprebuild.published import Document
+from snaprebuild.tier.audit.result import WRONG
 
 __all__ = ["METRICS", "OTHER_TOPICS", "TOPICS_MAX", "write_metrics"]
 
@@ -206,8 +205,6 @@ def _scan(document: scan.Scan) -> Iterator[Row]:
 
 
 def _verify(document: verify.Verify) -> Iterator[Row]:
-    from snaprebuild.replay.difference import ComparisonStatus
-
     for each in document.partitions:
         labels = {"log_dir": os.path.dirname(each.path)}
         wrong = sum(snapshot.comparison.proven_wrong for snapshot in each.snapshots)
@@ -234,9 +231,6 @@ def _transactions(document: inspect.Transactions) -> Iterator[Row]:
 
 
 def _tier_audit(document: tier.TierAudit) -> Iterator[Row]:
-    from snaprebuild.published import encoded_members
-    from snaprebuild.tier.audit.result import WRONG
-
     labels = {"store": document.location}
     for verdict, count in encoded_members(document.totals).items():
         yield {**labels, "verdict": verdict}, {"snaprebuild_tier_audit_snapshots": count}
@@ -246,8 +240,6 @@ def _tier_audit(document: tier.TierAudit) -> Iterator[Row]:
 
 
 def _tier_inventory(document: tier.TierInventory) -> Iterator[Row]:
-    from snaprebuild.published import encoded_members
-
     labels = {"store": document.location}
     yield labels, {"snaprebuild_tier_inventory_unknown_objects": document.unknown_objects}
     for each in document.partitions:

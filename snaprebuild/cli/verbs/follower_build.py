@@ -101,7 +101,7 @@ def follower_build(
     copies contradict is rebuilt from them, or nothing is written. Exit code 1 if
     --allow-unproven wrote unproven producers, 3 if they are refused.
     """
-    from snaprebuild.cli.render.followers import BuildView
+    from snaprebuild.cli.render.followers import FollowerBuildView
     from snaprebuild.cli.render.remote_storage import announced
     from snaprebuild.cluster.scan_storage import OF_ONE_LOG, start_concerns
     from snaprebuild.followers import bootstrap_build
@@ -140,7 +140,7 @@ def follower_build(
     else:
         bootstrap_build.build_follower(plan, log_dir, log_dirs=log_dirs, allow_unproven=allow_unproven)
     findings += [*bootstrap_build.build_findings(plan, log_dir), *concerns]
-    return BuildView(plan, tier, verdict, findings, log_dir=log_dir, dry_run=dry_run)
+    return FollowerBuildView(plan, tier, verdict, findings, log_dir=log_dir, dry_run=dry_run)
 
 
 def _topic_and_partition(text: str) -> tuple[str, int]:

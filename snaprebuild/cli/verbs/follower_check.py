@@ -45,7 +45,7 @@ def follower_check(
     of the copies. Above it the replica's own segments are added. Producers that have expired at --as-of are no loss. Exit code
     1 if a replica lost producers or cannot be checked.
     """
-    from snaprebuild.cli.render.followers import CheckView
+    from snaprebuild.cli.render.followers import FollowerCheckView
     from snaprebuild.cli.render.remote_storage import announced
     from snaprebuild.cluster.scan_storage import start_concerns
     from snaprebuild.followers.check import check_replicas
@@ -61,4 +61,4 @@ def follower_check(
     check = check_replicas(source, tier, run, replays_remote=level is RemoteLevel.FULL, announce=announced)
     elapsed_seconds = time.perf_counter() - started
     findings = [*check.findings, *start_concerns(source, check.findings)]
-    return CheckView(check, tier, findings, level=level, elapsed_seconds=elapsed_seconds)
+    return FollowerCheckView(check, tier, findings, level=level, elapsed_seconds=elapsed_seconds)

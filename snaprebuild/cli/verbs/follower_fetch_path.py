@@ -54,7 +54,7 @@ def follower_fetch_path(
     is a directory or s3://BUCKET/PREFIX with the copies of its segments. Exit code 1 if nothing serves an offset inside of the
     log, 4 if objects of the copy that holds it are gone.
     """
-    from snaprebuild.cli.render.leader_view import FetchPathView
+    from snaprebuild.cli.render.leader_view import FollowerFetchPathView
     from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, start_concerns
     from snaprebuild.followers.fetch_path import fetch_path
 
@@ -62,4 +62,4 @@ def follower_fetch_path(
     source, tier = opened_log_and_tier(path, store, tier_options, topic, partition, s3)
     result = fetch_path(source, tier, offset, assumed.high_watermark, assumed.remote_storage)
     findings = [*result.findings, *start_concerns(source, result.findings, without=SNAPSHOTS_ALONE)]
-    return FetchPathView(result, tier, findings)
+    return FollowerFetchPathView(result, tier, findings)

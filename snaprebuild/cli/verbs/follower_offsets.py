@@ -94,7 +94,7 @@ def follower_offsets(
     unknown. Timestamps from 0 on are looked for there first, then on disk. What no file shows is assumed, and marked with a
     star.
     """
-    from snaprebuild.cli.render.leader_view import OffsetsView
+    from snaprebuild.cli.render.leader_view import FollowerOffsetsView
     from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, start_concerns
     from snaprebuild.followers.offsets import OffsetsRequest, list_offsets
 
@@ -111,4 +111,4 @@ def follower_offsets(
     )
     result = list_offsets(source, tier, request, s3.run(jobs=jobs))
     findings = [*result.findings, *start_concerns(source, result.findings, without=SNAPSHOTS_ALONE)]
-    return OffsetsView(result, tier, findings)
+    return FollowerOffsetsView(result, tier, findings)

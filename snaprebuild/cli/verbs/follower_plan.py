@@ -97,15 +97,15 @@ def follower_plan(
     the requests and answers, and the follower's log after each. Exit code 1 if it would never start or if offsets contradict one
     another.
     """
-    from snaprebuild.cli.render.leader_view import PlanView
+    from snaprebuild.cli.render.leader_view import FollowerPlanView
     from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, start_concerns
     from snaprebuild.followers.bootstrap_plan import LeaderAssumptions, plan_bootstrap
-    from snaprebuild.followers.bootstrap_rules import FollowerState
+    from snaprebuild.followers.bootstrap_rules import BootstrapFollower
 
     out.begin(private_key=tier_options.key_files)
     source, tier = opened_log_and_tier(path, store, tier_options, topic, partition, s3)
     assert tier is not None
-    follower = FollowerState(
+    follower = BootstrapFollower(
         fetch_offset=assumed.follower_end if assumed.follower_offset is None else assumed.follower_offset,
         log_end_offset=assumed.follower_end,
         last_tiered_enabled=assumed.last_tiered_offset,
@@ -123,4 +123,4 @@ def follower_plan(
     )
     plan = plan_bootstrap(source, tier, follower, profile, leader, s3.run(jobs=jobs))
     findings = [*plan.findings, *start_concerns(source, plan.findings, without=SNAPSHOTS_ALONE)]
-    return PlanView(plan, tier, findings)
+    return FollowerPlanView(plan, tier, findings)

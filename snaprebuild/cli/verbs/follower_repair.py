@@ -50,7 +50,7 @@ def follower_repair(
     proven, or where a broker would delete it (at or below the log start). `undo` takes it back. Exit code 1 if a snapshot
     stays wrong, 3 if one cannot be repaired; with --dry-run as if it had been written, so 0 if all would be right then.
     """
-    from snaprebuild.cli.render.followers import RepairView
+    from snaprebuild.cli.render.followers import FollowerRepairView
     from snaprebuild.cli.render.remote_storage import announced
     from snaprebuild.cli.result import shown
     from snaprebuild.cli.streams import bytes_progress
@@ -85,4 +85,4 @@ def follower_repair(
         raise
     elapsed_seconds = time.perf_counter() - started
     findings = [*repair.findings, *start_concerns(source, repair.findings)]
-    return RepairView(repair, tier, findings, dry_run=dry_run, elapsed_seconds=elapsed_seconds)
+    return FollowerRepairView(repair, tier, findings, dry_run=dry_run, elapsed_seconds=elapsed_seconds)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,12 +12,8 @@ from formats.partition.file_names import DumpedKind
 from snaprebuild.cli.options.common import S3Options, Verbose, check_paths, locations_of, offsets_range
 from snaprebuild.cli.options.io_limits import LoadAlone
 from snaprebuild.cli.verb import verb
-from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
-
-if TYPE_CHECKING:
-    from snaprebuild.findings import Finding
-    from snaprebuild.inspect.dump_items import DumpRequest
-    from snaprebuild.storage.store import S3Settings
+from snaprebuild.errors import UsageError
+from snaprebuild.findings import Finding
 
 __all__ = ["inspect_dump"]
 
@@ -75,7 +69,9 @@ def inspect_dump(
     The lines are those of kafka-dump-log. An index is compared with the log in the same directory. Exit code 1 if
     an index differs from the log, 4 if a file is damaged.
     """
+    from snaprebuild.cli.render.dump import write_dumps
     from snaprebuild.cli.result import begin, emit_streamed_and_exit
+    from snaprebuild.inspect.dump import open_dumps
     from snaprebuild.inspect.dump_items import DumpRequest
 
     begin(verbose, {})
@@ -94,48 +90,9 @@ def inspect_dump(
     )
     findings: list[Finding] = []
     emit_streamed_and_exit(
-        lambda: _write(locations, request, stores, findings, as_json=output is DumpOutput.JSON),
+        lambda: write_dumps(
+            open_dumps(locations, request, stores), findings, as_json=output is DumpOutput.JSON, payload=request.payload
+        ),
         findings,
         everything=verbose > 0,
     )
-
-
-def _write(files: list[str], request: DumpRequest, stores: S3Settings, findings: list[Finding], *, as_json: bool) -> None:
-    from snaprebuild.cli.render.dump import JsonLines, TextLines
-    from snaprebuild.findings import Finding, Severity, finding_of_error, is_gone
-    from snaprebuild.inspect.dump import dump_file
-    from snaprebuild.inspect.dump_items import Dump
-    from snaprebuild.storage.store import is_object
-
-    # Where nothing at all is a file of Kafka, that is a usage error, before anything is printed.
-    opened: list[Dump | Finding] = []
-    unknown: list[UsageError] = []
-    for path in files:
-        try:
-            opened.append(dump_file(path, request, stores))
-        except UsageError as error:
-            unknown.append(error)
-            opened.append(Finding("unknown-kind", Severity.FINDING, path, f"{error.message}: not dumped"))
-        except (ReadFailedError, RefusedError) as error:
-            found = finding_of_error(error, path, may_vanish=True)
-            opened.append(found)
-            if not is_object(path) and is_gone(error) and not os.path.lexists(path):
-                unknown.append(UsageError("no such file", path=path))
-    if len(unknown) == len(files):
-        raise unknown[0]
-    lines = JsonLines() if as_json else TextLines(payload=request.payload)
-    write = sys.stdout.write
-    for each in opened:
-        if not isinstance(each, Dump):
-            findings.append(each)
-            write(lines.findings([each]))
-            continue
-        write(lines.begin(each))
-        try:
-            for items in each.items:
-                write(lines.items(items))
-        finally:  # also where the reader goes away
-            findings.extend(each.findings)
-        write(lines.end(each))
-        write(lines.findings(each.findings))
-    write(lines.last(len(files), findings))

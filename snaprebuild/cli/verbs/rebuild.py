@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from snaprebuild.cli.engine_choice import engine_of
 from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
@@ -25,7 +26,7 @@ from snaprebuild.cli.options.common import (
     check_paths,
     selection_of,
 )
-from snaprebuild.cli.options.engine import CachingEngine, EngineName, EngineOptions, engine_of
+from snaprebuild.cli.options.engine import CachingEngine, EngineName, EngineOptions
 from snaprebuild.cli.options.io_limits import Load, LoadAlone
 from snaprebuild.cli.options.kafka_release import KafkaRelease, release_of
 from snaprebuild.cli.options.metadata import Metadata, check_metadata
@@ -38,7 +39,7 @@ from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from snaprebuild.cli.options.engine import EngineChoice
+    from snaprebuild.cli.engine_choice import EngineChoice
     from snaprebuild.snapshots.plan.plan_model import Plan
     from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from snaprebuild.cli.engine_choice import engine_of
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -19,7 +20,7 @@ from snaprebuild.cli.options.common import (
     check_paths,
     selection_of,
 )
-from snaprebuild.cli.options.engine import EngineOptions, engine_of
+from snaprebuild.cli.options.engine import EngineOptions
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, opened_tier
 from snaprebuild.cli.verb import MeasuredOutput, verb

@@ -9,9 +9,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
 from formats.limits import INT32_MAX
-from snaprebuild.cli.options.common import AllowUnverified, AsOf, ExpirationMs, S3Options, Size, WholeNumber, quoted
+from snaprebuild.cli.options.common import (
+    AllowUnverified,
+    AsOf,
+    ExpirationMs,
+    S3Options,
+    Size,
+    WholeNumber,
+    as_of_ms,
+    check_paths,
+    quoted,
+)
 from snaprebuild.cli.options.metadata import (
     AcceptOwnLog,
     BrokerEpoch,
@@ -23,7 +34,7 @@ from snaprebuild.cli.options.metadata import (
     check_metadata,
     voter_log_of,
 )
-from snaprebuild.cli.options.produce import ProducerConfig, ProduceTo
+from snaprebuild.cli.options.produce import ProducerConfig, ProduceTo, announcing, wanted_partitions
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -158,10 +169,6 @@ def tier_upload(
     above the high watermark or the last stable offset waits, and nothing is wrong with it. Exit code 5 if the store or the cluster
     failed: run the same command again.
     """
-    from msgspec.structs import replace
-
-    from snaprebuild.cli.options.common import as_of_ms, check_paths
-    from snaprebuild.cli.options.produce import announcing, wanted_partitions
     from snaprebuild.cli.render.tier_upload import UploadView
     from snaprebuild.cluster.scan_storage import start_concerns
     from snaprebuild.hooks import ReplayOptions, prepare_upload

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from snaprebuild.cli.engine_choice import engine_of
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -21,7 +22,7 @@ from snaprebuild.cli.options.common import (
     open_selected,
     selection_of,
 )
-from snaprebuild.cli.options.engine import CachingEngine, engine_of
+from snaprebuild.cli.options.engine import CachingEngine
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.kafka_release import KafkaRelease, release_of
 from snaprebuild.cli.options.rebuild import Crc, CrcOption

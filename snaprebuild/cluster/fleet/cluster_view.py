@@ -131,7 +131,7 @@ def read_cluster_view(location: str, run: Run) -> ClusterView:
 
 
 def _cluster_id_around(log: MetadataLog) -> str | None:
-    """Cluster id of ``meta.properties`` in the log directory; None for a copy of the metadata log alone, and if it cannot be parsed."""
+    """The cluster id in ``meta.properties`` of the log directory; None for a copy of the metadata log alone, and if it cannot be parsed."""
     try:
         meta = meta_around(log.directory)
     except FormatError:

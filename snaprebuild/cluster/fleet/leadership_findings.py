@@ -29,7 +29,7 @@ def lost_record_findings(safety: RestartSafety, fleet: ScannedFleet) -> Iterator
 
 def held_restart_findings(order: RestartOrder) -> Iterator[Finding]:
     """The brokers at which the order of restarts stops, without those that another finding names."""
-    for node, hold in order.held.items():
+    for node, hold in order.holds.items():
         if not hold.is_reported:
             severity = Severity.NOTE if hold.is_unknown else Severity.FINDING
             message = f"do not restart it yet: {hold.reason}. To find out: {hold.command}"

@@ -19,7 +19,14 @@ from snaprebuild.cluster.fleet.outdated import (
     refuse_outdated,
     refused_findings,
 )
-from snaprebuild.cluster.fleet.replicas import PartitionKey, ScanDocument, ScannedFleet, ScannedReplica, UploadState, read_scans
+from snaprebuild.cluster.fleet.replicas import (
+    PartitionKey,
+    ReplicaReadiness,
+    ScanDocument,
+    ScannedFleet,
+    ScannedReplica,
+    read_scans,
+)
 from snaprebuild.cluster.fleet.restart_plan import RepairCover, Restart, restart_order, smallest_cover
 from snaprebuild.cluster.fleet.restart_safety import LeaderSet, RestartSafety
 from snaprebuild.cluster.fleet.scan_coverage import unknown_brokers
@@ -32,7 +39,7 @@ from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 
 __all__ = ["FleetResult", "merge_scans"]
 
-REPAIRABLE = frozenset({UploadState.REBUILD, UploadState.START, UploadState.SUSPECT})
+REPAIRABLE = frozenset({ReplicaReadiness.REBUILD, ReplicaReadiness.START, ReplicaReadiness.SUSPECT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,7 @@ class FleetResult:
     Attributes:
         fleet: what was scanned.
         partitions: by topic and partition.
-        repair: the brokers to repair.
+        repair_cover: the brokers to repair.
         steps: their restarts, in order; those with a ``hold`` come last.
         upgrade: go or no-go for each step of a restart of all brokers, also of those without a scan.
         held_brokers: brokers whose restart would leave a partition without a leader that has all acknowledged records.
@@ -56,7 +63,7 @@ class FleetResult:
 
     fleet: ScannedFleet
     partitions: tuple[FleetPartition, ...]
-    repair: RepairCover
+    repair_cover: RepairCover
     steps: tuple[Restart, ...]
     upgrade: tuple[UpgradeStep, ...]
     held_brokers: tuple[int, ...]
@@ -156,9 +163,9 @@ def merge_scans(
     return FleetResult(
         fleet=fleet,
         partitions=partitions,
-        repair=cover,
+        repair_cover=cover,
         steps=steps,
-        held_brokers=tuple(node for node, hold in order.held.items() if not (hold.is_reported or hold.is_unknown)),
+        held_brokers=tuple(node for node, hold in order.holds.items() if not (hold.is_reported or hold.is_unknown)),
         upgrade=upgrade_steps(fleet, order, partitions, view, unknown),
         unknown_brokers=tuple(unknown),
         rate_bytes_per_second=rate_bytes_per_second,
@@ -207,13 +214,13 @@ def _repairs(
         cover = smallest_cover({frozenset(replicas) for _, replicas in choices}, _replay_costs(choices))
         steps = restart_order(cover.brokers, choices, controllers, quorum_leader, rate_bytes_per_second)
         order = safety.order([step.node_id for step in steps])
-        corrected_first = {node for node, hold in order.held.items() if not hold.is_wait}
+        corrected_first = {node for node, hold in order.holds.items() if not hold.is_wait}
         if corrected_first <= avoided:
             break
         avoided |= corrected_first
-    ranks = {node: rank for rank, node in enumerate((*order.brokers, *order.held))}
+    ranks = {node: rank for rank, node in enumerate((*order.brokers, *order.holds))}
     steps = restart_order(cover.brokers, choices, controllers, quorum_leader, rate_bytes_per_second, ranks)
-    return cover, tuple(replace(step, hold=order.held.get(step.node_id)) for step in steps)
+    return cover, tuple(replace(step, hold=order.holds.get(step.node_id)) for step in steps)
 
 
 def _upgrade_order(
@@ -258,16 +265,16 @@ def _outcome(replicas: list[ScannedReplica], placement: Placement | None) -> tup
     is_first_epoch = placement is not None and placement.leader_epoch == 0
     if len(replicas) == 1 and replicas[0].is_empty and not is_first_epoch:
         return FleetOutcome.VERIFY, None, None
-    if states == {UploadState.READY}:
+    if states == {ReplicaReadiness.READY}:
         return FleetOutcome.HEALTHY, None, None
-    if UploadState.READY in states:
-        ready = [each for each in replicas if each.state is UploadState.READY]
+    if ReplicaReadiness.READY in states:
+        ready = [each for each in replicas if each.state is ReplicaReadiness.READY]
         conditions = [(_condition(each, replicas, placement), each.node_id) for each in ready]
         # The present leader first, then whom nothing speaks against.
         leader = None if placement is None else placement.leader
         condition, elect = min(conditions, key=lambda each: (each[0] is not None, each[1] != leader, each[1]))
         return (FleetOutcome.HEALTHY if elect == leader and condition is None else FleetOutcome.ELECT), elect, condition
-    if states == {UploadState.SUSPECT}:
+    if states == {ReplicaReadiness.SUSPECT}:
         return FleetOutcome.VERIFY, None, None
     return (FleetOutcome.REPAIR if states & REPAIRABLE else FleetOutcome.WAIT), None, None
 

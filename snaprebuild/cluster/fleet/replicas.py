@@ -19,7 +19,7 @@ from snaprebuild.snapshots.scan.result import BoundaryScan, EpochSource
 from snaprebuild.snapshots.scan.snapshot_check import NewestSnapshot
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 
-__all__ = ["PartitionKey", "ScanDocument", "ScannedBroker", "ScannedFleet", "ScannedReplica", "UploadState", "read_scans"]
+__all__ = ["PartitionKey", "ReplicaReadiness", "ScanDocument", "ScannedBroker", "ScannedFleet", "ScannedReplica", "read_scans"]
 
 NOT_LOOKED_AT = frozenset({"storage", "refused"})
 """Severities of findings about what a scan could not read."""
@@ -49,7 +49,7 @@ class ScanDocument(Protocol):
         ...
 
 
-class UploadState(StrEnum):
+class ReplicaReadiness(StrEnum):
     """Whether a leader with this replica's files can upload every rolled segment, and after what."""
 
     READY = "ready"
@@ -128,7 +128,7 @@ class ScannedReplica:
     """
 
     node_id: int
-    state: UploadState
+    state: ReplicaReadiness
     log_start_offset: int
     log_end_offset: int | None
     log_end_at_least: int
@@ -411,7 +411,7 @@ def _replica_of(partition: ScannedPartition, node_id: int, *, is_running: bool) 
     end = max(missing, default=0)
     return ScannedReplica(
         node_id=node_id,
-        state=UploadState.BLOCKED if unfit is not None else _state_of(upload, suspect, blocked),
+        state=ReplicaReadiness.BLOCKED if unfit is not None else _state_of(upload, suspect, blocked),
         log_start_offset=log_start_offset,
         # A replica that lost its disk has no segment: nothing is missing, and nothing is there.
         log_end_offset=partition.log_end.offset if partition.segments else log_start_offset,
@@ -439,7 +439,7 @@ def _with_start_faults(replica: ScannedReplica, faults: Iterable[StartFault]) ->
     fault = next((each for each in faults if each.concerns(replica.log_dir)), None)
     if fault is None:
         return replica
-    return replace(replica, state=UploadState.BLOCKED, must_not_lead=replica.must_not_lead or fault.unfit())
+    return replace(replica, state=ReplicaReadiness.BLOCKED, must_not_lead=replica.must_not_lead or fault.unfit())
 
 
 def _unfit(partition: ScannedPartition) -> Unfit | None:
@@ -458,13 +458,13 @@ def _is_suspect(boundary: BoundaryScan, log_start_offset: int) -> bool:
     return boundary.state in ("corrupt", "suspect") or boundary.at_next_start == "empty"
 
 
-def _state_of(upload: Upload, suspect: int, blocked: int) -> UploadState:
+def _state_of(upload: Upload, suspect: int, blocked: int) -> ReplicaReadiness:
     if not blocked:
-        return UploadState.SUSPECT if suspect else UploadState.READY
+        return ReplicaReadiness.SUSPECT if suspect else ReplicaReadiness.READY
     if upload.stuck_bytes_after_rebuild:
-        return UploadState.BLOCKED
+        return ReplicaReadiness.BLOCKED
     freed_by = {each.freed_by for each in upload.blockers}
-    return UploadState.START if freed_by == {"broker start"} else UploadState.REBUILD
+    return ReplicaReadiness.START if freed_by == {"broker start"} else ReplicaReadiness.REBUILD
 
 
 def _join_unnamed(partitions: dict[PartitionKey, list[ScannedReplica]], placed: Iterable[PartitionKey]) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Protocol
 
-from snaprebuild.cluster.fleet.replicas import PartitionKey, ScannedReplica, UploadState
+from snaprebuild.cluster.fleet.replicas import PartitionKey, ReplicaReadiness, ScannedReplica
 from snaprebuild.cluster.fleet.restart_safety import Hold
 from snaprebuild.published import Natural, Part
 
@@ -232,5 +232,5 @@ def _restart(
         missing=sum(replica.missing for _, replica in repairs),
         estimated_seconds=None if rate_bytes_per_second is None else replay_bytes / rate_bytes_per_second,
         is_controller=is_controller,
-        needs_rebuild=any(replica.state is not UploadState.START for _, replica in repairs),
+        needs_rebuild=any(replica.state is not ReplicaReadiness.START for _, replica in repairs),
     )

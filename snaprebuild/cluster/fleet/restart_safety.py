@@ -75,16 +75,16 @@ class RestartOrder:
 
     Attributes:
         brokers: to be restarted one after the other, each when the one before is in sync again.
-        held: those at which the order stops, each with the reason.
+        holds: the brokers at which the order stops, each with the reason.
     """
 
     brokers: tuple[int, ...]
-    held: Mapping[int, Hold]
+    holds: Mapping[int, Hold]
 
     def with_unknown(self, unknown: Mapping[int, str]) -> RestartOrder:
         """The order, with a hold for each broker of which the scans do not show everything, by node id with the reason."""
-        held = {node: Hold(reason, SCAN_AGAIN, is_unknown=True, is_reported=True) for node, reason in unknown.items()}
-        return RestartOrder(self.brokers, held | dict(self.held))
+        holds = {node: Hold(reason, SCAN_AGAIN, is_unknown=True, is_reported=True) for node, reason in unknown.items()}
+        return RestartOrder(self.brokers, holds | dict(self.holds))
 
 
 class _Partition:
@@ -225,9 +225,9 @@ class RestartSafety:
                     following = node
                     break
             if following is None:
-                held = {node: self._hold(node, list(unsafe[node]), restarted) for node in left}
-                held |= {node: Hold("counts as stopped", UNDER_REPLICATED, is_reported=True) for node in stopped}
-                return RestartOrder(tuple(restarted), held)
+                holds = {node: self._hold(node, list(unsafe[node]), restarted) for node in left}
+                holds |= {node: Hold("counts as stopped", UNDER_REPLICATED, is_reported=True) for node in stopped}
+                return RestartOrder(tuple(restarted), holds)
             left.remove(following)
             restarted.append(following)
             # A restart makes others safe, except where a replica must not lead: it may be elected now.

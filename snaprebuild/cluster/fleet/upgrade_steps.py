@@ -26,10 +26,8 @@ __all__ = ["FREE_BYTES_MIN", "Go", "StepName", "UpgradeStep", "upgrade_steps"]
 FIRST_PROTOCOL_WITH_IDS = (2, 8)
 
 FREE_BYTES_MIN = 1 << 30
-"""Free bytes that each log directory needs.
-
-By the defaults of ``remote.log.index.file.cache.total.size.bytes``, or of a new segment (``log.segment.bytes``).
-"""
+"""Free bytes that each log directory needs: ``remote.log.index.file.cache.total.size.bytes``, or a new segment
+(``log.segment.bytes``), by their defaults."""
 
 FEATURES = "kafka-features.sh --bootstrap-server HOST:PORT describe"
 
@@ -60,7 +58,7 @@ class StepName(StrEnum):
 class UpgradeStep(Part, frozen=True):
     """A step of an upgrade: the restart of a broker, or what must be in order before remote storage is switched on."""
 
-    step: StepName
+    kind: StepName
     go: Go
     evidence: str
     """Not stable."""
@@ -107,7 +105,7 @@ def _not_known(step: UpgradeStep, nodes: Sequence[int]) -> UpgradeStep:
     evidence = "a scan is missing, was refused, or is incomplete: this is not known of all replicas"
     if nodes:
         evidence = f"this is not known of {_nodes(nodes)}: a scan is missing, was refused, or is incomplete"
-    return UpgradeStep(step.step, Go.UNKNOWN, evidence, SCAN_AGAIN)
+    return UpgradeStep(step.kind, Go.UNKNOWN, evidence, SCAN_AGAIN)
 
 
 def _restarts(fleet: ScannedFleet, order: RestartOrder) -> Iterator[UpgradeStep]:
@@ -115,7 +113,7 @@ def _restarts(fleet: ScannedFleet, order: RestartOrder) -> Iterator[UpgradeStep]
     for node in order.brokers:
         replicas = pluralize(fleet.brokers[node].replicas, "replica")
         yield UpgradeStep(StepName.RESTART, Go.GO, f"{replicas}: others may lead, or it has the only one", node_id=node)
-    for node, hold in order.held.items():
+    for node, hold in order.holds.items():
         go = Go.UNKNOWN if hold.is_unknown else Go.NO_GO
         yield UpgradeStep(StepName.RESTART, go, hold.reason, hold.command, node)
 
@@ -142,7 +140,7 @@ def _metadata_version(view: ClusterView | None) -> UpgradeStep:
 
 
 def _protocol(brokers: Sequence[ScannedBroker]) -> UpgradeStep:
-    """Go or no-go for the protocol of a ZooKeeper cluster. Below 2.8 topics have no id."""
+    """The protocol of a ZooKeeper cluster. Below 2.8 topics have no id."""
     low: dict[str, list[int]] = {}
     unknown = []
     for broker in brokers:

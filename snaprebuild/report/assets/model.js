@@ -32,7 +32,7 @@ function toneOfBoundary({ state, proven_wrong: isWrong, at_next_start: next, act
   return state === "not due" || state === "regenerated" ? "quiet" : "fine";
 }
 
-function stateOfTransaction({ is_late: isLate, reason }) {
+function stateOfTransaction({ is_late: isLate, hang_reason: reason }) {
   return isLate ? `late${reason ? `: ${words(reason)}` : ""}` : "";
 }
 

@@ -39,11 +39,11 @@ def readers_at_once(device: int, most: int) -> int:
     Raises:
         UsageError: ``READERS_VARIABLE`` is set, and is no whole number from 1 on.
     """
-    given = os.environ.get(READERS_VARIABLE, "")
-    if given and not (given.isascii() and given.isdigit() and int(given) > 0):
+    text = os.environ.get(READERS_VARIABLE, "")
+    if text and not (text.isascii() and text.isdigit() and int(text) > 0):
         raise UsageError(f"${READERS_VARIABLE}: expected a whole number from 1 on")
-    if given:
-        return min(int(given), most)
+    if text:
+        return min(int(text), most)
     return 1 if is_rotational(device) else most
 
 

@@ -80,7 +80,7 @@ class DontCacheReader:
             _advise(fd, os.POSIX_FADV_RANDOM)
 
     def read(self, buffer: memoryview, position_bytes: int) -> int:
-        """As ``os.preadv``: how many bytes were read, 0 at the end."""
+        """Reads into buffers (``os.preadv``). Returns how many bytes were read, 0 at the end."""
         if self._other is None:
             if not self._reads_ahead and position_bytes == self._next_bytes and len(buffer) >= READ_AHEAD_BYTES_MIN:
                 self._reads_ahead = True
@@ -114,7 +114,7 @@ class DroppingReader:
         _advise(fd, os.POSIX_FADV_NORMAL if self._residency is None else os.POSIX_FADV_RANDOM)
 
     def read(self, buffer: memoryview, position_bytes: int) -> int:
-        """As ``os.preadv``: how many bytes were read, 0 at the end."""
+        """Reads into buffers (``os.preadv``). Returns how many bytes were read, 0 at the end."""
         if self._residency is None:
             return os.preadv(self._fd, [buffer], position_bytes)
         first = position_bytes // STRETCH_BYTES

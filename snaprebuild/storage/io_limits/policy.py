@@ -80,9 +80,9 @@ class IoLimits(msgspec.Struct, frozen=True):
             priority_is_automatic=False,
         )
 
-    def workers_at_most(self, wanted: int) -> int:
+    def workers_at_most(self, workers: int) -> int:
         """How many of the wanted workers the memory allows: the workers get one half, the process that starts them the other."""
-        return wanted if self.max_memory_bytes is None else min(wanted, self.max_memory_bytes // 2 // WORKER_BYTES)
+        return workers if self.max_memory_bytes is None else min(workers, self.max_memory_bytes // 2 // WORKER_BYTES)
 
     def of_worker(self, workers: int) -> IoLimits:
         """The value for one of several worker processes, which share the budget of bytes a second."""
@@ -96,7 +96,7 @@ class IoLimits(msgspec.Struct, frozen=True):
 
 
 NO_IO_LIMITS = IoLimits()
-"""No limits: reading as any program does."""
+"""No limits: reads like any program."""
 
 SharedIoLimits = tuple[IoLimits, SharedRate | None]
 """For ``RunLimits.adopt`` in worker processes."""
@@ -114,16 +114,16 @@ class RunLimits:
         self.io = io
         self._rate = None if io.bytes_per_second is None else ReadRate(io.bytes_per_second)
 
-    def apply(self, wanted: IoLimits) -> None:
+    def apply(self, io: IoLimits) -> None:
         """From now on the run reads with these limits, and the process has their priority and memory limit."""
         before = self.io
-        self.io = wanted
-        if wanted.bytes_per_second != before.bytes_per_second:
-            self._rate = None if wanted.bytes_per_second is None else ReadRate(wanted.bytes_per_second)
-        if wanted.at_idle_priority and not before.at_idle_priority:
+        self.io = io
+        if io.bytes_per_second != before.bytes_per_second:
+            self._rate = None if io.bytes_per_second is None else ReadRate(io.bytes_per_second)
+        if io.at_idle_priority and not before.at_idle_priority:
             set_priority(IDLE)
-        if wanted.max_memory_bytes is not None and wanted.max_memory_bytes != before.max_memory_bytes:
-            limit_memory(wanted.max_memory_bytes)
+        if io.max_memory_bytes is not None and io.max_memory_bytes != before.max_memory_bytes:
+            limit_memory(io.max_memory_bytes)
 
     def adapt_to_live_broker(self, disks: int) -> None:
         """Called when the run knows that a live broker holds what it reads.
@@ -141,8 +141,8 @@ class RunLimits:
 
     def adopt(self, shared: SharedIoLimits) -> None:
         """In a worker: reads as the run of the process that started it."""
-        wanted, budget = shared
-        self.apply(wanted)
+        io, budget = shared
+        self.apply(io)
         if budget is not None and self._rate is not None:
             self._rate.adopt(budget)
 
@@ -178,7 +178,7 @@ def current_limits() -> RunLimits:
 
 
 @contextlib.contextmanager
-def limited_io(wanted: IoLimits) -> Iterator[RunLimits]:
+def limited_io(io: IoLimits) -> Iterator[RunLimits]:
     """A run that reads in this way begins with the block, and ends with it. Yields its limits."""
     outer = current_limits()
     was_idle = outer.io.at_idle_priority
@@ -187,7 +187,7 @@ def limited_io(wanted: IoLimits) -> Iterator[RunLimits]:
     limits = copy(outer)  # with the budget of the run around it, unless another one is wanted
     with limits.active():
         try:
-            limits.apply(wanted)
+            limits.apply(io)
             yield limits
         finally:
             if limits.io.at_idle_priority and not was_idle:

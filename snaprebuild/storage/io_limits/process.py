@@ -51,20 +51,20 @@ IDLE = SchedulingClass(os.SCHED_IDLE, NICE_MAX, _IDLE << _CLASS_SHIFT, OOM_SCORE
 (``mq-deadline`` and ``bfq`` do, ``none`` does not). This process is killed first if memory runs out."""
 
 
-def set_priority(wanted: SchedulingClass) -> None:
+def set_priority(scheduling: SchedulingClass) -> None:
     """Sets each priority as far as the system allows it. A process that is not root can only lower them."""
-    if wanted.policy is not None:
+    if scheduling.policy is not None:
         with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, wanted.policy, os.sched_param(0))
-    if wanted.nice is not None:
+            os.sched_setscheduler(0, scheduling.policy, os.sched_param(0))
+    if scheduling.nice is not None:
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, wanted.nice)
-    if wanted.io is not None:
+            os.setpriority(os.PRIO_PROCESS, 0, scheduling.nice)
+    if scheduling.io is not None:
         with contextlib.suppress(OSError):
-            _io_priority(wanted.io)
-    if wanted.oom_score is not None:
+            _io_priority(scheduling.io)
+    if scheduling.oom_score is not None:
         with contextlib.suppress(OSError):
-            _OOM_SCORE.write_text(str(wanted.oom_score))
+            _OOM_SCORE.write_text(str(scheduling.oom_score))
 
 
 def scheduling_class() -> SchedulingClass:
@@ -81,7 +81,7 @@ def scheduling_class() -> SchedulingClass:
     return SchedulingClass(policy, nice, io, oom_score)
 
 
-def _io_priority(wanted: int | None = None) -> int:
+def _io_priority(value: int | None = None) -> int:
     """Returns the I/O priority of this thread; sets it if ``wanted`` is given.
 
     Raises:
@@ -90,12 +90,12 @@ def _io_priority(wanted: int | None = None) -> int:
     numbers = _SYSCALLS.get(platform.machine())
     if numbers is None:
         raise OSError("no I/O priorities on this processor")
-    arguments = (numbers[0], _WHO_PROCESS, 0) if wanted is None else (numbers[1], _WHO_PROCESS, 0, wanted)
-    found = _syscall()(*arguments)
-    if found < 0:
+    arguments = (numbers[0], _WHO_PROCESS, 0) if value is None else (numbers[1], _WHO_PROCESS, 0, value)
+    result = _syscall()(*arguments)
+    if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-    return found
+    return result
 
 
 @functools.cache
@@ -126,8 +126,8 @@ def limit_memory(most_bytes: int) -> None:
     """From now on this process holds at most ``most_bytes``."""
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     room = max(most_bytes - held_bytes(), ROOM_BYTES_MIN)
-    wanted = _status("VmData:") + room
-    resource.setrlimit(resource.RLIMIT_DATA, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+    limit = _status("VmData:") + room
+    resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
     threading.stack_size(THREAD_STACK_BYTES)
 
 

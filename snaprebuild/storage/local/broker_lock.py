@@ -264,8 +264,8 @@ def _made_by_broker(log_dir: str | os.PathLike[str]) -> os.stat_result:
     for partition in partitions:
         with os.scandir(partition) as files:
             for file in sorted(files, key=lambda each: each.name):
-                known = parse_file_name(file.name)
-                if known is not None and known.kind is FileKind.LOG and file.is_file(follow_symlinks=False):
+                parsed = parse_file_name(file.name)
+                if parsed is not None and parsed.kind is FileKind.LOG and file.is_file(follow_symlinks=False):
                     return file.stat(follow_symlinks=False)
     with contextlib.suppress(FileNotFoundError):
         return os.lstat(os.path.join(log_dir, META_PROPERTIES))

@@ -100,7 +100,7 @@ def write_text_file(path: str, pieces: Iterable[str], owner: Ownership | None = 
         owner: gets the file if this process is root's; None for the process.
 
     Raises:
-        RefusedError: as ``check_place``.
+        RefusedError: a document may not be written there (``check_place``).
         WriteFailedError: it cannot be written; an older one is as it was.
         OutcomeUnknownError: it was written; after a power failure the older file may be back.
     """

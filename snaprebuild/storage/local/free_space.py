@@ -10,7 +10,7 @@ __all__ = ["free_bytes_of"]
 def free_bytes_of(path: str) -> int | None:
     """Bytes that users without privileges can still write; None if the path is not on this machine, or cannot be looked at."""
     try:
-        found = os.statvfs(path)
+        status = os.statvfs(path)
     except OSError:
         return None
-    return found.f_bavail * found.f_frsize
+    return status.f_bavail * status.f_frsize

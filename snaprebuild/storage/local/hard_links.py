@@ -142,7 +142,7 @@ LABELS_AND_LISTS = {
 
 _FS_IOC_FSGETXATTR = 0x801C581F
 _FSXATTR = struct.Struct("=5I8x")
-"""``struct fsxattr`` of ioctl_xfs_fsgetxattr(2); the fourth number is the project."""
+"""Request and struct of ioctl_xfs_fsgetxattr(2); the fourth number is the project."""
 
 
 def attributes_of(path: str) -> dict[str, bytes]:
@@ -150,13 +150,13 @@ def attributes_of(path: str) -> dict[str, bytes]:
 
     The user of an SELinux label is left out: it is that of the shell that made the file, and no policy of a service uses it.
     """
-    found = {}
+    attributes = {}
     with contextlib.suppress(OSError):  # a file system without extended attributes has neither
         for name in os.listxattr(path, follow_symlinks=False):
             if name in LABELS_AND_LISTS:
                 value = os.getxattr(path, name, follow_symlinks=False)
-                found[name] = value.rstrip(b"\0").partition(b":")[2] if name == "security.selinux" else value
-    return found
+                attributes[name] = value.rstrip(b"\0").partition(b":")[2] if name == "security.selinux" else value
+    return attributes
 
 
 def project_of(path: str) -> int:
@@ -176,8 +176,8 @@ def project_of(path: str) -> int:
 def difference(path: str, segment: str) -> str | None:
     """The attribute in which a file differs from its segment: ``security label`` or ``access control list``; or None."""
     mine = attributes_of(path)
-    wanted = attributes_of(segment)
-    return next((what for name, what in LABELS_AND_LISTS.items() if mine.get(name) != wanted.get(name)), None)
+    expected = attributes_of(segment)
+    return next((what for name, what in LABELS_AND_LISTS.items() if mine.get(name) != expected.get(name)), None)
 
 
 def correction(path: str, segment: str) -> str:

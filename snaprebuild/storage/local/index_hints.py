@@ -32,12 +32,12 @@ def read_last_entry_hint(time_index: ReadPath) -> TimeIndexEntry | None:
     """
     try:
         # One entry more, because the file may end with a part of one.
-        found = time_index.read_end((TIME_INDEX_TAIL_ENTRIES + 1) * TIME_INDEX_ENTRY_BYTES)
+        tail = time_index.read_end((TIME_INDEX_TAIL_ENTRIES + 1) * TIME_INDEX_ENTRY_BYTES)
     except (ReadFailedError, ChangedFileError):
         return None  # a hint only: the segment counts as young
-    if found is None:
+    if tail is None:
         return None
-    size_bytes, end = found
+    size_bytes, end = tail
     whole = len(end) - size_bytes % TIME_INDEX_ENTRY_BYTES
     return last_entry_hint(end[max(whole - TIME_INDEX_TAIL_ENTRIES * TIME_INDEX_ENTRY_BYTES, 0) : max(whole, 0)])
 

@@ -59,7 +59,7 @@ class JournalFile:
         """Creates the file, and the directories above it, with its first line; when this returns all of it is on the device.
 
         Raises:
-            RefusedError: as ``check_new_place``.
+            RefusedError: a document may not be created there (``check_new_place``).
             WriteFailedError: it cannot be created or written.
         """
         self.path = path
@@ -99,9 +99,9 @@ class JournalFile:
             while data:
                 data = data[os.write(self._fd, data) :]
             self._written += size
-            wanted = self._written
+            position = self._written
         if sync:
-            self._sync_up_to(wanted)
+            self._sync_up_to(position)
 
     def sync(self) -> None:
         """Returns when all lines so far are on the device.
@@ -111,9 +111,9 @@ class JournalFile:
         """
         self._sync_up_to(self._written)
 
-    def _sync_up_to(self, wanted: int) -> None:
+    def _sync_up_to(self, position: int) -> None:
         with self._syncing, self._noting_failure():
-            if self._synced >= wanted:
+            if self._synced >= position:
                 return  # the sync of another thread included this line
             covered = self._written
             os.fsync(self._fd)

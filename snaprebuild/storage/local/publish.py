@@ -126,17 +126,17 @@ def replace_file(path: str, data: bytes, was: FileIdentity, *, calls: FileCalls 
             temporary.rename_over(name)
 
 
-def owner_refusal(owner: Ownership, found: Ownership, error: OSError, *, directory: str, path: str) -> RefusedError:
+def owner_refusal(owner: Ownership, present: Ownership, error: OSError, *, directory: str, path: str) -> RefusedError:
     """The refusal of a file that cannot be given its owner.
 
     Args:
         owner: that it must have.
-        found: that the file system gave to it.
+        present: that the file system gave to it.
         error: of the system call.
         directory: of the file.
         path: for the message.
     """
-    advice = advice_on_owner(owner, found, error, directory)
+    advice = advice_on_owner(owner, present, error, directory)
     return RefusedError(f"cannot be given the segment's {owner}: {reason_of(error)}. {advice}", path=path)
 
 
@@ -225,7 +225,7 @@ class TemporaryFile(msgspec.Struct):
         return True
 
     def status(self) -> os.stat_result:
-        """Its current status.
+        """The current status of the file.
 
         Raises:
             WriteFailedError: the file system does not answer.
@@ -287,27 +287,27 @@ class TemporaryFile(msgspec.Struct):
     def _take_ownership(self, owner: Ownership) -> None:
         calls = self.place.calls
         try:
-            found = Ownership.of(calls.fstat(self.fd))
-            if found != owner:
-                self._change_owner(found, owner)
+            present = Ownership.of(calls.fstat(self.fd))
+            if present != owner:
+                self._change_owner(present, owner)
                 # Some network file systems accept another owner and keep their own.
-                found = Ownership.of(calls.fstat(self.fd))
+                present = Ownership.of(calls.fstat(self.fd))
         except OSError as error:
             raise self._failed(f"give the file the segment's {owner}", error) from error
-        if found != owner:
-            message = f"cannot be given the segment's {owner}: the file system keeps {found}"
+        if present != owner:
+            message = f"cannot be given the segment's {owner}: the file system keeps {present}"
             raise RefusedError(message, path=self.place.path(self.name))
 
-    def _change_owner(self, found: Ownership, owner: Ownership) -> None:
+    def _change_owner(self, present: Ownership, owner: Ownership) -> None:
         try:
-            if (found.uid, found.gid) != (owner.uid, owner.gid):
+            if (present.uid, present.gid) != (owner.uid, owner.gid):
                 self.place.calls.fchown(self.fd, owner.uid, owner.gid)
-            if found.mode != owner.mode:
+            if present.mode != owner.mode:
                 self.place.calls.fchmod(self.fd, owner.mode)
         except OSError as error:
             if error.errno not in _OWNER_REFUSED:
                 raise
-            raise owner_refusal(owner, found, error, directory=self.place.shown, path=self.place.path(self.name)) from error
+            raise owner_refusal(owner, present, error, directory=self.place.shown, path=self.place.path(self.name)) from error
 
     def _write(self, blocks: Blocks) -> None:
         size = 0
@@ -316,10 +316,10 @@ class TemporaryFile(msgspec.Struct):
                 rest = memoryview(block)
                 size += len(rest)
                 while rest:
-                    taken = self.place.calls.write(self.fd, rest)
-                    if taken <= 0:
+                    count = self.place.calls.write(self.fd, rest)
+                    if count <= 0:
                         raise OSError(errno.EIO, "the file system takes no bytes")
-                    rest = rest[taken:]
+                    rest = rest[count:]
             self.sync()
         except OSError as error:
             raise self._failed(f"write {size} bytes", error) from error
@@ -404,13 +404,13 @@ def _first_difference(calls: FileCalls, fd: int, blocks: Blocks) -> int | None:
     for block in blocks():
         rest = memoryview(block)
         while rest:
-            found = calls.read(fd, min(len(rest), _READ_BLOCK_BYTES))
-            wanted = rest[: len(found)]
-            if not found or found != wanted:
-                common = zip(found, wanted, strict=False)  # a device may return anything
-                return position + next((i for i, (one, other) in enumerate(common) if one != other), len(wanted))
-            position += len(found)
-            rest = rest[len(found) :]
+            data = calls.read(fd, min(len(rest), _READ_BLOCK_BYTES))
+            expected = rest[: len(data)]
+            if not data or data != expected:
+                common = zip(data, expected, strict=False)  # a device may return anything
+                return position + next((i for i, (one, other) in enumerate(common) if one != other), len(expected))
+            position += len(data)
+            rest = rest[len(data) :]
     return position if calls.read(fd, 1) else None
 
 

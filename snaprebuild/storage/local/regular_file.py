@@ -59,8 +59,8 @@ def open_regular_file(path: str) -> tuple[int, os.stat_result]:
 
 def read_small_file(path: str, bytes_max: int = limits.TEXT_FILE_BYTES_MAX) -> bytes | None:
     """The bytes of a small regular file; otherwise as ``read_identified``."""
-    found = read_identified(path, bytes_max)
-    return None if found is None else found[0]
+    content = read_identified(path, bytes_max)
+    return None if content is None else content[0]
 
 
 def read_identified(path: str, bytes_max: int) -> tuple[bytes, FileIdentity] | None:

@@ -68,12 +68,12 @@ class SegmentFile:
 
     @property
     def name(self) -> str:
-        """Its path."""
+        """Path of the file, for messages."""
         return self._path
 
     @property
     def size_bytes(self) -> int:
-        """Its size when it was opened."""
+        """Size of the file when it was opened."""
         return self.identity.size_bytes
 
     def read_into(self, position_bytes: int, buffer: memoryview) -> int:
@@ -102,7 +102,7 @@ class SegmentFile:
         return done
 
     def will_stop_at(self, position_bytes: int) -> None:
-        """See ``OpenBytes``: the operating system decides how far to read ahead."""
+        """Ignored: the operating system decides how far to read ahead."""
 
     def note_batch(self, position_bytes: int, header: bytes) -> None:
         """Remembers a batch that was found at a position: if the file may grow, its header must still be there at the end."""
@@ -110,7 +110,7 @@ class SegmentFile:
             self._batches.append((position_bytes, header))
 
     def check_unchanged(self) -> None:
-        """See ``OpenBytes``.
+        """Makes sure that all bytes that were read are those of one file at one moment (``OpenBytes.check_unchanged``).
 
         A file that may grow must be longer than before, its noted batches must be where they were, and its leader epochs must be the
         same. A broker changes these before it appends to a log that it has truncated.
@@ -127,7 +127,7 @@ class SegmentFile:
             raise self._gone_error() if self._has_lost_its_name() else changed_error(self._path)
 
     def _settled(self) -> os.stat_result:
-        """Its status. An append changes the times before the size: then this waits for the size."""
+        """The status of the file. An append changes the times before the size: then this waits for the size."""
         now = os.fstat(self._fd)
         for _ in range(APPEND_CHECKS_MAX):
             if now.st_size != self._status.st_size or not has_changed(self._status, now) or self._is_preallocated():
@@ -189,17 +189,17 @@ def _leader_epochs(path: str) -> FileIdentity | None:
         return None
 
 
-def check_parts(path: str, listed: FileIdentity, found: FileIdentity) -> None:
+def check_parts(path: str, listed: FileIdentity, present: FileIdentity) -> None:
     """Makes sure that a part of an active segment is of the same log as its other parts, which are opened at other moments.
 
     Args:
         path: of the segment.
         listed: its identity in the listing, which all parts have in common.
-        found: its identity when this part was opened.
+        present: its identity when this part was opened.
 
     Raises:
         RefusedError: it grew, and its leader epoch checkpoint is younger than the last append of the listing.
     """
-    epochs = None if found == listed else _leader_epochs(path)
+    epochs = None if present == listed else _leader_epochs(path)
     if epochs is not None and epochs.modified_ns > listed.modified_ns:
         raise RefusedError("changed since it was listed (a broker is running here): run again", path=path)

@@ -34,18 +34,18 @@ class LocalStore:
         return True
 
     def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
-        """See ``Store.present``; a link counts, whatever its target is."""
+        """The names that exist in a directory; a link counts, whatever its target is."""
         return frozenset(name for name in names if os.path.lexists(os.path.join(directory, name)))
 
     def holds_segments(self, directory: str) -> bool:
-        """See ``Store.holds_segments``."""
+        """Whether segments are directly in a directory, as far as it can be listed."""
         try:
             return any(name.endswith(".log") and parse_file_name(name) is not None for name in os.listdir(directory))
         except OSError:
             return False
 
     def names_in(self, directory: str) -> frozenset[str]:
-        """See ``Store.names_in``."""
+        """The files directly in a directory (``Store.names_in``)."""
         try:
             return frozenset(os.listdir(directory))
         except FileNotFoundError:
@@ -54,7 +54,7 @@ class LocalStore:
             raise ReadFailedError(f"cannot be listed: {error.strerror}", path=directory, errno=error.errno) from error
 
     def list_below(self, location: str, name_prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
-        """See ``Store.list_below``; links are not followed, and only regular files are yielded."""
+        """Path and status of every regular file below a directory (``Store.list_below``); links are not followed."""
         pending = [os.path.dirname(name_prefix)]
         if pending[0] and not os.path.isdir(os.path.join(location, pending[0])):
             return
@@ -76,11 +76,11 @@ class LocalStore:
             pending += reversed(directories)
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
-        """See ``Store.read_small``."""
+        """All bytes of a small regular file (``Store.read_small``)."""
         return read_small_file(location, bytes_max)
 
     def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
-        """See ``Store.read_end``."""
+        """Size of a file and its last bytes (``Store.read_end``)."""
         try:
             with SegmentFile(location, may_grow=True) as source:
                 buffer = bytearray(min(count, source.size_bytes))
@@ -98,18 +98,18 @@ class LocalStore:
         deadline: float | None = None,
         may_grow: bool = False,
     ) -> SegmentFile:
-        """See ``Store.open_bytes``."""
+        """Opens a file to be read in ranges (``Store.open_bytes``)."""
         return SegmentFile(location, deadline, identity, may_grow)
 
     def for_file(self, location: str) -> LocalStore:
-        """See ``ReadStore.for_file``."""
+        """This store: it has no settings that a reader does without."""
         return self
 
     def prepare_writes(self, directory: str, largest_bytes: int = 0) -> None:
-        """See ``Store.prepare_writes``: a link is never made over a name that is taken."""
+        """Nothing to prepare: a link is never made over a name that is taken."""
 
     def wrote(self, location: str, since_ns: int) -> bool:
-        """See ``Store.wrote``."""
+        """Whether this run made a file, by its modification time (``Store.wrote``)."""
         try:
             return os.lstat(location).st_mtime_ns >= since_ns
         except OSError as error:
@@ -125,7 +125,7 @@ class LocalStore:
         temporary_name: str,
         before_name: Callable[[int], None] | None = None,
     ) -> None:
-        """See ``Store.create``; without an owner the directory is made if it is missing."""
+        """Creates a file whole or not at all (``Store.create``); without an owner the directory is made if it is missing."""
         if owner is None:
             _make_directories(directory)
         create_file(
@@ -138,25 +138,25 @@ class LocalStore:
         )
 
     def create_large(self, location: str, source: OpenBytes) -> None:
-        """See ``Store.create_large``."""
+        """Creates a file with the bytes of an open one (``Store.create_large``)."""
         directory, name = os.path.split(location)
         _make_directories(directory)
         create_file(directory, name, lambda: parts_of(source, BLOCK_BYTES), owner=None, temporary_name=temporary_name_of(name))
 
     def holds(self, location: str, source: OpenBytes) -> bool | None:
-        """See ``Store.holds``."""
+        """Whether a file has the bytes of an open one (``Store.holds``)."""
         return holds_bytes(self, location, source)
 
     def read_whole(self, location: str, bytes_max: int) -> WholeObject | None:
-        """See ``Store.read_whole``."""
-        found = read_identified(location, bytes_max)
-        return None if found is None else WholeObject(*found)
+        """All bytes of a file with its identity, for ``replace`` (``Store.read_whole``)."""
+        content = read_identified(location, bytes_max)
+        return None if content is None else WholeObject(*content)
 
     def prepare_replacing(self, directory: str) -> None:
-        """See ``Store.prepare_replacing``: nothing to do."""
+        """Nothing to prepare on a disk."""
 
     def replace(self, location: str, data: bytes, was: WholeObject) -> None:
-        """See ``Store.replace``."""
+        """Replaces a file that was read whole (``Store.replace``)."""
         replace_file(location, data, was.identity)
 
 

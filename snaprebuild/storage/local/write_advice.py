@@ -94,15 +94,15 @@ def advice_on_owner(owner: Ownership, first: Ownership, error: OSError, director
         Sentences without the last full stop.
     """
     user = user or ProcessUser.current()
-    wanted = ProcessUser.owner_of(owner.uid, owner.gid)
+    owner_user = ProcessUser.owner_of(owner.uid, owner.gid)
     process = f"This process has {user}"
     if error.errno in _NO_OWNERS:
         return f"{process}. The file system cannot change owners: mount it with uid={owner.uid},gid={owner.gid}"
     if error.errno == errno.EINVAL:
         return f"{process}. Its user namespace has no number for that owner or group: map both into the namespace"
     if user.uid == 0:
-        return f"{process}, without CAP_CHOWN or CAP_FOWNER. {_run_as(wanted, directory)}, or add these capabilities"
-    if user.has_ids_of(wanted):
+        return f"{process}, without CAP_CHOWN or CAP_FOWNER. {_run_as(owner_user, directory)}, or add these capabilities"
+    if user.has_ids_of(owner_user):
         return f"{process}, but the file system gave the file {first}. Check its options (all_squash, uid=, gid=)"
     differs = []
     if user.uid != owner.uid:
@@ -110,7 +110,7 @@ def advice_on_owner(owner: Ownership, first: Ownership, error: OSError, director
     if owner.gid not in user.groups:
         differs.append("the group")
     differ = "differ" if len(differs) > 1 else "differs"
-    return f"{process}: {' and '.join(differs)} {differ}. {_run_as(wanted, directory)}{_or_as_root(wanted)}"
+    return f"{process}: {' and '.join(differs)} {differ}. {_run_as(owner_user, directory)}{_or_as_root(owner_user)}"
 
 
 def advice_on_directory(directory: str, owner: Ownership | None, user: ProcessUser | None = None) -> str:
@@ -135,18 +135,18 @@ def advice_on_directory(directory: str, owner: Ownership | None, user: ProcessUs
         return f"{facts}; {directory} cannot be looked at: {error.strerror}. Run as {who}, or as root"
     kind = "directory" if stat.S_ISDIR(status.st_mode) else "file"
     facts += f"; the {kind} has uid {status.st_uid}, gid {status.st_gid}, mode {stat.S_IMODE(status.st_mode):04o}"
-    wanted = ProcessUser.owner_of(status.st_uid, status.st_gid)
+    owner_user = ProcessUser.owner_of(status.st_uid, status.st_gid)
     if owner is not None:
-        wanted = ProcessUser.owner_of(owner.uid, owner.gid)
+        owner_user = ProcessUser.owner_of(owner.uid, owner.gid)
     if user.uid == 0:
         reasons = f"Root lacks CAP_DAC_OVERRIDE, the {kind} is immutable (lsattr -d), or NFS maps root to another user"
-        other_user = "" if wanted.uid == 0 else f". {_run_as(wanted, directory)}"
+        other_user = "" if owner_user.uid == 0 else f". {_run_as(owner_user, directory)}"
         return f"{facts}. {reasons}{other_user}"
     if user.may_write(status):
         return f"{facts}, which lets it write. Check access lists (getfacl), SELinux or AppArmor, and lsattr -d"
-    if user.has_ids_of(wanted):
-        return f"{facts}. Run {_opening(wanted, status, directory)} as {_opener(wanted, status)}"
-    return f"{facts}. {_run_as(wanted, directory)}{_or_as_root(wanted)}"
+    if user.has_ids_of(owner_user):
+        return f"{facts}. Run {_opening(owner_user, status, directory)} as {_opener(owner_user, status)}"
+    return f"{facts}. {_run_as(owner_user, directory)}{_or_as_root(owner_user)}"
 
 
 def advice_on_path(path: str) -> str:
@@ -176,24 +176,24 @@ def nearest_existing(path: str) -> str:
     return path
 
 
-def _run_as(wanted: ProcessUser, directory: str) -> str:
+def _run_as(user: ProcessUser, directory: str) -> str:
     """The user to run as, and what that user needs first."""
-    text = f"Run as {_user_text(wanted)}"
+    text = f"Run as {_user_text(user)}"
     try:
         status = os.stat(directory)
     except OSError:
         return text
-    if wanted.may_write(status):
+    if user.may_write(status):
         return text
-    return f"That user may not write here either: run {_opening(wanted, status, directory)}, then r{text[1:]}"
+    return f"That user may not write here either: run {_opening(user, status, directory)}, then r{text[1:]}"
 
 
-def _user_text(wanted: ProcessUser) -> str:
-    return f"uid {wanted.uid}, gid {wanted.gid} (of a container: --user {wanted.uid}:{wanted.gid})"
+def _user_text(user: ProcessUser) -> str:
+    return f"uid {user.uid}, gid {user.gid} (of a container: --user {user.uid}:{user.gid})"
 
 
-def _or_as_root(wanted: ProcessUser) -> str:
-    return "" if wanted.uid == 0 else ", or as root"
+def _or_as_root(user: ProcessUser) -> str:
+    return "" if user.uid == 0 else ", or as root"
 
 
 def _opening(user: ProcessUser, status: os.stat_result, directory: str) -> str:

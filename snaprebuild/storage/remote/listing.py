@@ -114,7 +114,7 @@ class ListedPartition:
 
     @property
     def id(self) -> TopicIdPartition:
-        """The partition as Kafka identifies it. The topic id alone does not: with a protocol older than 2.8 all topics have the id zero."""
+        """Topic, topic id and number. The topic id alone names no topic: with a protocol older than 2.8 all have the id zero."""
         return TopicIdPartition(self.topic, self.topic_id, self.partition)
 
 
@@ -153,7 +153,7 @@ class _Named:
     base_offset: int
     segment_id: bytes
     kind: str
-    found: TierObject
+    object: TierObject
 
 
 def split_key_prefix(root: StorePath) -> tuple[StorePath, str]:
@@ -177,8 +177,8 @@ def split_key_prefix(root: StorePath) -> tuple[StorePath, str]:
     if os.path.isdir(root.path) if root.is_local else next(iter(root.list_below()), None) is not None:
         return root, ""
     for key, _ in islice(root.at(above).list_below(prefix), KEYS_ASKED):
-        found = parse_aiven_key(key)
-        if found is not None and "/" not in found.head:
+        name = parse_aiven_key(key)
+        if name is not None and "/" not in name.head:
             return root.at(above), prefix
     return root, ""
 
@@ -208,7 +208,7 @@ def list_tier(root: StorePath, unknown: UnknownObjects, key_prefix: str) -> list
         copy = copies[each.segment_id]
         if each.kind in copy.by_kind:
             copy.others.append(copy.by_kind[each.kind].key)
-        copy.by_kind[each.kind] = each.found
+        copy.by_kind[each.kind] = each.object
     return [
         ListedPartition(
             layout,
@@ -228,22 +228,22 @@ def merged(partitions: Iterable[ListedPartition]) -> list[ListedPartition]:
     Args:
         partitions: with the names of their topics.
     """
-    found: dict[tuple[TierLayout, TopicIdPartition], ListedPartition] = {}
+    by_id: dict[tuple[TierLayout, TopicIdPartition], ListedPartition] = {}
     for each in partitions:
         place = each.layout, each.id
-        found[place] = _joined(found[place], each) if place in found else each
-    return list(found.values())
+        by_id[place] = _joined(by_id[place], each) if place in by_id else each
+    return list(by_id.values())
 
 
 def _joined(first: ListedPartition, other: ListedPartition) -> ListedPartition:
     copies = {copy.segment_id: copy for copy in first.copies}
     for copy in other.copies:
-        known = copies.setdefault(copy.segment_id, copy)
-        if known is not copy:
-            known.others.extend(each.key for kind, each in copy.by_kind.items() if kind in known.by_kind)
-            known.others.extend(copy.others)
+        same = copies.setdefault(copy.segment_id, copy)
+        if same is not copy:
+            same.others.extend(each.key for kind, each in copy.by_kind.items() if kind in same.by_kind)
+            same.others.extend(copy.others)
             for kind, each in copy.by_kind.items():
-                known.by_kind.setdefault(kind, each)
+                same.by_kind.setdefault(kind, each)
     return replace(first, copies=tuple(sorted(copies.values(), key=lambda copy: copy.base_offset)))
 
 
@@ -251,15 +251,15 @@ def _named(listing: Iterable[tuple[str, Status]], unknown: UnknownObjects) -> It
     # A directory of LocalTieredStorage is below one of its own, or of the user's.
     parsers: tuple[Callable[[str], AivenKey | LocalTierName | None], ...] = (parse_aiven_key, _local_name)
     for key, status in listing:
-        found = next((name for parse in parsers if (name := parse(key)) is not None), None)
-        if found is None:
+        parsed = next((name for parse in parsers if (name := parse(key)) is not None), None)
+        if parsed is None:
             unknown.add(key)
             continue
-        layout = TierLayout.AIVEN if isinstance(found, AivenKey) else TierLayout.LOCAL_TIERED_STORAGE
-        head = found.head if isinstance(found, AivenKey) else found.topic
-        place = (layout, head, found.topic_id, found.partition)
-        thing = TierObject(key, FileIdentity.of(status), getattr(status, "st_storage_class", None))
-        yield _Named(place, found.base_offset, found.segment_id, found.kind, thing)
+        layout = TierLayout.AIVEN if isinstance(parsed, AivenKey) else TierLayout.LOCAL_TIERED_STORAGE
+        head = parsed.head if isinstance(parsed, AivenKey) else parsed.topic
+        place = (layout, head, parsed.topic_id, parsed.partition)
+        listed = TierObject(key, FileIdentity.of(status), getattr(status, "st_storage_class", None))
+        yield _Named(place, parsed.base_offset, parsed.segment_id, parsed.kind, listed)
 
 
 def _local_name(key: str) -> LocalTierName | None:

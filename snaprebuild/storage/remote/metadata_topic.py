@@ -151,20 +151,20 @@ class MetadataTopic:
             if waiting and (self._hopeless is not None or time.monotonic() > deadline):
                 raise ReadFailedError(self._failed("the brokers do not answer"), path=self._servers)
         self._is_reached = True
-        found = {}
+        topics = {}
         for name, future in futures.items():
             error = future.exception()
             if error is None:
                 topic = future.result()
                 numbers = frozenset(each.id for each in topic.partitions)
-                found[name] = ClusterTopic(_bytes_of(topic.topic_id), numbers)
+                topics[name] = ClusterTopic(_bytes_of(topic.topic_id), numbers)
             elif not isinstance(error, self._kafka.KafkaException):
                 raise error
             elif error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
                 is_answer = not error.args[0].name().startswith("_")  # else an error of the client, which gives no better reason
                 what = f"the topic {name} cannot be described" if is_answer else "the brokers do not answer"
                 raise ReadFailedError(self._failed(what, error.args[0].str()), path=self._servers)
-        return found
+        return topics
 
     # ---- reading ----
 
@@ -329,7 +329,7 @@ def read_client_config(path: str) -> dict[str, str]:
         raise UsageError(f"the settings are no text: byte {error.start} is not UTF-8", path=path) from error
     if len(data) > CONFIG_BYTES_MAX:
         raise UsageError(f"the settings have more than {CONFIG_BYTES_MAX} bytes", path=path)
-    found: dict[str, str] = {}
+    config: dict[str, str] = {}
     # Not splitlines(): a password may contain characters that end a line elsewhere.
     for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         stripped = line.strip()
@@ -338,11 +338,11 @@ def read_client_config(path: str) -> dict[str, str]:
         name, equals, value = (part.strip() for part in stripped.partition("="))
         if not equals or not name or " " in name:
             raise UsageError(f"line {number}: expected NAME=VALUE", path=path)
-        if name in found:
+        if name in config:
             raise UsageError(f"line {number}: {name} is set twice", path=path)
         if name in JAVA_ONLY:
             raise UsageError(f"line {number}: {name} is a setting of the Java client; here {JAVA_ONLY[name]}", path=path)
         if name in DECIDED_HERE | LOADS_CODE:
             raise UsageError(f"line {number}: {name} may not be set here", path=path)
-        found[name] = value
-    return found
+        config[name] = value
+    return config

@@ -286,10 +286,10 @@ class _ChunkedBytes:
         return bytes(self._run[place - begin : place - begin + size])
 
     def will_stop_at(self, position_bytes: int) -> None:
-        """Implements ``OpenBytes.will_stop_at``: up to some whole chunks more may be fetched ahead."""
+        """``OpenBytes.will_stop_at``: up to some whole chunks more may be fetched ahead."""
 
     def check_unchanged(self) -> None:
-        """Implements ``OpenBytes.check_unchanged``."""
+        """``OpenBytes.check_unchanged`` of the object."""
         self._source.check_unchanged()
 
     def close(self) -> None:

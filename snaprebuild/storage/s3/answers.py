@@ -69,7 +69,7 @@ def limit_answers(client: Any) -> None:
     """From now on answers to a client of the SDK have a deadline (its ``ReadTimeoutError``) and a limit of bytes (``LargeAnswerError``)."""
     # There is no public way: the SDK has no limit for the bytes and the time of an answer.
     session = client._endpoint.http_session
-    session._pool_classes_by_scheme.update(http=_Pool, https=_TlsPool)
+    session._pool_classes_by_scheme.update(http=_HttpPool, https=_TlsPool)
     send = session.send
 
     def limited(request: Any) -> Any:
@@ -167,7 +167,7 @@ class _TlsConnection(_Timed, AWSHTTPSConnection):  # type: ignore[misc]
     pass
 
 
-class _Pool(AWSHTTPConnectionPool):  # type: ignore[misc]
+class _HttpPool(AWSHTTPConnectionPool):  # type: ignore[misc]
     ConnectionCls = _Connection
 
 
@@ -183,9 +183,9 @@ def check_answers(client: Any) -> None:
 
 
 def _checked(call: Callable[..., Any], operation: str) -> Callable[..., Any]:
-    def checked(**given: Any) -> Any:
+    def checked(**request: Any) -> Any:
         try:
-            answer = call(**given)
+            answer = call(**request)
             is_whole = _has(answer, _NEEDED.get(operation, {})) and answer.get("ContentLength", 0) >= 0
             is_whole = is_whole and all(_has(row, kinds) for name, kinds in _ROWS.items() for row in answer.get(name, ()))
         except BotoCoreError:
@@ -199,5 +199,5 @@ def _checked(call: Callable[..., Any], operation: str) -> Callable[..., Any]:
     return checked
 
 
-def _has(found: Mapping[str, Any], kinds: Mapping[str, type]) -> bool:
-    return all(isinstance(found.get(name), kind) and (kind is not int or found[name] >= 0) for name, kind in kinds.items())
+def _has(answer: Mapping[str, Any], kinds: Mapping[str, type]) -> bool:
+    return all(isinstance(answer.get(name), kind) and (kind is not int or answer[name] >= 0) for name, kind in kinds.items())

@@ -13,7 +13,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from snaprebuild.errors import ReadFailedError, RefusedError
-from snaprebuild.storage.s3.requests import bucket_and_key, client_of, mtime_ns_of, payer_of, read_failed
+from snaprebuild.storage.s3.requests import bucket_and_key, client_of, modified_ns_of, payer_of, read_failed
 from snaprebuild.storage.store import ObjectStatus, S3Settings
 from snaprebuild.storage.thread_pool import map_in_threads
 
@@ -75,28 +75,28 @@ class Listing:
             return
         reached = prefix + rows[-1][0]
         bounds = [reached, *self._bounds(prefix, reached), None]
-        for found in map_in_threads(partial(self._range_of_keys, prefix), list(pairwise(bounds))):
-            yield from ((name_prefix + key, status) for key, status in found)
+        for objects in map_in_threads(partial(self._range_of_keys, prefix), list(pairwise(bounds))):
+            yield from ((name_prefix + key, status) for key, status in objects)
 
     def names(self) -> Iterator[list[str]]:
         """Names directly below the location, a list for each request. Segments come first, because their names begin with digits."""
         prefix = self._target[1]
         for page in self._level(prefix):
-            yield [found["Key"][len(prefix) :] for found in page.get("Contents", ())]
+            yield [entry["Key"][len(prefix) :] for entry in page.get("Contents", ())]
 
     def _range_of_keys(self, prefix: str, bounds: tuple[str, str | None]) -> list[tuple[str, ObjectStatus]]:
         """The keys after the first bound, up to and including the second one."""
         after, last = bounds
-        found: list[tuple[str, ObjectStatus]] = []
+        objects: list[tuple[str, ObjectStatus]] = []
         is_done = False
         while not is_done:
             rows, is_done = self._page(prefix, after)
             for row in rows:
                 after = prefix + row[0]
                 if last is not None and after > last:
-                    return found
-                found.append(row)
-        return found
+                    return objects
+                objects.append(row)
+        return objects
 
     def _page(self, prefix: str, after: str) -> tuple[list[tuple[str, ObjectStatus]], bool]:
         """One request: keys after ``after`` with their status, and whether they are the last ones."""
@@ -110,16 +110,16 @@ class Listing:
         self._add(len(page.get("Contents", ())))
         rows = []
         previous = after
-        for found in page.get("Contents", ()):
-            key = found["Key"]
+        for entry in page.get("Contents", ()):
+            key = entry["Key"]
             if key <= previous or not key.startswith(prefix):
                 # Directory buckets of S3 Express do: there a directory would be considered whole before it is.
                 raise ReadFailedError(
                     "the store does not list keys in ascending order, so that it cannot be used", path=self.location
                 )
             previous = key
-            storage_class = sys.intern(found.get("StorageClass") or "STANDARD")
-            status = ObjectStatus(found["Size"], mtime_ns_of(found), found.get("ETag", ""), st_storage_class=storage_class)
+            storage_class = sys.intern(entry.get("StorageClass") or "STANDARD")
+            status = ObjectStatus(entry["Size"], modified_ns_of(entry), entry.get("ETag", ""), st_storage_class=storage_class)
             rows.append((key[len(prefix) :], status))
         if page.get("IsTruncated") and not rows:
             raise ReadFailedError("the store returns a listing without end", path=self.location)
@@ -129,7 +129,7 @@ class Listing:
         """Directories at which the keys after ``reached`` are split, so that each range takes some requests."""
         level = [prefix]
         for _ in range(LEVELS_MAX):
-            below = [each for found in map_in_threads(self._directories, level) for each in found]
+            below = [each for prefixes in map_in_threads(self._directories, level) for each in prefixes]
             level = below or level
             if not below or len(below) >= DIRECTORIES_ENOUGH:
                 break

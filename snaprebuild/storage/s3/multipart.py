@@ -40,7 +40,7 @@ _GONE = "NoSuchUpload"
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _UploadPart:
     """A part that the store has."""
 
     size_bytes: int
@@ -80,11 +80,11 @@ class MultipartUpload:
             raise RefusedError(f"{message}: nothing is written here", path=directory)
 
     def create(self, location: str, source: OpenBytes) -> None:
-        """See ``Store.create_large``, for an object of several parts."""
+        """Creates an object of several parts with the bytes of an open file (``Store.create_large``)."""
         if self.store.identity(location) is not None:
             raise already_exists(location)
         try:
-            upload_id = self._found(location) or self._begin(location)
+            upload_id = self._earlier_upload(location) or self._begin(location)
             parts, expected = self._sent(location, upload_id, source)
         except (ClientError, BotoCoreError) as error:
             message = f"cannot be written: {s3_requests.redacted(error)}; the next run continues with the parts that were sent"
@@ -94,11 +94,11 @@ class MultipartUpload:
             raise OutcomeUnknownError("was written, and holds other bytes when it is read back", path=location)
 
     def holds(self, location: str, source: OpenBytes) -> bool | None:
-        """See ``Store.holds``: by the ETag if it is a checksum, else by every byte."""
-        found = self.store.identity(location)
-        if found is None:
+        """Whether an object has the bytes of an open file: by the ETag if it is a checksum, else by every byte."""
+        identity = self.store.identity(location)
+        if identity is None:
             return None
-        if found.size_bytes != source.size_bytes:
+        if identity.size_bytes != source.size_bytes:
             return False
         whole = hashlib.md5(usedforsecurity=False)
         digests = []
@@ -106,7 +106,7 @@ class MultipartUpload:
             whole.update(part)
             digests.append(s3_requests.md5(bytes(part)))
         expected = whole.hexdigest() if len(digests) <= 1 else _etag_of(digests)
-        return (found.etag or "").strip('"') == expected or holds_bytes(self.store, location, source)
+        return (identity.etag or "").strip('"') == expected or holds_bytes(self.store, location, source)
 
     # ------------------------------------------------------------------------------------------------------------ parts
 
@@ -126,7 +126,7 @@ class MultipartUpload:
     def _encryption(self) -> dict[str, Any]:
         return {name: value for name, value in s3_requests.access_of(self.store.settings).items() if name.startswith("SSE")}
 
-    def _found(self, location: str) -> str | None:
+    def _earlier_upload(self, location: str) -> str | None:
         """The last begun upload of this very key that is neither completed nor aborted; None if there is none."""
         target = self._target(location)
         key = target.pop("Key")
@@ -136,12 +136,12 @@ class MultipartUpload:
             return None
         return str(max(uploads, key=lambda each: (each["Initiated"], each["UploadId"]))["UploadId"])
 
-    def _listed(self, location: str, upload_id: str) -> dict[int, _Part]:
+    def _listed(self, location: str, upload_id: str) -> dict[int, _UploadPart]:
         pages = self._client().get_paginator("list_parts").paginate(**self._target(location), UploadId=upload_id)
         parts = islice((each for page in islice(pages, PARTS_MAX) for each in page.get("Parts", ())), PARTS_MAX)
-        return {each["PartNumber"]: _Part(each["Size"], each["ETag"].strip('"')) for each in parts}
+        return {each["PartNumber"]: _UploadPart(each["Size"], each["ETag"].strip('"')) for each in parts}
 
-    def _sent(self, location: str, upload_id: str, source: OpenBytes) -> tuple[dict[int, _Part], str]:
+    def _sent(self, location: str, upload_id: str, source: OpenBytes) -> tuple[dict[int, _UploadPart], str]:
         """All parts, each of which the store has, and the ETag of our own bytes: the bytes that arrived may differ.
 
         Parts that the store already has, with the right bytes, are not sent again.
@@ -151,33 +151,33 @@ class MultipartUpload:
         digests = []
         for number, view in enumerate(parts_of(source, self.store.part_bytes), 1):
             data = bytes(view)
-            expected = _Part(len(data), s3_requests.md5(data))
+            expected = _UploadPart(len(data), s3_requests.md5(data))
             parts[number] = expected if there.get(number) == expected else self._send(location, upload_id, number, data)
             digests.append(expected.etag)
         return parts, _etag_of(digests)
 
-    def _send(self, location: str, upload_id: str, number: int, data: bytes) -> _Part:
+    def _send(self, location: str, upload_id: str, number: int, data: bytes) -> _UploadPart:
         answer = self._client().upload_part(
             **self._target(location), **self._encryption(), UploadId=upload_id, PartNumber=number, Body=data
         )
-        return _Part(len(data), answer["ETag"].strip('"'))
+        return _UploadPart(len(data), answer["ETag"].strip('"'))
 
     def _etag_at(self, location: str) -> str:
         try:
-            found = self.store.identity(location)
+            identity = self.store.identity(location)
         except (ReadFailedError, RefusedError) as error:
             raise OutcomeUnknownError(f"was written, but cannot be checked: {error.message}", path=location) from None
-        if found is None:
+        if identity is None:
             raise OutcomeUnknownError("was written, but does not exist when it is checked", path=location)
-        return (found.etag or "").strip('"')
+        return (identity.etag or "").strip('"')
 
     # ------------------------------------------------------------------------------------------------------------ completion
 
-    def _completion(self, location: str, upload_id: str, parts: dict[int, _Part]) -> dict[str, Any]:
+    def _completion(self, location: str, upload_id: str, parts: dict[int, _UploadPart]) -> dict[str, Any]:
         listed = [{"PartNumber": number, "ETag": f'"{parts[number].etag}"'} for number in sorted(parts)]
         return {**self._target(location), "UploadId": upload_id, "IfNoneMatch": "*", "MultipartUpload": {"Parts": listed}}
 
-    def _complete(self, location: str, upload_id: str, parts: dict[int, _Part]) -> None:
+    def _complete(self, location: str, upload_id: str, parts: dict[int, _UploadPart]) -> None:
         """Makes an object of the parts, if none is there. Each attempt is ours, so that it is known which one took effect."""
         reason = ""
         is_known = True

@@ -79,9 +79,9 @@ class _Fetchers:
         if count <= SMALL_RANGE_BYTES:
             return memoryview(bytearray(count))
         with contextlib.suppress(IndexError):
-            kept = self._spare.pop()
-            if len(kept) == RANGE_BYTES:
-                return kept[:count]
+            spare = self._spare.pop()
+            if len(spare) == RANGE_BYTES:
+                return spare[:count]
         return memoryview(bytearray(RANGE_BYTES))[:count]
 
     def keep(self, buffer: memoryview) -> None:
@@ -132,12 +132,12 @@ class ObjectBytes:
 
     @property
     def name(self) -> str:
-        """Its location."""
+        """Location of the object, for messages."""
         return self._location
 
     @property
     def identity(self) -> FileIdentity:
-        """Its identity in the listing."""
+        """The identity of the object in the listing."""
         return self._identity
 
     @property
@@ -146,7 +146,7 @@ class ObjectBytes:
         return self._identity.size_bytes
 
     def will_stop_at(self, position_bytes: int) -> None:
-        """See ``OpenBytes``."""
+        """Limits how far ranges are requested ahead (``OpenBytes.will_stop_at``)."""
         self._stop = min(position_bytes, self.size_bytes)
 
     def read_into(self, position_bytes: int, buffer: memoryview) -> int:
@@ -216,7 +216,7 @@ class ObjectBytes:
         self._ranges.clear()
 
     def check_unchanged(self) -> None:
-        """See ``OpenBytes``: each range was requested under the condition that the ETag is the same."""
+        """Nothing to check at the end: each range was requested under the condition that the ETag is the same."""
 
     def close(self) -> None:
         """Cancels what was requested."""

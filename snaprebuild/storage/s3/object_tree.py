@@ -77,19 +77,19 @@ class _Tree(msgspec.Struct):
     def leave(self) -> list[PartitionDir]:
         """Ends the innermost directory. Returns the partitions at or below it, which belong to the one around it."""
         done = self.open.pop()
-        found = done.below
+        directories = done.below
         above, last = os.path.split(done.path)
         name = (
             None if above.rstrip("/") == ABOVE_BUCKETS else parse_partition_dir_name(last)
         )  # a bucket is none, whatever it is called
         if done.is_too_large:
             self.faults.append(ReadFailedError(f"has more than {ENTRIES_MAX} entries", path=done.path))
-            found = []
+            directories = []
         elif name is not None and is_partition(done.entries):
-            found = [partition_dir_of_entries(self.root.at(done.path), name, done.entries)]
+            directories = [partition_dir_of_entries(self.root.at(done.path), name, done.entries)]
         if self.open:
-            self.open[-1].below += found
-        return found
+            self.open[-1].below += directories
+        return directories
 
 
 class FoundObjects(msgspec.Struct, frozen=True):

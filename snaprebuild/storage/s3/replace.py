@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError
-from snaprebuild.storage.s3.requests import mtime_ns_of, object_changed, outcome_unknown
+from snaprebuild.storage.s3.requests import modified_ns_of, object_changed, outcome_unknown
 from snaprebuild.storage.store import FileIdentity, WholeObject
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Replacement"]
 
-KEPT = (
+PRESERVED_HEADERS = (
     *("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Expires", "Metadata"),
     *("StorageClass", "WebsiteRedirectLocation", "ServerSideEncryption", "SSEKMSKeyId", "BucketKeyEnabled"),
 )
@@ -42,18 +42,18 @@ class Replacement:
     store: S3Store
 
     def read_whole(self, location: str, bytes_max: int) -> WholeObject | None:
-        """See ``Store.read_whole``: one request."""
-        found = self.store.whole(location, bytes_max)
-        if found is None:
+        """All bytes of an object with its identity, for ``replace``: one request."""
+        content = self.store.whole(location, bytes_max)
+        if content is None:
             return None
-        data, answer = found
+        data, answer = content
         if not answer.get("ETag") or "LastModified" not in answer:
             raise ReadFailedError("the store returns no ETag, or no date, which would show a change", path=location)
-        kept: dict[str, object] = {name: answer[name] for name in KEPT if answer.get(name)}
-        return WholeObject(data, FileIdentity(len(data), mtime_ns_of(answer), 0, answer["ETag"]), kept, _not_kept(answer))
+        headers: dict[str, object] = {name: answer[name] for name in PRESERVED_HEADERS if answer.get(name)}
+        return WholeObject(data, FileIdentity(len(data), modified_ns_of(answer), 0, answer["ETag"]), headers, _not_kept(answer))
 
     def prepare(self, directory: str) -> None:
-        """See ``Store.prepare_replacing``, where objects are never replaced by accident."""
+        """Tests once that the store replaces on condition only, where objects are never replaced by accident."""
         self.store.probe("replace", directory, partial(self._probe, directory))
 
     def _probe(self, directory: str, location: str) -> None:
@@ -76,7 +76,7 @@ class Replacement:
             raise RefusedError(message, path=directory) from None
 
     def replace(self, location: str, data: bytes, was: WholeObject) -> None:
-        """See ``Store.replace``."""
+        """Replaces an object that was read whole (``Store.replace``)."""
         if was.not_kept is not None:
             raise RefusedError(f"has {was.not_kept}, which a replacement would lose: nothing is written", path=location)
         is_done = partial(self._is_done, location, data, was)
@@ -86,14 +86,14 @@ class Replacement:
     def _is_done(self, location: str, data: bytes, was: WholeObject, reason: str) -> bool:
         """Checks the object after a lost answer; False if it is still the old object."""
         try:
-            found = self.read_whole(location, max(len(data), was.identity.size_bytes, 1 << 20))
+            present = self.read_whole(location, max(len(data), was.identity.size_bytes, 1 << 20))
         except (ReadFailedError, RefusedError) as error:
             raise outcome_unknown(location, reason, f", and it cannot be read back: {error.message}") from None
-        if found is None:
+        if present is None:
             raise _gone(location)
-        if found.identity.etag == was.identity.etag:
+        if present.identity.etag == was.identity.etag:
             return False
-        if found.data == data:
+        if present.data == data:
             return True
         raise object_changed(location)
 

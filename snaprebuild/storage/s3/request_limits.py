@@ -28,7 +28,11 @@ class Counter(Protocol):
     """Counts in another process, for this one."""
 
     def __call__(self, run: str, kind: int, count: int, most: int, option: str) -> None:
-        """As ``Meter.take`` of that run; raises what that raises, or an error if the other process cannot be reached."""
+        """Takes requests and bytes from the budget of the run (``Meter.take``).
+
+        Raises:
+            SnaprebuildError: a limit is used up, or the other process cannot be reached.
+        """
         ...
 
 
@@ -133,7 +137,7 @@ class Meters:
 
 
 meters = Meters()
-"""Meters of this process: clients are shared by equal settings, and workers know a run by its name."""
+"""The limits of this process: clients are shared by equal settings, and workers know a run by its name."""
 
 
 def meter_of(run: str) -> Meter:

@@ -66,7 +66,7 @@ __all__ = [
     "is_gone",
     "length_of",
     "md5",
-    "mtime_ns_of",
+    "modified_ns_of",
     "object_changed",
     "outcome_unknown",
     "payer_of",
@@ -327,7 +327,7 @@ def length_of(answer: Mapping[str, Any], location: str) -> int:
     return int(length)
 
 
-def mtime_ns_of(answer: Mapping[str, Any]) -> int:
+def modified_ns_of(answer: Mapping[str, Any]) -> int:
     """When an object was last written, ns since 1970. In whole milliseconds, because it is compared with listings."""
     return int(answer["LastModified"].timestamp() * 1000) * 1_000_000
 

@@ -52,7 +52,7 @@ from snaprebuild.storage.s3.requests import (
     is_gone,
     length_of,
     md5,
-    mtime_ns_of,
+    modified_ns_of,
     object_changed,
     outcome_unknown,
     payer_of,
@@ -103,21 +103,21 @@ class S3Store:
     # ------------------------------------------------------------------------------------------------------------ what is there
 
     def list_below(self, location: str, name_prefix: str = "") -> Iterator[tuple[str, ObjectStatus]]:
-        """See ``Store.list_below``: ascending by key."""
+        """Path and status of every object below a prefix, ascending by key (``Store.list_below``)."""
         return Listing(location, self.settings).below(name_prefix)
 
     def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
-        """See ``Store.present``."""
-        asked = list(names)
-        identities = map_in_threads(self.identity, [os.path.join(directory, name) for name in asked])
-        return frozenset(name for name, found in zip(asked, identities, strict=True) if found is not None)
+        """The names that exist below a prefix (``Store.present``): one request for each."""
+        candidates = list(names)
+        identities = map_in_threads(self.identity, [os.path.join(directory, name) for name in candidates])
+        return frozenset(name for name, identity in zip(candidates, identities, strict=True) if identity is not None)
 
     def names_in(self, directory: str) -> frozenset[str]:
-        """See ``Store.names_in``."""
+        """The objects directly below a prefix (``Store.names_in``)."""
         return frozenset(name for page in Listing(directory, self.settings).names() for name in page)
 
     def holds_segments(self, directory: str) -> bool:
-        """See ``Store.holds_segments``: one request. Segments come first, because their names begin with digits."""
+        """Whether segments are directly below a prefix: one request. Segments come first, because their names begin with digits."""
         names = next(Listing(directory, self.settings).names())
         return any(name.endswith(".log") and parse_file_name(name) is not None for name in names)
 
@@ -126,7 +126,7 @@ class S3Store:
         answer = self._head(location)
         if answer is None:
             return None
-        return FileIdentity(length_of(answer, location), mtime_ns_of(answer), 0, answer.get("ETag", ""))
+        return FileIdentity(length_of(answer, location), modified_ns_of(answer), 0, answer.get("ETag", ""))
 
     def _head(self, location: str) -> dict[str, Any] | None:
         bucket, key = bucket_and_key(location)
@@ -141,18 +141,18 @@ class S3Store:
     # ------------------------------------------------------------------------------------------------------------ reading
 
     def for_file(self, location: str) -> S3Store:
-        """See ``ReadStore.for_file``: it contains only settings."""
+        """This store: it contains only settings, and can be sent."""
         return self
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
-        """See ``Store.read_small``: one request. Its checksum is compared if the store keeps one."""
-        found = self._small(location, bytes_max)
-        return None if found is None else found[0]
+        """All bytes of a small object (``Store.read_small``): one request. Its checksum is compared if the store keeps one."""
+        content = self._small(location, bytes_max)
+        return None if content is None else content[0]
 
     def _small(self, location: str, bytes_max: int) -> tuple[bytes, str | None] | None:
         """The bytes of an object, and the run that made it, if its metadata have one."""
-        found = self.whole(location, bytes_max)
-        return None if found is None else (found[0], found[1].get("Metadata", {}).get(RUN_KEY))
+        content = self.whole(location, bytes_max)
+        return None if content is None else (content[0], content[1].get("Metadata", {}).get(RUN_KEY))
 
     def whole(self, location: str, bytes_max: int) -> tuple[bytes, dict[str, Any]] | None:
         """The bytes of an object, and the fields of the answer (of a GetObject); None when it is absent.
@@ -181,7 +181,7 @@ class S3Store:
         return attempted(get, location, "cannot be read")
 
     def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
-        """See ``Store.read_end``: one request, of a range that is counted from the end."""
+        """Size of an object and its last bytes (``Store.read_end``): one request, of a range that is counted from the end."""
         bucket, key = bucket_and_key(location)
 
         def get() -> tuple[int, bytes] | None:
@@ -200,8 +200,8 @@ class S3Store:
                 if length_of(answer, location) > count:
                     raise ReadFailedError("the store returns more than the requested range", path=location)
                 data = body.read()
-            found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
-            return (len(data) if found is None else int(found[3])), data
+            content_range = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
+            return (len(data) if content_range is None else int(content_range[3])), data
 
         return attempted(get, location, "cannot be read")
 
@@ -212,7 +212,7 @@ class S3Store:
         deadline: float | None = None,
         may_grow: bool = False,
     ) -> ObjectBytes:
-        """See ``Store.open_bytes``. With an identity no request is sent before the first byte is read."""
+        """Opens an object to be read in ranges. With an identity no request is sent before the first byte is read."""
         if identity is None:
             identity = self.identity(location)
             if identity is None:
@@ -244,10 +244,10 @@ class S3Store:
         with reading(answer["Body"]) as read_into:
             if answer.get("ETag") != identity.etag:  # the store knows no If-Match
                 raise object_changed(location)
-            found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
-            is_whole = found is None and (start, count) == (0, identity.size_bytes)
+            content_range = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
+            is_whole = content_range is None and (start, count) == (0, identity.size_bytes)
             if length_of(answer, location) != count or not (
-                is_whole or (found and (int(found[1]), int(found[2])) == (start, last))
+                is_whole or (content_range and (int(content_range[1]), int(content_range[2])) == (start, last))
             ):
                 message = f"the store returns another range than the requested bytes {start} to {last}"
                 raise ReadFailedError(message, path=location)
@@ -256,7 +256,7 @@ class S3Store:
     # ------------------------------------------------------------------------------------------------------------ writing
 
     def prepare_writes(self, directory: str, largest_bytes: int = 0) -> None:
-        """See ``Store.prepare_writes``: one of our own objects is put twice, and completed twice if parts will be sent."""
+        """Tests once that the store never replaces an object: one of ours is put twice, and completed twice if parts will be sent."""
         self.probe("create", directory, self._check_create)
         if largest_bytes > self.part_bytes:
             self._parts().prepare(directory)
@@ -297,7 +297,7 @@ class S3Store:
             log.warning("%s: a probe of the store stays, and may be deleted: %s", location, redacted(error))
 
     def wrote(self, location: str, since_ns: int) -> bool:
-        """See ``Store.wrote``: the metadata of an object name the run that made it, whatever the clocks show."""
+        """Whether this run made an object: the metadata of an object name the run that made it, whatever the clocks show."""
         answer = self._head(location)
         return bool(self.settings.run) and answer is not None and answer.get("Metadata", {}).get(RUN_KEY) == self.settings.run
 
@@ -311,7 +311,7 @@ class S3Store:
         temporary_name: str,
         before_name: Callable[[int], None] | None = None,
     ) -> None:
-        """See ``Store.create``. An object appears whole by itself, and belongs to the owner of the bucket."""
+        """Creates an object (``Store.create``). An object appears whole by itself, and belongs to the owner of the bucket."""
         if before_name is not None:
             before_name(0)
         self._create(os.path.join(directory, name), data)
@@ -324,27 +324,27 @@ class S3Store:
             self._check_written(location, data)
 
     def create_large(self, location: str, source: OpenBytes) -> None:
-        """See ``Store.create_large``: an object that is no larger than a part is put in one request."""
+        """Creates an object with the bytes of an open file: in one request if it is no larger than a part."""
         if source.size_bytes > self.part_bytes:
             self._parts().create(location, source)
             return
         self._create(location, b"".join(bytes(part) for part in parts_of(source, self.part_bytes)))
 
     def holds(self, location: str, source: OpenBytes) -> bool | None:
-        """See ``Store.holds``: by the ETag if it is a checksum, else by every byte."""
+        """Whether an object has the bytes of an open file: by the ETag if it is a checksum, else by every byte."""
         return self._parts().holds(location, source)
 
     def read_whole(self, location: str, bytes_max: int) -> WholeObject | None:
-        """See ``Store.read_whole``: one request."""
+        """All bytes of an object with its identity, for ``replace``: one request."""
         return self._replacement().read_whole(location, bytes_max)
 
     def prepare_replacing(self, directory: str) -> None:
-        """See ``Store.prepare_replacing``: an object of our own is replaced with a wrong condition, then with a right one."""
+        """Tests once that the store replaces on condition only: with a wrong condition, then with a right one, on an object of ours."""
         self.prepare_writes(directory)
         self._replacement().prepare(directory)
 
     def replace(self, location: str, data: bytes, was: WholeObject) -> None:
-        """See ``Store.replace``."""
+        """Replaces an object that was read whole (``Store.replace``)."""
         self._replacement().replace(location, data, was)
 
     # Few commands need these two modules.
@@ -364,7 +364,7 @@ class S3Store:
         location: str,
         data: bytes,
         is_done: Callable[[str], bool],
-        taken: Exception,
+        refusal: Exception,
         gone: Exception | None = None,
         **fields: Any,
     ) -> bool:
@@ -374,7 +374,7 @@ class S3Store:
             location: of it.
             data: all of its bytes.
             is_done: called with a reason if an answer was lost: whether our bytes are there. False if another attempt may be made.
-            taken: raised if the condition does not hold.
+            refusal: raised if the condition does not hold.
             gone: raised if there is no such object; None for a failed write.
             fields: of a PutObject: the condition, and what describes the object.
 
@@ -401,7 +401,7 @@ class S3Store:
                 return outcome is PutOutcome.DONE
             if not may_be_done:
                 if outcome is PutOutcome.TAKEN:
-                    raise taken
+                    raise refusal
                 if outcome is PutOutcome.GONE and gone is not None:
                     raise gone
                 if outcome in (PutOutcome.FAILED, PutOutcome.GONE):
@@ -444,23 +444,23 @@ class S3Store:
             OutcomeUnknownError: it cannot be read either.
         """
         try:
-            found = self._small(location, max(len(data), PIECE_BYTES))
+            content = self._small(location, max(len(data), PIECE_BYTES))
         except (ReadFailedError, RefusedError) as error:
             raise outcome_unknown(location, reason, f", and it cannot be read back: {error.message}") from None
-        if found is None:
+        if content is None:
             return False
-        there, run = found
+        there, run = content
         if there != data or (run or self.settings.run) != self.settings.run:
             raise already_exists(location)
         return True
 
     def _check_written(self, location: str, data: bytes) -> None:
         try:
-            found = self.read_small(location, max(len(data), PIECE_BYTES))
+            content = self.read_small(location, max(len(data), PIECE_BYTES))
         except (ReadFailedError, RefusedError) as error:
             raise OutcomeUnknownError(f"was written, and cannot be read back: {error.message}", path=location) from None
-        if found != data:
-            what = "is not there" if found is None else "holds other bytes"
+        if content != data:
+            what = "is not there" if content is None else "holds other bytes"
             raise OutcomeUnknownError(f"was written, and {what} when it is read back", path=location)
 
     def _count(self, count: int) -> None:

@@ -60,7 +60,7 @@ RESTARTS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Replay:
+class _PlannedReplay:
     """The part of one partition that is replayed.
 
     Attributes:
@@ -100,9 +100,9 @@ class _PartitionWork:
 
     audit: PartitionAudit
     log: CopyLog | None = None
-    replays: list[_Replay] = field(default_factory=list)
+    replays: list[_PlannedReplay] = field(default_factory=list)
 
-    def join(self, readable: Sequence[CopyAudit], plan: Callable[[CopyLog], list[_Replay]]) -> None:
+    def join(self, readable: Sequence[CopyAudit], plan: Callable[[CopyLog], list[_PlannedReplay]]) -> None:
         """Joins copies whose ends are known, and plans what is replayed of them."""
         self.log = join_copies(self.audit, readable)
         self.replays = plan(self.log)
@@ -306,13 +306,13 @@ def _selected(tier: Tier, selection: Selection) -> tuple[list[PartitionAudit], l
     logs = tier.logs
     listed = tier.partitions.values()
     under_zero = zero_id_findings(tier.location, (each for each in listed if selection.takes_partition(each.topic, each.partition)))
-    wanted = list(tier.partitions)
+    ids = list(tier.partitions)
     # A store that has none of the partitions is of another cluster.
-    if not wanted or any(each in logs.partitions for each in wanted):
-        wanted += _without_objects(tier)
+    if not ids or any(each in logs.partitions for each in ids):
+        ids += _without_objects(tier)
     audits = []
     findings = list[Finding]()
-    for each in wanted:
+    for each in ids:
         if not selection.takes_partition(each.topic, each.partition):
             continue
         remote = tier.listed_partition(each)
@@ -347,28 +347,28 @@ def _without_objects(tier: Tier) -> list[TopicIdPartition]:
 # ---------------------------------------------------------------------------------------------------------------- what is read
 
 
-def _planned(log: CopyLog, level: AuditLevel, clock: Clock, starts: LocalStarts) -> list[_Replay]:
+def _planned(log: CopyLog, level: AuditLevel, clock: Clock, starts: LocalStarts) -> list[_PlannedReplay]:
     """The parts of one partition that a level replays."""
     audit = log.audit
     if level is AuditLevel.STRUCTURE or not log.stretches:
         return []
     if level is AuditLevel.REACHABLE:
         start = starts.of(audit.id.topic, audit.id.partition, audit.id.topic_id)
-        replays = [_Replay(log, stretch, window) for stretch, window in reachable_windows(log, clock, start)]
+        replays = [_PlannedReplay(log, stretch, window) for stretch, window in reachable_windows(log, clock, start)]
     else:
         replays = [_whole(log, stretch, clock) for stretch in log.stretches]
     audit.replayed_from_offset = min((each.start_offset for each in replays), default=None)
     return replays
 
 
-def _whole(log: CopyLog, stretch: Stretch, clock: Clock) -> _Replay:
-    return _Replay(log, stretch, None if stretch.is_from_zero else whole_window(log, stretch, clock))
+def _whole(log: CopyLog, stretch: Stretch, clock: Clock) -> _PlannedReplay:
+    return _PlannedReplay(log, stretch, None if stretch.is_from_zero else whole_window(log, stretch, clock))
 
 
 # ---------------------------------------------------------------------------------------------------------------- replay
 
 
-def _replay(replays: Sequence[_Replay], run: Run, engine: MakeEngine, keep: ProvenSnapshots | None) -> list[_Replay]:
+def _replay(replays: Sequence[_PlannedReplay], run: Run, engine: MakeEngine, keep: ProvenSnapshots | None) -> list[_PlannedReplay]:
     """Replays, and takes the verdicts. Gives the replays above damaged segments, which are due now."""
     due = [each for each in replays if each.log.audit.limit is None]
     windows = [(each, each.window, PartitionVerdict(each.source)) for each in due if each.window is not None]
@@ -403,7 +403,7 @@ def _limiting(logs: Sequence[CopyLog]) -> Iterator[None]:
             log.audit.limit = error.message
 
 
-def _taken(replay: _Replay, verdict: PartitionVerdict, clock: Clock) -> list[_Replay]:
+def _taken(replay: _PlannedReplay, verdict: PartitionVerdict, clock: Clock) -> list[_PlannedReplay]:
     """Takes the verdicts of a replay. Gives the replay of what is above a damaged segment, which it did not judge."""
     add_verdicts(replay.log, replay.stretch, verdict, clock, is_from_zero=replay.start_offset == 0)
     resume_at = _resume_at(replay, verdict.outcome)
@@ -415,10 +415,10 @@ def _taken(replay: _Replay, verdict: PartitionVerdict, clock: Clock) -> list[_Re
         return []
     window = whole_window(replay.log, rest, clock)
     least = 0 if replay.window is None else replay.window.least_offset
-    return [_Replay(replay.log, rest, dataclasses.replace(window, least_offset=least))]
+    return [_PlannedReplay(replay.log, rest, dataclasses.replace(window, least_offset=least))]
 
 
-def _resume_at(replay: _Replay, outcome: VerifyOutcome) -> int | None:
+def _resume_at(replay: _PlannedReplay, outcome: VerifyOutcome) -> int | None:
     """Where segments begin that do not follow from those below, because one of those is damaged; None if none is."""
     if isinstance(outcome, WindowOutcome):
         return outcome.resume_at

@@ -65,7 +65,7 @@ class _Pair:
 
     lower: int
     upper: int
-    why: str
+    reason: str
 
 
 @dataclass(slots=True)
@@ -93,15 +93,17 @@ class SnapshotLine:
     @property
     def suspects(self) -> dict[int, str]:
         """Why each of some snapshots may be wrong, by number."""
-        found = dict(self._blamed)
+        suspects = dict(self._blamed)
         for pair in self._pairs:
             if pair.lower not in self._odd or pair.upper in self._odd:
                 lower = self._taken[pair.lower].offset
-                found.setdefault(pair.upper, f"{pair.why} and the one at {lower} has it: one of the two is wrong")
+                suspects.setdefault(pair.upper, f"{pair.reason} and the one at {lower} has it: one of the two is wrong")
             if pair.upper not in self._odd:
                 upper = self._taken[pair.upper].offset
-                found.setdefault(pair.lower, f"the one at {upper} contradicts it ({pair.why.rstrip(',')}): one of the two is wrong")
-        return dict(sorted(found.items()))
+                suspects.setdefault(
+                    pair.lower, f"the one at {upper} contradicts it ({pair.reason.rstrip(',')}): one of the two is wrong"
+                )
+        return dict(sorted(suspects.items()))
 
     def advance(self, effect: SegmentEffect) -> None:
         """Takes the effect of the records up to the next snapshot. Without a call, the records between two snapshots are unknown."""
@@ -166,9 +168,9 @@ class SnapshotLine:
             lacked = (older >= 0) & (older < offset) & (age < min(self.clock.expiration_ms, DEFAULT_EXPIRATION_MS))
             if not lacked.any():
                 break
-            why = _lacks(entries[lacked], self._taken[below].count)
-            why += f": the one at {self._taken[number].offset} has a batch of it from before"
-            self._blame_odd(below, why)
+            reason = _lacks(entries[lacked], self._taken[below].count)
+            reason += f": the one at {self._taken[number].offset} has a batch of it from before"
+            self._blame_odd(below, reason)
             self.breaks.add(number)
             below -= 1
         if self._is_replayed and len(entries):
@@ -226,8 +228,10 @@ class SnapshotLine:
                 return
             producer = int(upper["producer_id"][wrong][0])
             at = int(last[wrong][0])
-            why = f"the one at {self._taken[number].offset} has a batch of producer {producer} at {at}, and this one an older state"
-            self._blame_odd(below, why)
+            reason = (
+                f"the one at {self._taken[number].offset} has a batch of producer {producer} at {at}, and this one an older state"
+            )
+            self._blame_odd(below, reason)
             self.breaks.add(number)
 
     def _differs(self, lower: np.ndarray, upper: np.ndarray, offset: int) -> np.ndarray:
@@ -254,23 +258,23 @@ class SnapshotLine:
 
     # ------------------------------------------------------------------------------------------------------------ results
 
-    def _add(self, number: int, holders: np.ndarray, why: str) -> None:
+    def _add(self, number: int, holders: np.ndarray, reason: str) -> None:
         """Adds that a snapshot contradicts others below; where only the records have the entry, it alone is suspect."""
         self.breaks.add(number)
         for holder in np.unique(holders).tolist():
             if holder == NONE:
-                self._blame(number, f"{why} and the records below it give it")
+                self._blame(number, f"{reason} and the records below it give it")
             else:
-                self._pairs.append(_Pair(holder, number, why))
+                self._pairs.append(_Pair(holder, number, reason))
 
-    def _blame(self, number: int, why: str) -> None:
+    def _blame(self, number: int, reason: str) -> None:
         self.breaks.add(number)
-        self._blamed.setdefault(number, why)
+        self._blamed.setdefault(number, reason)
 
-    def _blame_odd(self, number: int, why: str) -> None:
+    def _blame_odd(self, number: int, reason: str) -> None:
         """One that those below and above it contradict together: nothing speaks against these."""
         self._odd.add(number)
-        self._blame(number, why)
+        self._blame(number, reason)
 
     def _time(self, number: int) -> int:
         time_ms = self._taken[number].time_ms

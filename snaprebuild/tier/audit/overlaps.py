@@ -56,12 +56,12 @@ class RemoteLine:
     Attributes:
         parts: ascending; each begins where the one before it ends, or after a gap.
         members: copies all of whose records are of this log, so that their ends are boundaries of it; by number, ascending.
-        left: why each of the others is not among them, by number.
+        left_out: why each of the other copies is no member, by number.
     """
 
     parts: tuple[LinePart, ...] = ()
     members: tuple[int, ...] = ()
-    left: dict[int, str] = field(default_factory=dict)
+    left_out: dict[int, str] = field(default_factory=dict)
 
 
 def follow_one_another(spans: Sequence[CopySpan]) -> bool:
@@ -96,12 +96,12 @@ def agreed_end(span: CopySpan, epochs: Epochs) -> int:
 
 def _epoch_at(epochs: Epochs, offset: int) -> int | None:
     """Leader epoch of an offset. If several begin at one offset, the last counts: nothing was written in the others."""
-    found = None
+    latest = None
     for epoch, start in epochs:
         if start > offset:
             break
-        found = epoch
-    return found
+        latest = epoch
+    return latest
 
 
 def remote_line(spans: Sequence[CopySpan], epochs: Epochs) -> RemoteLine:
@@ -115,7 +115,9 @@ def remote_line(spans: Sequence[CopySpan], epochs: Epochs) -> RemoteLine:
     if not epochs:
         return _without_epochs(spans)
     ends = [agreed_end(span, epochs) for span in spans]
-    left = {number: _why_left(spans[number], end, epochs) for number, end in enumerate(ends) if end <= spans[number].end_offset}
+    reasons = {
+        number: _left_out_reason(spans[number], end, epochs) for number, end in enumerate(ends) if end <= spans[number].end_offset
+    }
     usable = sorted(
         (number for number, end in enumerate(ends) if end > spans[number].start_offset),
         key=lambda number: (spans[number].start_offset, -ends[number], _preferred(spans[number])),
@@ -123,8 +125,8 @@ def remote_line(spans: Sequence[CopySpan], epochs: Epochs) -> RemoteLine:
     chosen = list(_joined(spans, ends, usable))
     following_starts = [*(spans[number].start_offset for number in chosen[1:]), sys.maxsize]
     parts = tuple(LinePart(number, min(ends[number], start)) for number, start in zip(chosen, following_starts, strict=False))
-    members = tuple(number for number in range(len(spans)) if number not in left)
-    return RemoteLine(parts, members, left)
+    members = tuple(number for number in range(len(spans)) if number not in reasons)
+    return RemoteLine(parts, members, reasons)
 
 
 def _joined(spans: Sequence[CopySpan], ends: Sequence[int], usable: Sequence[int]) -> Iterator[int]:
@@ -158,7 +160,7 @@ def _preferred(span: CopySpan) -> tuple[int, ...]:
     return tuple(-number for number in span.rank)
 
 
-def _why_left(span: CopySpan, end: int, epochs: Epochs) -> str:
+def _left_out_reason(span: CopySpan, end: int, epochs: Epochs) -> str:
     own = _epoch_at(span.epochs, end)
     other = _epoch_at(epochs, end)
     if own is None:
@@ -171,18 +173,18 @@ def _without_epochs(spans: Sequence[CopySpan]) -> RemoteLine:
     order = sorted(range(len(spans)), key=lambda number: (spans[number].start_offset, _preferred(spans[number])))
     parts: list[LinePart] = []
     members: list[int] = []
-    left: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     broken: int | None = None
     for number in order:
         span = spans[number]
         reached = parts[-1].until if parts else 0
         if broken is not None or (parts and span.start_offset < reached <= span.end_offset):
             broken = span.start_offset if broken is None else broken
-            left[number] = f"it begins in the middle of another copy: from {broken} on copies are not joined"
+            reasons[number] = f"it begins in the middle of another copy: from {broken} on copies are not joined"
             continue
         if span.end_offset < reached:
-            left[number] = "other copies hold all of its offsets, and whether they are of the same leaders is unknown"
+            reasons[number] = "other copies hold all of its offsets, and whether they are of the same leaders is unknown"
             continue
         members.append(number)
         parts.append(LinePart(number, span.end_offset + 1))
-    return RemoteLine(tuple(parts), tuple(sorted(members)), left)
+    return RemoteLine(tuple(parts), tuple(sorted(members)), reasons)

@@ -43,12 +43,12 @@ class LocalStarts:
     """Local log start offsets that are known.
 
     Attributes:
-        given: by options: offsets by topic and partition.
-        found: in log directories: offsets by topic, topic id and partition; the topic id is None where the directory has none.
+        by_option: offsets by topic and partition.
+        in_directories: offsets by topic, topic id and partition; the topic id is None where the directory has none.
     """
 
-    given: Mapping[tuple[str, int], Sequence[int]] = field(default_factory=dict)
-    found: Mapping[tuple[str, bytes | None, int], Sequence[int]] = field(default_factory=dict)
+    by_option: Mapping[tuple[str, int], Sequence[int]] = field(default_factory=dict)
+    in_directories: Mapping[tuple[str, bytes | None, int], Sequence[int]] = field(default_factory=dict)
 
     def of(self, topic: str, partition: int, topic_id: bytes) -> int | None:
         """First offset on the leader's disk; the least of several that may be the leader's, None if unknown.
@@ -58,9 +58,11 @@ class LocalStarts:
             partition: number.
             topic_id: 16 bytes: a directory of another topic of that name shows nothing.
         """
-        given = self.given.get((topic, partition), ())
-        found = [start for known in (topic_id, None) for start in self.found.get((topic, known, partition), ())]
-        return min(given or found, default=None)
+        by_option = self.by_option.get((topic, partition), ())
+        in_directories = [
+            start for id_or_none in (topic_id, None) for start in self.in_directories.get((topic, id_or_none, partition), ())
+        ]
+        return min(by_option or in_directories, default=None)
 
     def checked(self, partitions: Collection[tuple[str, int, bytes]]) -> LocalStarts:
         """The starts for the partitions in remote storage. If a name has several ids there, a directory without an id shows nothing.
@@ -72,7 +74,7 @@ class LocalStarts:
             UsageError: one that an option names is not there, or its name has several topic ids.
         """
         count = Counter((topic, partition) for topic, partition, _ in partitions)
-        for place in self.given:
+        for place in self.by_option:
             name = f"{place[0]}-{place[1]}"
             if place not in count:
                 there = first_of(sorted(f"{topic}-{partition}" for topic, partition in count))
@@ -82,19 +84,19 @@ class LocalStarts:
                     f"--local-log-start: {name} has several topic ids in remote storage: use --log-dir, whose directories have the id"
                 )
         shared = {place for place, ids in count.items() if ids > 1}
-        found = {
+        in_directories = {
             (topic, topic_id, partition): starts
-            for (topic, topic_id, partition), starts in self.found.items()
+            for (topic, topic_id, partition), starts in self.in_directories.items()
             if topic_id is not None or (topic, partition) not in shared
         }
-        return dataclasses.replace(self, found=found)
+        return dataclasses.replace(self, in_directories=in_directories)
 
 
-def read_local_starts(given: Sequence[str], log_dirs: Sequence[str], run: Run) -> LocalStarts:
-    """From options, which count first, and from log directories.
+def read_local_starts(options: Sequence[str], log_dirs: Sequence[str], run: Run) -> LocalStarts:
+    """The local log start offsets by options, which count first, and by log directories.
 
     Args:
-        given: ``TOPIC-PARTITION=OFFSET``.
+        options: ``TOPIC-PARTITION=OFFSET``.
         log_dirs: of brokers, the leaders best.
         run: how the object stores are reached that ``log_dirs`` lead into.
 
@@ -102,18 +104,18 @@ def read_local_starts(given: Sequence[str], log_dirs: Sequence[str], run: Run) -
         UsageError: an option is of another form, or a directory has no partition.
     """
     by_option: dict[tuple[str, int], list[int]] = {}
-    found: dict[tuple[str, bytes | None, int], list[int]] = {}
+    in_directories: dict[tuple[str, bytes | None, int], list[int]] = {}
     for source in open_source(log_dirs, run=run).partitions if log_dirs else ():
         segments = source.directory.segments
         if segments:
             # ``UnifiedLog.localLogStartOffset``, as it is when the log is loaded.
             start = max(source.checkpointed_log_start, segments[0].base_offset)
             name = source.directory.name
-            found.setdefault((name.topic, _topic_id(source.directory), name.partition), []).append(start)
-    for text in given:
+            in_directories.setdefault((name.topic, _topic_id(source.directory), name.partition), []).append(start)
+    for text in options:
         place, offset = _parsed(text)
         by_option.setdefault(place, []).append(offset)
-    return LocalStarts(by_option, found)
+    return LocalStarts(by_option, in_directories)
 
 
 def _topic_id(directory: PartitionDir) -> bytes | None:
@@ -124,10 +126,10 @@ def _topic_id(directory: PartitionDir) -> bytes | None:
 
 
 def _parsed(text: str) -> tuple[tuple[str, int], int]:
-    found = _FORM.fullmatch(text)
-    if found is None or int(found["offset"]) > INT64_MAX:
+    match = _FORM.fullmatch(text)
+    if match is None or int(match["offset"]) > INT64_MAX:
         raise UsageError(f"--local-log-start: expected TOPIC-PARTITION=OFFSET, as orders-0=1151, found {text!r}")
-    return (found["topic"], int(found["partition"])), int(found["offset"])
+    return (match["topic"], int(match["partition"])), int(match["offset"])
 
 
 # ---------------------------------------------------------------------------------------------------------------- windows
@@ -147,18 +149,18 @@ def reachable_windows(log: CopyLog, clock: Clock, local_log_start: int | None) -
     # Also above the last copy, as a mistaken or a later one is: a follower may start after that one in any case.
     least = last if local_log_start is None else min(local_log_start, last)
     if local_log_start is None or local_log_start > last:
-        why = "a follower may start from the last copy (KIP-1023); --local-log-start or --log-dir shows from which others"
+        reason = "a follower may start from the last copy (KIP-1023); --local-log-start or --log-dir shows from which others"
     else:
-        why = f"the leader's disk begins at {local_log_start}, and no follower starts below"
+        reason = f"the leader's disk begins at {local_log_start}, and no follower starts below"
     for each in log.members:
         if each.copy.next_offset < least and each.verdict is Verdict.NOT_READ:  # its size alone may have settled it
-            each.settle(Verdict.REACH_UNKNOWN if local_log_start is None else Verdict.UNREACHABLE, why)
-    found = []
+            each.settle(Verdict.REACH_UNKNOWN if local_log_start is None else Verdict.UNREACHABLE, reason)
+    windows = []
     for stretch in log.stretches:
         reachable = [end for end in ends if end >= least and stretch.holds_boundary(end)]
         if reachable:
-            found.append((stretch, _window(log, stretch, clock, min(reachable))))
-    return found
+            windows.append((stretch, _window(log, stretch, clock, min(reachable))))
+    return windows
 
 
 def _window(log: CopyLog, stretch: Stretch, clock: Clock, least_offset: int) -> Window:

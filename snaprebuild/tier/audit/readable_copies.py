@@ -225,8 +225,8 @@ class CopyLog:
         times: dict[int, int | None] = {}
         largest: int | None = 0
         for each in self.members:
-            known = each.copy.max_timestamp_ms
-            largest = None if largest is None or known is None else max(largest, known)
+            timestamp_ms = each.copy.max_timestamp_ms
+            largest = None if largest is None or timestamp_ms is None else max(largest, timestamp_ms)
             times[each.copy.next_offset] = largest
         return times
 
@@ -242,7 +242,7 @@ def join_copies(audit: PartitionAudit, readable: Sequence[CopyAudit]) -> CopyLog
         entries = epochs_up_to(audit.remote, newest.copy) or newest.copy.leader_epochs
         epochs = tuple((each.epoch, each.start_offset) for each in entries)
     line = remote_line([each.span for each in readable], epochs)
-    for number, reason in line.left.items():
+    for number, reason in line.left_out.items():
         readable[number].not_read(reason)
     log = CopyLog(audit, readable, line, (), {}, {})
     if not line.parts:

@@ -30,17 +30,17 @@ def refuted_by_the_log(directory: PartitionDir, held: Held, clock: Clock) -> dic
         held: summaries of consecutive segments, with first events. What is above damage is left out.
         clock: for expiry.
     """
-    found: dict[str, Comparison] = {}
+    refuted: dict[str, Comparison] = {}
     above = NO_EVENTS
     for index, summary in reversed(_whole(directory, held)):
         offset, _ = boundary_after(directory.segments, index, summary)
         if offset is not None:
-            found |= _refuted_at(directory, offset, above, clock)
+            refuted |= _refuted_at(directory, offset, above, clock)
         events = summary.contents.first_events
         above = joined_events([NO_EVENTS if events is None else events, above])
     if held:
-        found |= _refuted_at(directory, directory.segments[min(held)].base_offset, above, clock)
-    return found
+        refuted |= _refuted_at(directory, directory.segments[min(held)].base_offset, above, clock)
+    return refuted
 
 
 def _whole(directory: PartitionDir, held: Held) -> list[tuple[int, SegmentSummary]]:
@@ -60,12 +60,12 @@ def _whole(directory: PartitionDir, held: Held) -> list[tuple[int, SegmentSummar
 def _refuted_at(directory: PartitionDir, offset: int, above: FirstEvents, clock: Clock) -> dict[str, Comparison]:
     if not len(above):
         return {}
-    found = {}
+    refuted = {}
     for listed in directory.snapshots_at(offset):
         comparison = _compared(directory, offset, listed, above, clock)
         if comparison is not None:
-            found[listed.name] = comparison
-    return found
+            refuted[listed.name] = comparison
+    return refuted
 
 
 def _compared(directory: PartitionDir, offset: int, listed: ListedFile, above: FirstEvents, clock: Clock) -> Comparison | None:

@@ -18,7 +18,7 @@ class RememberingStore:
     """Another store, small files of which are read once.
 
     Attributes:
-        ended: why nothing more is read; None as long as the other store is asked.
+        ended: why nothing more is read; None as long as the other store is read.
     """
 
     base: ReadStore
@@ -28,11 +28,11 @@ class RememberingStore:
 
     @property
     def is_local(self) -> bool:
-        """Whether the store below is local."""
+        """Whether the other store is local."""
         return self.base.is_local
 
     def for_file(self, location: str) -> ReadStore:
-        """Implements ``ReadStore.for_file``."""
+        """``ReadStore.for_file`` of the other store."""
         return self.base.for_file(location)
 
     def has_room_for(self, size_bytes: int) -> bool:
@@ -43,12 +43,12 @@ class RememberingStore:
         """Whether a file is kept."""
         return location in self._found
 
-    def without_requests(self, why: str) -> RememberingStore:
+    def without_requests(self, reason: str) -> RememberingStore:
         """The files that are kept. To read any other one fails for a reason."""
-        return replace(self, ended=why)
+        return replace(self, ended=reason)
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
-        """Implements ``ReadStore.read_small``."""
+        """``ReadStore.read_small``, from memory if the file was read before."""
         if location in self._found:
             return self._found[location]
         if self.ended is not None:
@@ -61,7 +61,7 @@ class RememberingStore:
         return data
 
     def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
-        """Implements ``ReadStore.read_end``."""
+        """``ReadStore.read_end`` of the other store."""
         return self.base.read_end(location, count)
 
     def open_bytes(
@@ -71,5 +71,5 @@ class RememberingStore:
         deadline: float | None = None,
         may_grow: bool = False,
     ) -> OpenBytes:
-        """Implements ``ReadStore.open_bytes``."""
+        """``ReadStore.open_bytes`` of the other store."""
         return self.base.open_bytes(location, identity, deadline, may_grow)

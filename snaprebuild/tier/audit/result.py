@@ -284,7 +284,7 @@ class StoreAudit:
 
     @property
     def findings(self) -> list[Finding]:
-        """Findings about the store and about every partition."""
+        """The findings of the store and of every partition."""
         return [*self.store_findings, *(each for partition in self.partitions for each in partition.findings)]
 
 

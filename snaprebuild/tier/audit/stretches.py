@@ -98,14 +98,14 @@ def split_at_holes(
         else:
             groups.append([(segment, until)])
     bounds = [(group[0][0].base_offset, group[-1][1]) for group in groups]
-    found = []
+    stretches = []
     for number, (group, (start, end)) in enumerate(zip(groups, bounds, strict=True)):
         below = _hole(bounds[number - 1][1], start - 1, unread) if number else _hole_at_the_start(start, unread)
         above = _hole(end, bounds[number + 1][0] - 1, unread) if number + 1 < len(bounds) else _hole_at_the_end(end, unread)
         own = [each for each in snapshots if start < each[0] <= end]
         directory = files.directory([segment for segment, _ in group], own, end)
-        found.append(Stretch(files.source(directory), below, above))
-    return tuple(found)
+        stretches.append(Stretch(files.source(directory), below, above))
+    return tuple(stretches)
 
 
 def _hole(first: int, last: int, unread: Sequence[CopyAudit]) -> Hole:

@@ -60,11 +60,11 @@ def check_structure(audit: PartitionAudit, log: CopyLog | None, clock: Clock) ->
         ReadFailedError: the store as a whole does not answer.
         RefusedError: a limit of the run is used up, or the private key is another one.
     """
-    due = sorted((each for each in audit.readable if each.copy.facts.snapshot_bytes), key=_in_order)
+    copies = sorted((each for each in audit.readable if each.copy.facts.snapshot_bytes), key=_in_order)
     boundaries = _assumed_boundaries(audit) if log is None else _boundaries(log)
 
     def unproven() -> Iterator[tuple[CopyAudit, np.ndarray]]:
-        for each, entries in _parsed(audit, due):
+        for each, entries in _parsed(audit, copies):
             each.settle(Verdict.UNPROVEN, "it parses; no segment was replayed")
             each.entries = len(entries)
             yield each, entries
@@ -75,7 +75,7 @@ def check_structure(audit: PartitionAudit, log: CopyLog | None, clock: Clock) ->
     compared = _compare(unproven(), boundaries, clock)
     try:
         while compared.limit is None and _read_ends(audit, compared.suspects, boundaries):
-            compared = _compare(_parsed(audit, due), boundaries, clock)
+            compared = _compare(_parsed(audit, copies), boundaries, clock)
     except LimitReachedError as error:
         compared = dataclasses.replace(compared, limit=error)
     _settle(compared)
@@ -124,8 +124,8 @@ def compare_members(log: CopyLog, clock: Clock) -> None:
     Raises:
         ReadFailedError, RefusedError: as ``check_structure``.
     """
-    due = [each for each in log.members if each.copy.facts.snapshot_bytes and each.verdict not in WRONG]
-    _settle(_compare(_parsed(log.audit, due), _boundaries(log), clock))
+    copies = [each for each in log.members if each.copy.facts.snapshot_bytes and each.verdict not in WRONG]
+    _settle(_compare(_parsed(log.audit, copies), _boundaries(log), clock))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,17 +205,17 @@ def _assumed_boundaries(audit: PartitionAudit) -> dict[int, _Boundary]:
     largest: int | None = 0
     for number, each in enumerate(ascending):
         audit.remote.read_time(each.copy)
-        known = each.copy.max_timestamp_ms
-        largest = None if largest is None or known is None else max(largest, known)
+        timestamp_ms = each.copy.max_timestamp_ms
+        largest = None if largest is None or timestamp_ms is None else max(largest, timestamp_ms)
         if count[each.start_offset] == 1:
             following = bases[number + 1] if number + 1 < len(bases) else INT64_MAX
             boundaries[id(each)] = _Boundary(following, largest)
     return boundaries
 
 
-def _parsed(audit: PartitionAudit, due: Sequence[CopyAudit]) -> Iterator[tuple[CopyAudit, np.ndarray]]:
+def _parsed(audit: PartitionAudit, copies: Sequence[CopyAudit]) -> Iterator[tuple[CopyAudit, np.ndarray]]:
     """The snapshots that parse. The others get their verdict."""
-    for each, entries in zip(due, map_in_threads(partial(_entries, audit.remote.files), due, _snapshot_bytes), strict=True):
+    for each, entries in zip(copies, map_in_threads(partial(_entries, audit.remote.files), copies, _snapshot_bytes), strict=True):
         if isinstance(entries, _Unparsed):
             each.settle(Verdict.CORRUPT, entries.reason)
         elif isinstance(entries, ReadFailedError):

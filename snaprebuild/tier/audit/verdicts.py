@@ -64,7 +64,7 @@ def add_verdicts(log: CopyLog, stretch: Stretch, verdict: PartitionVerdict, cloc
             each.severity > Severity.FINDING and each.cause is not FindingCause.BAD_COPY
         ):  # a segment next to a bad index proves what it holds
             audit.damaged(each.offset)
-        if each.cause in _OF_OBJECTS and each.path != log.audit.remote.files.root:
+        if each.cause in _OF_OBJECTS and each.path != log.audit.remote.files.base.path:
             audit.findings.append(replace(each, message=f"{audit.name}: {each.message}"))
         elif each.cause in _OF_OBJECTS:
             audit.findings.append(replace(each, path=audit.place))

@@ -70,13 +70,13 @@ class WindowEvidence:
             if each.unproven_reason is None and witness is not None and self._is_witnessed(each, witness):
                 continue
             each.snapshot_class = SnapshotClass.UNPROVEN
-            why = each.unproven_reason or self._why_open(each, witness)
+            reason = each.unproven_reason or self._why_open(each, witness)
             each.comparison = replace(
                 each.comparison,
                 status=ComparisonStatus.UNVERIFIABLE,
                 differences=(),
                 difference_count=0,
-                reason=f"nothing in the window from {self._window.start_offset} on contradicts it, and {why}; {self._window.proof}",
+                reason=f"nothing in the window from {self._window.start_offset} on contradicts it, and {reason}; {self._window.proof}",
             )
             if is_sound and each.unproven_reason is None and self._is_consistent(each, broken):
                 is_newest = each.offset == max(self._compared)
@@ -110,8 +110,8 @@ class WindowEvidence:
                     names.append(listed.name)
                     offsets.append(offset)
                     line.take(ParsedSnapshot(offset, entries, self._window.times.get(offset)))
-        self._outcome.suspect = {names[number]: why for number, why in line.suspects.items()}
-        self._outcome.noted = {names[number]: why for number, why in line.notes.items()}
+        self._outcome.suspect = {names[number]: reason for number, reason in line.suspects.items()}
+        self._outcome.noted = {names[number]: reason for number, reason in line.notes.items()}
         self._compared = offsets
         return [offsets[number] for number in line.breaks]
 
@@ -144,18 +144,18 @@ class WindowEvidence:
             attempts += 1
             held = {at - index: pieces for at, pieces in self._held.items() if at >= index}
             part = dataclasses.replace(self._directory, segments=self._directory.segments[index:], snapshots=good)
-            found = judge_first_snapshot(part, held, self._clock)
-            if found.usable is not None:
-                return partial(self._settled_by, first, self._states(part, held, found.usable))
-            self._suspect_base(part, found)
+            base = judge_first_snapshot(part, held, self._clock)
+            if base.usable is not None:
+                return partial(self._settled_by, first, self._states(part, held, base.usable))
+            self._suspect_base(part, base)
         return None
 
-    def _suspect_base(self, part: PartitionDir, found: FirstSnapshot) -> None:
+    def _suspect_base(self, part: PartitionDir, base: FirstSnapshot) -> None:
         """Records that something contradicts a base that is not used."""
-        if found.verdict is None or not found.verdict.is_refuted:
+        if base.verdict is None or not base.verdict.is_refuted:
             return
-        for listed in part.snapshots_at(found.verdict.offset):
-            self._outcome.suspect.setdefault(listed.name, found.verdict.refutations[0].text(found.verdict.offset))
+        for listed in part.snapshots_at(base.verdict.offset):
+            self._outcome.suspect.setdefault(listed.name, base.verdict.refutations[0].text(base.verdict.offset))
 
     def _is_complete_below(self, offset: int) -> bool:
         """Whether the snapshot at an offset is evidence for what producers did below the window."""

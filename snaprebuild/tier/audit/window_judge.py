@@ -83,7 +83,7 @@ class _WindowJudge:
         return judged, None
 
     def _find_unsound(self, offset: int, unproven: str | None) -> None:
-        """Records, once, like ``verify`` does, from where on the log proves nothing, once."""
+        """Reports once from where on the log proves nothing, as ``verify`` does."""
         if unproven is not None and self._outcome.resume_at is None:
             self._outcome.resume_at = offset
         if unproven is not None and not self._outcome.is_unsound_reported:
@@ -145,8 +145,8 @@ class _WindowJudge:
         for each in judged:
             if each.offset >= least:
                 is_exact = self._window.is_whole and each.unproven_reason is None
-                found = each.snapshot_class or (SnapshotClass.EXACT if is_exact else SnapshotClass.UNPROVEN)
-                self._outcome.snapshots.append(VerifiedSnapshot(each.offset, each.listed.name, found, each.comparison))
+                snapshot_class = each.snapshot_class or (SnapshotClass.EXACT if is_exact else SnapshotClass.UNPROVEN)
+                self._outcome.snapshots.append(VerifiedSnapshot(each.offset, each.listed.name, snapshot_class, each.comparison))
         for offset, listed in self._directory.snapshots:
             if offset >= least and listed.name not in seen:
                 comparison = self._by_itself(offset, listed, reason or "the replay has no state at its end")
@@ -154,7 +154,7 @@ class _WindowJudge:
                     self._outcome.snapshots.append(VerifiedSnapshot(offset, listed.name, None, comparison))
         self._outcome.snapshots.sort(key=lambda each: each.offset)
 
-    def _by_itself(self, offset: int, listed: ListedFile, why: str) -> Comparison | None:
+    def _by_itself(self, offset: int, listed: ListedFile, reason: str) -> Comparison | None:
         with contextlib.suppress(ReadFailedError):
-            return compared_alone(self._directory, offset, listed, why)
+            return compared_alone(self._directory, offset, listed, reason)
         return None

@@ -55,7 +55,7 @@ class WindowTask(PartitionTask):
         self._held: dict[int, list[SegmentSummary]] = {}
 
     def next_segments(self, *, is_first: bool) -> list[int]:
-        """Indices of the segments of the window."""
+        """The segments of the window."""
         return list(range(self._window.first_index, len(self._directory.segments))) if is_first else []
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
@@ -117,11 +117,11 @@ class WindowTask(PartitionTask):
         self.outcome.take(judge_window(self._contents()))
 
     def job(self, report: Callable[[object], None]) -> _WindowJob:
-        """Implements ``PartitionTask.job``."""
+        """The task as a value (``PartitionTask.job``)."""
         return _WindowJob(self._window, self._clock)
 
     def adopt(self, outcome: WindowOutcome) -> None:
-        """Implements ``PartitionTask.adopt``."""
+        """Takes the result of a task that ran elsewhere (``PartitionTask.adopt``)."""
         self._verdict.outcome = self.outcome = outcome
 
     def _contents(self) -> WindowContents:
@@ -131,7 +131,7 @@ class WindowTask(PartitionTask):
         """The segments that were read to their ends."""
         return {index: pieces for index, pieces in self._held.items() if pieces[-1].cut_offset is None}
 
-    def _before_failure(self, why: str) -> WindowContents | None:
+    def _before_failure(self, reason: str) -> WindowContents | None:
         """What was read, as a partition that ends there; None if no segment was read to its end."""
         held = self._read_whole()
         if not held:
@@ -142,11 +142,11 @@ class WindowTask(PartitionTask):
         end = directory.log_end_offset
         if last + 1 < len(directory.segments):
             end = directory.segments[last + 1].base_offset
-            above = f"the copy from {end} on was not read: {why}"
+            above = f"the copy from {end} on was not read: {reason}"
         snapshots = [each for each in directory.snapshots if end is None or each[0] <= end]
         store = self._store
         if self.outcome.limit is not None:
-            store = store.without_requests(why)
+            store = store.without_requests(reason)
             snapshots = [each for each in snapshots if store.has_read(directory.file_path(each[1].name))]
         directory = dataclasses.replace(
             directory,
@@ -178,7 +178,7 @@ def _above_damage(contents: WindowContents, offset: int) -> WindowContents | Non
 
 @dataclass(frozen=True, slots=True)
 class _WindowJob(Job):
-    """The task as a value that a worker gets."""
+    """The task of a window as a value."""
 
     window: Window
     clock: Clock

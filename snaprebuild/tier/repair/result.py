@@ -81,7 +81,7 @@ class RepairedCopy(TopicPartition, frozen=True, kw_only=True):
     reason: str = ""
     """Why it was not done; empty if it was done, or would be."""
     verdict: Annotated[str, one_of(*WRONG)] | None = None
-    """The verdict of `tier audit` about the snapshot; null with undo."""
+    """Verdict of `tier audit`; null with undo."""
     entries: Natural | None = None
     """Producers in the wrong snapshot; null if it was not compared."""
     snapshot_class: Annotated[str, one_of("EXACT")] | None = msgspec.field(name="class", default=None)

@@ -39,17 +39,17 @@ from snaprebuild.tier.repair.result import RepairAction, RepairedCopy
 
 __all__ = ["AnnouncedRepair", "RepairReceipt", "StoreUndo", "load_repair_receipt", "undo_repairs"]
 
-SCHEMA: Literal["snaprebuild.tier-undo/1"] = "snaprebuild.tier-undo/1"
+SCHEMA: Literal["snaprebuild.tier-undo/2"] = "snaprebuild.tier-undo/2"
 
 LINE_BYTES_MAX = 2 * MANIFEST_BYTES_MAX
 """A manifest in base64 and some keys."""
 
 
 class _Header(Part, frozen=True, kw_only=True):
-    schema: Literal["snaprebuild.tier-undo/1"]
+    schema: Literal["snaprebuild.tier-undo/2"]
     snaprebuild: str = ""
     began_ms: int = 0
-    store: str
+    location: str
 
 
 class _Step(Part, frozen=True, tag_field="step"):
@@ -68,7 +68,7 @@ class OldManifest(Part, frozen=True):
 
     key: str
     size_bytes: Natural
-    mtime_ns: int
+    modified_ns: int
     mark: int | str
     base64: bytes
     new_sha256: Sha256
@@ -77,7 +77,7 @@ class OldManifest(Part, frozen=True):
 class _OldIndexes(Part, frozen=True):
     key: str
     size_bytes: Natural
-    mtime_ns: int
+    modified_ns: int
     mark: int | str
     appended_bytes: Natural
 
@@ -109,9 +109,9 @@ _STEP = AnnouncedRepair | _Repaired | _End
 class RepairReceipt:
     """The receipt of a run that repairs. It is created with the first announcement."""
 
-    def __init__(self, path: str, root: str) -> None:
+    def __init__(self, path: str, location: str) -> None:
         self.path = os.path.abspath(path)
-        self._root = root
+        self._location = location
         self._journal: JournalFile | None = None
         self._count = 0
 
@@ -135,7 +135,7 @@ class RepairReceipt:
             WriteFailedError, RefusedError: the file cannot be written, so that nothing may be.
         """
         if self._journal is None:
-            header = _Header(schema=SCHEMA, snaprebuild=__version__, began_ms=_now_ms(), store=self._root)
+            header = _Header(schema=SCHEMA, snaprebuild=__version__, began_ms=_now_ms(), location=self._location)
             self._journal = JournalFile(self.path, line_of(header))
         self._count += 1
         announced = AnnouncedRepair(
@@ -174,8 +174,8 @@ class RepairReceipt:
 
 
 def _object(key: str, identity: FileIdentity) -> dict[str, Any]:
-    size, mtime_ns, mark = identity.row
-    return {"key": key, "size_bytes": size, "mtime_ns": mtime_ns, "mark": mark}
+    size_bytes, modified_ns, mark = identity.row
+    return {"key": key, "size_bytes": size_bytes, "modified_ns": modified_ns, "mark": mark}
 
 
 def _now_ms() -> int:
@@ -211,23 +211,23 @@ def load_repair_receipt(path: str) -> tuple[str, list[AnnouncedRepair]]:
         UsageError: no such file, or not one of ours; the line is named.
         ReadFailedError: it cannot be read.
     """
-    store: str | None = None
-    found = []
+    location: str | None = None
+    repairs = []
     for number, line in enumerate(_lines(path), start=1):
         try:
-            if store is None:
-                store = _checked_store(msgspec.convert(json.loads(line), _Header).store)
+            if location is None:
+                location = _checked_location(msgspec.convert(json.loads(line), _Header).location)
             else:
                 step: AnnouncedRepair | _Repaired | _End = msgspec.convert(json.loads(line), _STEP)
                 if isinstance(step, AnnouncedRepair):
                     _check_key(step.manifest.key)
-                    found.append(step)
+                    repairs.append(step)
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            what = "is not a receipt of tier repair" if store is None else f"line {number}: is not a line of such a receipt"
+            what = "is not a receipt of tier repair" if location is None else f"line {number}: is not a line of such a receipt"
             raise UsageError(what, path=path) from None
-    if store is None:
+    if location is None:
         raise UsageError("is empty, and not a receipt of tier repair", path=path)
-    return store, found
+    return location, repairs
 
 
 def _lines(path: str) -> Iterator[bytes]:
@@ -244,10 +244,10 @@ def _lines(path: str) -> Iterator[bytes]:
             raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
 
 
-def _checked_store(store: str) -> str:
-    if not (store.startswith("s3://") or os.path.isabs(store)):
-        raise ValueError(store)
-    return store
+def _checked_location(location: str) -> str:
+    if not (location.startswith("s3://") or os.path.isabs(location)):
+        raise ValueError(location)
+    return location
 
 
 def _check_key(text: str) -> None:

@@ -64,7 +64,7 @@ class RecordTopic(Protocol):
     """``__remote_log_metadata`` of a cluster, and the other topics of the cluster (``storage.remote.metadata_topic.MetadataTopic``)."""
 
     def topics(self, names: Sequence[str]) -> dict[str, ClusterTopic]:
-        """The named topics that the cluster has."""
+        """The topics of these names that exist."""
         ...
 
     def place(self, partition: int) -> str:

@@ -90,9 +90,9 @@ class CoverageView:
 
     def covering_copy(self, start_offset: int, end_offset: int) -> RemoteCopy | None:
         """A copy that holds all of a segment; one that brokers read, if that is known."""
-        held = self.target.covering(start_offset, end_offset)
-        live = next((each for each in held if self.is_live(each)), None)
-        return live if live is not None or self.verified or not held else held[0]
+        covering = self.target.covering(start_offset, end_offset)
+        live = next((each for each in covering if self.is_live(each)), None)
+        return live if live is not None or self.verified or not covering else covering[0]
 
     def gap_below(self, start_offset: int, done_to: int, path: str) -> Conflict | None:
         """Why it is unknown whether remote storage reaches up to a segment; None if it does.

@@ -80,9 +80,9 @@ class Uploader:
 
     def claim(self, segment_id: bytes, claimed_ms: int) -> UploadClaim:
         """A claim of this uploader."""
-        known = self.identity
-        mine = UploadClaim(segment_id, self.name, self.run_name, claimed_ms)
-        return replace(mine, node_id=known.node_id, directory_id=known.directory_id, broker_epoch=known.broker_epoch)
+        identity = self.identity
+        claim = UploadClaim(segment_id, self.name, self.run_name, claimed_ms)
+        return replace(claim, node_id=identity.node_id, directory_id=identity.directory_id, broker_epoch=identity.broker_epoch)
 
     def owns(self, claim: UploadClaim) -> bool:
         """Whether a claim is of this uploader, and of the same registration of the broker, as far as the claim has one."""
@@ -154,9 +154,11 @@ class UploadFence:
         """
         location = target.claim_file(start_offset, end_offset).path
         self.check_epoch(location)
-        found = target.claim_of(start_offset, end_offset)
-        if found != claim:
-            now = "is gone" if found is None else f"was taken over by {found.uploader!r}, run {found.run}{epoch_text(found)}"
+        current = target.claim_of(start_offset, end_offset)
+        if current != claim:
+            now = (
+                "is gone" if current is None else f"was taken over by {current.uploader!r}, run {current.run}{epoch_text(current)}"
+            )
             raise UploadRefusedError(f"the claim {now}: this copy is not completed", path=location, reason=CLAIM_LOST)
 
     def take_over(self, target: UploadTarget, old: UploadClaim, new: UploadClaim, start_offset: int, end_offset: int) -> None:
@@ -178,13 +180,13 @@ class UploadFence:
         location = file.path
         self.check_epoch(location)
         target.root.prepare_replacing()
-        found = file.read_whole(CLAIM_BYTES_MAX)
+        current = file.read_whole(CLAIM_BYTES_MAX)
         try:
-            if found is None or read_claim(found.data, file=location) != old:
+            if current is None or read_claim(current.data, file=location) != old:
                 raise RefusedError("changed while it was to be taken over (another program writes here): run again", path=location)
         except FormatError as error:
             raise RefusedError(error.message, path=location) from error
-        file.replace(write_claim(new), found)
+        file.replace(write_claim(new), current)
 
 
 def epoch_text(claim: UploadClaim) -> str:

@@ -178,16 +178,16 @@ class StoreUpload:
 
     def confirm(self) -> list[WrittenCopy]:
         """Checks again, right before records are written, that each copy is still ours; those that are not become findings, and go."""
-        kept = []
+        confirmed = []
         for copy in self.copies:
             try:
                 if copy.check is not None:
                     copy.check()
-                kept.append(copy)
+                confirmed.append(copy)
             except (SnaprebuildError, FormatError) as error:
                 finding = finding_of_error(error, "")
                 self.findings.append(
                     replace(finding, code="tier-upload-stale") if isinstance(error, UploadRefusedError) else finding
                 )
-        self.copies = kept
-        return kept
+        self.copies = confirmed
+        return confirmed

@@ -67,13 +67,13 @@ class PresentCopies:
                 self._compare(target, segment, copy, self.options)
         if self._foreign is not None:
             self.findings.append(self._foreign)
-        for why, count in self._left.items():
+        for reason, count in self._left.items():
             copies = pluralize(count, "copy", "copies")
-            message = f"the snapshots of {copies} that are present were not compared with this log: {why}. {DECIDES}"
+            message = f"the snapshots of {copies} that are present were not compared with this log: {reason}. {DECIDES}"
             self._add("tier-upload-not-compared", Severity.NOTE, message, self.segments[0][0].start_offset)
 
-    def _leave(self, why: str) -> None:
-        self._left[why] = self._left.get(why, 0) + 1
+    def _leave(self, reason: str) -> None:
+        self._left[reason] = self._left.get(reason, 0) + 1
 
     def _add(self, code: str, severity: Severity, message: str, offset: int) -> None:
         self.findings.append(Finding(code, severity, self.source.path, message, offset))

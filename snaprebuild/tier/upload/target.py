@@ -94,15 +94,15 @@ class UploadTarget:
         Raises:
             ReadFailedError: the store cannot be listed.
         """
-        found: dict[bytes, CopyObjects] = {}
+        objects: dict[bytes, CopyObjects] = {}
         for name, identity in self._listed(os.path.dirname(self.file(0, bytes(16), AivenObject.LOG).path)):
             key = parse_aiven_key(name)
             if key is not None and key.head == self.prefix + self.id.topic:
-                copy = found.setdefault(key.segment_id, CopyObjects(key.base_offset, key.segment_id, {}))
+                copy = objects.setdefault(key.segment_id, CopyObjects(key.base_offset, key.segment_id, {}))
                 copy.by_kind[key.kind] = TierObject(name, identity)
         claims = (parse_claim_key(name) for name, _ in self._listed(os.path.dirname(self.claim_file(0, 0).path)))
         self.claims = sorted((each.start_offset, each.end_offset) for each in claims if each is not None)
-        self._take(RemoteCopy.of(TierLayout.AIVEN, each) for each in found.values())
+        self._take(RemoteCopy.of(TierLayout.AIVEN, each) for each in objects.values())
 
     def _listed(self, directory: str) -> Iterator[tuple[str, FileIdentity]]:
         """Keys from the root on; nothing where there is no such directory."""
@@ -125,10 +125,10 @@ class UploadTarget:
         copy = CopyObjects(start_offset, segment_id, {})
         for kind in AivenObject:
             file = self.file(start_offset, segment_id, kind)
-            found = file.read_end(1)
-            if found is None:
+            end = file.read_end(1)
+            if end is None:
                 return None
-            copy.by_kind[kind] = TierObject(file.path.removeprefix(f"{self.root}/"), FileIdentity(found[0], 0, 0))
+            copy.by_kind[kind] = TierObject(file.path.removeprefix(f"{self.root}/"), FileIdentity(end[0], 0, 0))
         self._take([RemoteCopy.of(TierLayout.AIVEN, copy)])
         return self.copies.get(segment_id)
 

@@ -116,9 +116,9 @@ class _PartitionUpload:
     def _compare_present(self) -> None:
         """What others uploaded stays as it is; a snapshot that this log contradicts is a finding."""
         present = PresentCopies(self._source, self._request.replay, self._request.refuse)
-        held = [each for each in self._partition.segments if each.action is UploadAction.PRESENT]
-        present.segments += [(each, self._copies.get(each.start_offset)) for each in held]
-        if held:
+        segments = [each for each in self._partition.segments if each.action is UploadAction.PRESENT]
+        present.segments += [(each, self._copies.get(each.start_offset)) for each in segments]
+        if segments:
             present.compare(self._coverage().target)
         self._result.findings += present.findings
 

@@ -48,10 +48,10 @@ def snapshots_in(plan: str) -> dict[tuple[str, int], str]:
 
 def compared(approved: dict[tuple[str, int], str], new: dict[tuple[str, int], str]) -> dict[str, Any]:
     """Counts, and the approved snapshots that have other bytes in the new plan."""
-    kept = approved.keys() & new.keys()
-    changed = sorted(f"{path}: {offset}" for path, offset in kept if approved[path, offset] != new[path, offset])
+    common = approved.keys() & new.keys()
+    changed = sorted(f"{path}: {offset}" for path, offset in common if approved[path, offset] != new[path, offset])
     return {
-        "kept": len(kept) - len(changed),
+        "kept": len(common) - len(changed),
         "added": len(new.keys() - approved.keys()),
         "dropped": len(approved.keys() - new.keys()),
         "changed_snapshots": changed,
@@ -69,10 +69,10 @@ def main() -> None:
         approved, new = (Path(module.params[name]).read_bytes() for name in ("approved", "plan"))
     except OSError as error:
         module.fail_json(msg=f"cannot read a plan: {error}. Run prepare.yml again")
-    found = hashlib.sha256(approved).hexdigest()
-    if found != module.params["approved_sha256"]:
+    digest = hashlib.sha256(approved).hexdigest()
+    if digest != module.params["approved_sha256"]:
         module.fail_json(
-            msg=f"{module.params['approved']} has the SHA-256 {found}: it is not the approved plan. Run prepare.yml again"
+            msg=f"{module.params['approved']} has the SHA-256 {digest}: it is not the approved plan. Run prepare.yml again"
         )
     result = compared(snapshots_in(approved.decode()), snapshots_in(new.decode()))
     if result["changed_snapshots"]:
