@@ -21,10 +21,7 @@ PACKAGES = ("formats", "snaprebuild")
 
 SHARED_CLASSES_MAX = 15
 
-SHARED_CLASSES = {
-    "Tail": "the end of a block of bytes, and the last members of a document",
-    "Verdict": "of the audit of remote storage, and of the preparation of a start: a package does not see the other one",
-}
+SHARED_CLASSES: dict[str, str] = {}
 """Names of classes that several modules may have, each with the reason."""
 
 # ---------------------------------------------------------------------------------------------------- members of documents
@@ -38,18 +35,15 @@ SHARED_MEMBERS = {
     "cause": "what made something happen, in words or one of a list",
     "directories": "a row for each directory of an election, or the ids in a record of Kafka",
     "effect": "what follows from an act, in one sentence or several",
-    "fault": "what is wrong, in words; of a change of the in-sync replicas one of a list",
     "features": "the levels by name as the metadata log has them, or a row for each feature that was judged",
     "files": "a row for each file, the counts of a receipt or directory, or bare paths",
     "high_watermark": "a high watermark, in documents about followers with its source",
-    "level": "the level of a feature (Kafka), and how much `--level` reads",
     "log_dirs": "a row for each log directory, or their paths where nothing more is said of them",
     "losses": "a row for each loss of a scenario, or their counts by kind in a search",
     "name": "the name of what the object describes; where Kafka or we have a fixed list of names, one of it",
     "partitions": "a row for each partition, their numbers in a request, or their names where a row only refers to them",
     "producers": "a row for each producer, or their counts by kind",
     "replicas": "the node ids in a record of Kafka, or a row for each replica that was judged",
-    "shutdown": "how a log directory was closed; a fleet repeats the word of a scan, also of a later version",
     "snapshots": "a row for each snapshot, or their comparison in one object",
     "steps": "a row for each step, or their names where they are only listed",
     "topics": "a row for each topic, or the names of a request",
