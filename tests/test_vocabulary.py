@@ -27,9 +27,9 @@ SHARED_CLASSES: dict[str, str] = {}
 CLASSES_LEFT = """
 BrokerEntry Cause Config Controller DelegationToken Duration Election
 FollowerState HoldingNode IsrEvent Listener NextCheckpoint Node OffsetAndEpoch
-OpenTransaction Partition PartitionEntry PartitionState PolicyRun Proof QuorumState Reader RepairView
+OpenTransaction Partition PartitionEntry PartitionState PolicyRun Proof QuorumState Reader
 Replica Rule Sample Scenario SearchResult SourceReplica StartMove Tail Text
-UnknownContents Verb Verdict View _Catalogue _Pool _Reader
+UnknownContents Verb View _Catalogue _Pool _Reader
 """
 """Names that several modules still have and should not: rename one of the classes, so that its name says whose it is."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
 from formats.partition.file_names import parse_partition_dir_name
 from snaprebuild.cli.table import middle_cut
 from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize, unread_paths
@@ -39,8 +41,6 @@ def grouped_findings(findings: Iterable[Finding]) -> Iterator[tuple[Finding, str
 
 
 def _at(finding: Finding, path: str) -> Finding:
-    from msgspec.structs import replace
-
     return replace(finding, path=path)
 
 

@@ -15,22 +15,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import click
+import msgspec
 import typer
 
 from formats.partition.file_names import segment_file_name
+from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cli.command_words import COPIES, SELECTION, command_text, given_words, repeated_words
 from snaprebuild.cli.findings_text import failed_and_damaged, grouped_findings, skipped_text, unread_text
 from snaprebuild.cli.loading import end_loading
 from snaprebuild.cli.streams import discard, print_on_stderr, reader_may_go_away
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
 from snaprebuild.cli.verb_command import setting_words
+from snaprebuild.cli.view import View
+from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
-from snaprebuild.findings import FindingCause, Severity, deleted_text, exit_code_of, pluralize, unread_paths
+from snaprebuild.findings import Finding, FindingCause, Severity, deleted_text, exit_code_of, pluralize, unread_paths
+from snaprebuild.storage.local.document_file import check_place, write_text_file
 
 if TYPE_CHECKING:
     from snaprebuild.cli.verb import OutputOptions
-    from snaprebuild.cli.view import View
-    from snaprebuild.findings import Finding
     from snaprebuild.snapshots.source.source import PartitionSource
 
 __all__ = [
@@ -80,8 +83,8 @@ def none_read(findings: Sequence[Finding], *, are_named: bool = False) -> tuple[
     """
     if not findings:
         return "No partition is here: this broker has not started yet.", []
-    why = "" if are_named or unread_paths(findings) else " stderr shows why."
-    return f"No partition was read.{why}", ["scan", *given_words("paths", "server_properties")]
+    pointer = "" if are_named or unread_paths(findings) else " stderr shows why."
+    return f"No partition was read.{pointer}", ["scan", *given_words("paths", "server_properties")]
 
 
 def answer_and_next(
@@ -178,8 +181,6 @@ def _plain(value: object) -> int | str:
 
 
 def _indented(value: object, columns: int) -> str:
-    import msgspec
-
     # In one piece: json.dump writes token by token, each a system call where stdout is unbuffered. Not msgspec.json: names of files
     # need be no UTF-8.
     return json.dumps(msgspec.to_builtins(value, enc_hook=_plain), indent=2).replace("\n", "\n" + " " * columns)
@@ -218,8 +219,6 @@ def id_labels(topics: Iterable[tuple[str, bytes | None]]) -> dict[tuple[str, byt
     Args:
         topics: name and topic id (16 bytes, None where it is unknown) of all of the table.
     """
-    from formats.partition.partition_metadata import uuid_to_text
-
     known = {(name, topic_id) for name, topic_id in topics if topic_id is not None}
     count = Counter(name for name, _ in known)
     return {(name, topic_id): f" ({uuid_to_text(topic_id)})" for name, topic_id in known if topic_id and count[name] > 1}
@@ -382,8 +381,6 @@ def emit_and_exit(view: View, out: OutputOptions) -> NoReturn:
 
 def members_of_view(view: View) -> Mapping[str, object]:
     """The members of the document of a result, in order."""
-    from snaprebuild.documents.envelope import members_of_document
-
     answer = view.answer()
     if answer is not None:
         text, following = answer_and_next(*answer, view.findings, includes_unread=view.names_unread)
@@ -455,11 +452,9 @@ def begin(verbose: int, documents: Mapping[str, str | None], **read: str | list[
         UsageError: there is no such directory, or two options name one file.
         RefusedError: a document may not be written there (``check_place``).
     """
-    from snaprebuild.storage.local.document_file import check_place
-
     end_loading()
-    named = ((name, [given] if isinstance(given, str) else given or []) for name, given in read.items())
-    taken = {os.path.realpath(path): f"the {name}" for name, paths in named for path in paths}
+    inputs = ((name, [value] if isinstance(value, str) else value or []) for name, value in read.items())
+    users = {os.path.realpath(path): f"the {name}" for name, paths in inputs for path in paths}
     for option, path in documents.items():
         if path is None:
             continue
@@ -467,7 +462,7 @@ def begin(verbose: int, documents: Mapping[str, str | None], **read: str | list[
             raise UsageError(f"{option}: expected a file, found {path or 'an empty path'}")
         if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
             raise UsageError(f"{option}: the directory of {path} does not exist")
-        other = taken.setdefault(os.path.realpath(path), option)
+        other = users.setdefault(os.path.realpath(path), option)
         if other != option:
             raise UsageError(f"{other} and {option} name one file, {path}")
         check_place(path)
@@ -485,6 +480,4 @@ def write_report(path: str, result: Mapping[str, object]) -> None:
     Raises:
         WriteFailedError: it cannot be written.
     """
-    from snaprebuild.storage.local.document_file import write_text_file
-
     write_text_file(path, json_text(result))

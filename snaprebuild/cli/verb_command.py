@@ -5,21 +5,18 @@ An option on the command line, before or after the verb, has precedence over the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 from typer.core import TyperCommand
 
+from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.description import OptionText
+from snaprebuild.cli.options.settings import SETTINGS, SettingValue, read_settings
 from snaprebuild.cli.panels import ADVANCED, GLOBAL, PANELS, panel_of
 from snaprebuild.cli.streams import print_on_stderr
-
-if TYPE_CHECKING:
-    from snaprebuild.cli.options.assumptions import Assumption
-    from snaprebuild.cli.options.settings import Given
 
 __all__ = ["VerbCommand", "given_options", "given_settings", "setting_words", "split_global_options"]
 
@@ -28,12 +25,6 @@ _SETTINGS = "snaprebuild.settings"
 _SETTING_WORDS = "snaprebuild.setting_words"
 _BEFORE_THE_VERB = dict.fromkeys(("--impact", *GLOBAL["Global"]), 2) | dict.fromkeys(("-v", "-vv", "--verbose"), 1)
 """Options that may be given there, with the number of words of each: its name, and its value if it has one."""
-_FIRST_SENTENCE = re.compile(r"(.+?[^.])\.(?= |$)", re.DOTALL)
-_DEFAULT = re.compile(r" Default: (.+?)\.$", re.DOTALL)
-_RISK = re.compile(r"Risk[^:]*: [^.]*\.")
-_NO_DEFAULT = ("no", "none", "all")
-DEFAULT_CHARACTERS_MAX = 40
-RISKY_IN_SHORT = ("--i-am-the-leader", "--allow-unverified")
 
 
 _OWN_TEXTS = {
@@ -60,11 +51,11 @@ def split_global_options(ctx: click.Context, args: list[str]) -> list[str]:
     return args
 
 
-def given_settings() -> dict[str, Given]:
+def given_settings() -> dict[str, SettingValue]:
     """The settings of this run by name."""
     ctx = click.get_current_context(silent=True)
-    found: dict[str, Given] = {} if ctx is None else ctx.meta.get(_SETTINGS, {})
-    return found
+    settings: dict[str, SettingValue] = {} if ctx is None else ctx.meta.get(_SETTINGS, {})
+    return settings
 
 
 def setting_words() -> list[str]:
@@ -167,8 +158,6 @@ class VerbCommand(TyperCommand):
             with formatter.section("Assumptions (--assume NAME=VALUE)"):
                 formatter.write_dl([(f"{name} {each.kind.name}", each.help) for name, each in self.assumptions.items()])
         if is_whole and self.settings:
-            from snaprebuild.cli.options.settings import SETTINGS
-
             with formatter.section("Settings (--set NAME=VALUE, the environment as SNAPREBUILD_NAME, or --config)"):
                 formatter.write_dl([(f"{name} {SETTINGS[name].kind.name}", SETTINGS[name].help) for name in self.settings])
         formatter.write_paragraph()
@@ -177,16 +166,12 @@ class VerbCommand(TyperCommand):
         )
 
     def _text(self, option: click.Option, *, is_whole: bool) -> str:
-        text = self.texts.get(option.name or "")
-        if text is None:
-            return (option.help or "") if is_whole else _in_short(_name_of(option), option.help or "")
+        text = self.texts[option.name or ""]
         return text.whole if is_whole else text.brief
 
 
 def _take_settings(ctx: click.Context, option: click.Parameter, value: Any) -> None:
     """Reads the settings once the values of --set and --config are known, and makes them defaults of the options of their names."""
-    from snaprebuild.cli.options.settings import read_settings
-
     values = ctx.meta.setdefault(_SETTING_WORDS, {})
     values[option.opts[0]] = [value] if isinstance(value, str) else list(value or ())
     if len(values) == 2 and not ctx.resilient_parsing:
@@ -196,8 +181,8 @@ def _take_settings(ctx: click.Context, option: click.Parameter, value: Any) -> N
         ctx.default_map = {name: str(each.value) for name, each in settings.items() if name in named}
 
 
-def _show_everything(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
+def _show_everything(ctx: click.Context, _: click.Parameter, is_set: bool) -> None:
+    if is_set:
         ctx.meta[_show_everything.__name__] = True
         click.echo(ctx.get_help(), color=ctx.color)
         ctx.exit()
@@ -208,15 +193,3 @@ def _names(option: click.Option, ctx: click.Context) -> str:
     if not option.is_flag and not option.count:
         names += f" {option.metavar or option.type.get_metavar(option, ctx) or option.type.name.upper()}"
     return names
-
-
-def _in_short(name: str, text: str) -> str:
-    """The first sentence, the risk, and the default where it is short."""
-    first = _FIRST_SENTENCE.match(text)
-    default = _DEFAULT.search(text)
-    kept = first[1] if first else text
-    if name in RISKY_IN_SHORT and (risk := _RISK.search(text)):
-        kept += f". {risk[0][:-1]}"
-    if default and default[1] not in _NO_DEFAULT and len(default[1]) <= DEFAULT_CHARACTERS_MAX:
-        kept += f" [{default[1]}]"
-    return kept

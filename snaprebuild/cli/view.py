@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from snaprebuild.findings import Finding
-    from snaprebuild.published import Document
+from snaprebuild.findings import Finding
+from snaprebuild.published import Document
 
 __all__ = ["View"]
 

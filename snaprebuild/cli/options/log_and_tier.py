@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.common import S3Options, check_paths, selection_of
 from snaprebuild.cli.options.remote_storage import TierOptions, opened_tier
+from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.source.source import Source
@@ -39,8 +40,6 @@ def opened_log_and_tier(
     Raises:
         UsageError: a path leads nowhere, or the key is none; or a metadata log is given, and no store.
     """
-    from snaprebuild.cli.options.common import check_paths, selection_of
-    from snaprebuild.errors import UsageError
     from snaprebuild.snapshots.source.source import open_source, yield_to_brokers
     from snaprebuild.tier.remote_partition import open_tier
 

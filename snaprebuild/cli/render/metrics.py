@@ -9,18 +9,17 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents import inspect, scan, tier, verify
 from snaprebuild.errors import ChangedFileError, ReadFailedError
-from snaprebuild.findings import Severity, unread_paths
+from snaprebuild.findings import Finding, Severity, unread_paths
+from snaprebuild.published import Document, encoded_members
+from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import read_small_file
-
-if TYPE_CHECKING:
-    from snaprebuild.broker.status import StatusCounts
-    from snaprebuild.documents import inspect, scan, tier, verify
-    from snaprebuild.findings import Finding
-    from snaprebuild.published import Document
+from snaprebuild.tier.audit.result import WRONG
 
 __all__ = ["METRICS", "OTHER_TOPICS", "TOPICS_MAX", "write_metrics"]
 
@@ -117,8 +116,8 @@ def _earlier_success(path: str, document: Document) -> float:
     except (ReadFailedError, ChangedFileError):
         return 0
     command = re.escape(_command_of(document))
-    found = re.search(rf'^{LAST_SUCCESS}\{{command="{command}",.*\}} ([0-9]+(?:\.[0-9]+)?)$', text, re.MULTILINE)
-    return float(found[1]) if found else 0
+    match = re.search(rf'^{LAST_SUCCESS}\{{command="{command}",.*\}} ([0-9]+(?:\.[0-9]+)?)$', text, re.MULTILINE)
+    return float(match[1]) if match else 0
 
 
 def _text(document: Document, file: str, rows: Iterable[Row]) -> Iterator[str]:
@@ -126,12 +125,12 @@ def _text(document: Document, file: str, rows: Iterable[Row]) -> Iterator[str]:
     # A later run recognizes by this line that it may replace the file.
     yield f'# Metrics of a document with "schema": "{document.schema_id()}".\n'
     for name, (labels, meaning) in METRICS.items():
-        series = [(dict(found), values[name]) for found, values in totals.items() if name in values]
+        series = [(dict(keys), values[name]) for keys, values in totals.items() if name in values]
         if series:
             yield f"# HELP {name} {meaning}\n# TYPE {name} gauge\n"
-        for found, value in series:
+        for keys, value in series:
             pairs = ",".join(
-                f'{label}="{_escaped(text)}"' for label, text in [*((each, found[each]) for each in labels), ("file", file)]
+                f'{label}="{_escaped(text)}"' for label, text in [*((each, keys[each]) for each in labels), ("file", file)]
             )
             yield f"{name}{{{pairs}}} {value}\n"
 
@@ -206,8 +205,6 @@ def _scan(document: scan.Scan) -> Iterator[Row]:
 
 
 def _verify(document: verify.Verify) -> Iterator[Row]:
-    from snaprebuild.replay.difference import ComparisonStatus
-
     for each in document.partitions:
         labels = {"log_dir": os.path.dirname(each.path)}
         wrong = sum(snapshot.comparison.proven_wrong for snapshot in each.snapshots)
@@ -234,9 +231,6 @@ def _transactions(document: inspect.Transactions) -> Iterator[Row]:
 
 
 def _tier_audit(document: tier.TierAudit) -> Iterator[Row]:
-    from snaprebuild.published import encoded_members
-    from snaprebuild.tier.audit.result import WRONG
-
     labels = {"store": document.location}
     for verdict, count in encoded_members(document.totals).items():
         yield {**labels, "verdict": verdict}, {"snaprebuild_tier_audit_snapshots": count}
@@ -246,8 +240,6 @@ def _tier_audit(document: tier.TierAudit) -> Iterator[Row]:
 
 
 def _tier_inventory(document: tier.TierInventory) -> Iterator[Row]:
-    from snaprebuild.published import encoded_members
-
     labels = {"store": document.location}
     yield labels, {"snaprebuild_tier_inventory_unknown_objects": document.unknown_objects}
     for each in document.partitions:

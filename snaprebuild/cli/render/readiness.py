@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from snaprebuild.broker.remote_readiness import not_ready_text
+from snaprebuild.cli.result import print_text
 from snaprebuild.findings import Severity
+from snaprebuild.snapshots.plan.plan_model import Plan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
+from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
-
-if TYPE_CHECKING:
-    from snaprebuild.snapshots.plan.plan_model import Plan
-    from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-    from snaprebuild.snapshots.source.source import PartitionSource
 
 __all__ = ["answer_with_readiness", "answer_with_refusal", "print_readiness_notes"]
 
@@ -45,8 +43,6 @@ def answer_with_refusal(
 
 def print_readiness_notes(plan: Plan) -> None:
     """What has to be done before remote storage is switched on: notes are not on stderr, and this one must not be missed."""
-    from snaprebuild.cli.result import print_text
-
     for each in plan.readiness:
         if each.severity is Severity.NOTE:
             print_text(f"Note: {each.message}.")

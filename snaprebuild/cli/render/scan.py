@@ -272,7 +272,7 @@ def _next_start(partition: PartitionScan, shutdown: Shutdown) -> NextStartSnapsh
     return NextStartSnapshots(
         after="a clean stop" if shutdown in (Shutdown.CLEAN, Shutdown.RUNNING) else "an unclean stop",
         loaded_offset=start.loaded if start.loaded is not None and start.loaded <= bound else None,
-        replay_from_offset=start.replayed_from,
+        replay_from_offset=start.replay_from_offset,
         removes_stray=below_end(start.stray),
         removes_out_of_range=below_end(start.out_of_range),
         removes_corrupt=below_end(start.corrupt),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING
 
+from snaprebuild.broker.fates import FateKind
 from snaprebuild.cli.render.status import answer_lines, note_sentences, snapshot_counts, words_after
 from snaprebuild.cli.result import (
     SELECTION,
@@ -21,11 +21,9 @@ from snaprebuild.cli.result import (
 )
 from snaprebuild.cli.table import ROWS_MAX, printable
 from snaprebuild.findings import pluralize, unread_paths
-
-if TYPE_CHECKING:
-    from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanResult
-    from snaprebuild.snapshots.scan.upload_attempts import CopyOutcome
-    from snaprebuild.snapshots.scan.upload_preflight import Blocker, LagWait, NextAttempt
+from snaprebuild.snapshots.scan.result import AtNextStart, LogDirScan, PartitionScan, ScanResult
+from snaprebuild.snapshots.scan.upload_attempts import CopyOutcome
+from snaprebuild.snapshots.scan.upload_preflight import Blocker, LagWait, NextAttempt
 
 __all__ = ["print_boundaries", "print_scan", "scan_answer"]
 
@@ -121,8 +119,6 @@ def _stuck_text(result: ScanResult) -> str:
 
 def _waits_for_start(result: ScanResult) -> bool:
     """Whether the next start removes snapshots of a partition that is stuck: a rebuild before it leaves them out."""
-    from snaprebuild.broker.fates import FateKind
-
     kinds = (FateKind.SNAPSHOTS_REMOVED, FateKind.SWAP_FINISHED)
     paths = {fate.path for fate in result.fates if fate.kind in kinds}
     return any(each.stuck_bytes and each.source.path in paths for each in result.partitions)
@@ -247,8 +243,8 @@ def _print_facts(result: ScanResult) -> None:
 
 def _print_lag(result: ScanResult) -> None:
     """The segments that wait on purpose, and when the first one is due."""
-    found = [(each.source.topic_partition, each.preflight.copy_lag) for each in result.partitions]
-    waits = [(name, wait) for name, wait in found if wait is not None]
+    lags = [(each.source.topic_partition, each.preflight.copy_lag) for each in result.partitions]
+    waits = [(name, wait) for name, wait in lags if wait is not None]
     if not waits:
         return
     count = pluralize(sum(wait.segments for _, wait in waits), "rolled segment")
@@ -293,8 +289,6 @@ def _log_dir_text(log_dir: LogDirScan, *, has_path: bool) -> str:
 
 def _start_text(result: ScanResult) -> str:
     """What the next start of the brokers does to the files that are there now."""
-    from snaprebuild.snapshots.scan.result import AtNextStart
-
     counts = dict.fromkeys(AtNextStart, 0)
     for partition in result.partitions:
         for boundary in partition.boundaries:

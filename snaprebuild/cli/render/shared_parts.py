@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from snaprebuild.documents import common as doc
 from snaprebuild.snapshots.engine.cache_hits import NO_CACHE_HITS, CacheHits
+from snaprebuild.snapshots.plan.plan_model import GateVerdict
+from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
+from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
+from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.partition_names import names_of
 from snaprebuild.storage.store import absolute
-
-if TYPE_CHECKING:
-    from snaprebuild.snapshots.plan.plan_model import GateVerdict
-    from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
-    from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
-    from snaprebuild.snapshots.source.source import PartitionSource
 
 __all__ = [
     "cache_use",
@@ -62,9 +60,9 @@ def inputs_of(source: PartitionSource) -> list[doc.InputSegment]:
     ]
 
 
-def cache_use(path: str | None, found: Iterable[CacheHits]) -> doc.CacheUse | None:
+def cache_use(path: str | None, hits: Iterable[CacheHits]) -> doc.CacheUse | None:
     """The directory of the cache, and what came from there; None without one."""
-    total = sum(found, NO_CACHE_HITS)
+    total = sum(hits, NO_CACHE_HITS)
     return None if path is None else doc.CacheUse(path=absolute(path), segments=total.segments, size_bytes=total.size_bytes)
 
 

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.remote_readiness import not_ready_text
+from snaprebuild.broker.status import FateGroup, Status
 from snaprebuild.cli.findings_text import concern_text, skipped_text, unread_text
 from snaprebuild.cli.result import size_text
 from snaprebuild.cli.table import middle_cut
-from snaprebuild.findings import FindingCause, deleted_count, deleted_text, pluralize, unread_paths
-
-if TYPE_CHECKING:
-    from snaprebuild.broker.status import FateGroup, Status
-    from snaprebuild.findings import Finding
+from snaprebuild.findings import Finding, FindingCause, deleted_count, deleted_text, pluralize, unread_paths
 
 __all__ = [
     "LINE_MAX",
@@ -280,8 +277,6 @@ def words_after(concern: FateGroup, selected: list[str]) -> list[str]:
         concern: the first one.
         selected: paths and options of the selection, as they were given.
     """
-    from snaprebuild.broker.fates import FateKind
-
     return ["scan", *selected] if concern.kind in (FateKind.SNAPSHOTS_REMOVED, FateKind.SWAP_FINISHED) else []
 
 
@@ -342,9 +337,9 @@ def _emptied(group: FateGroup, subject: str, cut: Cut) -> str:
     fate = group.first
     count = len(group.fates)
     if fate.log_end_offset is not None:
-        why = f"it ends at {fate.log_end_offset}, below its log start {fate.reached_offset}"
+        reason = f"it ends at {fate.log_end_offset}, below its log start {fate.reached_offset}"
         also = f", and {pluralize(count - 1, 'other')} for the same" if count > 1 else ""
-        return f"The start deletes {cut(fate.subject)}: {why}{also}."
+        return f"The start deletes {cut(fate.subject)}: {reason}{also}."
     highest = max(each.reached_offset or 0 for each in group.fates)
     return f"{pluralize(count, 'partition has', 'partitions have')} no segment ({subject}); high watermarks up to {highest}."
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.status import fate_groups
 from snaprebuild.cli.render.status import fate_sentence, words_after
 from snaprebuild.findings import Severity
-
-if TYPE_CHECKING:
-    from snaprebuild.broker.fates import Fate
-    from snaprebuild.snapshots.plan.plan_model import PartitionPlan
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan
 
 __all__ = ["answer_with_fate", "concerns_of"]
 

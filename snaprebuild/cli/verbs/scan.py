@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
+from snaprebuild.cli.engine_choice import engine_of
 from snaprebuild.cli.options.common import Partition, Paths, S3Options, ServerProperties, Topic, open_selected, selection_of
 from snaprebuild.cli.options.description import option
-from snaprebuild.cli.options.engine import EngineOptions, engine_of
+from snaprebuild.cli.options.engine import EngineOptions
 from snaprebuild.cli.options.io_limits import LoadAlone
 from snaprebuild.cli.options.kafka_release import KafkaRelease, release_of
 from snaprebuild.cli.verb import MeasuredOutput, verb
