@@ -3,7 +3,7 @@
 
 Figures are reported and no test compares them, but for the class names. Files are the .py files of `formats` and `snaprebuild` that git
 lists. `--names` lists the class names that several modules define. With CHECKOUT a git worktree, its .venv or this interpreter runs the
-traces of five commands and calls for one partition (``WALKS``); `--functions` lists what they enter.
+traces of six commands and calls for one partition (``WALKS``); `--functions` lists what they enter.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ WALKS = {
     "verify": ["verify", PARTITION],
     "ensure_snapshot": ["ensure_snapshot", PARTITION, "2596"],
     "cluster source": ["cluster", "source", NODE, "--topic", "orders", "--partition", "1", "--purpose", "upload"],
+    "tier audit": ["tier", "audit", "fixtures/follower-lost-state/remote"],
     "tier upload": ["tier", "upload", NODE, "OUT", "--topic-partition", "orders-1"],
 }
 """The ways of one partition, as words of the command line; ``ensure_snapshot`` is a call of the library for a boundary without a file."""

@@ -37,7 +37,7 @@ from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.segment_summary import BLOCK_ROWS, SUMMARY_COLUMNS
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
-from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_parcel, read_segment, read_tasks
+from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_group, read_segment, read_tasks
 from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
 from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.publish import create_file
@@ -217,7 +217,7 @@ class Bench:
 
 def read_as_worker(task: ReadTask) -> Pieces:
     """The pieces of one segment, read in this process by the reader of the workers; its error is raised."""
-    (outcome,) = read_parcel([task])
+    (outcome,) = read_group([task])
     if isinstance(outcome, Exception):
         raise outcome
     return outcome

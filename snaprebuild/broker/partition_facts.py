@@ -108,7 +108,7 @@ class FactsReader:
             base_offsets=tuple(segment.base_offset for segment in segments),
             segment_sizes=tuple(segment.log.identity.size_bytes for segment in segments),
             end=self._end() if is_stopped and segments else None,
-            checkpointed_log_start=log_start,
+            checkpointed_log_start_offset=log_start,
             recovery_point=(log_dir.recovery_points or {}).get(name),
             high_watermark=(log_dir.high_watermarks or {}).get(name),
             snapshots=tuple(offset for offset, _ in directory.snapshots),

@@ -94,7 +94,7 @@ def _log_end(partition: PartitionFacts) -> list[Fate]:
     end = partition.end
     if end is None:
         return []
-    start = partition.checkpointed_log_start
+    start = partition.checkpointed_log_start_offset
     end_offset = end.offset if partition.log_read is None else partition.log_read.end_offset
     if start is not None and end_offset < start:
         return _below_log_start(partition, end_offset, start)

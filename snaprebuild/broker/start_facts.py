@@ -185,7 +185,7 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
         base_offsets: of the segments, ascending.
         segment_sizes: bytes of each.
         end: of the last segment; None where it was not read, or could not be.
-        checkpointed_log_start: of ``log-start-offset-checkpoint``; None without an entry.
+        checkpointed_log_start_offset: of ``log-start-offset-checkpoint``; None without an entry.
         recovery_point: of ``recovery-point-offset-checkpoint``; None without an entry.
         high_watermark: of ``replication-offset-checkpoint``; None without an entry.
         snapshots: offsets of the snapshot files, ascending.
@@ -213,7 +213,7 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     base_offsets: tuple[int, ...] = ()
     segment_sizes: tuple[int, ...] = ()
     end: SegmentEnd | None = None
-    checkpointed_log_start: int | None = None
+    checkpointed_log_start_offset: int | None = None
     recovery_point: int | None = None
     high_watermark: int | None = None
     snapshots: tuple[int, ...] = ()
@@ -251,7 +251,7 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     def log_start(self) -> int:
         """The lowest offset that this directory is known to have: the checkpoint, or the first segment."""
         first = self.base_offsets[0] if self.base_offsets else 0
-        return max(first, self.checkpointed_log_start or 0)
+        return max(first, self.checkpointed_log_start_offset or 0)
 
     @property
     def has_records(self) -> bool:

@@ -45,8 +45,8 @@ def producer_ids_of_scan(
     later = later or {}
     suspects = [each.source for each in result.partitions if _has_high_id(each, result.next_producer_id, later)]
     unread = set(unread_paths(result.other_findings))
-    found = producer_id_findings(source, now_ms, suspects, later)
-    return [each for each in found if not (each.is_unread and each.path in unread)]
+    findings = producer_id_findings(source, now_ms, suspects, later)
+    return [each for each in findings if not (each.is_unread and each.path in unread)]
 
 
 def _has_high_id(partition: PartitionScan, next_id: int | None, later: Mapping[str, np.ndarray]) -> bool:

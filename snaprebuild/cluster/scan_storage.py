@@ -121,8 +121,8 @@ def _concerned_paths(reported: Sequence[Finding]) -> set[str]:
 
 def _also_unread(start: JudgedStart, reported: Sequence[Finding]) -> list[Finding]:
     """What could not be read for the judgement of the start, without the paths that the command reports as unread itself."""
-    known = {each.path for each in reported if each.is_unread}
-    return [each for each in start.unread if each.path not in known]
+    unread = {each.path for each in reported if each.is_unread}
+    return [each for each in start.unread if each.path not in unread]
 
 
 def _has_small_files(source: Source) -> bool:
@@ -147,9 +147,9 @@ class NextStartJudge:
 
     def __call__(self, source: Source, release: str | None = None, *, holds_locks: bool = False) -> JudgedStart:
         """The start of a source on local disks."""
-        known = None if release is None else parse_release(release)
+        parsed = None if release is None else parse_release(release)
         result = scan_source(source, holds_locks=holds_locks, only_start=True)
-        judged = with_metadata_logs(result, source, int(time.time() * 1000), known, self._read, only_start=True)
+        judged = with_metadata_logs(result, source, int(time.time() * 1000), parsed, self._read, only_start=True)
         # A running broker changes and deletes files meanwhile.
         live = tuple(f"{log_dir.state.path}/" for log_dir in judged.log_dirs if log_dir.shutdown is Shutdown.RUNNING)
         unread = [each for each in judged.other_findings if each.is_unread and not each.path.startswith(live)]
@@ -163,10 +163,10 @@ class NextStartJudge:
                 self._storages[path] = read_topic_storages(path)
             except (SnaprebuildError, FormatError) as error:
                 self._storages[path] = error
-        found = self._storages[path]
-        if isinstance(found, SnaprebuildError | FormatError):
-            raise found
-        return found
+        storages = self._storages[path]
+        if isinstance(storages, SnaprebuildError | FormatError):
+            raise storages
+        return storages
 
 
 def with_metadata_logs(
@@ -210,15 +210,17 @@ def with_metadata_logs(
         try:
             read = read_topic_storages(path) if read_log is None else read_log(path)
         except (SnaprebuildError, FormatError) as error:
-            why = f"{ENABLE} of the topics cannot be read: {error.message}" if topics else ""
+            reason = f"{ENABLE} of the topics cannot be read: {error.message}" if topics else ""
         else:
             images[os.path.dirname(path)] = read.image
             epochs.add(os.path.dirname(path), read.broker_epochs)
             known |= {topic_id: is_on if known.get(topic_id, is_on) is is_on else None for topic_id, is_on in read.by_id.items()}
             lags.add(read)
             names = sorted(read.unproven & topics)
-            why = f"{ENABLE} of {pluralize(len(names), 'topic')} ({first_of(names)}) is not known: {read.why}" if names else ""
-        notes += [Finding("topic-storage-unknown", Severity.NOTE, path, why)] if why else []
+            reason = (
+                f"{ENABLE} of {pluralize(len(names), 'topic')} ({first_of(names)}) is not known: {read.reason}" if names else ""
+            )
+        notes += [Finding("topic-storage-unknown", Severity.NOTE, path, reason)] if reason else []
     states: dict[str, set[bool | None]] = {}
     for each in result.partitions:
         is_on = None if each.topic_id is None else known.get(each.topic_id)

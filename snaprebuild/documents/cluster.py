@@ -14,8 +14,9 @@ from snaprebuild.cluster.quorum.advise import NextCheckpoint, PolicyAdvice
 from snaprebuild.cluster.quorum.election import QuorumElection
 from snaprebuild.cluster.quorum.log_facts import LogStart
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch, Progress
-from snaprebuild.cluster.quorum.rules import Followers
+from snaprebuild.cluster.quorum.rules import Followers, QuorumRule, QuorumRuleState
 from snaprebuild.cluster.rule_result import Grade
+from snaprebuild.cluster.source_check.rules import SourceRule, SourceRuleState
 from snaprebuild.published import Document, Natural, Part, Positive, Streamed, one_of
 from snaprebuild.snapshots.plan.source_verdict import Purpose, RuleNumber, VerdictSummary
 from snaprebuild.storage.partition_names import TopicPartition
@@ -29,8 +30,8 @@ __all__ = [
     "ClusterSourceReplica",
     "MetadataLogUsed",
     "NodeCheckpoint",
-    "NodeRuleState",
-    "SourceRuleState",
+    "NodeRuleResult",
+    "ReplicaRuleResult",
 ]
 
 
@@ -50,13 +51,13 @@ class NodeCheckpoint(Part, frozen=True):
     """Why it is not whole."""
 
 
-class NodeRuleState(Part, frozen=True):
+class NodeRuleResult(Part, frozen=True):
     """The result of a rule."""
 
-    rule: Annotated[str, one_of(*(f"K{number}" for number in range(1, 21)))]
+    rule: Annotated[str, one_of(*QuorumRule.__members__)]
     text: str
     """What is true if the rule is met."""
-    state: Annotated[str, one_of("held", "violated", "not-judged", "not-applicable")]
+    state: Annotated[str, one_of(*QuorumRuleState)]
     """not-judged: what the rule needs is missing, or another rule reports the reason. not-applicable: it has nothing to judge."""
     grade: Grade | None
     """Grade of the violation; null if there is none."""
@@ -86,7 +87,7 @@ class CheckedNode(Part, frozen=True):
     """Offset after the last batch."""
     checkpoints: Sequence[NodeCheckpoint]
     """By id."""
-    rules: Sequence[NodeRuleState]
+    rules: Sequence[NodeRuleResult]
     """The rules; one that is violated several times is listed as often."""
     unknown_contents: UnknownContents | None = None
     """What of the log this version does not know; null for nothing."""
@@ -189,29 +190,12 @@ class ClusterIsr(Document, frozen=True):
 # -------------------------------------------------------------------------------------------------------------- cluster source
 
 
-class SourceRuleState(Part, frozen=True):
+class ReplicaRuleResult(Part, frozen=True):
     """The result of one rule."""
 
     rule: RuleNumber
-    name: Annotated[
-        str,
-        one_of(
-            "directory-form",
-            "broker-ids",
-            "registration",
-            "directory-id",
-            "topic-id",
-            "assignment",
-            "in-sync",
-            "recovery-state",
-            "clean-shutdown",
-            "broker-epoch",
-            "high-watermark",
-            "leader-epochs",
-            "log-end",
-        ),
-    ]
-    state: Annotated[str, one_of("pass", "warn", "fail", "not-known", "not-applicable")]
+    name: SourceRule
+    state: Annotated[str, one_of(*SourceRuleState)]
     evidence: str
     """The facts, one sentence; not stable."""
     trusted_below: Natural | None
@@ -261,7 +245,7 @@ class ClusterSourceReplica(TopicPartition, frozen=True):
         str, msgspec.Meta(pattern=r"^(TRUSTED|TRUSTED_BELOW\([0-9]+\)|UNKNOWN\(R[0-9]+\)|REJECTED\(R[0-9]+\))$")
     ]
     """The result, with the offset or the rule."""
-    rules: Annotated[Sequence[SourceRuleState], msgspec.Meta(min_length=13, max_length=13)]
+    rules: Annotated[Sequence[ReplicaRuleResult], msgspec.Meta(min_length=13, max_length=13)]
 
 
 class ClusterSource(Document, frozen=True):

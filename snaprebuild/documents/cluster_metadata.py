@@ -9,7 +9,7 @@ from snaprebuild.cluster.metadata.fold import OpenMetadataTransaction
 from snaprebuild.cluster.metadata.image_model import DelegationToken, Mask
 from snaprebuild.cluster.metadata.image_result import Unproven
 from snaprebuild.cluster.metadata.proof import UncountedLog, VotersSource
-from snaprebuild.cluster.metadata.registered_model import Listener
+from snaprebuild.cluster.metadata.registered_model import LeaderRecoveryState, Listener
 from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
 from snaprebuild.published import Document, Natural, Part, Streamed, one_of
@@ -69,7 +69,7 @@ class ImagePartitionState(Part, frozen=True):
     leader: int
     """Broker id, -1 for none."""
     leader_epoch: int
-    leader_recovery_state: Annotated[str, one_of("RECOVERED", "RECOVERING")]
+    leader_recovery_state: Annotated[str, one_of(*LeaderRecoveryState.__members__)]
     partition_epoch: int
     replicas: Sequence[int]
     directories: Sequence[str]

@@ -24,7 +24,7 @@ from snaprebuild.snapshots.destination.boundary_result import ActionTotals, Boun
 from snaprebuild.snapshots.last_stable import KnownOffset
 from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 from snaprebuild.storage.partition_names import TopicPartition
-from snaprebuild.tier.audit.result import Verdict
+from snaprebuild.tier.audit.result import SnapshotVerdict
 
 __all__ = [
     "CheckpointLine",
@@ -71,7 +71,7 @@ class RemoteProducers(Part, frozen=True):
     """Its last offset."""
     replayed_from_offset: Natural
     """Base offset of the first of the consecutive copies up to there."""
-    verdict: Verdict | None
+    verdict: SnapshotVerdict | None
     """Verdict on the snapshot of that copy; null if the offset is inside of it."""
     reason: str
     """Reason of the verdict, for the user; not stable."""

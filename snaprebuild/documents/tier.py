@@ -11,7 +11,7 @@ from snaprebuild.replay.difference import DifferenceKind
 from snaprebuild.storage.partition_names import TopicPartition
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.tier import AuditLevel
-from snaprebuild.tier.audit.result import Verdict
+from snaprebuild.tier.audit.result import SnapshotVerdict
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.inventory import InventoryPartition
 from snaprebuild.tier.repair.result import RepairedCopy, RepairTotals
@@ -58,7 +58,7 @@ class AuditedCopy(Part, frozen=True):
     """Last offset; null if it is not known."""
     stored_bytes: Natural
     """Bytes of its objects."""
-    verdict: Verdict
+    verdict: SnapshotVerdict
     """Verdict on its snapshot (docs/guides/remote-storage.md)."""
     reason: str
     """Reason of the verdict, for the user; not stable."""

@@ -402,7 +402,7 @@ def _warnings(tier: Tier, request: BuildRequest, target: int, log_start: int, st
         )
     elif log_start < state.first_offset:
         warnings.append(f"offsets {log_start} to {state.first_offset - 1} are in no copy that follows on: {ends_at}")
-    if state.source is not StateSource.SNAPSHOT:
+    if state.entries_source is not StateSource.SNAPSHOT:
         warnings.append(
             f"the snapshot is not that of the copy, which is {state.verdict}: {state.reason}; it was rebuilt from the copies"
         )

@@ -224,7 +224,9 @@ def _remote_state(partition: PartitionSource, remote: RemotePartition | None, st
         raise UnknownStateError(
             "its leader epochs do not reach below its first segment, so that it is unknown which copies are of its log"
         )
-    log_start = partition.checkpointed_log_start  # without its line the first segment would count, which is above what is meant
+    log_start = (
+        partition.checkpointed_log_start_offset
+    )  # without its line the first segment would count, which is above what is meant
     return state_at(remote, epochs, first, log_start=log_start)
 
 

@@ -140,7 +140,7 @@ def _view_of(source: PartitionSource, tier: Tier | None, remote_storage: bool | 
     check_segments_are_files(directory)
     end = log_end_offset(directory) if directory.segments else None
     epochs = tuple(LeaderEpochEntry(epoch, start) for epoch, start in read_leader_epochs(directory) or ())
-    epochs = _cut(epochs, source.checkpointed_log_start, end)
+    epochs = _cut(epochs, source.checkpointed_log_start_offset, end)
     topic_id = read_topic_id(directory)
     remote = None
     if tier is not None and source.can_be_tiered and remote_storage is not False:
@@ -208,9 +208,9 @@ def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier) -> t
     remote = tier.partition(partition)
     findings = list(remote.findings)
     segments = source.directory.segments
-    if source.is_tiered and not remote.log.segments and segments and source.checkpointed_log_start < segments[0].base_offset:
+    if source.is_tiered and not remote.log.segments and segments and source.checkpointed_log_start_offset < segments[0].base_offset:
         first = segments[0].base_offset
-        message = f"the log starts at {source.checkpointed_log_start}, the disk begins at {first}, and the store has no copy"
+        message = f"the log starts at {source.checkpointed_log_start_offset}, the disk begins at {first}, and the store has no copy"
         findings.append(Finding("remote-part-missing", Severity.FINDING, source.path, f"{message}: is it the right one?"))
     return remote, findings
 

@@ -33,7 +33,7 @@ from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.tier.audit.result import WRONG, Verdict, verdict_of
+from snaprebuild.tier.audit.result import WRONG, SnapshotVerdict, verdict_of
 from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold
 from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition
 
@@ -64,7 +64,7 @@ class RemoteState:
         first_offset: where the copies begin that follow one another up to there.
         verdict: on the snapshot of that copy; None if the offset is inside of it.
         reason: of the verdict, in words.
-        source: of the entries.
+        entries_source: where the entries come from.
         entries: of ``ENTRY_DTYPE``, by producer id.
         judgement: class and reasons.
         data: the snapshot of the copy, where it is taken; None else.
@@ -75,9 +75,9 @@ class RemoteState:
     offset: int
     segment: RemoteSegment
     first_offset: int
-    verdict: Verdict | None
+    verdict: SnapshotVerdict | None
     reason: str
-    source: StateSource
+    entries_source: StateSource
     entries: np.ndarray
     judgement: Judgement
     data: bytes | None
@@ -160,7 +160,7 @@ class _OwnSnapshot:
 
     data: bytes | None
     entries: np.ndarray | None = None
-    verdict: Verdict | None = None
+    verdict: SnapshotVerdict | None = None
     why: str = ""
 
 
@@ -169,14 +169,14 @@ def _own_snapshot(partition: RemotePartition, segment: RemoteSegment, data: byte
         return _OwnSnapshot(None)
     if not data:
         why = "it has no bytes: a broker takes it and starts without producers"
-        return _OwnSnapshot(data, None, Verdict.ZERO_BYTES, why)
+        return _OwnSnapshot(data, None, SnapshotVerdict.ZERO_BYTES, why)
     try:
         entries = read_entries(data, file=f"{partition.place}: copy {uuid_to_text(segment.segment_id)}")
     except FormatError as error:
-        return _OwnSnapshot(data, None, Verdict.CORRUPT, error.message)
+        return _OwnSnapshot(data, None, SnapshotVerdict.CORRUPT, error.message)
     impossible = impossible_entries(entries, offset)
     if impossible is not None:
-        return _OwnSnapshot(data, None, Verdict.CORRUPT, impossible)
+        return _OwnSnapshot(data, None, SnapshotVerdict.CORRUPT, impossible)
     return _OwnSnapshot(data, entries[np.argsort(entries["producer_id"].astype(np.int64), kind="stable")])
 
 
@@ -225,7 +225,7 @@ def _decided(
     """Takes the snapshot of the copy, or the result of the replay where that is wrong."""
     name = f"the snapshot of the copy {uuid_to_text(chain.segments[-1].segment_id)}"
 
-    def state(verdict: Verdict | None, why: str, judgement: Judgement, rebuilt: np.ndarray | None = None) -> RemoteState:
+    def state(verdict: SnapshotVerdict | None, why: str, judgement: Judgement, rebuilt: np.ndarray | None = None) -> RemoteState:
         entries = own.entries if rebuilt is None else rebuilt
         assert entries is not None
         source = StateSource.SNAPSHOT if rebuilt is None else StateSource.REPLAYED if verdict is None else StateSource.REBUILT
@@ -235,7 +235,7 @@ def _decided(
             first_offset=chain.start_offset,
             verdict=verdict,
             reason=why,
-            source=source,
+            entries_source=source,
             entries=entries,
             judgement=judgement,
             data=own.data if rebuilt is None else None,
@@ -247,13 +247,13 @@ def _decided(
     why = own.why
     if own.entries is not None:
         if replayed is None:
-            return state(Verdict.UNPROVEN, reason, Judgement(SnapshotClass.UNPROVEN, (reason,)))
+            return state(SnapshotVerdict.UNPROVEN, reason, Judgement(SnapshotClass.UNPROVEN, (reason,)))
         comparison = replayed.task.cross.judge(replayed.state, own.entries)
         verdict = verdict_of(comparison)
         why = comparison.reason
-        if verdict is Verdict.RIGHT:
+        if verdict is SnapshotVerdict.RIGHT:
             if not replayed.state.is_complete:
-                verdict = Verdict.UNPROVEN
+                verdict = SnapshotVerdict.UNPROVEN
                 why = f"{why} from {chain.start_offset} on; records deleted below are in no copy"
             judgement = _below(chain, log_start, replayed.state.judgement)
             if comparison.status is not ComparisonStatus.EQUAL and judgement.snapshot_class.is_allowed_in_place:

@@ -43,7 +43,7 @@ class LoadedLog(msgspec.Struct, frozen=True):
 
     Attributes:
         base_offsets: of the segments, ascending; at least one.
-        checkpointed_log_start: the log start offset of the broker's checkpoint, 0 if it has none.
+        checkpointed_log_start_offset: the log start offset of the broker's checkpoint, 0 if it has none.
         snapshots: offset of each snapshot file, and whether it parses.
         is_clean: whether the broker stopped cleanly.
         recovery_point: below this offset everything was flushed; used after an unclean stop.
@@ -52,8 +52,8 @@ class LoadedLog(msgspec.Struct, frozen=True):
     """
 
     base_offsets: tuple[int, ...]
-    checkpointed_log_start: int
-    log_end: int
+    checkpointed_log_start_offset: int
+    log_end_offset: int
     snapshots: Mapping[int, bool]
     is_clean: bool
     recovery_point: int = 0
@@ -63,7 +63,7 @@ class LoadedLog(msgspec.Struct, frozen=True):
     @property
     def is_deleted_at_start(self) -> bool:
         """Whether the broker deletes all segments, because they end below the log start, and creates an empty log there."""
-        return self.log_end < self.checkpointed_log_start
+        return self.log_end_offset < self.checkpointed_log_start_offset
 
 
 class BrokerStart(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class BrokerStart(msgspec.Struct, frozen=True):
         out_of_range: offsets of files removed because they are not between log start (excluded) and the end of what is loaded.
         corrupt: offsets of files removed because they did not parse when the broker tried to load them.
         loaded: offset of the snapshot from which the state is loaded; None if it begins empty.
-        replayed_from: where the final replay begins; None if there is none.
+        replay_from_offset: where the final replay begins; None if there is none.
     """
 
     after: tuple[tuple[int, SnapshotOrigin], ...]
@@ -83,7 +83,7 @@ class BrokerStart(msgspec.Struct, frozen=True):
     out_of_range: tuple[int, ...]
     corrupt: tuple[int, ...]
     loaded: int | None
-    replayed_from: int | None
+    replay_from_offset: int | None
 
     @property
     def written_empty(self) -> tuple[int, ...]:
@@ -111,14 +111,14 @@ class SnapshotFiles:
         self.out_of_range: list[int] = []
         self.corrupt: list[int] = []
         self.loaded: int | None = None
-        self.replayed_from: int | None = None
+        self.replay_from_offset: int | None = None
         self._map_end = 0
         self._last_snapshot = 0
 
     def new_manager(self) -> None:
         """A new ``ProducerStateManager``: no producers, both offsets 0."""
         self._map_end = self._last_snapshot = 0
-        self.loaded = self.replayed_from = None
+        self.loaded = self.replay_from_offset = None
 
     def remove_stray(self, base_offsets: Iterable[int]) -> None:
         """``removeStraySnapshots``: of those at no base offset only the largest may stay, if it is at or above the largest base offset.
@@ -184,7 +184,7 @@ class SnapshotFiles:
         was_empty = self._map_end >= end
         self.truncate_and_reload(log_start, end)
         if end > self._map_end and not was_empty:
-            self.replayed_from = max(self._map_end, log_start)
+            self.replay_from_offset = max(self._map_end, log_start)
             first = max(0, bisect_right(base_offsets, self._map_end, hi=segments) - 1)
             for base_offset in base_offsets[first : bisect_left(base_offsets, end, hi=segments)]:
                 start = max(base_offset, self._map_end, log_start)
@@ -246,14 +246,14 @@ def broker_start(log: LoadedLog) -> BrokerStart:
     files = SnapshotFiles(log.snapshots)
     _recover(files, log)
     bases = log.base_offsets
-    end = log.log_end
+    end = log.log_end_offset
     if log.is_deleted_at_start:
         files.remove_all()
-        bases = (log.checkpointed_log_start,)
-        end = log.checkpointed_log_start
+        bases = (log.checkpointed_log_start_offset,)
+        end = log.checkpointed_log_start_offset
     files.new_manager()
     files.remove_stray(bases)
-    log_start = loaded_log_start(log.checkpointed_log_start, bases[0], is_tiered=log.is_tiered)
+    log_start = loaded_log_start(log.checkpointed_log_start_offset, bases[0], is_tiered=log.is_tiered)
     files.rebuild(bases, log_start, end, trusts_stop=log.is_clean)
     return BrokerStart(
         after=tuple(sorted(files.files.items())),
@@ -261,19 +261,19 @@ def broker_start(log: LoadedLog) -> BrokerStart:
         out_of_range=tuple(sorted(files.out_of_range)),
         corrupt=tuple(sorted(files.corrupt)),
         loaded=files.loaded,
-        replayed_from=files.replayed_from,
+        replay_from_offset=files.replay_from_offset,
     )
 
 
 def _recover(files: SnapshotFiles, log: LoadedLog) -> None:
     """Segments without an index (``loadSegmentFiles``), then after an unclean stop all from the recovery point on (``recoverLog``)."""
-    ends = dict(zip(log.base_offsets, (*log.base_offsets[1:], log.log_end), strict=True))
+    ends = dict(zip(log.base_offsets, (*log.base_offsets[1:], log.log_end_offset), strict=True))
     for at, base_offset in enumerate(log.base_offsets):
         if base_offset in log.without_index:
             # Segments are loaded one after the other, and this one is recovered before it is added.
-            files.recover_segment(log.base_offsets, log.checkpointed_log_start, base_offset, ends[base_offset], segments=at)
+            files.recover_segment(log.base_offsets, log.checkpointed_log_start_offset, base_offset, ends[base_offset], segments=at)
     if not log.is_clean:
         # The segment with the recovery point is recovered too (`LogSegments.values` begins with the floor segment).
         first = max(0, bisect_right(log.base_offsets, log.recovery_point) - 1)
         for base_offset in log.base_offsets[first:]:
-            files.recover_segment(log.base_offsets, log.checkpointed_log_start, base_offset, ends[base_offset])
+            files.recover_segment(log.base_offsets, log.checkpointed_log_start_offset, base_offset, ends[base_offset])

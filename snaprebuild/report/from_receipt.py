@@ -48,7 +48,7 @@ def take_receipt(head: DocumentHead, sink: PageSink) -> None:
                 segments[-1].fate = SegmentFate.ACTIVE
             partition.take_segments(segments)
         if each.log is not None and partition.log_end_offset is None:
-            partition.log_end_offset = each.log.log_end
+            partition.log_end_offset = each.log.log_end_offset
         if each.target != each.source:
             partition.facts.append(("written to", each.target))
     for file in receipt.files:

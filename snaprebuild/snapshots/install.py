@@ -380,11 +380,11 @@ def _log_dir_of(staged: StagedPartition) -> str:
 def _would_replay(checked: CheckedPartition) -> None:
     """The boundaries that are replayed, in a dry run."""
     for boundary in checked.plan.boundaries:
-        why = "rolled since it was staged: replayed from the staged state"
+        reason = "rolled since it was staged: replayed from the staged state"
         if not checked.is_untouched_below(boundary.offset):
-            why = "its segments were touched since it was staged: replayed"
+            reason = "its segments were touched since it was staged: replayed"
         checked.result.boundaries.append(
-            BoundaryResult(boundary.offset, boundary.is_log_end, BoundaryAction.WOULD_WRITE, None, (why,))
+            BoundaryResult(boundary.offset, boundary.is_log_end, BoundaryAction.WOULD_WRITE, None, (reason,))
         )
 
 

@@ -58,12 +58,12 @@ class StateReplay:
             self.give_up(error.message, BoundaryAction.REFUSED)
         return None
 
-    def give_up(self, why: str, action: BoundaryAction) -> None:
+    def give_up(self, reason: str, action: BoundaryAction) -> None:
         """Replays nothing of it."""
-        message = f"{why}: segments that were rolled since are not rebuilt; stage again"
+        message = f"{reason}: segments that were rolled since are not rebuilt; stage again"
         self.checked.result.add_finding("not-staged", Severity.FINDING, message, self.boundaries[0].offset)
         for boundary in self.boundaries:
-            self.checked.result.give_up(boundary, why, action)
+            self.checked.result.give_up(boundary, reason, action)
 
     def end(self, replayed: PartitionResult) -> None:
         """Adds the result of the replay to that of the partition. What is wanted there stays.
@@ -78,13 +78,13 @@ class StateReplay:
             if boundary.offset in settled:
                 continue
             if boundary.offset in reasons:
-                why = reasons[boundary.offset].text
+                reason = reasons[boundary.offset].text
             elif plan.fault is not None:
-                why = plan.fault
+                reason = plan.fault
             else:
-                why = "segments went while they were replayed: no segment ends here any more"
-                result.add_finding("boundary-not-reached", Severity.FINDING, why, boundary.offset)
-            result.give_up(boundary, why, BoundaryAction.SKIPPED if plan.verdict is None else BoundaryAction.REFUSED)
+                reason = "segments went while they were replayed: no segment ends here any more"
+                result.add_finding("boundary-not-reached", Severity.FINDING, reason, boundary.offset)
+            result.give_up(boundary, reason, BoundaryAction.SKIPPED if plan.verdict is None else BoundaryAction.REFUSED)
         result.plan = replace(plan, boundaries=result.plan.boundaries, ready=result.plan.ready)
         result.outcome.add(replayed.outcome)
         result.outcome.replay_index = replayed.outcome.replay_index

@@ -65,13 +65,13 @@ class VerifyOutcome(TaskOutcome):
     Attributes:
         snapshots: one verdict for each snapshot on disk, ascending.
         reached: offsets at which the replay handed out a state.
-        log_end: end of the last segment that was read.
+        log_end_offset: end of the last segment that was read.
         later_producers: entries of ``ENTRY_DTYPE`` of the batches above the newest snapshot, in the order of the log, as bytes.
     """
 
     snapshots: list[VerifiedSnapshot] = msgspec.field(default_factory=list)
     reached: set[int] = msgspec.field(default_factory=set)
-    log_end: int = 0
+    log_end_offset: int = 0
     later_producers: bytes = b""
 
     @property
@@ -88,7 +88,7 @@ class VerifyOutcome(TaskOutcome):
         TaskOutcome.add(self, part)
         self.snapshots += part.snapshots
         self.reached |= part.reached
-        self.log_end = part.log_end
+        self.log_end_offset = part.log_end_offset
         self.later_producers += part.later_producers
 
 
@@ -191,18 +191,18 @@ class _VerifyJob(Job):
     """One partition, as a value.
 
     Attributes:
-        log_end: the log reaches this offset for certain.
+        log_end_offset: the log reaches this offset for certain.
     """
 
     source: PartitionSource
     clock: Clock
     selection: Selection
     check_crc: bool
-    log_end: int
+    log_end_offset: int
 
     def replay(self) -> PartitionReplay:
         """From the first segment, on the snapshot there as far as the log and later snapshots confirm it."""
-        return source_replay(self.source, self.clock, known_end=self.log_end)
+        return source_replay(self.source, self.clock, known_end=self.log_end_offset)
 
     def read_tasks(self, indices: Sequence[int]) -> list[ReadTask]:
         directory = self.source.directory
@@ -257,7 +257,7 @@ class _VerifyTask(ReplayTask):
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         wants_more = super().take_segment(index, summary)
-        self.outcome.log_end = max(summary.facts.next_offset, summary.base_offset)
+        self.outcome.log_end_offset = max(summary.facts.next_offset, summary.base_offset)
         self._later.take(summary)
         return wants_more
 
@@ -277,8 +277,8 @@ class _VerifyTask(ReplayTask):
             return
         if outcome.ended is None:
             self._above_log_end()
-            outcome.findings += log_start_above(self.source, outcome.log_end)
-        self._others(outcome.ended or f"is above the log end {outcome.log_end}")
+            outcome.findings += log_start_above(self.source, outcome.log_end_offset)
+        self._others(outcome.ended or f"is above the log end {outcome.log_end_offset}")
 
     def boundary(self, state: BoundaryState) -> None:
         outcome = self.outcome
@@ -332,7 +332,7 @@ class _VerifyTask(ReplayTask):
         """A broker takes a snapshot of what its log holds, so one above the log end shows that the log was longer."""
         directory = self.source.directory
         log_dir = self.source.log_dir
-        log_end = self.outcome.log_end
+        log_end = self.outcome.log_end_offset
         above = [at for at, _ in directory.snapshots if at > log_end and self._selection.takes_boundary(at)]
         if not above:
             return
@@ -396,9 +396,9 @@ class _VerifyTask(ReplayTask):
 
 
 def compared_alone(
-    directory: PartitionDir, offset: int, listed: ListedFile, why: str, *, is_broker_running: bool = False
+    directory: PartitionDir, offset: int, listed: ListedFile, reason: str, *, is_broker_running: bool = False
 ) -> Comparison | None:
-    """The comparison of a snapshot without a state: corrupt, or unverifiable for the reason ``why``; None if it is gone.
+    """The comparison of a snapshot without a state: corrupt, or unverifiable for the reason ``reason``; None if it is gone.
 
     Raises:
         ReadFailedError: it cannot be read.
@@ -412,7 +412,7 @@ def compared_alone(
         return None
     impossible = impossible_entries(entries, offset)
     status = ComparisonStatus.UNVERIFIABLE if impossible is None else ComparisonStatus.CORRUPT
-    return Comparison(status, impossible is not None, 0, len(entries), 0, (), impossible or why)
+    return Comparison(status, impossible is not None, 0, len(entries), 0, (), impossible or reason)
 
 
 def snapshot_needs(directory: PartitionDir) -> tuple[int, int] | None:

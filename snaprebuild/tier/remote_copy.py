@@ -97,7 +97,7 @@ UNREAD = CopyFacts()
 """The facts of a copy that were not read yet."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True)
 class RemoteCopy:
     """A copy of a segment.
 

@@ -249,7 +249,7 @@ class RemoteChain:
             RefusedError: they are encrypted for a key that was not given.
         """
         copies = [self.remote.complete_copy(each) for each in (*segments, *snapshots)]
-        self.remote.read_facts(dict.fromkeys(copies))
+        self.remote.read_facts({each.segment_id: each for each in copies}.values())
         files = self.remote.files
         listed = []
         for each in snapshots:

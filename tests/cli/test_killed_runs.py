@@ -22,7 +22,7 @@ SLOW_WORKERS = """
 from snaprebuild.cli import main, wrapped_command
 from snaprebuild.snapshots.engine import partition_task, schedule, worker_pool
 from snaprebuild.storage.io_limits.policy import IoLimits, current_limits
-schedule.IN_PROCESS_BYTES_MAX, partition_task.PARCEL_SEGMENTS_MAX = 0, 1
+schedule.IN_PROCESS_BYTES_MAX, partition_task.GROUP_SEGMENTS_MAX = 0, 1
 current_limits().apply(IoLimits(bytes_per_second=50_000))
 {}
 main.main()

@@ -193,7 +193,7 @@ def test_each_kind_of_registration(name: str) -> None:
         assert (level.held_back_by, level.max_of_all, level.max_of_any, findings) == ((), NEW + 1, NEW + 1, [])
         return
     assert level.held_back_by == (HoldingNode(case.state.kind, 2, case.level or 0, case.state),)
-    assert (level.level, level.max_of_all, level.max_of_any) == (case.cluster, case.level or 0, NEW + 1)
+    assert (level.finalized_level, level.max_of_all, level.max_of_any) == (case.cluster, case.level or 0, NEW + 1)
     (finding,) = findings
     assert (finding.severity, exit_code_of(findings)) == (case.severity, int(case.severity))
     assert all(words in finding.message for words in case.words), finding.message

@@ -44,7 +44,7 @@ def test_the_replaced_disk_of_node_2(node: str) -> None:
     old = (CLUSTER / "old" / "node2-replaced-disk" / "meta.properties").read_text()
     (directory,) = [line.partition("=")[2] for line in old.splitlines() if line.startswith("directory.id")]
     assert {each.gone_directories for each in on_new_disk} == {(directory.replace("\\", ""),)}
-    (lost,) = [each for each in on_new_disk if each.fault is IsrFault.ELECTED_NEW_DISK]
+    (lost,) = [each for each in on_new_disk if each.isr_fault is IsrFault.ELECTED_NEW_DISK]
     assert (lost.topic, lost.partition, lost.kind) == ("single", 0, JoinKind.ELECTED_UNCLEANLY)
     of_broker_2 = {
         (topic["name"], each["partition"]) for topic in final["topics"] for each in topic["partitions"] if 2 in each["replicas"]
@@ -197,7 +197,7 @@ NOTES = {IsrFault.UNCLEAN_ELECTION, IsrFault.NEW_DISK}
 def test_each_rule_alone(tmp_path: Path, history: str) -> None:
     fault, values = HISTORIES[history]
     result = checked(tmp_path, values)
-    assert [each.fault for each in result.events] == ([] if fault is None else [fault])
+    assert [each.isr_fault for each in result.events] == ([] if fault is None else [fault])
     assert codes(result) == ([] if fault is None else [f"isr-{fault}"])
     assert exit_code_of(result.findings) == (0 if fault is None or fault in NOTES else 1)
     assert (result.first_offset, result.end_offset) == (0, len(values))
@@ -275,7 +275,7 @@ def test_a_transaction_takes_effect_where_it_ends(tmp_path: Path, voter_records:
     begin, end = (value(kind, 0) for kind in (MetadataRecordType.BEGIN_TRANSACTION, MetadataRecordType.END_TRANSACTION))
     result = checked_with_voter(tmp_path, [*HEALTHY, *LEFT, BACK[0], begin, JOIN, end], voter_records)
     (event,) = result.events
-    assert (event.fault, event.offset, event.is_proven) == (IsrFault.FENCED, 9, is_proven)
+    assert (event.isr_fault, event.offset, event.is_proven) == (IsrFault.FENCED, 9, is_proven)
 
 
 # ---------------------------------------------------------------------------------------------------------------- large clusters
@@ -302,4 +302,4 @@ def test_a_registration_asks_for_the_partitions_of_its_broker_alone() -> None:
     for each in batches[:-1]:
         assert list(history.take(each)) == []
     fold.topics = Unwalked(fold.topics)
-    assert [each.fault for each in history.take(batches[-1])] == [IsrFault.STALE_MEMBER]
+    assert [each.isr_fault for each in history.take(batches[-1])] == [IsrFault.STALE_MEMBER]

@@ -56,7 +56,7 @@ def counted(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
         return scandir(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(schedule, "read_parcel", partial(read_each, read))
+        patch.setattr(schedule, "read_group", partial(read_each, read))
         patch.setattr(os, "scandir", listed)
         yield reads, listings
 

@@ -59,12 +59,12 @@ def test_rebuild_scenario_leaves_the_files_that_kafka_left(name: str) -> None:
 
 def test_rebuild_d_loads_the_older_snapshot_when_the_newest_is_corrupt() -> None:
     files = run(SCENARIOS["rebuild_D"])
-    assert (files.corrupt, files.loaded, files.replayed_from) == ([20], 10, 10)
+    assert (files.corrupt, files.loaded, files.replay_from_offset) == ([20], 10, 10)
 
 
 def test_rebuild_c_trusts_the_snapshot_that_is_there() -> None:
     files = run(SCENARIOS["rebuild_C"])
-    assert (files.loaded, files.replayed_from, files.files[20]) == (20, 20, KEPT)
+    assert (files.loaded, files.replay_from_offset, files.files[20]) == (20, 20, KEPT)
 
 
 @pytest.mark.parametrize("name", STRAYS)
@@ -88,7 +88,7 @@ def test_clean_stop_without_snapshots_gives_empty_ones_as_seen_on_a_broker() -> 
     start = broker_start(LoadedLog((0, 583, 1151, 7045, 7637), 0, 8231, {}, True))
     assert start.after == ((7045, EMPTY), (7637, EMPTY), (8231, EMPTY))
     assert start.written_empty == (7045, 7637, 8231)
-    assert (start.loaded, start.replayed_from) == (None, None)
+    assert (start.loaded, start.replay_from_offset) == (None, None)
 
 
 # The offsets below are the names of the files that `UnifiedLog.create` of Kafka 4.3.1 left in copies of the partition.
@@ -179,7 +179,7 @@ class Plain:
 
     def rebuild(self, bases: tuple[int, ...], log_start: int, end: int, *, clean: bool) -> None:
         self.map_end = self.last = 0
-        self.loaded = self.replayed_from = None
+        self.loaded = self.replay_from_offset = None
         wanted = [*bases[-2:], end]
         if clean and not self.origin:
             for self.map_end in wanted:
@@ -196,7 +196,7 @@ class Plain:
         else:
             self.map_end, self.last = max(self.map_end, log_start), max(self.origin, default=log_start)
         if end > self.map_end and not was_empty:
-            self.replayed_from = max(self.map_end, log_start)
+            self.replay_from_offset = max(self.map_end, log_start)
             floor = max((base for base in bases if base <= self.map_end), default=-1)
             for base in (base for base in bases if floor <= base < end):
                 self.map_end = max(base, self.map_end, log_start)
@@ -207,23 +207,25 @@ class Plain:
 
     def start(self, log: LoadedLog) -> BrokerStart:
         bases = log.base_offsets
-        ends = dict(zip(bases, (*bases[1:], log.log_end), strict=True))
+        ends = dict(zip(bases, (*bases[1:], log.log_end_offset), strict=True))
         unflushed = max((base for base in bases if base <= log.recovery_point), default=bases[0])
         recovered = [(bases[:at], base) for at, base in enumerate(bases) if base in log.without_index]
         recovered += [(bases, base) for base in bases if base >= unflushed and not log.is_clean]
         for loaded, base in recovered:
-            self.rebuild(loaded, log.checkpointed_log_start, base, clean=False)
+            self.rebuild(loaded, log.checkpointed_log_start_offset, base, clean=False)
             self.map_end = ends[base]
             self.take()
-        end = log.log_end
-        if end < log.checkpointed_log_start:
+        end = log.log_end_offset
+        if end < log.checkpointed_log_start_offset:
             self.delete({*self.origin}, "out_of_range")
-            bases, end = (log.checkpointed_log_start,), log.checkpointed_log_start
+            bases, end = (log.checkpointed_log_start_offset,), log.checkpointed_log_start_offset
         self.remove_stray(bases)
-        log_start = log.checkpointed_log_start if log.is_tiered else max(log.checkpointed_log_start, bases[0])
+        log_start = log.checkpointed_log_start_offset if log.is_tiered else max(log.checkpointed_log_start_offset, bases[0])
         self.rebuild(bases, log_start, end, clean=log.is_clean)
         gone = {why: tuple(sorted(offsets)) for why, offsets in self.gone.items()}
-        return BrokerStart(tuple(sorted(self.origin.items())), **gone, loaded=self.loaded, replayed_from=self.replayed_from)
+        return BrokerStart(
+            tuple(sorted(self.origin.items())), **gone, loaded=self.loaded, replay_from_offset=self.replay_from_offset
+        )
 
 
 @st.composite
@@ -232,8 +234,8 @@ def loaded_logs(draw: st.DrawFn) -> LoadedLog:
     snapshots = st.dictionaries(st.sampled_from(bases) | st.integers(0, 90), st.booleans(), max_size=12)
     return LoadedLog(
         base_offsets=bases,
-        checkpointed_log_start=draw(st.sampled_from((0, bases[0])) | st.integers(0, 70)),
-        log_end=bases[-1] + draw(st.integers(0, 20)),
+        checkpointed_log_start_offset=draw(st.sampled_from((0, bases[0])) | st.integers(0, 70)),
+        log_end_offset=bases[-1] + draw(st.integers(0, 20)),
         snapshots=draw(snapshots),
         is_clean=draw(st.booleans()),
         recovery_point=draw(st.integers(0, 80)),

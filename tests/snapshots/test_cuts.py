@@ -28,7 +28,7 @@ def at_boundaries(result: Run) -> list[tuple[object, ...]]:
             assert state.closes is None
             continue
         assert state.closes is not None
-        facts = (state.offset, state.is_log_end, state.judgement.snapshot_class, state.is_complete, state.replayed_from)
+        facts = (state.offset, state.is_log_end, state.judgement.snapshot_class, state.is_complete, state.replayed_from_offset)
         found.append((*facts, state.entries.tolist(), aborted_in(state.closes.without_orphans(), state.prefix.open_first_offset)))
     return found
 

@@ -95,7 +95,7 @@ def test_a_segment_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Monke
             raise ReadFailedError("Input/output error", path=bad)
         return read_segment(task)
 
-    monkeypatch.setattr(schedule, "read_parcel", partial(read_each, fails_at_2181))
+    monkeypatch.setattr(schedule, "read_group", partial(read_each, fails_at_2181))
     result = rebuilt(logs)
     assert exit_code_of(result.findings) == 5
     assert [(each.code, each.path) for each in result.findings if each.severity is Severity.STORAGE] == [("storage-failed", bad)]

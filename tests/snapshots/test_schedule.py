@@ -159,7 +159,7 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[ReadTask], Seg
 
     def install(read: Callable[[ReadTask], SegmentSummary]) -> None:
         monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-        monkeypatch.setattr(schedule, "read_parcel", partial(read_each, read))
+        monkeypatch.setattr(schedule, "read_group", partial(read_each, read))
 
     return install
 
@@ -261,7 +261,7 @@ def test_workers_that_die_whatever_they_read(tmp_path: Path, dying: Callable[...
 
 def test_a_worker_without_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-    monkeypatch.setattr(schedule, "read_parcel", partial(read_each, runs_out_of_memory))
+    monkeypatch.setattr(schedule, "read_group", partial(read_each, runs_out_of_memory))
     works = [RecordedTask(partition(tmp_path, f"t-{number}")) for number in range(3)]
     run_tasks(works, Run(jobs=2))
     assert [work.taken for work in works] == [list(range(6)), [0, 1, 2], list(range(6))]
@@ -349,7 +349,7 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Readers]]
         made = Readers(lambda task: int(Path(task.path).parent.parent.name), seconds, until)
         monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
         monkeypatch.setattr(worker_pool, "ProcessPoolExecutor", made)
-        monkeypatch.setattr(partition_task, "PARCEL_SEGMENTS_MAX", 1)
+        monkeypatch.setattr(partition_task, "GROUP_SEGMENTS_MAX", 1)
         monkeypatch.setattr(block_device, "is_rotational", lambda device: device in rotational)
         return made
 

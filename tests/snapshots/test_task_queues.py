@@ -14,7 +14,7 @@ from recorded_tasks import RecordedTask
 from simulated_broker import listed
 
 from snaprebuild.snapshots.engine import schedule
-from snaprebuild.snapshots.engine.partition_task import ReadBudget, TaskQueue, next_parcels
+from snaprebuild.snapshots.engine.partition_task import ReadBudget, TaskQueue, next_groups
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_each
 from snaprebuild.snapshots.run import Run
@@ -31,20 +31,20 @@ def in_store(tasks: list[ReadTask]) -> list[ReadTask]:
     return [replace(task, store=mock.Mock(is_local=False)) for task in tasks]
 
 
-def parcels_of(tmp_path: Path, *, is_local: bool) -> list[list[int]]:
+def groups_of(tmp_path: Path, *, is_local: bool) -> list[list[int]]:
     queues = deque(TaskQueue(work) for work in works(tmp_path, 3))
     for queue in queues:
         queue.refill()
         queue.waiting = deque(queue.waiting if is_local else in_store([*queue.waiting]))
-    return [[each.base_offset for each in parcel.segments] for parcel in next_parcels(queues, ReadBudget())]
+    return [[each.base_offset for each in group.segments] for group in next_groups(queues, ReadBudget())]
 
 
 def test_segments_of_several_partitions(tmp_path: Path) -> None:
-    assert parcels_of(tmp_path, is_local=True) == [[0, 4, 8]] * 3
+    assert groups_of(tmp_path, is_local=True) == [[0, 4, 8]] * 3
 
 
 def test_objects_one_by_one(tmp_path: Path) -> None:
-    assert parcels_of(tmp_path, is_local=False) == [[0]]
+    assert groups_of(tmp_path, is_local=False) == [[0]]
 
 
 def test_nothing_is_asked_of_a_store_after_its_first_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_nothing_is_asked_of_a_store_after_its_first_error(tmp_path: Path, monke
         asked.extend(each.base_offset for each in tasks)
         return [OSError("no answer") for _ in tasks]
 
-    monkeypatch.setattr(schedule, "read_parcel", read)
+    monkeypatch.setattr(schedule, "read_group", read)
     monkeypatch.setattr(work, "tasks", lambda tasks=work.tasks: in_store(tasks()))
     run_tasks([work], Run())
     assert asked == [0]
@@ -66,7 +66,7 @@ def test_results_that_cannot_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Those of one segment, which was handed to a worker with segments of other partitions: they end that partition alone."""
     done = works(tmp_path, 4)
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-    monkeypatch.setattr(schedule, "read_parcel", partial(read_each, cannot_be_sent))
+    monkeypatch.setattr(schedule, "read_group", partial(read_each, cannot_be_sent))
     run_tasks(done, Run(jobs=2))
     assert [work.error is not None for work in done] == [False, True, False, False]
     assert [work.taken for work in done] == [[0, 4, 8], [0], [0, 4, 8], [0, 4, 8]]

@@ -14,7 +14,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from formats.partition.file_names import PartitionDirectoryName
-from snaprebuild.snapshots.engine.segment_reader import read_parcel
+from snaprebuild.snapshots.engine.segment_reader import read_group
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.worker_start import start_server
 from snaprebuild.storage.partition_dir import list_partition_dir
@@ -24,7 +24,7 @@ tasks = read_tasks(listing, range(len(listing.segments)), check_crc=True)
 start_server()
 with ProcessPoolExecutor(1, mp_context=get_context("forkserver")) as pool:
     loaded = [pool.submit(eval, "set(__import__('sys').modules)").result()]
-    outcomes = pool.submit(read_parcel, tasks).result()
+    outcomes = pool.submit(read_group, tasks).result()
     assert [type(each) for each in outcomes] == [tuple] * 4, outcomes
     loaded.append(pool.submit(eval, "set(__import__('sys').modules)").result())
 print(*sorted(loaded[1] - loaded[0]))

@@ -157,7 +157,7 @@ tasks = st.builds(
     identity=st.builds(
         FileIdentity,
         size_bytes=st.integers(0, 2**63 - 1),
-        mtime_ns=INT64,
+        modified_ns=INT64,
         inode=st.integers(0, 2**63 - 1),
         etag=st.none() | st.text("0123456789abcdef-", max_size=40),
     ),

@@ -27,9 +27,9 @@ from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.reachable import LocalStarts, read_local_starts
-from snaprebuild.tier.audit.result import WRONG, CopyAudit, StoreAudit, Verdict
+from snaprebuild.tier.audit.result import WRONG, CopyAudit, SnapshotVerdict, StoreAudit
 
-GOOD = (Verdict.RIGHT, Verdict.CONSISTENT)
+GOOD = (SnapshotVerdict.RIGHT, SnapshotVerdict.CONSISTENT)
 LEVELS = (AuditLevel.STRUCTURE, AuditLevel.REACHABLE, AuditLevel.FULL)
 SEEDS = 1 if TIER == "quick" else 3
 """Healthy stores of each kind."""
@@ -57,7 +57,7 @@ def check_levels(audits: list[StoreAudit], reported: object) -> None:
         for one, other in zip(before, after, strict=True):
             if one.verdict in WRONG:
                 assert other.verdict in WRONG, (reported, one.start_offset, one.verdict, other.verdict)
-            if one.verdict is Verdict.SUSPECT and other.verdict in GOOD:
+            if one.verdict is SnapshotVerdict.SUSPECT and other.verdict in GOOD:
                 assert has_wrong, (reported, one.start_offset, other.reason)
 
 
@@ -125,18 +125,18 @@ def test_healthy_stores_have_no_alarm(tmp_path: Path, has_transactions: bool, ex
             audits = at_all_levels(tmp_path / "store", store, store.states, deleted, reported)
             for audit in audits:
                 found = {copy.verdict for copy in copies_of(audit)}
-                assert not found & {Verdict.SUSPECT, *WRONG}, (reported, audit.level, found)
+                assert not found & {SnapshotVerdict.SUSPECT, *WRONG}, (reported, audit.level, found)
             full = copies_of(audits[-1])
             verdicts.update(copy.verdict.value for copy in full)
             if not deleted:
-                assert {copy.verdict for copy in full} == {Verdict.RIGHT}, reported
+                assert {copy.verdict for copy in full} == {SnapshotVerdict.RIGHT}, reported
             assert {copy.verdict for copy in full[:-1]} <= set(GOOD), reported
             is_known = knows_below(store, deleted)
             for audit in audits[1:]:
                 alarm = exit_code_of(audit.findings)
                 assert not (alarm and is_known), (reported, audit.level, [each.message for each in audit.findings])
             alarms += exit_code_of(audits[-1].findings)
-            assert full[-1].verdict is not Verdict.CONSISTENT or is_known, reported
+            assert full[-1].verdict is not SnapshotVerdict.CONSISTENT or is_known, reported
     assert verdicts["right"] > 3 * verdicts["unproven"], verdicts
     assert verdicts["consistent"] > 0, verdicts
     assert alarms == SEEDS * {(False, False): 0, (True, False): 0, (False, True): 1, (True, True): 2}[has_transactions, expires]
@@ -206,7 +206,7 @@ def test_a_lowest_copy_that_others_contradict_is_suspect(tmp_path: Path) -> None
     states[deleted] = changed(states[deleted], silent, coordinator_epoch=-1)
     for audit in at_all_levels(tmp_path / "store", store, states, deleted, silent)[1:]:
         verdicts = [copy.verdict for copy in copies_of(audit)]
-        assert verdicts[0] is Verdict.SUSPECT
+        assert verdicts[0] is SnapshotVerdict.SUSPECT
         assert not set(verdicts[1:]) & set(GOOD)
         assert exit_code_of(audit.findings) == 1
 
@@ -234,7 +234,7 @@ def test_between_a_day_and_the_expiration_is_a_note(tmp_path: Path) -> None:
     store = generated_store(1, expires=True)
     store.write(tmp_path / "store", store.states, 1)
     audit = audited(tmp_path / "store", AuditLevel.FULL, store.as_of_ms, 7 * DAY_MS)
-    assert Verdict.SUSPECT not in {copy.verdict for copy in copies_of(audit)}
+    assert SnapshotVerdict.SUSPECT not in {copy.verdict for copy in copies_of(audit)}
     assert {each.severity for each in audit.findings if each.code == "tier-expiry-unknown"} == {Severity.NOTE}
 
 
@@ -265,20 +265,20 @@ def test_the_audit_begins_again_above_a_hole(tmp_path: Path, hole: str) -> None:
         audit = audited(root, AuditLevel.FULL, store.as_of_ms)
         found = [copy.verdict for copy in copies_of(audit)]
         reported = hole, fault, found
-        assert found[:place] == [Verdict.RIGHT] * place, reported
+        assert found[:place] == [SnapshotVerdict.RIGHT] * place, reported
         above = found[-len(expected) :]
         # What retention would make consistent is unproven above a hole.
         allowed = {
-            Verdict.CONSISTENT: (Verdict.UNPROVEN,),
-            Verdict.RIGHT: (Verdict.RIGHT,),
-            Verdict.UNPROVEN: (Verdict.UNPROVEN, Verdict.SUSPECT),
+            SnapshotVerdict.CONSISTENT: (SnapshotVerdict.UNPROVEN,),
+            SnapshotVerdict.RIGHT: (SnapshotVerdict.RIGHT,),
+            SnapshotVerdict.UNPROVEN: (SnapshotVerdict.UNPROVEN, SnapshotVerdict.SUSPECT),
         }
         for one, other in zip(above, expected, strict=True):
             assert one in allowed.get(other, (other,)), reported
         if fault is None:
             if hole == "cut":
                 del found[place]  # it does not end where its snapshot does: either may be the bad one
-            assert not set(found) & {Verdict.SUSPECT, *WRONG}, reported
+            assert not set(found) & {SnapshotVerdict.SUSPECT, *WRONG}, reported
         assert exit_code_of(audit.findings) in (1, 4), reported
 
 
@@ -300,7 +300,7 @@ def test_a_right_copy_below_a_hole_is_not_suspect_without_a_replay(tmp_path: Pat
                 found = copies_of(audited(root, AuditLevel.STRUCTURE, store.as_of_ms))
                 shutil.rmtree(root)
                 reported = seed, hole, fault
-                suspects = [copy.start_offset for copy in found if copy.verdict is Verdict.SUSPECT]
+                suspects = [copy.start_offset for copy in found if copy.verdict is SnapshotVerdict.SUSPECT]
                 assert (store.bases[place] in suspects) == (fault is not None), (reported, found[place].reason)
                 if fault is None:
                     assert suspects == [], reported
@@ -366,7 +366,7 @@ def test_a_segment_that_lost_its_end_does_not_convict_its_snapshot(tmp_path: Pat
     log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
     audit = audited(root, AuditLevel.FULL, store.as_of_ms)
     found = [copy.verdict for copy in copies_of(audit)]
-    assert found[place] is Verdict.NOT_READ
-    assert set(found) <= {Verdict.RIGHT, Verdict.UNPROVEN, Verdict.NOT_READ}
+    assert found[place] is SnapshotVerdict.NOT_READ
+    assert set(found) <= {SnapshotVerdict.RIGHT, SnapshotVerdict.UNPROVEN, SnapshotVerdict.NOT_READ}
     assert [each.offset for each in audit.findings if each.code == "tier-bad-copy"] == [store.bases[place]]
     assert exit_code_of(audit.findings) == 4

@@ -20,7 +20,7 @@ from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import Status
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.result import Verdict
+from snaprebuild.tier.audit.result import SnapshotVerdict
 from snaprebuild.tier.inventory import CopyState, tier_inventory
 
 REMOTE, LOGS = FIXTURES / "tiered-local" / "remote", FIXTURES / "tiered-local" / "logs"
@@ -50,7 +50,7 @@ class PartialListing(LocalStore):
 def test_what_a_listing_lacks_and_the_store_has_is_not_lost() -> None:
     store = PartialListing()
     audit = tier_audit(StorePath(store, str(REMOTE)), Run(clock=CLOCK, jobs=1), metadata_logs=[str(LOGS)])
-    assert [copy.verdict for copy in audit.partitions[0].copies] == [Verdict.RIGHT] * 12
+    assert [copy.verdict for copy in audit.partitions[0].copies] == [SnapshotVerdict.RIGHT] * 12
     assert (exit_code_of(audit.findings), bool(store.requests)) == (0, True)
     inventory = tier_inventory(StorePath(store, str(REMOTE)), [str(LOGS)])
     assert CopyState.LOST not in inventory.partitions[0].counts
@@ -59,7 +59,7 @@ def test_what_a_listing_lacks_and_the_store_has_is_not_lost() -> None:
 def test_without_an_answer_nothing_is_lost() -> None:
     store = PartialListing(fails=True)
     audit = tier_audit(StorePath(store, str(REMOTE)), Run(clock=CLOCK, jobs=1), metadata_logs=[str(LOGS)])
-    (unread,) = [copy for copy in audit.partitions[0].copies if copy.verdict is Verdict.NOT_READ]
+    (unread,) = [copy for copy in audit.partitions[0].copies if copy.verdict is SnapshotVerdict.NOT_READ]
     assert "a request for these had no answer: 503 SlowDown" in unread.reason
     assert not [each for each in audit.findings if each.severity is Severity.DAMAGED]
     assert exit_code_of(audit.findings) == 5
@@ -76,7 +76,7 @@ def test_what_is_gone_is_lost_after_a_request(tmp_path: Path) -> None:
     audit = tier_audit(StorePath(store, str(tmp_path / "remote")), Run(clock=CLOCK, jobs=1), metadata_logs=[str(LOGS)])
     assert len(store.requests) == 1
     assert exit_code_of(audit.findings) == 4
-    assert sum(copy.verdict is Verdict.RIGHT for copy in audit.partitions[0].copies) > 5
+    assert sum(copy.verdict is SnapshotVerdict.RIGHT for copy in audit.partitions[0].copies) > 5
 
 
 @pytest.fixture

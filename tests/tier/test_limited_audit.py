@@ -24,9 +24,9 @@ from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.reachable import read_local_starts
-from snaprebuild.tier.audit.result import WRONG, CopyAudit, StoreAudit, Verdict
+from snaprebuild.tier.audit.result import WRONG, CopyAudit, SnapshotVerdict, StoreAudit
 
-GOOD = (Verdict.RIGHT, Verdict.CONSISTENT)
+GOOD = (SnapshotVerdict.RIGHT, SnapshotVerdict.CONSISTENT)
 
 
 @dataclass(frozen=True)
@@ -90,18 +90,18 @@ def written(root: Path, store: Store, snapshots: list[Entries], deleted: int, ho
 def check_limited(whole: StoreAudit, limited: StoreAudit, reported: object) -> Counter[str]:
     """Each verdict is that of the whole run, or weaker."""
     counts: Counter[str] = Counter()
-    has_alarm = any(copy.verdict in (*WRONG, Verdict.SUSPECT) for copy in copies_of(whole))
+    has_alarm = any(copy.verdict in (*WRONG, SnapshotVerdict.SUSPECT) for copy in copies_of(whole))
     assert exit_code_of(limited.findings) >= 1, reported
     assert [each.code for each in limited.findings].count("tier-limit") == 1, reported
     for one, other in zip(copies_of(limited), copies_of(whole), strict=True):
         counts[one.verdict.value] += 1
         place = reported, one.start_offset, one.verdict, one.reason, other.verdict, other.reason
-        if one.verdict is Verdict.SUSPECT:  # what would decide between two was not read
+        if one.verdict is SnapshotVerdict.SUSPECT:  # what would decide between two was not read
             assert has_alarm, place
-        elif one.verdict is Verdict.UNPROVEN:
+        elif one.verdict is SnapshotVerdict.UNPROVEN:
             assert one.reason, place
-        elif one.verdict is Verdict.NOT_READ:
-            assert "max_requests" in one.reason or other.verdict is Verdict.NOT_READ, place
+        elif one.verdict is SnapshotVerdict.NOT_READ:
+            assert "max_requests" in one.reason or other.verdict is SnapshotVerdict.NOT_READ, place
         else:
             assert one.verdict is other.verdict, place
     return counts
@@ -188,9 +188,9 @@ def test_a_segment_that_cannot_be_read_is_a_hole(tmp_path: Path, level: AuditLev
             found = [copy.verdict for copy in copies_of(audit)]
             reported = fault, wrong_at, [(copy.verdict, copy.reason) for copy in copies_of(audit)]
             if fault is None:
-                assert not set(found) & {Verdict.SUSPECT, *WRONG}, reported
+                assert not set(found) & {SnapshotVerdict.SUSPECT, *WRONG}, reported
                 assert found[0] in GOOD, reported
             else:
                 assert found[wrong_at - deleted] in WRONG, reported
-            assert Verdict.UNPROVEN in found[place - deleted :], reported
+            assert SnapshotVerdict.UNPROVEN in found[place - deleted :], reported
             assert exit_code_of(audit.findings) == 5, reported

@@ -24,7 +24,7 @@ from snaprebuild.storage.store_path import ReadPath, StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.reachable import read_local_starts
-from snaprebuild.tier.audit.result import StoreAudit, Verdict
+from snaprebuild.tier.audit.result import SnapshotVerdict, StoreAudit
 
 pytestmark = pytest.mark.full
 
@@ -84,7 +84,7 @@ def audited(store: Path, level: AuditLevel = AuditLevel.FULL, key: Path | None =
     )
 
 
-def verdicts(audit: StoreAudit) -> list[Verdict]:
+def verdicts(audit: StoreAudit) -> list[SnapshotVerdict]:
     return [copy.verdict for partition in audit.partitions for copy in partition.copies]
 
 
@@ -99,7 +99,7 @@ def test_a_damaged_index_is_a_bad_copy(name: str, tmp_path: Path) -> None:
     assert (found.severity, found.offset) == (Severity.DAMAGED, int(SEGMENT))
     assert message in found.message
     if suffix != ".leader_epoch_checkpoint":  # which, without a metadata log, also decides which copies make the log
-        assert verdicts(audit) == [Verdict.RIGHT] * 12  # the segment is whole, and proves its snapshot
+        assert verdicts(audit) == [SnapshotVerdict.RIGHT] * 12  # the segment is whole, and proves its snapshot
 
 
 def test_the_window_of_reachable_snapshots_is_checked_too(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.result import Verdict
+from snaprebuild.tier.audit.result import SnapshotVerdict
 
 CLOCK = Clock(MS + 1000, 86_400_000)
 
@@ -104,16 +104,18 @@ def test_copies_of_several_leaders(history: tuple[list[Written], list[list[Writt
         snapshot = snapshot_bytes(entries if number != ill else [])
         copies.append(Copy(held[first].offset, content, epochs_of(held[:last]), snapshot))
         is_of_the_log = held[:last] == log[:last]
-        expected.append((Verdict.FALSE_EMPTY if number == ill else Verdict.RIGHT) if is_of_the_log else Verdict.NOT_READ)
+        expected.append(
+            (SnapshotVerdict.FALSE_EMPTY if number == ill else SnapshotVerdict.RIGHT) if is_of_the_log else SnapshotVerdict.NOT_READ
+        )
     with tempfile.TemporaryDirectory() as place:
         audit = tier_audit(StorePath(LocalStore(), str(write_tier(Path(place), "t", 0, copies))), Run(clock=CLOCK, jobs=1))
     (partition,) = audit.partitions
     found = {audited.copy.segment_id[0] - 1: audited.verdict for audited in partition.copies}
     assert [found[number] for number in range(len(ranges))] == expected
     codes = {each.code for each in audit.findings}
-    assert codes == {"tier-wrong-snapshot"} & {"tier-wrong-snapshot" for each in expected if each is Verdict.FALSE_EMPTY} | {
-        "tier-not-audited" for each in expected if each is Verdict.NOT_READ
-    }
+    assert codes == {"tier-wrong-snapshot"} & {
+        "tier-wrong-snapshot" for each in expected if each is SnapshotVerdict.FALSE_EMPTY
+    } | {"tier-not-audited" for each in expected if each is SnapshotVerdict.NOT_READ}
 
 
 def test_only_what_is_not_read_twice(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ def test_only_what_is_not_read_twice(tmp_path: Path) -> None:
     content = b"".join(each.data for each in log)
     copies = [Copy(0, content, [(0, 0)], snapshot_bytes(right_entries(log))) for _ in range(3)]
     audit = tier_audit(StorePath(LocalStore(), str(write_tier(tmp_path, "t", 0, copies))), Run(clock=CLOCK, jobs=1))
-    assert [each.verdict for each in audit.partitions[0].copies] == [Verdict.RIGHT] * 3
+    assert [each.verdict for each in audit.partitions[0].copies] == [SnapshotVerdict.RIGHT] * 3
     assert audit.partitions[0].read_bytes == len(content)
 
 
@@ -153,7 +155,7 @@ def test_one_snapshot_that_cannot_be_read_ends_nothing(tmp_path: Path) -> None:
         SickStore.sick = log[1].offset
         audit = tier_audit(StorePath(SickStore(), root), Run(clock=CLOCK), level=AuditLevel.STRUCTURE)
         verdicts = [each.verdict for each in audit.partitions[0].copies]
-        assert verdicts == [Verdict.UNPROVEN, Verdict.NOT_READ, Verdict.UNPROVEN, Verdict.UNPROVEN]
+        assert verdicts == [SnapshotVerdict.UNPROVEN, SnapshotVerdict.NOT_READ, SnapshotVerdict.UNPROVEN, SnapshotVerdict.UNPROVEN]
         assert [(each.code, each.offset) for each in audit.findings] == [("storage-failed", log[1].offset)]
     SickStore.is_gone = False
     with pytest.raises(ReadFailedError, match="cannot be read"):

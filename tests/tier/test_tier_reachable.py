@@ -31,7 +31,7 @@ from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit import remembering_store
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.reachable import LocalStarts, read_local_starts
-from snaprebuild.tier.audit.result import WRONG, StoreAudit, Verdict
+from snaprebuild.tier.audit.result import WRONG, SnapshotVerdict, StoreAudit
 
 REMOTE, LOGS = FIXTURES / "tiered-local" / "remote", str(FIXTURES / "tiered-local" / "logs")
 
@@ -74,17 +74,17 @@ def test_what_is_called_right_is_right_and_what_is_called_wrong_is_wrong(tmp_pat
         first = ends[-1] if local_start is None else min((each for each in ends if each >= local_start), default=0)
         for number, copy in enumerate(partition.copies):
             reported, offset = (seed, copy.start_offset, copy.reason), ends[number]
-            passed_over = Verdict.REACH_UNKNOWN if local_start is None else Verdict.UNREACHABLE
+            passed_over = SnapshotVerdict.REACH_UNKNOWN if local_start is None else SnapshotVerdict.UNREACHABLE
             assert copy.verdict is not passed_over or offset < first, reported
-            assert offset >= first or copy.verdict in (passed_over, Verdict.SUSPECT, Verdict.CORRUPT), reported
-            if copy.verdict is Verdict.RIGHT:
+            assert offset >= first or copy.verdict in (passed_over, SnapshotVerdict.SUSPECT, SnapshotVerdict.CORRUPT), reported
+            if copy.verdict is SnapshotVerdict.RIGHT:
                 loads = loaded(entries[number], case.as_of_ms)
                 assert loads in (loaded(live[number], case.as_of_ms), loaded(case.truth(offset).values(), case.as_of_ms)), reported
             if copy.verdict in WRONG:
                 assert entries[number] != live[number], reported
-            if copy.verdict is Verdict.UNPROVEN and partition.replayed_from_offset:
+            if copy.verdict is SnapshotVerdict.UNPROVEN and partition.replayed_from_offset:
                 assert "--level full replays" in copy.reason or "records deleted below" in copy.reason, reported
-            assert copy.verdict is not Verdict.NOT_READ, reported
+            assert copy.verdict is not SnapshotVerdict.NOT_READ, reported
             if partition.replayed_from_offset and offset >= first:
                 reached[copy.verdict.value] += 1
                 reached["ill and " + copy.verdict.value] += number == ill
@@ -134,7 +134,7 @@ def test_a_log_that_lost_its_state_below_is_not_called_right(tmp_path: Path) -> 
     for path in sorted(remote.rglob("*.snapshot"))[:-1]:
         path.write_bytes(b"")
     last = audited(remote, clock, None).partitions[0].copies[-1]
-    assert last.verdict is Verdict.UNPROVEN
+    assert last.verdict is SnapshotVerdict.UNPROVEN
     assert "no other snapshot proves what is below" in last.reason or "did below is open" in last.reason
 
 
@@ -142,7 +142,7 @@ def test_without_a_local_log_start_the_last_copy_counts() -> None:
     """Followers of KIP-1023 start from it; the log of the fixture is replayed from its first offset, as its times leap back and forth."""
     audit = audited(REMOTE, Clock(1_795_266_500_000, 86_400_000), None, "mixed")
     (partition,) = audit.partitions
-    assert [each.verdict for each in partition.copies] == [Verdict.REACH_UNKNOWN] * 11 + [Verdict.RIGHT]
+    assert [each.verdict for each in partition.copies] == [SnapshotVerdict.REACH_UNKNOWN] * 11 + [SnapshotVerdict.RIGHT]
     assert (partition.replayed_from_offset, partition.local_log_start_offset) == (0, None)
     (note,) = audit.findings
     assert (note.code, note.severity) == ("tier-reach-unknown", Severity.NOTE)
@@ -156,7 +156,7 @@ def test_a_local_log_start_above_the_last_copy() -> None:
     (last,) = audited(REMOTE, clock, None, "mixed").partitions
     verdicts = [each.verdict for each in partition.copies]
     assert verdicts[-1:] == [each.verdict for each in last.copies][-1:]
-    assert verdicts.count(Verdict.UNREACHABLE) == len(verdicts) - 1
+    assert verdicts.count(SnapshotVerdict.UNREACHABLE) == len(verdicts) - 1
 
 
 def test_the_local_log_start_of_a_directory() -> None:
@@ -202,5 +202,5 @@ def test_states_are_held_only_as_long_as_they_are_open(tmp_path: Path, monkeypat
         audit = audited(Path(remote), Clock(MS + offset, 86_400_000), 1)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-        assert [each.verdict for each in audit.partitions[0].copies] == [Verdict.RIGHT] * segments
+        assert [each.verdict for each in audit.partitions[0].copies] == [SnapshotVerdict.RIGHT] * segments
     assert peaks[1] < 2 * peaks[0]

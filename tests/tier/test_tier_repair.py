@@ -25,7 +25,7 @@ from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import S3Settings, Store, WholeObject
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.result import Verdict
+from snaprebuild.tier.audit.result import SnapshotVerdict
 from snaprebuild.tier.repair.repair import StoreRepair, tier_repair
 from snaprebuild.tier.repair.result import RepairAction
 from snaprebuild.tier.repair.undo import StoreUndo, load_repair_receipt, undo_repairs
@@ -110,7 +110,7 @@ class Place:
             undo_path=undo,
         )
 
-    def verdicts(self) -> dict[int, Verdict]:
+    def verdicts(self) -> dict[int, SnapshotVerdict]:
         audit = tier_audit(StorePath(self.store, self.root), Run(clock=CLOCK, jobs=1), private_keys=PrivateKeys.of([str(PEM)]))
         return {copy.start_offset: copy.verdict for partition in audit.partitions for copy in partition.copies}
 
@@ -165,11 +165,11 @@ def test_killed_at_each_call(name: str, how: str, tmp_path: Path, monkeypatch: p
         right = place.is_right()
         seen.add(sum(right))
         after = place.verdicts()
-        assert all(after[start] in (verdict, Verdict.RIGHT) for start, verdict in before.items())
+        assert all(after[start] in (verdict, SnapshotVerdict.RIGHT) for start, verdict in before.items())
         again = place.repair()
         assert exit_code_of(again.findings) == 0
         assert all(place.is_right())
-        assert set(place.verdicts().values()) == {Verdict.RIGHT}
+        assert set(place.verdicts().values()) == {SnapshotVerdict.RIGHT}
         if at >= made.calls:
             assert made.calls == 1 + 6 * wrong
             break
@@ -274,7 +274,7 @@ def race(place: Place, at: int) -> tuple[StoreRepair, StoreRepair]:
 def check_race(place: Place, slow: StoreRepair, fast: StoreRepair) -> None:
     """The one who came first to an object did it; the other says so, and has not touched it."""
     assert all(place.is_right())
-    assert set(place.verdicts().values()) == {Verdict.RIGHT}
+    assert set(place.verdicts().values()) == {SnapshotVerdict.RIGHT}
     for one in slow.copies:
         assert one.action in (RepairAction.REPAIRED, RepairAction.REFUSED)
         others = [each.action for each in fast.copies if each.segment_id == one.segment_id]

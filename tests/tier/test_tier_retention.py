@@ -25,7 +25,7 @@ from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.result import WRONG, StoreAudit, Verdict
+from snaprebuild.tier.audit.result import WRONG, SnapshotVerdict, StoreAudit
 
 DAY_MS = 86_400_000
 LIVE = Clock(1_795_132_800_000, DAY_MS)
@@ -46,7 +46,7 @@ def store_of(directory: Path, root: Path) -> Path:
     return write_tier(root, "payments", 0, copies)
 
 
-def verdicts(audit: StoreAudit) -> list[Verdict]:
+def verdicts(audit: StoreAudit) -> list[SnapshotVerdict]:
     return [copy.verdict for partition in audit.partitions for copy in partition.copies]
 
 
@@ -55,14 +55,14 @@ def test_a_broker_that_lost_its_state_is_not_called_right(tmp_path: Path, level:
     """All of its snapshots agree with each other and with the segments, and none is right."""
     store = store_of(FIXTURES / "follower-lost-state" / "node2" / "payments-0", tmp_path)
     found = verdicts(audited(store, level=level))
-    assert found[-1] is Verdict.UNPROVEN
-    assert Verdict.RIGHT not in found
+    assert found[-1] is SnapshotVerdict.UNPROVEN
+    assert SnapshotVerdict.RIGHT not in found
 
 
 def test_a_broker_that_kept_its_state_is_not_called_wrong(tmp_path: Path) -> None:
     """The first snapshot is the base of the others; nothing else confirms it, and all of them follow from it."""
     found = verdicts(audited(store_of(FIXTURES / "follower-lost-state" / "node1" / "payments-0", tmp_path)))
-    assert found == [Verdict.CONSISTENT] + [Verdict.RIGHT] * (len(found) - 1)
+    assert found == [SnapshotVerdict.CONSISTENT] + [SnapshotVerdict.RIGHT] * (len(found) - 1)
     assert len(found) > 3
 
 
@@ -78,15 +78,15 @@ def test_a_real_store_with_retention_is_proven(tmp_path: Path, deleted: int) -> 
     assert exit_code_of(audit.findings) == 0
     assert len(found) == 12 - deleted
     # The second one may have a transaction that began in its own segment: whether one was open before, only the base says.
-    assert set(found[:2]) <= {Verdict.RIGHT, Verdict.CONSISTENT}
-    assert found[2:] == [Verdict.RIGHT] * (10 - deleted)
+    assert set(found[:2]) <= {SnapshotVerdict.RIGHT, SnapshotVerdict.CONSISTENT}
+    assert found[2:] == [SnapshotVerdict.RIGHT] * (10 - deleted)
 
 
 def test_an_empty_snapshot_above_zero_is_unproven(tmp_path: Path) -> None:
     """No producer wrote in what is left; whether one is alive below, nothing shows."""
     log = batch(500, producer_id=-1) + batch(501, producer_id=-1)
     (partition,) = audited(write_tier(tmp_path, "t", 0, [Copy(500, log, ((0, 0),), EMPTY_SNAPSHOT)])).partitions
-    assert [copy.verdict for copy in partition.copies] == [Verdict.UNPROVEN]
+    assert [copy.verdict for copy in partition.copies] == [SnapshotVerdict.UNPROVEN]
     assert f"records deleted below 500 {ARE_IN_NO_COPY}" in partition.copies[0].reason
 
 
@@ -117,7 +117,7 @@ def test_no_false_acquittal_of_simulated_logs(tmp_path: Path) -> None:
             for copy, end, held in zip(partition.copies, case.ends, entries, strict=True):
                 reported = (seed, is_lost, end, copy.reason)
                 reached[f"{'lost' if is_lost else 'kept'} {copy.verdict.value}"] += 1
-                if copy.verdict is Verdict.RIGHT:
+                if copy.verdict is SnapshotVerdict.RIGHT:
                     truths = [loaded(each.values(), case.as_of_ms) for each in (case.live(end), case.truth(end))]
                     # The limit: a transaction that was opened below, of a log that shows no other transaction.
                     opened = {

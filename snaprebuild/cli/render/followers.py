@@ -52,7 +52,7 @@ def _remote_producers(state: RemoteState) -> documents.RemoteProducers:
         replayed_from_offset=state.first_offset,
         verdict=state.verdict,
         reason=state.reason,
-        entries_source=state.source,
+        entries_source=state.entries_source,
         snapshot_class=state.judgement.snapshot_class,
         reasons=state.judgement.reasons,
         entries=len(state.entries),

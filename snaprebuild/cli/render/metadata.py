@@ -608,7 +608,7 @@ class IsrView(View):
                 ", ".join(map(str, each.isr_before)) or "-",
                 ", ".join(map(str, each.isr)) or "-",
                 each.kind.value,
-                each.fault.value,
+                each.isr_fault.value,
             )
             for each in result.events
         ]

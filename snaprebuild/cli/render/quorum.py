@@ -73,8 +73,8 @@ def _checked_node(check: NodeCheck) -> doc.CheckedNode:
     )
 
 
-def _rule_state(result: NodeRuleResult) -> doc.NodeRuleState:
-    return doc.NodeRuleState(
+def _rule_state(result: NodeRuleResult) -> doc.NodeRuleResult:
+    return doc.NodeRuleResult(
         rule=result.rule.name,
         text=result.rule.value,
         state=result.state_name,
@@ -143,7 +143,7 @@ def _vote_text(log: ElectionLog) -> str:
 def _print_features(features: Sequence[FeatureLevel]) -> None:
     """Prints the registrations that hold a feature back, if there are any."""
     rows = [
-        (f"{node.kind} {node.node_id}", node.state.value, feature.name, node.max_level, feature.max_of_any, feature.level)
+        (f"{node.kind} {node.node_id}", node.state.value, feature.name, node.max_level, feature.max_of_any, feature.finalized_level)
         for feature in features
         for node in feature.held_back_by
     ]

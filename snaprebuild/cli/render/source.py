@@ -95,9 +95,9 @@ def _checked_replica(checked: CheckedSource) -> doc.ClusterSourceReplica:
         verdict=checked.verdict.summary(),
         verdict_text=str(checked.verdict),
         rules=[
-            doc.SourceRuleState(
+            doc.ReplicaRuleResult(
                 rule=each.rule.name,
-                name=each.rule.value,
+                name=each.rule,
                 state=each.state_name,
                 evidence=each.evidence,
                 trusted_below=each.trusted_below,

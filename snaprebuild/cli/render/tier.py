@@ -27,13 +27,13 @@ from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.storage.partition_names import named
 from snaprebuild.tier import AuditLevel
-from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, StoreAudit, Verdict
+from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict, StoreAudit
 from snaprebuild.tier.inventory import SERVING, StoreInventory
 from snaprebuild.tier.repair.repair import StoreRepair, would_repair
 from snaprebuild.tier.repair.result import ObjectPart, RepairAction, RepairedCopy, repair_totals
 from snaprebuild.tier.repair.undo import StoreUndo
 
-__all__ = ["AuditView", "InventoryView", "RepairUndoView", "RepairView"]
+__all__ = ["RepairUndoView", "TierAuditView", "TierInventoryView", "TierRepairView"]
 
 EFFECT = (
     "A broker sees it when its plugin has dropped the old manifest and the old snapshot. That is fetch.manifest.cache.retention.ms "
@@ -57,7 +57,7 @@ def _id_labels(topics: Iterable[tuple[str, str]]) -> dict[tuple[str, str | None]
 # ---------------------------------------------------------------------------------------------------------------- inventory
 
 
-class InventoryView(View):
+class TierInventoryView(View):
     """The copies of a store."""
 
     prints_notes = True
@@ -99,7 +99,7 @@ class InventoryView(View):
 # ---------------------------------------------------------------------------------------------------------------- audit
 
 
-class AuditView(View):
+class TierAuditView(View):
     """The snapshots of a store, with their verdicts."""
 
     def __init__(self, audit: StoreAudit, clock: Clock, seconds: float, start_concerns: Sequence[Finding]) -> None:
@@ -121,7 +121,7 @@ class AuditView(View):
         counts = _verdict_counts(audit.partitions)
         wrong = sum(counts[verdict] for verdict in WRONG)
         unread = len(unread_paths(audit.findings))
-        status = status_of((), wrong=wrong, suspect=counts[Verdict.SUSPECT], missing=0, waiting=0, unread=unread)
+        status = status_of((), wrong=wrong, suspect=counts[SnapshotVerdict.SUSPECT], missing=0, waiting=0, unread=unread)
         return doc.TierAudit(
             run=run_record(),
             location=audit.location,
@@ -177,19 +177,19 @@ class AuditView(View):
             print_table("Snapshots in remote storage", names, rows, right=("copies", "read"), drop=("layout", "read"))
 
 
-def _verdict_counts(partitions: Sequence[PartitionAudit]) -> Counter[Verdict]:
+def _verdict_counts(partitions: Sequence[PartitionAudit]) -> Counter[SnapshotVerdict]:
     return Counter(copy.verdict for partition in partitions for copy in partition.copies)
 
 
 def _audit_totals(partitions: Sequence[PartitionAudit]) -> doc.AuditTotals:
     counts = _verdict_counts(partitions)
-    return msgspec.convert({verdict.value: counts[verdict] for verdict in Verdict}, doc.AuditTotals)
+    return msgspec.convert({verdict.value: counts[verdict] for verdict in SnapshotVerdict}, doc.AuditTotals)
 
 
 def _totals_text(partitions: Sequence[PartitionAudit]) -> str:
     """The counts that are not 0."""
     counts = _verdict_counts(partitions)
-    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in SnapshotVerdict if counts[verdict])
 
 
 def _wrong_row(label: str, copy: CopyAudit) -> tuple[object, ...]:
@@ -231,7 +231,7 @@ def _audited_copy(copy: CopyAudit) -> doc.AuditedCopy:
 # ---------------------------------------------------------------------------------------------------------------- repair and its undo
 
 
-class RepairView(View):
+class TierRepairView(View):
     """The snapshots of a store that were repaired, or that would be."""
 
     def __init__(self, repair: StoreRepair, clock: Clock) -> None:
@@ -295,8 +295,8 @@ def _place_text(place: ObjectPart | None) -> str:
 
 def _none_wrong(audit: StoreAudit) -> str:
     counts = _verdict_counts(audit.partitions)
-    if counts[Verdict.NOT_READ]:
-        unread = pluralize(counts[Verdict.NOT_READ], "snapshot")
+    if counts[SnapshotVerdict.NOT_READ]:
+        unread = pluralize(counts[SnapshotVerdict.NOT_READ], "snapshot")
         return f"{unread} of {counts.total()} not read; none of the others is wrong"
     return "No snapshot is wrong"
 

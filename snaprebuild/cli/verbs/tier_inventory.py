@@ -24,10 +24,10 @@ def tier_inventory(
     --metadata-log the manifests are read, one request for each copy. Exit code 1 if objects are left over or missing, 4 if
     finished copies have lost objects.
     """
-    from snaprebuild.cli.render.tier import InventoryView
+    from snaprebuild.cli.render.tier import TierInventoryView
     from snaprebuild.tier import inventory
 
     out.begin()
     check_paths([store, *(tier_options.metadata_log or [])])
     root, prefix = opened_tier(store, s3, tier_options.key_prefix)
-    return InventoryView(inventory.tier_inventory(root, tier_options.metadata_log or (), s3.settings(), prefix))
+    return TierInventoryView(inventory.tier_inventory(root, tier_options.metadata_log or (), s3.settings(), prefix))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from snaprebuild.cli.options.common import (
     AllowUnverified,
     AsOf,
@@ -18,6 +16,7 @@ from snaprebuild.cli.options.common import (
     check_paths,
     selection_of,
 )
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, opened_tier
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -34,15 +33,21 @@ def tier_repair(
     tier_options: TierOptions,
     allow_unverified: AllowUnverified = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be written, and write nothing. Default: write it.")
+        bool,
+        option(
+            "--dry-run",
+            short="Show what would be written, and write nothing",
+            default="write it",
+        ),
     ] = False,
     receipt: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--receipt",
             metavar="FILE",
-            help="Where to record the repair for `undo`; never replaced. Default: a new file in $XDG_STATE_HOME/snaprebuild "
-            "(~/.local/state/snaprebuild). If that is in a log directory or cannot be written to: the current directory.",
+            short="Where to record the repair for `undo`; never replaced",
+            default="a new file in $XDG_STATE_HOME/snaprebuild (~/.local/state/snaprebuild). If that is in a log directory or "
+            "cannot be written to: the current directory",
         ),
     ] = None,
     expiration_ms: ExpirationMs = None,
@@ -59,7 +64,7 @@ def tier_repair(
     stays, 3 if one was refused.
     """
     from snaprebuild.cli.render.remote_storage import announced
-    from snaprebuild.cli.render.tier import RepairView
+    from snaprebuild.cli.render.tier import TierRepairView
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
@@ -81,4 +86,4 @@ def tier_repair(
         allow_unverified=allow_unverified,
         undo_path=None if dry_run else receipt or default_receipt_path(None),
     )
-    return RepairView(result, clock)
+    return TierRepairView(result, clock)

@@ -129,12 +129,12 @@ def _metadata_version(view: ClusterView | None) -> UpgradeStep:
         return UpgradeStep(
             StepName.PROTOCOL, Go.UNKNOWN, "metadata.version is unknown: name the metadata log (--metadata)", FEATURES
         )
-    now = f"metadata.version is {feature.level}"
+    now = f"metadata.version is {feature.finalized_level}"
     if feature.held_back_by:
         nodes = sorted({each.node_id for each in feature.held_back_by})
         evidence = f"{now}; greatest one of {_nodes(nodes)}: {feature.max_of_all}, of others: {feature.max_of_any}"
         return UpgradeStep(StepName.PROTOCOL, Go.NO_GO, evidence, FEATURES)
-    if feature.level < feature.max_of_all:
+    if feature.finalized_level < feature.max_of_all:
         return UpgradeStep(StepName.PROTOCOL, Go.GO, f"{now}, and all nodes support {feature.max_of_all}: raise it", FEATURES)
     return UpgradeStep(StepName.PROTOCOL, Go.GO, f"{now}, the greatest one that all nodes support")
 

@@ -87,7 +87,7 @@ class FeatureLevel(Part, frozen=True):
     """The levels of a feature, from the registrations of brokers and controllers."""
 
     name: str
-    level: Natural
+    finalized_level: Natural
     """Level of the cluster; 0 if the feature is off."""
     max_of_all: Natural
     """Greatest level that all registered nodes support: the cluster can be raised to it."""
@@ -166,7 +166,7 @@ def held_back_findings(path: str, levels: Iterable[FeatureLevel]) -> list[Findin
     metadata_level = 0
     for feature in levels:
         if feature.name == METADATA_VERSION:
-            metadata_level = feature.level
+            metadata_level = feature.finalized_level
         for node in feature.held_back_by:
             by_node.setdefault((node.node_id, node.state), []).append((feature, node.max_level))
     findings = []
@@ -191,7 +191,7 @@ _SEVERITIES = {
 
 
 def _raisable(features: list[tuple[FeatureLevel, int]]) -> str:
-    limits = first_of([f"{feature.name} {feature.max_of_all} (now {feature.level})" for feature, _ in features], most=2)
+    limits = first_of([f"{feature.name} {feature.max_of_all} (now {feature.finalized_level})" for feature, _ in features], most=2)
     return f"All nodes support {limits}."
 
 

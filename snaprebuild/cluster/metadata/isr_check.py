@@ -88,7 +88,7 @@ class JoinKind(StrEnum):
 class IsrEvent(TopicPartition, frozen=True):
     """A replica that joined or stayed in sync, against the invariant or on another disk."""
 
-    fault: IsrFault
+    isr_fault: IsrFault
     offset: Natural
     """Offset of the record."""
     is_proven: bool
@@ -226,7 +226,7 @@ class IsrHistory:
         for fault in _faults(change, kind, broker, gone):
             yield IsrEvent(
                 **named(change.topic, change.partition),
-                fault=fault,
+                isr_fault=fault,
                 offset=change.offset,
                 # The batch by which the record took effect: its own, or that with the end of its transaction. Controllers commit
                 # batches as a whole.
@@ -370,7 +370,7 @@ def _check(log: MetadataLog, question: IsrQuestion, run: Run | None) -> IsrCheck
 
     def take(batch: MetadataBatch) -> None:
         for event in history.take(batch):
-            totals[event.fault] += 1
+            totals[event.isr_fault] += 1
             if len(events) < EVENTS_MAX:
                 events.append(event)
 
@@ -402,19 +402,19 @@ def _findings(log: MetadataLog, events: list[IsrEvent]) -> Iterator[Finding]:
     """One for each violation; what happened to many replicas of a broker at once, and is as it should be, is one note."""
     alike: dict[tuple[IsrFault, int, int | None], list[IsrEvent]] = {}
     for event in events:
-        if event.fault in NOTES:
-            alike.setdefault((event.fault, event.node_id, event.broker_epoch), []).append(event)
+        if event.isr_fault in NOTES:
+            alike.setdefault((event.isr_fault, event.node_id, event.broker_epoch), []).append(event)
         else:
             whether = "committed" if event.is_proven else "not proven to be committed"
-            yield Finding(f"isr-{event.fault}", Severity.FINDING, log.path, f"{_text(event)}; {whether}", event.offset)
+            yield Finding(f"isr-{event.isr_fault}", Severity.FINDING, log.path, f"{_text(event)}; {whether}", event.offset)
     for several in alike.values():
         first = several[0]
         more = f"; and {pluralize(len(several) - 1, 'more partition')}" if len(several) > 1 else ""
-        yield Finding(f"isr-{first.fault}", Severity.NOTE, log.path, _text(first) + more, first.offset)
+        yield Finding(f"isr-{first.isr_fault}", Severity.NOTE, log.path, _text(first) + more, first.offset)
 
 
 def _text(event: IsrEvent) -> str:
-    what = {**NOTES, **FAULTS}[event.fault]
+    what = {**NOTES, **FAULTS}[event.isr_fault]
     epoch = "" if event.broker_epoch is None else f" (broker epoch {event.broker_epoch})"
     left = "" if event.left_offset is None else f"; it had left at offset {event.left_offset}"
     gone = f"; gone: {', '.join(event.gone_directories)}" if event.gone_directories else ""

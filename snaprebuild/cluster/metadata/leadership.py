@@ -130,13 +130,13 @@ class _LeadershipReader:
         if change.after is None:
             self.partitions.pop(key, None)
             return
-        known = self.partitions.get(key)
-        if known is None or change.before is None:
+        leadership = self.partitions.get(key)
+        if leadership is None or change.before is None:
             self.partitions[key] = Leadership(change.topic_id, change.after)
             return
-        known.state = change.after
+        leadership.state = change.after
         if change.before.leader_epoch != change.after.leader_epoch:
-            known.elections.append(_election(change.offset, timestamp_ms, change.before, change.after))
+            leadership.elections.append(_election(change.offset, timestamp_ms, change.before, change.after))
 
 
 def _election(offset: int, timestamp_ms: int, before: PartitionRegistration, after: PartitionRegistration) -> RecordedElection:

@@ -227,8 +227,8 @@ class MetadataLog:
         Raises:
             ReadFailedError: one cannot be read.
         """
-        wanted = (each for each in reversed(self.checkpoints) if at_most is None or each.end_offset <= at_most)
-        return next((each for each in wanted if self.checkpoint_fault(each) is None), None)
+        newest_first = (each for each in reversed(self.checkpoints) if at_most is None or each.end_offset <= at_most)
+        return next((each for each in newest_first if self.checkpoint_fault(each) is None), None)
 
     def log_end_offset(self) -> int:
         """Offset after the last whole batch of the last segment; 0 without segments.
@@ -377,22 +377,22 @@ def _found(directory: StorePath, stores: S3Settings) -> StorePath:
     below = directory.below(METADATA_DIRECTORY)
     if below.names():
         return below
-    found = [
+    paths = [
         each.path
         for log_dir in find_partitions([path], stores).log_dirs
         for each in log_dir.partitions
         if each.name.topic == METADATA_TOPIC
     ]
-    if not found:
+    if not paths:
         raise UsageError(f"holds no {METADATA_DIRECTORY}", path=path)
-    if len(found) > 1:
-        raise UsageError(f"holds several metadata logs, name one of them: {', '.join(found[:5])}", path=path)
-    return directory.at(found[0])
+    if len(paths) > 1:
+        raise UsageError(f"holds several metadata logs, name one of them: {', '.join(paths[:5])}", path=path)
+    return directory.at(paths[0])
 
 
 def _is_of_metadata_log(name: str) -> bool:
-    known = parse_file_name(name)
-    return known is not None and known.kind in (FileKind.LOG, FileKind.KRAFT_CHECKPOINT, FileKind.QUORUM_STATE)
+    file_name = parse_file_name(name)
+    return file_name is not None and file_name.kind in (FileKind.LOG, FileKind.KRAFT_CHECKPOINT, FileKind.QUORUM_STATE)
 
 
 def _list(directory: StorePath, deadline: float | None) -> MetadataLog:
@@ -406,29 +406,29 @@ def _list(directory: StorePath, deadline: float | None) -> MetadataLog:
     if len(everything) > ENTRIES_MAX:
         raise ReadFailedError(f"has more than {ENTRIES_MAX} files", path=path)
     for name in sorted(everything):
-        known = parse_file_name(name)
+        file_name = parse_file_name(name)
         status = regular.get(name)
         place = os.path.join(path, name)
-        if known is None:
+        if file_name is None:
             names["misnamed" if name.endswith((".checkpoint", ".checkpoint.part")) else "other"].append(name)
-        elif known.suffix is not FileSuffix.NONE:
-            names["deleted" if known.suffix is FileSuffix.DELETED else "misnamed"].append(name)
-        elif known.kind in (FileKind.LOG, FileKind.KRAFT_CHECKPOINT):
+        elif file_name.suffix is not FileSuffix.NONE:
+            names["deleted" if file_name.suffix is FileSuffix.DELETED else "misnamed"].append(name)
+        elif file_name.kind in (FileKind.LOG, FileKind.KRAFT_CHECKPOINT):
             if status is None:
                 names["unreadable"].append(name)
-            elif known.kind is FileKind.LOG:
-                assert known.offset is not None
-                segments.append(MetadataSegment(known.offset, place, FileIdentity.of(status)))
+            elif file_name.kind is FileKind.LOG:
+                assert file_name.offset is not None
+                segments.append(MetadataSegment(file_name.offset, place, FileIdentity.of(status)))
             else:
-                assert known.offset is not None
-                assert known.epoch is not None
-                checkpoints.append(MetadataCheckpoint(known.offset, known.epoch, place, FileIdentity.of(status)))
-        elif known.kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
-            assert known.offset is not None
-            if segment_file_name(known.offset) not in everything:
-                orphan_index_bases.add(known.offset)
-        elif known.kind in _KINDS:
-            names[_KINDS[known.kind]].append(name)
+                assert file_name.offset is not None
+                assert file_name.epoch is not None
+                checkpoints.append(MetadataCheckpoint(file_name.offset, file_name.epoch, place, FileIdentity.of(status)))
+        elif file_name.kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
+            assert file_name.offset is not None
+            if segment_file_name(file_name.offset) not in everything:
+                orphan_index_bases.add(file_name.offset)
+        elif file_name.kind in _KINDS:
+            names[_KINDS[file_name.kind]].append(name)
     epochs, epochs_fault = _small_file(directory.below(LEADER_EPOCH_CHECKPOINT), read_leader_epoch_checkpoint)
     state, state_fault = _small_file(directory.below(QUORUM_STATE), read_quorum_state)
     return MetadataLog(

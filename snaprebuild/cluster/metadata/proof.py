@@ -144,9 +144,9 @@ def majority_proof(log: EpochLineage, voters: frozenset[int], logs: Sequence[Vot
     majority = {node_id for at, node_id in shared if at >= end}
     by_id = {each.node_id: each for each in logs if each.node_id in voters}
     detail = f"{len(majority)} of {len(voters)} voters hold everything up to offset {end - 1}, of leader epoch {epoch}"
-    known = [by_id[node_id].known_epoch for node_id in majority]
-    later = [each for each in known if each is not None and each > epoch]
-    if not later and None not in known:
+    known_epochs = [by_id[node_id].known_epoch for node_id in majority]
+    later = [each for each in known_epochs if each is not None and each > epoch]
+    if not later and None not in known_epochs:
         return MajorityProof(end, end, f"{detail}, and none of them knows of a later one", common_ends)
     reason = f"knows of epoch {max(later)}" if later else "may know of a later one: its quorum-state is not known"
     if by_id.keys() >= voters:
@@ -364,9 +364,9 @@ def proof_findings(log: MetadataLog, proof: CommitProof, last_offset: int, *, re
         last_offset: that was taken.
         reported: findings so far; the same damage is not reported twice.
     """
-    known = {(each.code, each.path, each.message) for each in reported}
+    reported_damage = {(each.code, each.path, each.message) for each in reported}
     damage = [finding_of_error(error, log.path) for error in proof.damage]
-    findings = [each for each in damage if (each.code, each.path, each.message) not in known]
+    findings = [each for each in damage if (each.code, each.path, each.message) not in reported_damage]
     if last_offset >= proof.proven_end_offset:
         message = f"offsets {proof.proven_end_offset} to {last_offset} are not proven to be committed: {unproven_reason(proof)}"
         findings.append(Finding("unproven-tail", Severity.NOTE, log.path, message, proof.proven_end_offset))

@@ -29,7 +29,7 @@ class TopicStorages:
 
     Attributes:
         by_id: whether remote storage is on, by topic id of 16 bytes; None if it is not known.
-        unproven: names of the topics of which it is not known, and ``why``.
+        unproven: names of the topics of which it is not known, and ``reason``.
         broker_epochs: of the brokers that are registered, by id; empty if the log may have lost its end.
         configs: all settings of each topic, by topic id; without the topics whose settings changed where nothing is proven.
         broker_configs: dynamic settings by broker id, None for all brokers.
@@ -38,7 +38,7 @@ class TopicStorages:
 
     by_id: dict[bytes, bool | None]
     unproven: frozenset[str]
-    why: str
+    reason: str
     broker_epochs: dict[int, int]
     configs: dict[bytes, Mapping[str, str]]
     broker_configs: dict[int | None, Mapping[str, str]]
@@ -69,16 +69,16 @@ def read_topic_storages(location: str) -> TopicStorages:
     by_id = {
         each.topic_id: None if each.name in changed else is_remote(configs.get(each.name, {})) for each in image.topics.values()
     }
-    known = {each.topic_id: configs.get(each.name, {}) for each in image.topics.values() if each.name not in reconfigured}
+    topic_configs = {each.topic_id: configs.get(each.name, {}) for each in image.topics.values() if each.name not in reconfigured}
     brokers: dict[int | None, Mapping[str, str]] = {
         int(each.name) if each.name else None: values for each, values in image.configs.items() if each.type == ResourceType.BROKER
     }
-    why = f"offset {proof.proven_end_offset} and later is not proven to be committed: {unproven_reason(proof)}"
+    reason = f"offset {proof.proven_end_offset} and later is not proven to be committed: {unproven_reason(proof)}"
     walk = read.walk
     end = log_end_evidence(read.log, walk.end_offset, is_torn=walk.torn_tail is not None)
     is_whole = not end.is_torn and end.reason(was_stopped_cleanly=False) is None
     epochs = {each.node_id: each.epoch for each in image.brokers.values()} if is_whole else {}
-    return TopicStorages(by_id, changed, why, broker_epochs=epochs, configs=known, broker_configs=brokers, image=image)
+    return TopicStorages(by_id, changed, reason, broker_epochs=epochs, configs=topic_configs, broker_configs=brokers, image=image)
 
 
 def _changed_since(log: MetadataLog, offset: int) -> tuple[frozenset[str], frozenset[str]]:

@@ -243,8 +243,8 @@ def _checkpoint_epochs(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFa
         epoch, where = _epoch_before(other, offset)
         if epoch is None or not offset or epoch == each.id.epoch or each.has_other_epoch:
             continue
-        known = [_epoch_before(other_node, offset)[0] for other_node in nodes]
-        if agreed(answer for answer in known if answer is not None) == each.id.epoch:
+        epochs = [_epoch_before(other_node, offset)[0] for other_node in nodes]
+        if agreed(answer for answer in epochs if answer is not None) == each.id.epoch:
             continue  # the other node is the odd one
         evidence = f"has epoch {each.id.epoch} at offset {offset - 1}, and {where} of {_name(other)} has epoch {epoch}"
         yield _disagrees(node, Grade.ERROR, evidence, each.path, offset)
@@ -252,14 +252,18 @@ def _checkpoint_epochs(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFa
 
 def _first_record(node: NodeFacts, other: NodeFacts, offset: int) -> int:
     """The first record that differs in the batches at an offset; the offset itself where no record does, or they cannot be read."""
-    found = []
+    first_batches = []
     for each in (node, other):
         try:
             with each.log.walk(offset).until() as batches:
-                found.append(next(batches))
+                first_batches.append(next(batches))
         except (StopIteration, FormatError, ReadFailedError, ChangedFileError):
             return offset
-    pairs = zip(found[0].records, found[1].records, strict=False) if found[0].leader_epoch == found[1].leader_epoch else ()
+    pairs = (
+        zip(first_batches[0].records, first_batches[1].records, strict=False)
+        if first_batches[0].leader_epoch == first_batches[1].leader_epoch
+        else ()
+    )
     return next((mine.offset for mine, theirs in pairs if _content(mine) != _content(theirs)), offset)
 
 
@@ -296,11 +300,11 @@ def _equal_content(copies: list[_Copy]) -> Iterator[NodeRuleResult]:
         except ReadFailedError as error:
             if error.errno != errno.ENOENT:
                 raise
-            why = f"{copy.id_text} was deleted while it was read, and is not compared"
-            yield unknown(QuorumRule.K13, why, path, end)
+            reason = f"{copy.id_text} was deleted while it was read, and is not compared"
+            yield unknown(QuorumRule.K13, reason, path, end)
         except FormatError as error:
-            why = f"{copy.id_text} changed while it was read, and is not compared: {error.message}"
-            yield unknown(QuorumRule.K13, why, path, end)
+            reason = f"{copy.id_text} changed while it was read, and is not compared: {error.message}"
+            yield unknown(QuorumRule.K13, reason, path, end)
     right = agreed(content.compared for _, content in contents)
     model = next((each for each in contents if right in (None, each[1].compared)), None)
     for copy, content in contents:
@@ -316,8 +320,8 @@ def _other_content(model: tuple[_Copy, CheckpointContent], copy: _Copy, content:
     except ReadFailedError as error:
         if error.errno != errno.ENOENT:
             raise
-        why = f"{copy.id_text}, or the copy that it differs from, was deleted while it was read"
-        return unknown(QuorumRule.K13, why, path, end)
+        reason = f"{copy.id_text}, or the copy that it differs from, was deleted while it was read"
+        return unknown(QuorumRule.K13, reason, path, end)
     evidence = f"differs from {model[0].checkpoint.path}, which has the same id: {_difference(only)}"
     return _disagrees(copy.node, Grade.ERROR, evidence, path, end)
 
@@ -339,7 +343,7 @@ def contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[NodeRuleResult
     """
     waiting = {each.id for each in node.facts.checkpoints if each.fault is None and each.id.offset}
     results = _compared_with(node, node, waiting)
-    found = [each for each in results.values() if each is not None]
+    contradictions = [each for each in results.values() if each is not None]
     waiting -= results.keys()
     disputed: dict[OffsetAndEpoch, NodeRuleResult] = {}
     for other in nodes:
@@ -351,9 +355,9 @@ def contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[NodeRuleResult
                 disputed.pop(id_, None)
             elif result.state is RuleState.BROKEN:
                 disputed.setdefault(id_, result)
-    found += disputed.values()
-    is_held = all(each.rule is not QuorumRule.K16 for each in found)
-    return [*found, holds(QuorumRule.K16, path=node.log.path)] if is_held else found
+    contradictions += disputed.values()
+    is_held = all(each.rule is not QuorumRule.K16 for each in contradictions)
+    return [*contradictions, holds(QuorumRule.K16, path=node.log.path)] if is_held else contradictions
 
 
 def _compared_with(
@@ -376,8 +380,8 @@ def _compared_with(
     except (ReadFailedError, ChangedFileError) as error:
         if isinstance(error, ReadFailedError) and error.errno != errno.ENOENT:
             raise
-        why = "a file was deleted or changed while it was read"
-        results[_NO_CHECKPOINT] = unknown(rule, why, node.log.path)
+        reason = "a file was deleted or changed while it was read"
+        results[_NO_CHECKPOINT] = unknown(rule, reason, node.log.path)
     return results
 
 

@@ -199,10 +199,10 @@ def leader_among(nodes: Sequence[NodeFacts], named: str | None) -> NodeFacts | N
                 return each
         raise UsageError("--leader: is not one of the directories", path=named)
     states = [each.log.quorum_state for each in nodes]
-    known = [(state.leader_epoch, state.leader_id) for state in states if state is not None and state.leader_id >= 0]
-    if not known:
+    leaders = [(state.leader_epoch, state.leader_id) for state in states if state is not None and state.leader_id >= 0]
+    if not leaders:
         return None
-    _, leader_id = max(known)
+    _, leader_id = max(leaders)
     candidates = [each for each in nodes if each.node_id == leader_id]
     return max(candidates, key=lambda each: each.facts.end_offset, default=None)
 

@@ -49,8 +49,8 @@ class CheckpointContent:
     @property
     def compared(self) -> tuple[int, int]:
         """Digest and count of everything that counts."""
-        known = [value for name, value in self.topic_configs.items() if name in self.topics]
-        return (self.digest + sum(each for each, _ in known)) & _MASK, self.record_count + sum(count for _, count in known)
+        configs = [value for name, value in self.topic_configs.items() if name in self.topics]
+        return (self.digest + sum(each for each, _ in configs)) & _MASK, self.record_count + sum(count for _, count in configs)
 
 
 def _records(batches: Iterable[MetadataBatch]) -> Iterator[tuple[str, bytes, str | None]]:
@@ -183,12 +183,12 @@ def _compared(owner: MetadataLog, fold: ImageFold, checkpoint: MetadataCheckpoin
 
 def _comparable(image: MetadataImage) -> MetadataImage:
     """Without configurations of topics that are gone: a node that takes creation and removal at once keeps these."""
-    known = {
+    configs = {
         resource: values
         for resource, values in image.configs.items()
         if values and (resource.type != ResourceType.TOPIC or resource.name in image.topic_ids)
     }
-    return replace(image, configs=known)
+    return replace(image, configs=configs)
 
 
 def _difference(by_log: MetadataImage, by_checkpoint: MetadataImage) -> str:

@@ -118,8 +118,10 @@ def election_of(checked: Sequence[tuple[NodeFacts, Sequence[NodeRuleResult]]]) -
     directory_of: dict[int, bytes | None] = {}
     if best.voter_sets:
         # A LeaderChange names voters without their directories.
-        known = {each.voter_id: each.directory_id for voters in best.voter_sets for each in voters if any(each.directory_id or b"")}
-        directory_of = {each.voter_id: known.get(each.voter_id) for each in best.voter_sets[-1]}
+        voting_directories = {
+            each.voter_id: each.directory_id for voters in best.voter_sets for each in voters if any(each.directory_id or b"")
+        }
+        directory_of = {each.voter_id: voting_directories.get(each.voter_id) for each in best.voter_sets[-1]}
     elif best.quorum_state is not None and best.quorum_state.voters:
         directory_of = dict.fromkeys(best.quorum_state.voters)
     known_chances = [_chance_without_vote(node, results, directory_of) for node, results in checked]

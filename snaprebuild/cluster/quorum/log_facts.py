@@ -228,10 +228,10 @@ class LogFacts:
     @property
     def is_emptied(self) -> bool:
         """Whether a node that starts empties the log and begins at its latest checkpoint (``truncateToLatestSnapshot``)."""
-        kept = [each.id for each in self.checkpoints if each.id.offset >= self.base]
+        remaining = [each.id for each in self.checkpoints if each.id.offset >= self.base]
         if self.cut_offset is not None:
-            return any(each.offset > self.cut_offset for each in kept)
-        return bool(kept) and kept[-1] > OffsetAndEpoch(self.end_offset, self.last_epoch)
+            return any(each.offset > self.cut_offset for each in remaining)
+        return bool(remaining) and remaining[-1] > OffsetAndEpoch(self.end_offset, self.last_epoch)
 
     def epoch_at(self, offset: int) -> int | None:
         """Leader epoch of an offset; None if the log does not hold it."""
@@ -242,9 +242,9 @@ class LogFacts:
     @property
     def end_after_start(self) -> OffsetAndEpoch:
         """Where the log ends once a node has started from it, with the epoch of its last record."""
-        kept = [each.id for each in self.checkpoints if each.id.offset >= self.base]
+        remaining = [each.id for each in self.checkpoints if each.id.offset >= self.base]
         if self.is_emptied:
-            return kept[-1]
+            return remaining[-1]
         if self.cut_offset is not None:
             return OffsetAndEpoch(self.cut_offset, self.epoch_at(self.cut_offset - 1) or 0)
         return OffsetAndEpoch(self.end_offset, self.last_epoch)

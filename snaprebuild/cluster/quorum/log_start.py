@@ -153,11 +153,11 @@ class MetadataLogModel:
                     self.segments.append(SegmentOfLog(self.end_offset, 0))
                     continue
                 fit = 1
-            taken = min(left, fit)
-            active.size_bytes += taken * size_bytes
-            self.log_bytes += taken * size_bytes
-            self.end_offset += taken * records
-            left -= taken
+            count = min(left, fit)
+            active.size_bytes += count * size_bytes
+            self.log_bytes += count * size_bytes
+            self.end_offset += count * records
+            left -= count
 
     def add_checkpoint(self, checkpoint: CheckpointOfLog) -> bool:
         """Takes a new checkpoint in; False where there is one of this id, or it ends below the start."""

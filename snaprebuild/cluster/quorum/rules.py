@@ -105,11 +105,22 @@ class QuorumRule(RuleId):
         return _STATE_NAMES[state]
 
 
+class QuorumRuleState(StrEnum):
+    """The states of a rule in the documents and tables of ``cluster check``."""
+
+    HELD = "held"
+    VIOLATED = "violated"
+    NOT_JUDGED = "not-judged"
+    """What the rule needs is missing, or another rule reports the reason."""
+    NOT_APPLICABLE = "not-applicable"
+    """There is nothing to judge."""
+
+
 _STATE_NAMES = {
-    RuleState.HOLDS: "held",
-    RuleState.BROKEN: "violated",
-    RuleState.UNKNOWN: "not-judged",
-    RuleState.NOT_APPLICABLE: "not-applicable",
+    RuleState.HOLDS: QuorumRuleState.HELD,
+    RuleState.BROKEN: QuorumRuleState.VIOLATED,
+    RuleState.UNKNOWN: QuorumRuleState.NOT_JUDGED,
+    RuleState.NOT_APPLICABLE: QuorumRuleState.NOT_APPLICABLE,
 }
 
 
@@ -174,19 +185,19 @@ def _k2(facts: LogFacts, leader_start: OffsetAndEpoch | None) -> list[NodeRuleRe
 
 def _k3(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     start = facts.start_offset
-    known = facts.start_epoch
+    start_epoch = facts.start_epoch
     first = facts.first_epoch
     if not start:
         return []
     if not _is_covered(facts):
         return [_see(QuorumRule.K3, QuorumRule.K1, facts)]
-    if known is None:
+    if start_epoch is None:
         no_epoch = f"the log starts at {start}, and neither a checkpoint nor the log has the epoch of offset {start - 1}"
         return [broken(QuorumRule.K3, Grade.WARNING, no_epoch, facts.path, start)]
-    if first is not None and first < known:
+    if first is not None and first < start_epoch:
         contradicts = (
-            f"leader-epoch-checkpoint begins with epoch {first} at {start}, and offset {start - 1} has epoch {known}; a node that starts "
-            "makes the file anew"
+            f"leader-epoch-checkpoint begins with epoch {first} at {start}, and offset {start - 1} has epoch {start_epoch}; "
+            "a node that starts makes the file anew"
         )
         return [broken(QuorumRule.K3, Grade.WARNING, contradicts, facts.path, start)]
     return []
@@ -292,8 +303,8 @@ def _k11(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
 
 
 def _k12(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
-    why = "no writer of this log has a producer id, and it is not a checkpoint"
-    return [broken(QuorumRule.K12, Grade.WARNING, f"{name} {what}; {why}", facts.path) for name, what in facts.bad_snapshots]
+    reason = "no writer of this log has a producer id, and it is not a checkpoint"
+    return [broken(QuorumRule.K12, Grade.WARNING, f"{name} {what}; {reason}", facts.path) for name, what in facts.bad_snapshots]
 
 
 def _k14(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
@@ -319,22 +330,22 @@ def _k15(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
         evidence = f"is absent: the node no longer knows for whom it voted, and may vote a second time in epoch {known_epoch}"
         return [broken(QuorumRule.K15, Grade.ERROR, evidence, path)]
     leader = facts.leaders.get(state.leader_epoch)
-    found: list[NodeRuleResult] = []
+    results: list[NodeRuleResult] = []
     if state.leader_epoch < known_epoch:
         older = (
             f"has epoch {state.leader_epoch}, and the log or a checkpoint has epoch {known_epoch}: the file is older than the log, and "
             "the votes since then are forgotten"
         )
-        found.append(broken(QuorumRule.K15, Grade.ERROR, older, path))
+        results.append(broken(QuorumRule.K15, Grade.ERROR, older, path))
     if leader is not None and state.leader_id not in (leader, -1):
         other_leader = f"names node {state.leader_id} as the leader of epoch {state.leader_epoch}, and the log names node {leader}"
-        found.append(broken(QuorumRule.K15, Grade.ERROR, other_leader, path))
+        results.append(broken(QuorumRule.K15, Grade.ERROR, other_leader, path))
     # Only version 0 holds voters, and a file that was written before a change of the voters keeps the old ones until the next vote.
     recorded = [{each.voter_id for each in voters} for voters in facts.voter_sets]
     if state.voters and recorded and set(state.voters) not in recorded:
         other_voters = f"names voters {ids_text(state.voters)}, and the log names {ids_text(recorded[-1])}"
-        found.append(broken(QuorumRule.K15, Grade.ERROR, other_voters, path))
-    return found
+        results.append(broken(QuorumRule.K15, Grade.ERROR, other_voters, path))
+    return results
 
 
 def _k17(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:

@@ -121,25 +121,25 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
     properties = None if question.server_properties is None else run.facts.properties(question.server_properties)
     log_dirs, offline = ([], []) if properties is None else log_dirs_online(properties, question.server_properties)
     expiration_ms = DEFAULT_EXPIRATION_MS if properties is None else expiration_of(properties)
-    found = find_partitions((*question.paths, *log_dirs), run.stores)
+    discovery = find_partitions((*question.paths, *log_dirs), run.stores)
     result = SourceCheck(question, findings=offline)
-    result.findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in found.faults]
+    result.findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in discovery.faults]
     logs_of_run = MetadataLogs(
         question.metadata, run, question.requested_offset, voters=question.voters, voter_ids=question.voter_ids
     )
     logs_of_run.named()  # a fault of it is raised before the work
-    states = [each.state for each in found.log_dirs]
+    states = [each.state for each in discovery.log_dirs]
     for state in states:
         result.findings += [
             Finding("unreadable-broker-file", Severity.FINDING, state.path, fault, is_unread=True) for fault in state.faults
         ]
     selected = [
         (directory, log_dir.state)
-        for log_dir in found.log_dirs
+        for log_dir in discovery.log_dirs
         for directory in log_dir.partitions
         if question.selection.takes(directory) and is_judged(directory)
     ]
-    notes = {directory.path: note for directory, _ in selected if (note := _reason_to_pass(directory, found)) is not None}
+    notes = {directory.path: note for directory, _ in selected if (note := _reason_to_pass(directory, discovery)) is not None}
     result.findings += notes.values()
     pairs = [(directory, state) for directory, state in selected if directory.path not in notes]
     stable, damage = _stable_ends(question, pairs, run)
@@ -168,14 +168,14 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
         checked = CheckedSource(directory, state, judged.evidence.log, judged.metadata, judged.verdict)
         result.replicas.append(checked)
         reported = [each.message for each in verdicts.findings]
-        result.findings += _findings_of(checked, directory.path in found.named, reported)
+        result.findings += _findings_of(checked, directory.path in discovery.named, reported)
         if question.requested_offset is None:  # at an earlier moment the next id was smaller
             result.findings += _foreign_producers(checked, judged.evidence, now_ms, expiration_ms)
         source = partition_source(directory, state, directory.path)
         others = _others(judged.replica, peers, verdicts.judged, directories)
         result.findings += leading_loss_findings(source, judged.evidence, others, now_ms, expiration_ms)
     result.findings += verdicts.findings
-    result.findings += _nothing_found(result, found, log_dirs)
+    result.findings += _nothing_found(result, discovery, log_dirs)
     return result
 
 
@@ -213,20 +213,20 @@ def _others(
     replica: SourceReplica, peers: Peers, judged: Sequence[JudgedReplica], directories: Mapping[str, PartitionDir]
 ) -> list[OtherReplica]:
     """The other replicas of a partition: those that were named, and those of other brokers among the paths."""
-    found = {}
+    others = {}
     for evidence in peers.of(replica.topic_partition, replica.path):
         of_peer, state_of_peer = peers.replicas[evidence.path]
-        found[evidence.path] = OtherReplica(of_peer, evidence, _high_watermark(of_peer, state_of_peer))
+        others[evidence.path] = OtherReplica(of_peer, evidence, _high_watermark(of_peer, state_of_peer))
     node = _node_of(replica.log_dir)
     for each in judged:
         other = directories[each.replica.path]
         state_of_other = each.replica.log_dir
         is_other_broker = None not in (node, _node_of(state_of_other)) and node != _node_of(state_of_other)
         if is_other_broker and other.topic_partition == replica.topic_partition and other.name.form is DirectoryForm.PLAIN:
-            found.setdefault(
+            others.setdefault(
                 other.path, OtherReplica(other, peer_evidence(other, state_of_other), _high_watermark(other, state_of_other))
             )
-    return list(found.values())
+    return list(others.values())
 
 
 def _node_of(state: LogDirState) -> int | None:
@@ -289,22 +289,22 @@ def _stable_ends(
 def _findings_of(checked: CheckedSource, is_named: bool, reported: list[str]) -> list[Finding]:
     verdict = checked.verdict
     path = checked.directory.path
-    found = [
+    findings = [
         Finding("source-unreadable", Severity.FINDING, path, f"{fault}: its content is unknown", is_unread=True)
         for fault in checked.log.faults
     ]
     if verdict.is_rejected:
         rejected = verdict.rejection_finding(path)
         is_left_over = checked.directory.name.form is not DirectoryForm.PLAIN and not is_named
-        found.append(Finding(rejected.code, Severity.FINDING, path, rejected.message) if is_left_over else rejected)
+        findings.append(Finding(rejected.code, Severity.FINDING, path, rejected.message) if is_left_over else rejected)
     elif verdict.outcome is VerdictOutcome.TRUSTED_BELOW:
-        found.append(Finding("source-trusted-below", Severity.NOTE, path, f"{verdict}: {verdict.reason}", verdict.trusted_below))
+        findings.append(Finding("source-trusted-below", Severity.NOTE, path, f"{verdict}: {verdict.reason}", verdict.trusted_below))
     reservations = (each for each in verdict.results if each.state is RuleState.HOLDS and each.grade is not None)
-    found += [finding_of(each, "source-warning", path) for each in reservations if each.rule is not verdict.rule]
-    reported = [*reported, *(each.message for each in found if each.severity)]
+    findings += [finding_of(each, "source-warning", path) for each in reservations if each.rule is not verdict.rule]
+    reported = [*reported, *(each.message for each in findings if each.severity)]
     if (unknown := verdict.unknown_finding(path, Severity.FINDING, reported)) is not None:
-        found.append(unknown)
+        findings.append(unknown)
     if (needed := verdict.confirmation_finding(path, Severity.FINDING)) is not None:
-        found.append(needed)
-    found += [Finding("source-on-operators-word", Severity.NOTE, path, each) for each in verdict.asserted_by_operator]
-    return found
+        findings.append(needed)
+    findings += [Finding("source-on-operators-word", Severity.NOTE, path, each) for each in verdict.asserted_by_operator]
+    return findings

@@ -41,21 +41,21 @@ METADATA_VERSION_3_9 = 21
 """The highest ``metadata.version`` that 3.9 knows, 3.9-IV0 (``MetadataVersion``)."""
 
 
-def _no_evidence(rule: SourceRule, evidence: SourceEvidence, why: str) -> SourceRuleResult:
+def _no_evidence(rule: SourceRule, evidence: SourceEvidence, reason: str) -> SourceRuleResult:
     """A rule of the cluster that has nothing to judge. Nothing is missing where the cluster is one with ZooKeeper."""
-    return unknown(rule, why) if evidence.needs_metadata_log else not_applicable(rule, why)
+    return unknown(rule, reason) if evidence.needs_metadata_log else not_applicable(rule, reason)
 
 
-def _rejects_by_log(rule: SourceRule, evidence: SourceEvidence, why: str) -> SourceRuleResult:
+def _rejects_by_log(rule: SourceRule, evidence: SourceEvidence, reason: str) -> SourceRuleResult:
     """A rule that is broken unless the metadata log has lost its end.
 
     A broker that is no voter does not flush its own copy (``KafkaRaftClient.appendAsFollower``), so that after an unclean stop it may be
     older than the partitions next to it.
     """
-    if evidence.known.is_own and not evidence.log_dir.has_marker:
+    if evidence.cluster_facts.is_own and not evidence.log_dir.has_marker:
         lost = "after an unclean stop the broker's own metadata log may have lost its end (--metadata)"
-        return unknown(rule, f"{why}; but {lost}", basis=Basis.RECORDS_SO_FAR)
-    return rejects(rule, why)
+        return unknown(rule, f"{reason}; but {lost}", basis=Basis.RECORDS_SO_FAR)
+    return rejects(rule, reason)
 
 
 def _uuid(value: bytes | None) -> str:
@@ -64,10 +64,10 @@ def _uuid(value: bytes | None) -> str:
 
 def registration(evidence: SourceEvidence) -> SourceRuleResult:
     """R3: the cluster knows the broker."""
-    cluster = evidence.known
+    cluster = evidence.cluster_facts
     node = evidence.log_dir.node_id
-    if evidence.why_unknown:
-        return _no_evidence(SourceRule.R3, evidence, evidence.why_unknown)
+    if evidence.unknown_reason:
+        return _no_evidence(SourceRule.R3, evidence, evidence.unknown_reason)
     if node is None:
         return unknown(SourceRule.R3, NO_NODE_ID)
     if cluster.broker is None:
@@ -78,10 +78,10 @@ def registration(evidence: SourceEvidence) -> SourceRuleResult:
 def directory_id(evidence: SourceEvidence) -> SourceRuleResult:
     """R4: the log directory is one that the broker registered with."""
     own = evidence.log_dir.directory_id
-    registered = evidence.known.broker_directories
+    registered = evidence.cluster_facts.broker_directories
     ids = ", ".join(map(directory_text, registered))
-    if evidence.known.broker is None:
-        return _no_evidence(SourceRule.R4, evidence, evidence.why_unknown or NO_BROKER)
+    if evidence.cluster_facts.broker is None:
+        return _no_evidence(SourceRule.R4, evidence, evidence.unknown_reason or NO_BROKER)
     if not registered:
         return not_applicable(SourceRule.R4, "the broker registered no directory ids (metadata.version before 3.7-IV2)")
     if own is None and evidence.log_dir.has_meta:
@@ -102,7 +102,7 @@ def directory_id(evidence: SourceEvidence) -> SourceRuleResult:
 def topic_id(evidence: SourceEvidence) -> SourceRuleResult:
     """R5: it is the topic that the cluster has under this name."""
     log = evidence.log
-    cluster = evidence.known
+    cluster = evidence.cluster_facts
     fault = log.fault_of(PARTITION_METADATA)
     now = f"topic id {_uuid(log.topic_id)} here, {_uuid(cluster.topic_id)} in the cluster"
     gone = f"the cluster has no topic {log.topic} at offset {cluster.offset}: it was deleted"
@@ -113,8 +113,8 @@ def topic_id(evidence: SourceEvidence) -> SourceRuleResult:
         return rejects(
             SourceRule.R5, "there is no partition.metadata: a KRaft broker takes a log without a topic id for a stray one"
         )
-    if evidence.why_unknown:
-        return _no_evidence(SourceRule.R5, evidence, evidence.why_unknown)
+    if evidence.unknown_reason:
+        return _no_evidence(SourceRule.R5, evidence, evidence.unknown_reason)
     if cluster.is_topic_removed:
         return rejects(SourceRule.R5, gone if cluster.topic_id is None else other)
     if cluster.topic_id is None:
@@ -126,14 +126,14 @@ def topic_id(evidence: SourceEvidence) -> SourceRuleResult:
 
 def assignment(evidence: SourceEvidence) -> SourceRuleResult:
     """R6: the broker is a replica, in this log directory."""
-    cluster = evidence.known
+    cluster = evidence.cluster_facts
     node = evidence.log_dir.node_id
     own = evidence.log_dir.directory_id
     replicas = list(cluster.registered.replicas)
     assigned = cluster.registered.directory_of(node)
     is_one = f"node {node} is one of the replicas {replicas}"
-    if evidence.why_unknown:
-        return _no_evidence(SourceRule.R6, evidence, evidence.why_unknown)
+    if evidence.unknown_reason:
+        return _no_evidence(SourceRule.R6, evidence, evidence.unknown_reason)
     if evidence.log.topic_id not in (None, cluster.topic_id) or cluster.topic_id is None:
         return unknown(SourceRule.R6, "the cluster has no topic of this id")
     if node is None:
@@ -161,16 +161,16 @@ def in_sync(evidence: SourceEvidence) -> SourceRuleResult:
     """R7: it is in sync, or eligible to lead, or leads. A rebuild needs no such rule: it describes local bytes."""
     partition = evidence.registered
     node = evidence.log_dir.node_id
-    why = evidence.why_unregistered or (
+    reason = evidence.unregistered_reason or (
         NO_NODE_ID if node is None else None if node in partition.replicas else "it is not a replica"
     )
     detail = f"ISR {list(partition.isr)}, eligible leader replicas {list(partition.elr)}, leader {partition.leader}"
     if not evidence.log.exists:
         return not_applicable(SourceRule.R7, NO_REPLICA_YET)
-    if why and evidence.i_am_the_leader and not evidence.needs_metadata_log:
-        return holds(SourceRule.R7, f"the operator asserts that it leads (--i-am-the-leader): {why}", basis=Basis.OPERATOR)
-    if why:
-        return _no_evidence(SourceRule.R7, evidence, why)
+    if reason and evidence.i_am_the_leader and not evidence.needs_metadata_log:
+        return holds(SourceRule.R7, f"the operator asserts that it leads (--i-am-the-leader): {reason}", basis=Basis.OPERATOR)
+    if reason:
+        return _no_evidence(SourceRule.R7, evidence, reason)
     if node in partition.isr or node in partition.elr or node == partition.leader:
         return holds(SourceRule.R7, detail)
     if evidence.purpose is Purpose.REBUILD:
@@ -186,8 +186,8 @@ def recovery_state(evidence: SourceEvidence) -> SourceRuleResult:
     With one replica that state never ends, because only a change of the ISR ends it. The replica then holds all that there is.
     """
     detail = "RECOVERING: its leader was elected uncleanly"
-    if evidence.why_unregistered:
-        return _no_evidence(SourceRule.R8, evidence, evidence.why_unregistered)
+    if evidence.unregistered_reason:
+        return _no_evidence(SourceRule.R8, evidence, evidence.unregistered_reason)
     if evidence.registered.leader_recovery_state is not LeaderRecoveryState.RECOVERING:
         return holds(SourceRule.R8, "RECOVERED")
     if len(evidence.registered.replicas) > 1:

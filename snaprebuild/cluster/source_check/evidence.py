@@ -241,17 +241,17 @@ class SourceEvidence(msgspec.Struct, frozen=True):
         return self.has_metadata_log or (own.is_broker_directory and own.kind is not ClusterKind.ZOOKEEPER)
 
     @property
-    def why_unknown(self) -> str | None:
+    def unknown_reason(self) -> str | None:
         """Why the cluster gives no evidence on the broker as it was when it last ran; None if it does."""
         return self.cluster_missing if self.cluster is None else self.cluster.older
 
     @property
-    def known(self) -> MetadataEvidence:
-        """The cluster's facts about the broker when it last ran; empty if ``why_unknown`` has a reason."""
+    def cluster_facts(self) -> MetadataEvidence:
+        """The cluster's facts about the broker when it last ran; empty if ``unknown_reason`` has a reason."""
         return _NOTHING_KNOWN if self.cluster is None or self.cluster.older is not None else self.cluster
 
     @property
-    def as_far_as_known(self) -> SourceEvidence:
+    def by_records_so_far(self) -> SourceEvidence:
         """The evidence as if the metadata log ended where its records end."""
         assert self.cluster is not None
         return msgspec.structs.replace(self, cluster=msgspec.structs.replace(self.cluster, older=None))
@@ -268,18 +268,18 @@ class SourceEvidence(msgspec.Struct, frozen=True):
         return own.stopped_epoch == cluster.broker_epoch
 
     @property
-    def why_unregistered(self) -> str | None:
+    def unregistered_reason(self) -> str | None:
         """Why the partition as the cluster has it is not known; None if it is."""
-        if self.why_unknown is not None:
-            return self.why_unknown
-        if self.known.topic_id is None or self.log.topic_id not in (None, self.known.topic_id):
+        if self.unknown_reason is not None:
+            return self.unknown_reason
+        if self.cluster_facts.topic_id is None or self.log.topic_id not in (None, self.cluster_facts.topic_id):
             return "the cluster has no topic of this id"
-        return "the cluster has no such partition" if self.known.partition is None else None
+        return "the cluster has no such partition" if self.cluster_facts.partition is None else None
 
     @property
     def registered(self) -> PartitionRegistration:
-        """The partition as the cluster has it; one without replicas where ``why_unregistered`` has a reason."""
-        return _NO_PARTITION if self.why_unregistered is not None else self.known.registered
+        """The partition as the cluster has it; one without replicas where ``unregistered_reason`` has a reason."""
+        return _NO_PARTITION if self.unregistered_reason is not None else self.cluster_facts.registered
 
     def is_of_another_log(self, peer: PeerEvidence) -> bool:
         """Whether a peer is no replica of this partition: of another topic of its name, or of another cluster."""

@@ -22,7 +22,7 @@ from formats.partition.file_names import DirectoryForm
 from snaprebuild.cluster.source_check.evidence import LogDirEvidence, LogEvidence, MetadataEvidence, PeerEvidence, SourceEvidence
 from snaprebuild.cluster.source_check.evidence_reader import brokers_of, log_dir_evidence, peer_evidence
 from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs
-from snaprebuild.cluster.source_check.metadata_places import why_no_metadata_log
+from snaprebuild.cluster.source_check.metadata_places import missing_metadata_reason
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.plan.source_verdict import Purpose
@@ -62,10 +62,12 @@ def older_than_broker(cluster: MetadataEvidence, own: LogDirEvidence) -> str | N
         return f"the metadata log ends at {cluster.offset}, before the broker registered with epoch {epoch}: a later one is needed"
     if not own.has_marker or cluster.broker is None or epoch <= cluster.broker.epoch or cluster.epoch_owner is not None:
         return None
-    known = f"the metadata log has broker epoch {cluster.broker.epoch} of node {own.node_id}, and the clean-shutdown marker {epoch}"
+    epochs = (
+        f"the metadata log has broker epoch {cluster.broker.epoch} of node {own.node_id}, and the clean-shutdown marker {epoch}"
+    )
     if cluster.is_epoch_trimmed:
-        return f"{known}: the record of that registration is below the start of the log, so whose it is is not known"
-    return f"{known}, with which no broker registered there: it is not a log of this disk's cluster, or a later one is needed"
+        return f"{epochs}: the record of that registration is below the start of the log, so whose it is is not known"
+    return f"{epochs}, with which no broker registered there: it is not a log of this disk's cluster, or a later one is needed"
 
 
 def older_than_replica(cluster: MetadataEvidence, timestamp_ms: int, log: LogEvidence) -> str | None:
@@ -147,7 +149,7 @@ class EvidenceCollector(msgspec.Struct):
     _siblings: dict[str, tuple[LogDirState, ...]] = msgspec.field(default_factory=dict)
     _metadata_dirs: dict[str, str] = msgspec.field(default_factory=dict)
     _older: dict[str, str] = msgspec.field(default_factory=dict)
-    _why_missing: dict[str, str] = msgspec.field(default_factory=dict)
+    _missing_reasons: dict[str, str] = msgspec.field(default_factory=dict)
 
     def register(self) -> RegisteredBrokers:
         """Takes note of the log directories of the run, and which of them are of one broker (``brokers_of``)."""
@@ -163,11 +165,11 @@ class EvidenceCollector(msgspec.Struct):
     def _metadata_of(self, state: LogDirState) -> BrokerMetadata:
         """The metadata log that has evidence on the broker of a log directory."""
         elsewhere = self._metadata_dirs.get(state.path)
-        found = self.request.logs.of((state, *self._own_siblings(state)), elsewhere)
-        if found.read is not None and found.read.is_own and os.path.dirname(found.read.path) == elsewhere:
+        metadata = self.request.logs.of((state, *self._own_siblings(state)), elsewhere)
+        if metadata.read is not None and metadata.read.is_own and os.path.dirname(metadata.read.path) == elsewhere:
             message = "the metadata log of metadata.log.dir is used for the replicas in the broker's log.dirs"
-            self._add(Finding("source-metadata-dir", Severity.NOTE, found.read.path, message))
-        return found
+            self._add(Finding("source-metadata-dir", Severity.NOTE, metadata.read.path, message))
+        return metadata
 
     def _add(self, finding: Finding) -> None:
         if finding not in self.findings:
@@ -189,34 +191,34 @@ class EvidenceCollector(msgspec.Struct):
                 raise
             except (SnaprebuildError, FormatError):  # which is a finding where the replica is judged
                 continue
-            why = cluster.older or self._lost_end(read, state, own) or older_than_broker(cluster, own)
+            reason = cluster.older or self._lost_end(read, state, own) or older_than_broker(cluster, own)
             if (
-                why is None and self.request.logs.requested_offset is None
+                reason is None and self.request.logs.requested_offset is None
             ):  # at an earlier moment replicas were not yet what they are
-                why = older_than_replica(cluster, read.latest_ms, log)
-            if why is not None:
-                self._older |= dict.fromkeys((state.path, *(each.path for each in self._own_siblings(state))), why)
-                message = f"{why}. The cluster's state of the replicas in {state.path} is unknown"
+                reason = older_than_replica(cluster, read.latest_ms, log)
+            if reason is not None:
+                self._older |= dict.fromkeys((state.path, *(each.path for each in self._own_siblings(state))), reason)
+                message = f"{reason}. The cluster's state of the replicas in {state.path} is unknown"
                 self._add(Finding("source-metadata-older", Severity.FINDING, read.path, message))
 
     def _evidence_for(self, state: LogDirState, log: LogEvidence, peers: tuple[PeerEvidence, ...]) -> SourceEvidence:
         self._compare([(state, log)])
         own = log_dir_evidence(state, self._siblings.get(state.path, ()), self.request.broker_epoch, locks=self.request.locks)
-        found = self._metadata_of(state)
+        metadata = self._metadata_of(state)
         cluster = None
-        missing = found.missing_reason
-        is_unreadable = found.is_unreadable
-        if found.read is None and not is_unreadable:
+        missing = metadata.missing_reason
+        is_unreadable = metadata.is_unreadable
+        if metadata.read is None and not is_unreadable:
             missing = self._missing_reason(state, missing)
-        if found.read is not None:
+        if metadata.read is not None:
             try:
-                cluster = self._cluster(found.read, state, own, log)
+                cluster = self._cluster(metadata.read, state, own, log)
             except DeadlinePassedError:
                 raise
             except (SnaprebuildError, FormatError) as error:
                 missing = f"the history of the metadata log cannot be read: {error}"
                 is_unreadable = True
-                self._add(finding_of_error(error, found.read.path))
+                self._add(finding_of_error(error, metadata.read.path))
         return SourceEvidence(
             purpose=self.request.purpose,
             log=log,
@@ -230,9 +232,9 @@ class EvidenceCollector(msgspec.Struct):
         )
 
     def _missing_reason(self, state: LogDirState, otherwise: str) -> str:
-        if state.path not in self._why_missing:
-            self._why_missing[state.path] = why_no_metadata_log(state, otherwise)
-        return self._why_missing[state.path]
+        if state.path not in self._missing_reasons:
+            self._missing_reasons[state.path] = missing_metadata_reason(state, otherwise)
+        return self._missing_reasons[state.path]
 
     def _is_live(self, state: LogDirState) -> bool:
         return log_dir_evidence(state, live_epoch=self.request.broker_epoch, locks=self.request.locks).is_live
@@ -340,12 +342,12 @@ def read_peers(paths: Sequence[str], selection: Selection, stores: S3Settings) -
     peers: dict[str, tuple[PeerEvidence, ...]] = {}
     replicas: dict[str, tuple[PartitionDir, LogDirState]] = {}
     for path in paths:
-        found = find_partitions([path], stores)
-        findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in found.faults]
-        directories = [each for log_dir in found.log_dirs for each in log_dir.partitions]
-        if not found.faults and not any(map(selection.takes, directories)):
+        discovery = find_partitions([path], stores)
+        findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in discovery.faults]
+        directories = [each for log_dir in discovery.log_dirs for each in log_dir.partitions]
+        if not discovery.faults and not any(map(selection.takes, directories)):
             raise UsageError(f"--peer: {selection.why_nothing(directories)}", path=path)
-        for log_dir in found.log_dirs:
+        for log_dir in discovery.log_dirs:
             for directory in log_dir.partitions:
                 if directory.name.form is DirectoryForm.PLAIN and selection.takes(directory) and is_judged(directory):
                     known = peers.get(directory.topic_partition, ())

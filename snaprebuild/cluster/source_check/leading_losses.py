@@ -79,8 +79,10 @@ def leading_loss_findings(
         return
     lost = _lost_records(evidence, log.log_end_offset, comparable)
     if lost is not None:
-        offset, why = lost
-        message = f"if this replica leads, consumers lose records that they may have read: {why}. Let it catch up before it leads"
+        offset, reason = lost
+        message = (
+            f"if this replica leads, consumers lose records that they may have read: {reason}. Let it catch up before it leads"
+        )
         yield Finding("leading-loses-records", Severity.FINDING, directory.path, message, offset)
     for other in comparable:
         forgotten = _forgotten(mine, evidence, other, now_ms, expiration_ms)
@@ -156,13 +158,13 @@ def forgotten_producers(
         log_start_offset: log start offset of this replica. One that was made later never had the records below it, nor their producers.
         oldest_ms: entries that are not newer have expired, ms since 1970.
     """
-    known = {int(entry["producer_id"]): entry for entry in entries}
+    own_entries = {int(entry["producer_id"]): entry for entry in entries}
     unknown: list[int] = []
     transactions: list[int] = []
     for entry in others:
         producer_id = int(entry["producer_id"])
         last_offset = int(entry["last_offset"])
-        mine = known.get(producer_id)
+        mine = own_entries.get(producer_id)
         first = int(entry["current_txn_first_offset"])
         is_same = mine is not None and int(mine["last_offset"]) >= last_offset
         if log_start_offset <= last_offset < offset and int(entry["timestamp"]) > oldest_ms and not is_same:

@@ -29,11 +29,11 @@ def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
     if (fault := log.fault_of(LEADER_EPOCH_CHECKPOINT)) is not None:
         return unknown(SourceRule.R12, fault, basis=Basis.DAMAGED_FILE)
     if not epochs:
-        found = "is missing" if epochs is None else "is empty"
+        problem = "is missing" if epochs is None else "is empty"
         if (-1 if tail is None else tail) >= 0:
             return unknown(
                 SourceRule.R12,
-                f"leader-epoch-checkpoint {found}, and the last batch has leader epoch {tail}: do not let this replica lead",
+                f"leader-epoch-checkpoint {problem}, and the last batch has leader epoch {tail}: do not let this replica lead",
                 basis=Basis.DAMAGED_FILE,
             )
         return not_applicable(SourceRule.R12, "it has no leader epochs: no replica yet, an empty log, or message formats 0 and 1")
@@ -46,7 +46,9 @@ def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
         None,
     )
     comparable = [peer for peer in evidence.peers if peer.epochs and not evidence.is_of_another_log(peer)]
-    diverged = [f"{why}, in {each.path}" for each in comparable if (why := diverging_epoch(epochs, each.epochs or ())) is not None]
+    diverged = [
+        f"{reason}, in {each.path}" for each in comparable if (reason := diverging_epoch(epochs, each.epochs or ())) is not None
+    ]
     if unordered or (diverged and not log.is_compacted):
         return rejects(SourceRule.R12, unordered or diverged[0])
     if log.is_uncovered:
@@ -67,10 +69,10 @@ def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
             limit = end
             reservations.append(f"the log continued without it from {end}, by {peer.path}")
     last = epochs[-1].epoch
-    why = evidence.why_unregistered
-    known = f"up to {last}, ascending" + (f"; the cluster's is {evidence.registered.leader_epoch}" if why is None else "")
+    reason = evidence.unregistered_reason
+    summary = f"up to {last}, ascending" + (f"; the cluster's is {evidence.registered.leader_epoch}" if reason is None else "")
     compared = f"; as {len(evidence.peers)} other replicas have them" if evidence.peers else ""
-    alone = f"; compared with nothing: {why}" if not compared and why is not None else ""
+    alone = f"; compared with nothing: {reason}" if not compared and reason is not None else ""
     if limit is None and (tail or 0) > last and evidence.log_dir.has_marker:
         return unknown(
             SourceRule.R12,
@@ -78,8 +80,8 @@ def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
             basis=Basis.DAMAGED_FILE,
         )
     if reservations:
-        return warns(SourceRule.R12, "; ".join((known, *reservations)), limit)
-    return holds(SourceRule.R12, known + alone + compared)
+        return warns(SourceRule.R12, "; ".join((summary, *reservations)), limit)
+    return holds(SourceRule.R12, summary + alone + compared)
 
 
 def diverging_epoch(mine: Sequence[LeaderEpochEntry], theirs: Sequence[LeaderEpochEntry]) -> str | None:
@@ -87,9 +89,9 @@ def diverging_epoch(mine: Sequence[LeaderEpochEntry], theirs: Sequence[LeaderEpo
 
     The first entry of a log begins no lower than the log does, and so it may have been raised.
     """
-    known = {entry.epoch: entry for entry in theirs}
+    epoch_entries = {entry.epoch: entry for entry in theirs}
     for entry in mine:
-        other = known.get(entry.epoch)
+        other = epoch_entries.get(entry.epoch)
         if other is None or other.start_offset == entry.start_offset:
             continue
         raised = mine[0] if entry.start_offset > other.start_offset else theirs[0]

@@ -85,8 +85,8 @@ class MetadataLogs(msgspec.Struct):
             if read.image.offset < 0:
                 raise UsageError("the metadata log is empty", path=read.path)
             self._known[self.location] = BrokerMetadata(read)
-        known = None if self.location is None else self._known[self.location]
-        return None if known is None else known.read
+        metadata = None if self.location is None else self._known[self.location]
+        return None if metadata is None else metadata.read
 
     def own_epoch(self, log_dirs: Iterable[LogDirState], node_id: int | None) -> int | None:
         """The broker epoch of a broker's registration in the metadata log of its own log directories; None if none shows it."""
@@ -118,10 +118,10 @@ class MetadataLogs(msgspec.Struct):
         places = [] if metadata_dir is None else [StorePath(LOCAL, metadata_dir)]
         result = BrokerMetadata()
         for log_dir in (*places, *(state.place for state in log_dirs)):
-            found = self._own(log_dir.below(METADATA_DIRECTORY))
-            if found is not None and found.read is not None:
-                return found
-            result = found or result
+            metadata = self._own(log_dir.below(METADATA_DIRECTORY))
+            if metadata is not None and metadata.read is not None:
+                return metadata
+            result = metadata or result
         return result
 
     def _own(self, directory: StorePath) -> BrokerMetadata | None:
@@ -131,17 +131,17 @@ class MetadataLogs(msgspec.Struct):
             try:
                 read = self._read(path, is_own=True) if directory.names() else None
                 is_empty = read is not None and read.image.offset < 0
-                found = self._unreadable(path, "it is empty") if is_empty else None if read is None else BrokerMetadata(read)
+                metadata = self._unreadable(path, "it is empty") if is_empty else None if read is None else BrokerMetadata(read)
             except UsageError as error:
                 if self.requested_offset is not None or self.voters:
                     raise UsageError(error.message, path=error.path) from error
-                found = self._unreadable(path, error.message)
+                metadata = self._unreadable(path, error.message)
             except DeadlinePassedError:
                 raise  # no replica may be judged as if there were no log
             except (SnaprebuildError, FormatError) as error:
                 finding = finding_of_error(error, path)
-                found = self._unreadable(finding.path, finding.message)
-            self._known[path] = found
+                metadata = self._unreadable(finding.path, finding.message)
+            self._known[path] = metadata
         return self._known[path]
 
     def _unreadable(self, path: str, why: str) -> BrokerMetadata:

@@ -11,13 +11,13 @@ from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.storage.log_dir import LogDirState
 
-__all__ = ["why_no_metadata_log"]
+__all__ = ["missing_metadata_reason"]
 
 NEIGHBOURS_MAX = 64
 """Directories next to a log directory that are looked into: disks are mounted side by side."""
 
 
-def why_no_metadata_log(state: LogDirState, otherwise: str) -> str:
+def missing_metadata_reason(state: LogDirState, otherwise: str) -> str:
     """Why there is no metadata log for a log directory.
 
     Args:

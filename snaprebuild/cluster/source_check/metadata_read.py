@@ -61,8 +61,8 @@ def replaced_partitions(log: MetadataLog, node_id: int, directory_id: bytes, las
         FormatError: the log is damaged.
     """
     fold = fold_oldest(log).fold
-    held = {(topic.topic_id, number): each for topic in fold.topics.values() for number, each in topic.partitions.items()}
-    known = {*fold.brokers[node_id].directories} if node_id in fold.brokers else set[bytes]()
+    assigned = {(topic.topic_id, number): each for topic in fold.topics.values() for number, each in topic.partitions.items()}
+    registered = {*fold.brokers[node_id].directories} if node_id in fold.brokers else set[bytes]()
     replaced: ReplacedAt = {}
     with log.walk(fold.offset + 1).until() as batches:
         for batch in batches:
@@ -71,9 +71,9 @@ def replaced_partitions(log: MetadataLog, node_id: int, directory_id: bytes, las
             for change in fold.apply_batch(batch, last_offset):
                 if isinstance(change, PartitionChanged):
                     key = change.topic_id, change.partition
-                    held.pop(key, None)
+                    assigned.pop(key, None)
                     if change.after is not None:
-                        held[key] = change.after
+                        assigned[key] = change.after
                     if change.after is None or node_id not in change.after.replicas or _has_caught_up(change, node_id):
                         replaced.pop(key, None)
                 elif isinstance(change, BrokerChanged) and (change.node_id, change.record.api_key) == (
@@ -81,10 +81,10 @@ def replaced_partitions(log: MetadataLog, node_id: int, directory_id: bytes, las
                     MetadataRecordType.REGISTER_BROKER,
                 ):
                     online = {*(() if change.after is None else change.after.directories)}
-                    for key, partition in held.items() if directory_id in online - known else ():
+                    for key, partition in assigned.items() if directory_id in online - registered else ():
                         if partition.directory_of(node_id) not in (None, *_NO_PLACE, *online):
                             replaced.setdefault(key, change.offset)
-                    known |= online
+                    registered |= online
     return replaced
 
 
@@ -275,18 +275,18 @@ class MetadataRead:
         """``replaced_partitions`` of a log directory. The history is read once: a broker may have thousands of empty partitions."""
         if node_id is None or directory_id is None:
             return {}
-        known = self._replaced.get((node_id, directory_id))
-        if known is None:
+        partitions = self._replaced.get((node_id, directory_id))
+        if partitions is None:
             try:
-                known = replaced_partitions(self.read.log, node_id, directory_id, self.image.offset)
+                partitions = replaced_partitions(self.read.log, node_id, directory_id, self.image.offset)
             except DeadlinePassedError:
                 raise
             except (SnaprebuildError, FormatError) as error:
-                known = error
-            self._replaced[node_id, directory_id] = known
-        if isinstance(known, Exception):
-            raise known
-        return known
+                partitions = error
+            self._replaced[node_id, directory_id] = partitions
+        if isinstance(partitions, Exception):
+            raise partitions
+        return partitions
 
 
 def _registered(

@@ -96,8 +96,8 @@ def judge_plans(
     for each in verdicts.judged:
         judged[each.replica.path] = _limited(judgeable[each.replica.path], each.verdict, request, messages)
     if request.destination.is_for_broker:
-        wanted = {plan.path: plan for plan in plans}
-        judged |= _unsafe(wanted, judged, request, source, fates, unsafe, holds_locks=holds_locks)
+        plan_of = {plan.path: plan for plan in plans}
+        judged |= _unsafe(plan_of, judged, request, source, fates, unsafe, holds_locks=holds_locks)
     judged |= late  # nothing is written there: what the next start does is not judged after the deadline
     findings = [finding for _, found in judged.values() for finding in found]
     return {path: plan for path, (plan, _) in judged.items()}, [*findings, *verdicts.findings]
@@ -137,13 +137,13 @@ def _read(asked: tuple[PartitionPlan, bool, float | None]) -> LogEvidence:
     return with_new_listings(lambda now: log_evidence(now.directory, now.log_dir, log_end_offset=end), plan.source)
 
 
-def _nothing(plan: PartitionPlan, why: str | None, verdict: SourceVerdict | None = None) -> PartitionPlan:
+def _nothing(plan: PartitionPlan, reason: str | None, verdict: SourceVerdict | None = None) -> PartitionPlan:
     return PartitionPlan(
         source=plan.source,
         target=plan.target,
         not_planned=plan.not_planned,
         log_end_offset=plan.log_end_offset,
-        fault=why,
+        fault=reason,
         verdict=verdict,
     )
 
@@ -164,19 +164,19 @@ def _unsafe(
         return {}
     if fates is None:
         fates = judge_start(source, request.kafka_release, holds_locks=holds_locks).fates
-    found = {}
+    reduced_plans = {}
     for path in writing:
         plan, findings = judged[path]
         fate = fate_against_writing(plan.source, fates)
         if fate is None:
             limited, removed = without_removed_snapshots(plan, fates)
             if removed:
-                found[path] = limited, [*findings, *removed]
+                reduced_plans[path] = limited, [*findings, *removed]
             continue
-        kept = without_writing(wanted[path], plan, fate)
-        left_out = [] if kept.fate is None else [unsafe_start_finding(path, fate, severity)]
-        found[path] = kept, [*findings, *left_out]
-    return found
+        reduced = without_writing(wanted[path], plan, fate)
+        left_out = [] if reduced.fate is None else [unsafe_start_finding(path, fate, severity)]
+        reduced_plans[path] = reduced, [*findings, *left_out]
+    return reduced_plans
 
 
 def _writes(plan: PartitionPlan, request: RebuildRequest) -> bool:
@@ -208,18 +208,18 @@ def _limited(
     severity = Severity.FINDING if is_for_broker and not verdict.lacks_metadata_log_alone else Severity.NOTE
     unknown = verdict.unknown_finding(path, severity, reported)
     is_bare_copy = not is_for_broker and not plan.source.log_dir.is_broker_directory  # which cannot have the evidence
-    found = [] if unknown is None or is_bare_copy else [unknown]
+    findings = [] if unknown is None or is_bare_copy else [unknown]
     # What is staged waits for a clean stop, and is then compared with the segments that it rests on.
     below = verdict.trusted_below_after_clean_stop if request.destination.installed_later else verdict.trusted_below
     if not is_for_broker or below is None:
-        return plan, found
+        return plan, findings
     # Existing snapshots are compared all the same.
     beyond = tuple(
-        (each.offset, why)
+        (each.offset, reason)
         for each in plan.boundaries
-        if not each.exists and each.offset > below and (why := reason_for_distrust(plan, each.offset))
+        if not each.exists and each.offset > below and (reason := reason_for_distrust(plan, each.offset))
     )
-    kept = tuple(each for each in plan.boundaries if each.exists or each.offset <= below)
-    limited = plan if kept else _nothing(plan, None, verdict)
-    limited = replace(limited, boundaries=kept, not_planned=tuple(sorted((*plan.not_planned, *beyond), key=itemgetter(0))))
-    return limited, [*found, *not_planned_findings(replace(limited, not_planned=beyond))]
+    trusted = tuple(each for each in plan.boundaries if each.exists or each.offset <= below)
+    limited = plan if trusted else _nothing(plan, None, verdict)
+    limited = replace(limited, boundaries=trusted, not_planned=tuple(sorted((*plan.not_planned, *beyond), key=itemgetter(0))))
+    return limited, [*findings, *not_planned_findings(replace(limited, not_planned=beyond))]

@@ -108,8 +108,8 @@ def with_later_batches(entries: np.ndarray | None, later: np.ndarray | None) -> 
     """
     from snaprebuild.snapshots.engine.later_producers import last_entries
 
-    known = [each for each in (entries, later) if each is not None and len(each)]
-    return last_entries(*known) if known else None
+    batches = [each for each in (entries, later) if each is not None and len(each)]
+    return last_entries(*batches) if batches else None
 
 
 def foreign_producers(

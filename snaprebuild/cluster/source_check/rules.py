@@ -7,6 +7,8 @@ Source: ``LogManager``, ``LogLoader`` of Kafka 4.3.1.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, DirectoryForm
 from snaprebuild.cluster.rule_result import Basis, Grade, RuleId, RuleResult, RuleState, broken, holds, not_applicable, unknown
 from snaprebuild.cluster.source_check.evidence import LogDirEvidence, SourceEvidence
@@ -49,15 +51,28 @@ class SourceRule(RuleId):
     def state_name(self, state: RuleState, grade: Grade | None) -> str:
         """The state in the documents and tables of ``cluster source``."""
         if state is RuleState.HOLDS and grade is not None:
-            return "warn"
+            return SourceRuleState.WARN
         return _STATE_NAMES[state]
 
 
+class SourceRuleState(StrEnum):
+    """The states of a rule in the documents and tables of ``cluster source``."""
+
+    PASS = "pass"  # noqa: S105  no password
+    WARN = "warn"
+    """The rule holds, with a reservation."""
+    FAIL = "fail"
+    NOT_KNOWN = "not-known"
+    """Evidence that should exist is missing, cannot be read, or contradicts itself."""
+    NOT_APPLICABLE = "not-applicable"
+    """This kind of cluster, or this question, has no evidence."""
+
+
 _STATE_NAMES = {
-    RuleState.HOLDS: "pass",
-    RuleState.BROKEN: "fail",
-    RuleState.UNKNOWN: "not-known",
-    RuleState.NOT_APPLICABLE: "not-applicable",
+    RuleState.HOLDS: SourceRuleState.PASS,
+    RuleState.BROKEN: SourceRuleState.FAIL,
+    RuleState.UNKNOWN: SourceRuleState.NOT_KNOWN,
+    RuleState.NOT_APPLICABLE: SourceRuleState.NOT_APPLICABLE,
 }
 
 
@@ -136,8 +151,8 @@ def clean_shutdown(evidence: SourceEvidence) -> SourceRuleResult:
     replicated = max(log.high_watermark or 0, 0)
     siblings = _registered_siblings(evidence)
     unclean = next((each.path for each in siblings if not each.has_marker), None)
-    why = "a live broker is at work" if own.is_live else "no clean-shutdown marker"
-    why += f" in {unclean}" if own.has_marker and not own.is_live else ""
+    reason = "a live broker is at work" if own.is_live else "no clean-shutdown marker"
+    reason += f" in {unclean}" if own.has_marker and not own.is_live else ""
     others = {each.marker_epoch for each in siblings} - {own.marker_epoch}
     if not log.exists:
         return not_applicable(SourceRule.R9, NO_REPLICA_YET)
@@ -152,7 +167,7 @@ def clean_shutdown(evidence: SourceEvidence) -> SourceRuleResult:
     if own.is_live or not own.has_marker or (unclean is not None and evidence.purpose is not Purpose.REBUILD):
         return warns(
             SourceRule.R9,
-            f"{why}: only rolled segments below its recovery point {flushed} and its high watermark {replicated}",
+            f"{reason}: only rolled segments below its recovery point {flushed} and its high watermark {replicated}",
             log.closed_below(min(flushed, replicated)),
         )
     if unclean is not None:
@@ -168,7 +183,7 @@ def clean_shutdown(evidence: SourceEvidence) -> SourceRuleResult:
 
 def _registered_siblings(evidence: SourceEvidence) -> tuple[LogDirEvidence, ...]:
     """The other log directories of the broker, without disks that were taken out of it, as far as the cluster knows them."""
-    registered = evidence.known.broker_directories
+    registered = evidence.cluster_facts.broker_directories
     return tuple(
         each for each in evidence.log_dir.siblings if not (registered and each.has_meta) or each.directory_id in registered
     )
@@ -180,8 +195,8 @@ def high_watermark(evidence: SourceEvidence) -> SourceRuleResult:
     mark = evidence.log.high_watermark
     is_rebuild = evidence.purpose is Purpose.REBUILD
     is_missing = mark is None or mark < 0
-    found = "has no high watermark" if mark is None else f"has a negative high watermark, {mark}"
-    detail = f"replication-offset-checkpoint {found} for it"
+    problem = "has no high watermark" if mark is None else f"has a negative high watermark, {mark}"
+    detail = f"replication-offset-checkpoint {problem} for it"
     limits = [each for each in (mark, log.log_end_offset, log.last_stable_offset) if each is not None]
     stable = "" if log.last_stable_offset is None else f", the last stable offset {log.last_stable_offset}"
     if not log.exists:
@@ -250,7 +265,7 @@ def log_end(evidence: SourceEvidence) -> SourceRuleResult:
 
 def _empty(evidence: SourceEvidence) -> SourceRuleResult:
     """A replaced disk leaves an empty log, with a high watermark of 0; nothing on it shows that."""
-    replaced_at = evidence.known.replaced_at
+    replaced_at = evidence.cluster_facts.replaced_at
     epoch = evidence.registered.leader_epoch
     peers = [peer for peer in evidence.peers if not evidence.is_of_another_log(peer)]
     longer = [

@@ -174,15 +174,15 @@ def _read(
     brokers: RegisteredBrokers, replicas: Sequence[SourceReplica], verdicts: SourceVerdicts
 ) -> list[tuple[SourceReplica, LogEvidence]]:
     """The evidence of the replicas that can be read before the deadline; the others are noted in the verdicts."""
-    asked = []
+    readable = []
     for replica in replicas:
         try:
             check_deadline(verdicts.request.logs.deadline, replica.path)
-            asked.append((replica, brokers.metadata_of(replica.log_dir).read is not None))
+            readable.append((replica, brokers.metadata_of(replica.log_dir).read is not None))
         except DeadlinePassedError:
             verdicts.late.append(replica.path)
     read = []
-    for (replica, _), result in zip(asked, verdicts.logs.results(asked), strict=True):
+    for (replica, _), result in zip(readable, verdicts.logs.results(readable), strict=True):
         if isinstance(result, LogEvidence):
             read.append((replica, result))
         elif isinstance(result, DeadlinePassedError):
@@ -196,7 +196,7 @@ def _read_to_compare(
     brokers: RegisteredBrokers, replicas: Sequence[SourceReplica], logs: ReadLogs
 ) -> Iterator[tuple[SourceReplica, LogEvidence]]:
     """The evidence of the replicas that have a metadata log and can be read."""
-    asked = [(replica, True) for replica in replicas if brokers.metadata_of(replica.log_dir).read is not None]
-    for (replica, _), result in zip(asked, logs.results(asked), strict=True):
+    readable = [(replica, True) for replica in replicas if brokers.metadata_of(replica.log_dir).read is not None]
+    for (replica, _), result in zip(readable, logs.results(readable), strict=True):
         if isinstance(result, LogEvidence):
             yield replica, result

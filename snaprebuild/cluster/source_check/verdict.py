@@ -277,7 +277,7 @@ def _result(rule: SourceRule, evidence: SourceEvidence) -> SourceRuleResult:
     older = None if evidence.cluster is None else evidence.cluster.older
     if older is None or rule not in _RULES_OF_PRESENT_STATE or result.state is RuleState.BROKEN:
         return result
-    so_far = rule_result(evidence.as_far_as_known)
+    so_far = rule_result(evidence.by_records_so_far)
     if so_far.state is RuleState.BROKEN and _is_final(rule, evidence):
         return so_far
     if so_far.state is RuleState.BROKEN or so_far.basis is Basis.RECORDS_SO_FAR:

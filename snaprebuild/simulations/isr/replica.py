@@ -294,10 +294,10 @@ class SimulatedReplica:
         assert self.leading is not None
         assert self.image is not None
         follower = self.leading.followers.get(broker_id)
-        known = self.image.brokers.get(broker_id)
-        if follower is None or known is None or not known.is_active:
+        registration = self.image.brokers.get(broker_id)
+        if follower is None or registration is None or not registration.is_active:
             return False
-        if self._mode is Mode.KIP_903 and follower.broker_epoch not in (EPOCH_NOT_GIVEN, known.epoch):
+        if self._mode is Mode.KIP_903 and follower.broker_epoch not in (EPOCH_NOT_GIVEN, registration.epoch):
             return False
         return follower.log_end >= max(self.high_watermark, self.leading.epoch_start)
 
@@ -347,8 +347,8 @@ class SimulatedReplica:
     def take_answer(self, answer: AlterAnswer) -> None:
         """Takes the controller's answer, if it is to what it waits for."""
         leading = self.leading
-        asked = (answer.incarnation, answer.leader_epoch, answer.partition_epoch)
-        if leading is None or asked != (self.incarnation, leading.leader_epoch, leading.partition_epoch):
+        answered = (answer.incarnation, answer.leader_epoch, answer.partition_epoch)
+        if leading is None or answered != (self.incarnation, leading.leader_epoch, leading.partition_epoch):
             return
         if answer.error is AlterPartitionError.NONE:
             leading.isr = answer.isr

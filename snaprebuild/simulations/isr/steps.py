@@ -119,19 +119,19 @@ def parse_steps(lines: Iterable[str]) -> tuple[ClusterStep, ...]:
         StepError: a line that is none, or more than ``STEPS_MAX``.
     """
     steps: list[ClusterStep] = []
-    known = {str(step): step for step in POSSIBLE_STEPS}
+    step_of = {str(step): step for step in POSSIBLE_STEPS}
     for line in lines:
         text = " ".join(line.partition("#")[0].split())
         if not text:
             continue
-        if text not in known:
+        if text not in step_of:
             verbs = ", ".join(sorted(verb for verb in StepVerb if verb is not StepVerb.FAIL_OVER))
             brokers = ", ".join(map(str, BROKERS))
             expected = f"expected VERB BROKER, with one of {verbs} and one of {brokers}, or {StepVerb.FAIL_OVER}"
             raise StepError(len(steps) + 1, text[:80], expected)
         if len(steps) == STEPS_MAX:
             raise StepError(len(steps) + 1, text, f"more than {STEPS_MAX} steps")
-        steps.append(known[text])
+        steps.append(step_of[text])
     return tuple(steps)
 
 

@@ -114,8 +114,8 @@ class Ledger:
     def joined_by_stale_fetch(self, replica: SimulatedReplica, leader: SimulatedReplica) -> None:
         """A replica is in sync for what an earlier process of it had fetched, and its leader may count on that for what it commits."""
         self.stale_joins += 1
-        known = leader.leading and leader.leading.followers.get(replica.node_id)
-        if self.lacking(replica) or (known and known.log_end > len(replica.log)):
+        fetch_state = leader.leading and leader.leading.followers.get(replica.node_id)
+        if self.lacking(replica) or (fetch_state and fetch_state.log_end > len(replica.log)):
             self._stale.add(replica.node_id)
         self._report(f"broker {replica.node_id} is in sync for what an earlier process of it had fetched")
 
@@ -325,10 +325,10 @@ class Traffic:
                 self.messages.alter_response(broker_id, AlterPartitionResponse(0, validation.error, ()))
             else:
                 self.messages.alter_response(broker_id, AlterPartitionResponse(0, AlterPartitionError.NONE, (answered,)))
-        asked = proposal.request.partitions[0]
+        proposed = proposal.request.partitions[0]
         error = validation.error if answered is None else AlterPartitionError(answered.error_code)
         isr, partition_epoch = ((), -1) if answered is None else (answered.isr, answered.partition_epoch)
-        answer = AlterAnswer(proposal.incarnation, asked.leader_epoch, asked.partition_epoch, error, isr, partition_epoch)
+        answer = AlterAnswer(proposal.incarnation, proposed.leader_epoch, proposed.partition_epoch, error, isr, partition_epoch)
         self._answers[broker_id].append(_SentAnswer(proposal, answer))
         if error is not AlterPartitionError.NONE:
             self.report(f"the controller refuses it with {error.name}: {validation.reason}")

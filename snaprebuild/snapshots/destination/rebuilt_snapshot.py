@@ -84,9 +84,9 @@ class RebuiltSnapshot(msgspec.Struct, frozen=True):
         """The event before ``file`` gets its name."""
         return WriteAnnounced(self.boundary.offset, self.judgement.snapshot_class, len(self.entries), file)
 
-    def not_written(self, why: str, action: BoundaryAction = BoundaryAction.REFUSED) -> BoundaryResult:
+    def not_written(self, reason: str, action: BoundaryAction = BoundaryAction.REFUSED) -> BoundaryResult:
         """The result of one that is not written: ``refused`` or ``failed``."""
-        reasons = (why, *self.judgement.reasons)
+        reasons = (reason, *self.judgement.reasons)
         return BoundaryResult(
             self.boundary.offset,
             self.boundary.is_log_end,

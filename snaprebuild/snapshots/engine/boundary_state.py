@@ -104,7 +104,7 @@ class BoundaryState(msgspec.Struct, dict=True, frozen=True, eq=False, kw_only=Tr
 
     Attributes:
         make_prefix: makes ``prefix``.
-        replayed_from: base offset of the first replayed segment: ``prefix`` has nothing of what is below, unless ``is_complete``.
+        replayed_from_offset: base offset of the first replayed segment: ``prefix`` has nothing of what is below, unless ``is_complete``.
         begins_complete: nothing before the replay is unknown: it began at offset 0, or on a state that is known to be complete.
         make_base: makes what the state has of the snapshot at the first offset; None if the replay does not begin with one.
         unknown_below: why the producers below the first segment are unknown, where the log begins below it. None if it does not, or if a
@@ -120,7 +120,7 @@ class BoundaryState(msgspec.Struct, dict=True, frozen=True, eq=False, kw_only=Tr
     offset: int
     is_log_end: bool = False
     make_prefix: Callable[[], RunningEffect]
-    replayed_from: int
+    replayed_from_offset: int
     begins_complete: bool = False
     make_base: Callable[[], BaseBoundary] | None = None
     unknown_below: str | None = None

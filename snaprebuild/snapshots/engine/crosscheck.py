@@ -120,7 +120,7 @@ class CrossCheck(msgspec.Struct):
         return Knowledge(
             is_complete=state.is_complete,
             unproven_reason=unproven_reason,
-            first_offset=state.replayed_from,
+            first_offset=state.replayed_from_offset,
             log_start_offset=self.source.log_start_offset,
             as_of_ms=self.clock.as_of_ms,
             expiration_ms=self.clock.expiration_ms,

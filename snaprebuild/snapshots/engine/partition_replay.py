@@ -227,7 +227,7 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
         if settles_as_a_whole or index == len(segments) or segments[index].base_offset != state.offset:
             return None
         before = base_and_identity(segments[index - 1])
-        return ReplayCheckpoint(state.offset, state.replayed_from, before, state.prefix, deepcopy(self._record))
+        return ReplayCheckpoint(state.offset, state.replayed_from_offset, before, state.prefix, deepcopy(self._record))
 
     def before_first_segment(self) -> BaseBoundary | None:
         """The state at the first offset; None if the replay does not begin with the snapshot there. Known at its end."""
@@ -358,7 +358,7 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
             offset=offset,
             is_log_end=is_log_end,
             make_prefix=lambda: prefix,
-            replayed_from=first,
+            replayed_from_offset=first,
             begins_complete=first == 0 or (self.initial_state is not None and self.initial_state.is_complete),
             is_unsound=bool(evidence.unsound_reasons),
             segment=summary,
@@ -384,7 +384,7 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
             offset=offset,
             is_log_end=is_log_end,
             make_prefix=lambda: make_base().prefix,
-            replayed_from=verdict.offset,
+            replayed_from_offset=verdict.offset,
             make_base=make_base,
             # A later snapshot that could be compared shows that the first one is of this log.
             unknown_below=None if verdict.may_be_complete else self._unknown_below(),
@@ -412,7 +412,7 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
             offset=offset,
             is_log_end=len(self.directory.segments) == 1 and not self.directory.segments[0].size_bytes,
             make_prefix=lambda: prefix,
-            replayed_from=offset,
+            replayed_from_offset=offset,
             begins_complete=initial_state.is_complete,
             segment=SegmentSummary.unread(offset, 0),
             make_entries=lambda: entries_of(initial_state.effect),
@@ -466,7 +466,7 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
             offset=offset,
             is_log_end=is_log_end,
             make_prefix=lambda: prefix,
-            replayed_from=self.directory.segments[self.start_index].base_offset,
+            replayed_from_offset=self.directory.segments[self.start_index].base_offset,
             is_unsound=bool(evidence.unsound_reasons),
             segment=summary,
             make_entries=lambda: settled().entries,
@@ -491,7 +491,7 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
             yield BoundaryState(
                 offset=offset,
                 make_prefix=RunningEffect,
-                replayed_from=offset,
+                replayed_from_offset=offset,
                 segment=SegmentSummary.unread(unread.base_offset, unread.size_bytes),
                 make_entries=lambda: entries_of(IDENTITY),
                 make_judgement=lambda: judgement,

@@ -37,16 +37,16 @@ __all__ = [
     "CachedSummary",
     "Engine",
     "Job",
-    "Parcel",
     "PartitionTask",
     "Progress",
     "ReadBudget",
+    "ReadGroup",
     "Reads",
     "ReplayTask",
     "TaskOutcome",
     "TaskQueue",
     "hand_out",
-    "next_parcels",
+    "next_groups",
     "run_here",
     "to_domain_error",
 ]
@@ -301,12 +301,12 @@ def to_domain_error(error: Exception) -> SnaprebuildError | FormatError:
     return SnaprebuildError(f"unforeseen {type(error).__name__}: {error}")
 
 
-PARCEL_BYTES_MAX = 1 << 20
-PARCEL_SEGMENTS_MAX = 32
+GROUP_BYTES_MAX = 1 << 20
+GROUP_SEGMENTS_MAX = 32
 """Handing a segment to a worker costs some tenths of a millisecond, in which it reads several small ones."""
 
 
-class Parcel(msgspec.Struct, eq=False):
+class ReadGroup(msgspec.Struct, eq=False):
     """Consecutive segments of a partition that are read together, and the results, once they are there."""
 
     queue: TaskQueue
@@ -317,8 +317,8 @@ class Parcel(msgspec.Struct, eq=False):
 class ReadBudget(msgspec.Struct):
     """How many more segments are read together. The first one always is."""
 
-    segments: int = msgspec.field(default_factory=lambda: PARCEL_SEGMENTS_MAX)
-    size_bytes: int = PARCEL_BYTES_MAX
+    segments: int = msgspec.field(default_factory=lambda: GROUP_SEGMENTS_MAX)
+    size_bytes: int = GROUP_BYTES_MAX
     is_untouched: bool = True
 
     def takes(self, task: ReadTask) -> bool:
@@ -339,7 +339,7 @@ class TaskQueue:
     def __init__(self, task: PartitionTask) -> None:
         self.task = task
         self.waiting: deque[ReadTask] = deque()
-        self.in_flight: deque[Parcel] = deque()
+        self.in_flight: deque[ReadGroup] = deque()
         self.is_over = False
 
     def refill(self) -> None:
@@ -397,22 +397,22 @@ class TaskQueue:
         self.refill()
         return bool(self.waiting) and not was_waiting
 
-    def next_parcel(self, budget: ReadBudget) -> Parcel | None:
+    def next_group(self, budget: ReadBudget) -> ReadGroup | None:
         """The next segments that wait and that the budget takes; None without any."""
         segments = []
         while self.waiting and budget.takes(self.waiting[0]):
             segments.append(self.waiting.popleft())
         if not segments:
             return None
-        parcel = Parcel(self, segments)
-        self.in_flight.append(parcel)
-        return parcel
+        group = ReadGroup(self, segments)
+        self.in_flight.append(group)
+        return group
 
-    def opened(self, parcel: Parcel) -> list[Parcel]:
-        """Its segments, each in a parcel of its own, in its place."""
-        singles = [Parcel(self, [each]) for each in parcel.segments]
-        place = self.in_flight.index(parcel)
-        self.in_flight.remove(parcel)
+    def opened(self, group: ReadGroup) -> list[ReadGroup]:
+        """Its segments, each in a group of its own, in its place."""
+        singles = [ReadGroup(self, [each]) for each in group.segments]
+        place = self.in_flight.index(group)
+        self.in_flight.remove(group)
         for each in reversed(singles):
             self.in_flight.insert(place, each)
         return singles
@@ -422,35 +422,35 @@ def run_here(queues: Iterable[TaskQueue], read: Read) -> None:
     """Reads everything in this process."""
     waiting = deque(queues)
     while waiting:
-        parcels = next_parcels(waiting, ReadBudget())
-        hand_out(parcels, read([each for parcel in parcels for each in parcel.segments]))
-        for parcel in reversed(parcels):
-            if parcel.queue.waits_again():
-                waiting.appendleft(parcel.queue)
+        groups = next_groups(waiting, ReadBudget())
+        hand_out(groups, read([each for group in groups for each in group.segments]))
+        for group in reversed(groups):
+            if group.queue.waits_again():
+                waiting.appendleft(group.queue)
 
 
-def next_parcels(waiting: deque[TaskQueue], budget: ReadBudget, ahead: int | None = None) -> list[Parcel]:
+def next_groups(waiting: deque[TaskQueue], budget: ReadBudget, ahead: int | None = None) -> list[ReadGroup]:
     """What of these partitions is read together. Those of which nothing waits any more are removed.
 
     Args:
         waiting: of one device.
         budget: of what is read together.
-        ahead: no partition has more parcels in flight; None for no limit.
+        ahead: no partition has more groups in flight; None for no limit.
     """
-    parcels: list[Parcel] = []
+    groups: list[ReadGroup] = []
     while waiting and (ahead is None or len(waiting[0].in_flight) < ahead):
-        parcel = waiting[0].next_parcel(budget)
-        if parcel is not None:
-            parcels.append(parcel)
+        group = waiting[0].next_group(budget)
+        if group is not None:
+            groups.append(group)
         if waiting[0].waiting:
             break
         waiting.popleft()
-    return parcels
+    return groups
 
 
-def hand_out(parcels: Sequence[Parcel], outcomes: Outcomes) -> None:
-    """Gives each parcel its part of what was read together."""
+def hand_out(groups: Sequence[ReadGroup], outcomes: Outcomes) -> None:
+    """Gives each group its part of what was read together."""
     start = 0
-    for parcel in parcels:
-        parcel.outcomes = outcomes[start : start + len(parcel.segments)]
-        start += len(parcel.segments)
+    for group in groups:
+        group.outcomes = outcomes[start : start + len(group.segments)]
+        start += len(group.segments)

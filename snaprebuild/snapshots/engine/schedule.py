@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 from snaprebuild.errors import GoneFileError, ReadFailedError
 from snaprebuild.findings import Finding, finding_of_error
 from snaprebuild.snapshots.engine.partition_task import PartitionTask, TaskQueue, run_here
-from snaprebuild.snapshots.engine.segment_reader import read_parcel
+from snaprebuild.snapshots.engine.segment_reader import read_group
 from snaprebuild.snapshots.engine.worker_pool import WorkerPool
 from snaprebuild.snapshots.engine.worker_start import IN_PROCESS_BYTES_MAX
 from snaprebuild.snapshots.run import Run
@@ -77,10 +77,10 @@ def _run_on_this_machine(tasks: Sequence[PartitionTask], run: Run) -> None:
         worker_count = default_jobs(len(devices)) if per_disk is None else per_disk * len(devices)
     worker_count = run.limits.io.workers_at_most(worker_count)
     if worker_count <= 1 or total <= IN_PROCESS_BYTES_MAX:
-        run_here(queues, read_parcel)
+        run_here(queues, read_group)
     else:
         workers = min(worker_count, sum(len(queue.waiting) for queue in queues))
-        WorkerPool(queues, workers, devices, read_parcel, run.limits).run()
+        WorkerPool(queues, workers, devices, read_group, run.limits).run()
 
 
 def run_partitions(tasks: Iterable[PartitionTask], run: Run) -> None:

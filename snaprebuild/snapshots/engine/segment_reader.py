@@ -46,7 +46,7 @@ __all__ = [
     "index_entries_of",
     "open_segment",
     "read_each",
-    "read_parcel",
+    "read_group",
     "read_segment",
     "read_tasks",
 ]
@@ -219,10 +219,10 @@ Outcomes = Sequence[Pieces | Exception]
 """The pieces of segments that were read together, or the error of each."""
 
 Read = Callable[[Sequence[ReadTask]], Outcomes]
-"""``read_parcel``, or in a test another one."""
+"""``read_group``, or in a test another one."""
 
 
-def read_parcel(tasks: Sequence[ReadTask]) -> Outcomes:
+def read_group(tasks: Sequence[ReadTask]) -> Outcomes:
     """What ``read_segment`` returns for each of these segments, or its error. They may be of several partitions."""
     together = [number for number, task in enumerate(tasks) if _is_plain(task)]
     done: dict[int, Pieces] = {}

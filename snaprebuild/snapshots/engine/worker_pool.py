@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, cast
 
 from snaprebuild.errors import OutOfMemoryError, StorageError
-from snaprebuild.snapshots.engine.partition_task import Parcel, ReadBudget, TaskQueue, hand_out, next_parcels
+from snaprebuild.snapshots.engine.partition_task import ReadBudget, ReadGroup, TaskQueue, hand_out, next_groups
 from snaprebuild.snapshots.engine.segment_reader import Outcomes, Read
 from snaprebuild.snapshots.engine.worker_start import begin_worker, interrupts_later, parent_of_workers, start_server
 from snaprebuild.storage.io_limits.block_device import readers_at_once
@@ -82,14 +82,14 @@ def _completed(pool: ProcessPoolExecutor, futures: Collection[Future[Outcomes]])
             raise _cannot_start(RuntimeError("a thread has ended"))
 
 
-def _outcomes(future: Future[Outcomes], parcels: Sequence[Parcel]) -> Outcomes | None:
+def _outcomes(future: Future[Outcomes], groups: Sequence[ReadGroup]) -> Outcomes | None:
     """None if a worker died, or if results of several segments could not be sent: each is then read alone."""
     try:
         return future.result()
     except BrokenProcessPool:
         return None
     except Exception as error:  # the results could not be sent
-        return [error] if len(parcels) == len(parcels[0].segments) == 1 else None
+        return [error] if len(groups) == len(groups[0].segments) == 1 else None
 
 
 def _end_workers(pool: ProcessPoolExecutor, processes: Sequence[BaseProcess]) -> None:
@@ -126,9 +126,9 @@ class WorkerPool:
         self.limits = {device: readers_at_once(device, jobs) if per_disk is None else min(per_disk, jobs) for device in devices}
         self.on_device = dict.fromkeys(devices, 0)
         self.waiting: dict[int, deque[TaskQueue]] = {device: deque() for device in devices}
-        self.in_flight: dict[Future[Outcomes], list[Parcel]] = {}
-        self.lost: list[Parcel] = []
-        self.retry_isolated: deque[Parcel] = deque()
+        self.in_flight: dict[Future[Outcomes], list[ReadGroup]] = {}
+        self.lost: list[ReadGroup] = []
+        self.retry_isolated: deque[ReadGroup] = deque()
         self.lost_alone = 0
         self.has_read = False
         self.reads_objects = not all(task.store.is_local for queue in queues for task in queue.waiting)
@@ -203,27 +203,27 @@ class WorkerPool:
     def _submit(self, pool: ProcessPoolExecutor) -> bool:
         """Starts as many readers as the devices allow. Returns whether it started one."""
         submitted = False
-        while len(self.in_flight) < 2 * self.jobs and (parcels := self._next_parcels()):
+        while len(self.in_flight) < 2 * self.jobs and (groups := self._next_groups()):
             try:
-                future = self._submitted(pool, parcels)
+                future = self._submitted(pool, groups)
             except BrokenProcessPool:
-                self.lost += parcels
+                self.lost += groups
                 return False
-            self.in_flight[future] = parcels
-            self.on_device[parcels[0].queue.task.device] += 1
+            self.in_flight[future] = groups
+            self.on_device[groups[0].queue.task.device] += 1
             submitted = True
         return submitted
 
-    def _next_parcels(self) -> list[Parcel]:
+    def _next_groups(self) -> list[ReadGroup]:
         """What the next worker reads: segments of one device."""
         queue = self._next()
         if queue is None:
             return []
         waiting = self.waiting[queue.task.device]
         waiting.appendleft(queue)
-        return next_parcels(waiting, ReadBudget(), 2 * self.jobs)
+        return next_groups(waiting, ReadBudget(), 2 * self.jobs)
 
-    def _submitted(self, pool: ProcessPoolExecutor, parcels: Sequence[Parcel]) -> Future[Outcomes]:
+    def _submitted(self, pool: ProcessPoolExecutor, groups: Sequence[ReadGroup]) -> Future[Outcomes]:
         """Starts another worker if all are busy.
 
         Raises:
@@ -231,7 +231,7 @@ class WorkerPool:
             StorageError: it cannot be started.
             OutOfMemoryError: a limit leaves no room for it.
         """
-        segments = [each for parcel in parcels for each in parcel.segments]
+        segments = [each for group in groups for each in group.segments]
         try:
             with interrupts_later():
                 future = pool.submit(self.read, segments)
@@ -261,18 +261,18 @@ class WorkerPool:
 
     def _collect(self, done: set[Future[Outcomes]]) -> None:
         for future in done:
-            parcels = self.in_flight.pop(future)
-            self.on_device[parcels[0].queue.task.device] -= 1
-            outcomes = _outcomes(future, parcels)
+            groups = self.in_flight.pop(future)
+            self.on_device[groups[0].queue.task.device] -= 1
+            outcomes = _outcomes(future, groups)
             if outcomes is None:
-                self.lost += parcels
+                self.lost += groups
             else:
-                self._take(parcels, outcomes)
+                self._take(groups, outcomes)
 
-    def _take(self, parcels: Sequence[Parcel], outcomes: Outcomes) -> None:
+    def _take(self, groups: Sequence[ReadGroup], outcomes: Outcomes) -> None:
         self.has_read |= not all(isinstance(outcome, Exception) for outcome in outcomes)
-        hand_out(parcels, outcomes)
-        for each in parcels:
+        hand_out(groups, outcomes)
+        for each in groups:
             if each.queue.waits_again():
                 self.waiting[each.queue.task.device].appendleft(each.queue)
 

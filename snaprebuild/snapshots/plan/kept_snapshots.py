@@ -49,8 +49,8 @@ def lost_at_start(
         snapshots[end] = True  # the broker writes it when it stops
     loaded = LoadedLog(
         base_offsets=tuple(segment.base_offset for segment in segments),
-        checkpointed_log_start=partition.checkpointed_log_start,
-        log_end=end,
+        checkpointed_log_start_offset=partition.checkpointed_log_start_offset,
+        log_end_offset=end,
         snapshots=snapshots,
         is_clean=partition.is_broker_running or partition.log_dir.was_shut_down_cleanly,
         recovery_point=partition.recovery_point,

@@ -19,6 +19,7 @@ from snaprebuild.storage.store import USUAL_S3, S3Connection, S3Settings, absolu
 __all__ = ["RebuildRequest", "SavedRequest"]
 
 BOUNDARIES = ("missing", "all")
+REPLAY_STARTS = tuple(each.value for each in ReplayFrom)
 
 
 class SavedRequest(Part, frozen=True):
@@ -36,7 +37,7 @@ class SavedRequest(Part, frozen=True):
     out: Nameable | None = None
     """Absolute path; null for in place."""
     boundaries: Annotated[str, one_of(*BOUNDARIES)] = "missing"
-    replay_from: Annotated[str, one_of(*(each.value for each in ReplayFrom))] = "auto"
+    replay_from: Annotated[str, one_of(*REPLAY_STARTS)] = "auto"
     set_aside: bool = False
     """Snapshots that are proven wrong are renamed, and replaced."""
     check_crc: bool = True
@@ -107,12 +108,10 @@ class RebuildRequest(SavedRequest, frozen=True):
         """
         if not all((*self.paths, *(path for path in (self.server_properties, self.out, self.metadata) if path is not None))):
             raise UsageError("a path is empty")
-        for name, value, values in (
-            ("boundaries", self.boundaries, BOUNDARIES),
-            ("replay_from", self.replay_from, tuple(each.value for each in ReplayFrom)),
-        ):
-            if value not in values:
-                raise UsageError(f"{name}: expected {', '.join(values)}, found {value!r}")
+        if self.boundaries not in BOUNDARIES:
+            raise UsageError(f"boundaries: expected {', '.join(BOUNDARIES)}, found {self.boundaries!r}")
+        if self.replay_from not in REPLAY_STARTS:
+            raise UsageError(f"replay_from: expected {', '.join(REPLAY_STARTS)}, found {self.replay_from!r}")
         self._check_one_destination()
         self.destination.check(self)
         if self.set_aside and any(map(is_object, self.paths)):

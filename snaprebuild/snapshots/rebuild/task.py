@@ -216,13 +216,13 @@ class RebuildTask(ReplayTask):
         done = {boundary.offset for boundary in self.outcome.boundaries}
         start = self.replay.start_index, self.replay.start_reason
         outcome.replay_index, outcome.replay_reason = start if self.replay.start_reason else self.replay.start()
-        why = outcome.ended or "the replay did not reach this boundary: the log changed while it was read"
+        reason = outcome.ended or "the replay did not reach this boundary: the log changed while it was read"
         is_refused = any(each.severity is Severity.REFUSED for each in outcome.findings)
         action = BoundaryAction.REFUSED if is_refused else BoundaryAction.SKIPPED if outcome.lost_file else BoundaryAction.FAILED
         for planned in self._job.plan.boundaries:
             if planned.offset not in done:
-                outcome.boundaries.append(unfinished(planned, action, why))
-                self._result.add_finding("boundary-not-reached", Severity.FINDING, why, planned.offset)
+                outcome.boundaries.append(unfinished(planned, action, reason))
+                self._result.add_finding("boundary-not-reached", Severity.FINDING, reason, planned.offset)
         outcome.sort()
 
     # ---------------------------------------------------------------------------------------------------------- boundaries

@@ -246,7 +246,7 @@ def _partition_step(number: int, plan: PartitionPlan) -> PartitionStep:
         source=directory.path,
         # Where it really is: a link on the way may lead elsewhere one day.
         target=plan.target if is_object(plan.target) else os.path.realpath(plan.target),
-        checkpointed_log_start=source.checkpointed_log_start,
+        checkpointed_log_start_offset=source.checkpointed_log_start_offset,
         log_end_offset=plan.log_end_offset,
         clean_shutdown=source.log_dir.was_shut_down_cleanly,
         recovery_point=source.recovery_point,

@@ -71,7 +71,7 @@ class PartitionStep(_Numbered, frozen=True, kw_only=True, tag="partition"):
     topic_partition: str
     source: Location
     target: Location
-    checkpointed_log_start: Natural
+    checkpointed_log_start_offset: Natural
     log_end_offset: Natural | None
     clean_shutdown: bool
     recovery_point: Natural

@@ -264,8 +264,8 @@ def _partition_of(step: PartitionStep) -> PartitionReceipt:
     if step.log_end_offset is not None and step.segments:
         log = LoadedLog(
             base_offsets=tuple(each.offset for each in step.segments),
-            checkpointed_log_start=step.checkpointed_log_start,
-            log_end=step.log_end_offset,
+            checkpointed_log_start_offset=step.checkpointed_log_start_offset,
+            log_end_offset=step.log_end_offset,
             snapshots={each.offset: True for each in step.snapshots},
             is_clean=step.clean_shutdown,
             recovery_point=step.recovery_point,

@@ -205,7 +205,7 @@ class _PresentPartition:
             log = replace(partition.log, snapshots={**partition.log.snapshots, **dict.fromkeys(offsets, True)})
             self._origins = dict(broker_start(log).after)
             # A later start may follow a crash; a clean stop had flushed everything.
-            crashed = replace(log, is_clean=False, recovery_point=log.log_end if log.is_clean else log.recovery_point)
+            crashed = replace(log, is_clean=False, recovery_point=log.log_end_offset if log.is_clean else log.recovery_point)
             self._after_crash = dict(broker_start(crashed).after)
         if self._is_there:
             self._look(partition.target, findings)

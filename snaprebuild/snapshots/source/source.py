@@ -99,7 +99,7 @@ class PartitionSource(msgspec.Struct, frozen=True):
         return self.topic_kind is TopicKind.ORDINARY and not self.is_compacted
 
     @property
-    def checkpointed_log_start(self) -> int:
+    def checkpointed_log_start_offset(self) -> int:
         """The log start offset of the checkpoint; 0 where it has none, as a broker takes it."""
         return (self.log_dir.log_starts or {}).get(self.topic_partition, 0)
 
@@ -107,7 +107,7 @@ class PartitionSource(msgspec.Struct, frozen=True):
     def log_start_offset(self) -> int:
         """The log start offset that a broker would use."""
         first_base = self.directory.segments[0].base_offset if self.directory.segments else 0
-        return loaded_log_start(self.checkpointed_log_start, first_base, is_tiered=self.is_tiered)
+        return loaded_log_start(self.checkpointed_log_start_offset, first_base, is_tiered=self.is_tiered)
 
     @property
     def remote_from(self) -> int | None:
@@ -195,12 +195,12 @@ def open_source(
         for directory in log_dir.partitions:
             if not selection.takes(directory):
                 continue
-            why = why_skipped(directory, directory.path in discovery.named, holds_lock=holds_locks)
-            if why is None:
+            reason = why_skipped(directory, directory.path in discovery.named, holds_lock=holds_locks)
+            if reason is None:
                 partitions.append(partition_source(directory, log_dir.state, relative(directory.path, ancestor)))
             else:
                 skipped.append(PartitionSource(directory, log_dir.state, relative(directory.path, ancestor)))
-                findings.append(why)
+                findings.append(reason)
     duplicates = _in_two_log_dirs(partitions, log_dirs)
     findings += duplicates
     narrowed = bool(selection.topics or selection.partitions)
@@ -437,7 +437,7 @@ def _is_tiered(partition: PartitionSource) -> bool:
 def log_start_above(partition: PartitionSource, log_end: int) -> list[Finding]:
     """Whether a broker deletes all of a log at its start, because that ends below its log start offset (``LogLoader.recoverLog``)."""
     directory = partition.directory
-    start = partition.checkpointed_log_start
+    start = partition.checkpointed_log_start_offset
     if not directory.segments or log_end >= start:
         return []
     message = (

@@ -388,11 +388,11 @@ def _rolled_since(checked: CheckedPartition, sound_up_to: int | None, destinatio
             expected = staged.snapshots[-1].snapshot_class
             boundaries.append(replace(boundary, expected_class=expected))
         else:
-            why = "is missing, and was not staged"
+            reason = "is missing, and was not staged"
             if offset in listed:
-                why = f"was staged, and depends on the segment at {checked.touched_segment}, which was touched since"
-            checked.result.add_finding("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)
-            checked.result.give_up(boundary, why)
+                reason = f"was staged, and depends on the segment at {checked.touched_segment}, which was touched since"
+            checked.result.add_finding("not-staged", Severity.FINDING, f"the snapshot {reason}: stage again", offset)
+            checked.result.give_up(boundary, reason)
     return boundaries
 
 

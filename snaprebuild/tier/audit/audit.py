@@ -11,7 +11,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -33,7 +32,7 @@ from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.reachable import LocalStarts, reachable_windows, whole_window
 from snaprebuild.tier.audit.readable_copies import CopyLog, audit_of, join_copies, read_copies, read_ends
-from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit, ProvenSnapshots, StoreAudit, Verdict
+from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit, ProvenSnapshots, SnapshotVerdict, StoreAudit
 from snaprebuild.tier.audit.stretches import Stretch, stretch_above
 from snaprebuild.tier.audit.structure import check_structure, compare_members
 from snaprebuild.tier.audit.verdicts import add_findings, add_verdicts, keep_proven, leave_uncompared, leave_unproven
@@ -94,22 +93,40 @@ class _PartitionWork:
 
     Attributes:
         audit: the result.
+        level: how much is read.
+        clock: for expiry.
+        starts: where logs begin on the disks of their leaders.
         log: that its copies make; None as long as the ends of some are unknown.
         replays: of the log.
     """
 
     audit: PartitionAudit
+    level: AuditLevel
+    clock: Clock
+    starts: LocalStarts
     log: CopyLog | None = None
     replays: list[_PlannedReplay] = field(default_factory=list)
 
-    def join(self, readable: Sequence[CopyAudit], plan: Callable[[CopyLog], list[_PlannedReplay]]) -> None:
+    def join(self, readable: Sequence[CopyAudit]) -> None:
         """Joins copies whose ends are known, and plans what is replayed of them."""
         self.log = join_copies(self.audit, readable)
-        self.replays = plan(self.log)
+        self.replays = self._planned(self.log)
+        if self.replays:
+            self.audit.replayed_from_offset = min(each.start_offset for each in self.replays)
 
-    def reads(self, level: AuditLevel) -> Iterator[CopyRead]:
-        """The reads of a level, apart from the manifests."""
-        if level is AuditLevel.STRUCTURE:
+    def _planned(self, log: CopyLog) -> list[_PlannedReplay]:
+        """The parts of the log that the level replays."""
+        if self.level is AuditLevel.STRUCTURE or not log.stretches:
+            return []
+        if self.level is AuditLevel.REACHABLE:
+            start = self.starts.of(self.audit.id.topic, self.audit.id.partition, self.audit.id.topic_id)
+            return [_PlannedReplay(log, stretch, window) for stretch, window in reachable_windows(log, self.clock, start)]
+        windows = [None if each.is_from_zero else whole_window(log, each, self.clock) for each in log.stretches]
+        return [_PlannedReplay(log, stretch, window) for stretch, window in zip(log.stretches, windows, strict=True)]
+
+    def reads(self) -> Iterator[CopyRead]:
+        """The reads of the level, apart from the manifests."""
+        if self.level is AuditLevel.STRUCTURE:
             for each in self.audit.readable:
                 is_timed = self.log is None and each.copy.max_timestamp_ms is None
                 yield CopyRead.of(each.copy, snapshots=1, time=is_timed)
@@ -120,13 +137,13 @@ class _PartitionWork:
                     segment=True,
                     compared=each.copy.facts.index_hits is not None,
                     snapshots=2,
-                    index=level is AuditLevel.FULL,
+                    index=self.level is AuditLevel.FULL,
                     end=each.end_offset is None,
                 )
         else:
-            yield from self._replayed_reads(self.log, level)
+            yield from self._replayed_reads(self.log)
 
-    def _replayed_reads(self, log: CopyLog, level: AuditLevel) -> Iterator[CopyRead]:
+    def _replayed_reads(self, log: CopyLog) -> Iterator[CopyRead]:
         files = self.audit.remote.files
         is_compared: dict[str, bool] = {}
         indexed = set[str]()
@@ -138,7 +155,7 @@ class _PartitionWork:
             # Which transactions were aborted is certain where the log is replayed from offset 0.
             indexed |= set(names) if replay.window is None else set()
             snapshots.update(listed.name for _, listed in directory.snapshots)
-        if _compares_members(log, level):
+        if _compares_members(log, self.level):
             snapshots.update(files.name(each.copy, LocalTierFile.PRODUCER_SNAPSHOT) for each in log.members)
         for each in self.audit.readable:
             name = files.name(each.copy)
@@ -198,12 +215,11 @@ def tier_audit(
     refuse_cold_objects(listed, run.stores.max_read_bytes, root.path)
     _read_manifests(audits)
     starts = (local_starts or LocalStarts()).checked({(each.id.topic, each.id.partition, each.id.topic_id) for each in audits})
-    plan = partial(_planned, level=level, clock=run.clock, starts=starts)
-    work = [_PartitionWork(each) for each in audits]
+    work = [_PartitionWork(each, level, run.clock, starts) for each in audits]
     for each in work:
         if each.audit.ends_are_known:
-            each.join(each.audit.readable, plan)
-    audit.cost = audit_cost(read for each in work for read in each.reads(level))
+            each.join(each.audit.readable)
+    audit.cost = audit_cost(read for each in work for read in each.reads())
     if announce is not None:
         announce(audit.cost)
     refuse_cold(audit.cost, run.stores.max_read_bytes, root.path)
@@ -214,7 +230,7 @@ def tier_audit(
             if level is AuditLevel.STRUCTURE:
                 check_structure(each.audit, each.log, run.clock)
             elif each.log is None:
-                each.join(read_ends(each.audit), plan)
+                each.join(read_ends(each.audit))
     due = [replay for each in work for replay in each.replays]
     for _ in range(RESTARTS_MAX):
         due = _replay(due, run, engine, keep)
@@ -292,7 +308,7 @@ def _limit_findings(audit: StoreAudit) -> Iterator[Finding]:
             for copy in each.copies:
                 if not copy.reason:
                     copy.not_read(f"it was not read: {each.limit}")
-    count = sum(copy.verdict is Verdict.NOT_READ for each in audit.partitions for copy in each.copies)
+    count = sum(copy.verdict is SnapshotVerdict.NOT_READ for each in audit.partitions for copy in each.copies)
     yield Finding(
         "tier-limit", Severity.FINDING, audit.location, f"{limit}: {pluralize(count, 'snapshot')} not read", is_unread=True
     )
@@ -342,27 +358,6 @@ def _without_objects(tier: Tier) -> list[TopicIdPartition]:
         for each, log in logs.partitions.items()
         if each not in tier.partitions and each not in logs.deletions and any(map(log.is_live, log.segments))
     ]
-
-
-# ---------------------------------------------------------------------------------------------------------------- what is read
-
-
-def _planned(log: CopyLog, level: AuditLevel, clock: Clock, starts: LocalStarts) -> list[_PlannedReplay]:
-    """The parts of one partition that a level replays."""
-    audit = log.audit
-    if level is AuditLevel.STRUCTURE or not log.stretches:
-        return []
-    if level is AuditLevel.REACHABLE:
-        start = starts.of(audit.id.topic, audit.id.partition, audit.id.topic_id)
-        replays = [_PlannedReplay(log, stretch, window) for stretch, window in reachable_windows(log, clock, start)]
-    else:
-        replays = [_whole(log, stretch, clock) for stretch in log.stretches]
-    audit.replayed_from_offset = min((each.start_offset for each in replays), default=None)
-    return replays
-
-
-def _whole(log: CopyLog, stretch: Stretch, clock: Clock) -> _PlannedReplay:
-    return _PlannedReplay(log, stretch, None if stretch.is_from_zero else whole_window(log, stretch, clock))
 
 
 # ---------------------------------------------------------------------------------------------------------------- replay

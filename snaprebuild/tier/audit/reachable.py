@@ -26,7 +26,7 @@ from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.log_dir import read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.tier.audit.readable_copies import CopyLog
-from snaprebuild.tier.audit.result import Verdict
+from snaprebuild.tier.audit.result import SnapshotVerdict
 from snaprebuild.tier.audit.stretches import Stretch
 from snaprebuild.tier.audit.window import Window
 
@@ -109,7 +109,7 @@ def read_local_starts(options: Sequence[str], log_dirs: Sequence[str], run: Run)
         segments = source.directory.segments
         if segments:
             # ``UnifiedLog.localLogStartOffset``, as it is when the log is loaded.
-            start = max(source.checkpointed_log_start, segments[0].base_offset)
+            start = max(source.checkpointed_log_start_offset, segments[0].base_offset)
             name = source.directory.name
             in_directories.setdefault((name.topic, _topic_id(source.directory), name.partition), []).append(start)
     for text in options:
@@ -153,8 +153,8 @@ def reachable_windows(log: CopyLog, clock: Clock, local_log_start: int | None) -
     else:
         reason = f"the leader's disk begins at {local_log_start}, and no follower starts below"
     for each in log.members:
-        if each.copy.next_offset < least and each.verdict is Verdict.NOT_READ:  # its size alone may have settled it
-            each.settle(Verdict.REACH_UNKNOWN if local_log_start is None else Verdict.UNREACHABLE, reason)
+        if each.copy.next_offset < least and each.verdict is SnapshotVerdict.NOT_READ:  # its size alone may have settled it
+            each.settle(SnapshotVerdict.REACH_UNKNOWN if local_log_start is None else SnapshotVerdict.UNREACHABLE, reason)
     windows = []
     for stretch in log.stretches:
         reachable = [end for end in ends if end >= least and stretch.holds_boundary(end)]

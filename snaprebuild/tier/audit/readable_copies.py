@@ -16,7 +16,7 @@ from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Severity
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.tier.audit.overlaps import RemoteLine, follow_one_another, remote_line
-from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit, Verdict
+from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit, SnapshotVerdict
 from snaprebuild.tier.audit.stretches import Stretch, split_at_holes
 from snaprebuild.tier.remote_copy import ICEBERG_LACKS, RemoteCopy, fault_finding
 from snaprebuild.tier.remote_log_dir import RemoteLogDir
@@ -102,9 +102,9 @@ def _is_readable(audit: PartitionAudit, each: CopyAudit) -> bool:
         _add_bad_copy(audit, each, facts.torn_index)
     least = HEADER_BYTES + (0 if facts.key_id is None else ENCRYPTION_BYTES)
     if facts.snapshot_bytes == 0:
-        each.settle(Verdict.ZERO_BYTES, "it has no bytes: a broker takes it and starts without producers")
+        each.settle(SnapshotVerdict.ZERO_BYTES, "it has no bytes: a broker takes it and starts without producers")
     elif facts.snapshot_bytes is not None and facts.snapshot_bytes < least:
-        each.settle(Verdict.CORRUPT, f"it has {facts.snapshot_bytes} bytes, less than a header")
+        each.settle(SnapshotVerdict.CORRUPT, f"it has {facts.snapshot_bytes} bytes, less than a header")
     encryption = None if facts.manifest is None else read_aiven_manifest(facts.manifest).encryption
     if encryption is not None and (key_fault := audit.remote.private_keys.fault(encryption)) is not None:
         each.not_read(f"it {key_fault}")

@@ -20,11 +20,20 @@ from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_copy import RemoteCopy
 from snaprebuild.tier.remote_partition import RemotePartition
 
-__all__ = ["WRONG", "CopyAudit", "PartitionAudit", "ProvenSnapshot", "ProvenSnapshots", "StoreAudit", "Verdict", "verdict_of"]
+__all__ = [
+    "WRONG",
+    "CopyAudit",
+    "PartitionAudit",
+    "ProvenSnapshot",
+    "ProvenSnapshots",
+    "SnapshotVerdict",
+    "StoreAudit",
+    "verdict_of",
+]
 
 
-class Verdict(StrEnum):
-    """On the snapshot of a copy."""
+class SnapshotVerdict(StrEnum):
+    """The verdict on the producer snapshot of a copy."""
 
     RIGHT = "right"
     """Equal, or different only in what a broker drops when it loads it."""
@@ -52,7 +61,13 @@ class Verdict(StrEnum):
     """Its copy is not among those that follow one another, or the replay did not reach it."""
 
 
-WRONG = (Verdict.FALSE_EMPTY, Verdict.ZERO_BYTES, Verdict.CORRUPT, Verdict.MISSING_PRODUCERS, Verdict.WRONG)
+WRONG = (
+    SnapshotVerdict.FALSE_EMPTY,
+    SnapshotVerdict.ZERO_BYTES,
+    SnapshotVerdict.CORRUPT,
+    SnapshotVerdict.MISSING_PRODUCERS,
+    SnapshotVerdict.WRONG,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +124,7 @@ class ProvenSnapshots:
             return self._file.read(snapshot.size_bytes)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True)
 class CopyAudit:
     """What an audit shows of the snapshot of a copy.
 
@@ -130,7 +145,7 @@ class CopyAudit:
     """
 
     copy: RemoteCopy
-    verdict: Verdict = Verdict.NOT_READ
+    verdict: SnapshotVerdict = SnapshotVerdict.NOT_READ
     reason: str = ""
     entries: int | None = None
     expected_entries: int | None = None
@@ -164,7 +179,7 @@ class CopyAudit:
         last_epoch = epochs[-1][0] if epochs else -1
         return CopySpan(self.start_offset, self.copy.next_offset - 1, epochs, (last_epoch, self.copy.event_timestamp_ms))
 
-    def settle(self, verdict: Verdict, reason: str) -> None:
+    def settle(self, verdict: SnapshotVerdict, reason: str) -> None:
         """Records a verdict and its reason."""
         self.verdict = verdict
         self.reason = reason
@@ -172,11 +187,11 @@ class CopyAudit:
     def suspect(self, reason: str) -> None:
         """Records that it may be wrong, unless a complete replay or its own bytes have decided that."""
         if not self.is_from_zero and self.verdict not in WRONG:
-            self.settle(Verdict.SUSPECT, reason)
+            self.settle(SnapshotVerdict.SUSPECT, reason)
 
     def not_read(self, reason: str) -> None:
         """Records why it was not read, unless its size alone has settled the verdict."""
-        if self.verdict is Verdict.NOT_READ:
+        if self.verdict is SnapshotVerdict.NOT_READ:
             self.reason = reason
 
     def compared(self, comparison: Comparison) -> None:
@@ -188,7 +203,7 @@ class CopyAudit:
         self.difference_count = comparison.difference_count
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True)
 class PartitionAudit:
     """The audit of a partition.
 
@@ -289,18 +304,18 @@ class StoreAudit:
 
 
 _VERDICTS = {
-    ComparisonStatus.EQUAL: Verdict.RIGHT,
-    ComparisonStatus.EQUAL_AFTER_EXPIRY: Verdict.RIGHT,
-    ComparisonStatus.UNVERIFIABLE: Verdict.UNPROVEN,
-    ComparisonStatus.EXTRA: Verdict.WRONG,
-    ComparisonStatus.MISSING_ENTRIES: Verdict.MISSING_PRODUCERS,
-    ComparisonStatus.STALE: Verdict.WRONG,
-    ComparisonStatus.FALSE_EMPTY: Verdict.FALSE_EMPTY,
-    ComparisonStatus.CORRUPT: Verdict.CORRUPT,
+    ComparisonStatus.EQUAL: SnapshotVerdict.RIGHT,
+    ComparisonStatus.EQUAL_AFTER_EXPIRY: SnapshotVerdict.RIGHT,
+    ComparisonStatus.UNVERIFIABLE: SnapshotVerdict.UNPROVEN,
+    ComparisonStatus.EXTRA: SnapshotVerdict.WRONG,
+    ComparisonStatus.MISSING_ENTRIES: SnapshotVerdict.MISSING_PRODUCERS,
+    ComparisonStatus.STALE: SnapshotVerdict.WRONG,
+    ComparisonStatus.FALSE_EMPTY: SnapshotVerdict.FALSE_EMPTY,
+    ComparisonStatus.CORRUPT: SnapshotVerdict.CORRUPT,
 }
 
 
-def verdict_of(comparison: Comparison) -> Verdict:
+def verdict_of(comparison: Comparison) -> SnapshotVerdict:
     """The verdict on a snapshot that was compared with a replay."""
     verdict = _VERDICTS[comparison.status]
-    return Verdict.UNPROVEN if verdict in WRONG and not comparison.proven_wrong else verdict
+    return SnapshotVerdict.UNPROVEN if verdict in WRONG and not comparison.proven_wrong else verdict

@@ -29,7 +29,7 @@ from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.audit.contradictions import ParsedSnapshot, SnapshotLine
 from snaprebuild.tier.audit.readable_copies import CopyLog
-from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, Verdict
+from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict
 from snaprebuild.tier.remote_log_dir import RemoteLogDir
 
 __all__ = ["check_structure", "compare_members", "newest_first", "snapshot_entries"]
@@ -65,7 +65,7 @@ def check_structure(audit: PartitionAudit, log: CopyLog | None, clock: Clock) ->
 
     def unproven() -> Iterator[tuple[CopyAudit, np.ndarray]]:
         for each, entries in _parsed(audit, copies):
-            each.settle(Verdict.UNPROVEN, "it parses; no segment was replayed")
+            each.settle(SnapshotVerdict.UNPROVEN, "it parses; no segment was replayed")
             each.entries = len(entries)
             yield each, entries
 
@@ -180,7 +180,9 @@ def _settle(compared: _Compared) -> None:
     for number, reason in compared.line.suspects.items():
         copy = compared.taken[number]
         if copy.end_offset is None:
-            copy.settle(Verdict.UNPROVEN, f"where its segment ends was not read; if it ends where the next one begins, {reason}")
+            copy.settle(
+                SnapshotVerdict.UNPROVEN, f"where its segment ends was not read; if it ends where the next one begins, {reason}"
+            )
         else:
             copy.suspect(reason)
     for number, note in compared.line.notes.items():
@@ -217,7 +219,7 @@ def _parsed(audit: PartitionAudit, copies: Sequence[CopyAudit]) -> Iterator[tupl
     """The snapshots that parse. The others get their verdict."""
     for each, entries in zip(copies, map_in_threads(partial(_entries, audit.remote.files), copies, _snapshot_bytes), strict=True):
         if isinstance(entries, _Unparsed):
-            each.settle(Verdict.CORRUPT, entries.reason)
+            each.settle(SnapshotVerdict.CORRUPT, entries.reason)
         elif isinstance(entries, ReadFailedError):
             each.not_read(entries.message)
             unread = finding_of_error(entries, audit.place)

@@ -19,7 +19,7 @@ from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.contradictions import is_certainly_young
 from snaprebuild.tier.audit.readable_copies import CopyLog
-from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, ProvenSnapshots, Verdict
+from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, ProvenSnapshots, SnapshotVerdict
 from snaprebuild.tier.audit.stretches import Stretch
 from snaprebuild.tier.audit.window_outcome import WindowOutcome
 from snaprebuild.tier.listing import unreadable_objects
@@ -87,16 +87,20 @@ def _settle(copy: CopyAudit, snapshot: VerifiedSnapshot, time_ms: int | None, cl
     comparison = snapshot.comparison
     copy.compared(comparison)
     proves_nothing = snapshot.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN)
-    if copy.verdict is Verdict.RIGHT and proves_nothing:
+    if copy.verdict is SnapshotVerdict.RIGHT and proves_nothing:
         assert snapshot.snapshot_class is not None
-        copy.settle(Verdict.UNPROVEN, f"{copy.reason}, and the replay is {snapshot.snapshot_class.value}: it proves nothing here")
-    elif copy.verdict is Verdict.RIGHT and is_certainly_young(comparison.excused_timestamp, time_ms, clock.expiration_ms):
+        copy.settle(
+            SnapshotVerdict.UNPROVEN, f"{copy.reason}, and the replay is {snapshot.snapshot_class.value}: it proves nothing here"
+        )
+    elif copy.verdict is SnapshotVerdict.RIGHT and is_certainly_young(comparison.excused_timestamp, time_ms, clock.expiration_ms):
         # It was wrong when it was written, and no load at this moment shows it any more.
         why = "it differs in producers that had not expired when it was written, and have expired by now"
-        copy.settle(Verdict.SUSPECT, why)
-    elif copy.verdict is Verdict.UNPROVEN and is_from_zero and snapshot.snapshot_class is SnapshotClass.EXACT:
-        copy.settle(Verdict.CONSISTENT, "it differs from the replay only in what a producer loses that expires and comes back")
-    copy.is_from_zero = is_from_zero and copy.verdict in (Verdict.RIGHT, Verdict.CONSISTENT)
+        copy.settle(SnapshotVerdict.SUSPECT, why)
+    elif copy.verdict is SnapshotVerdict.UNPROVEN and is_from_zero and snapshot.snapshot_class is SnapshotClass.EXACT:
+        copy.settle(
+            SnapshotVerdict.CONSISTENT, "it differs from the replay only in what a producer loses that expires and comes back"
+        )
+    copy.is_from_zero = is_from_zero and copy.verdict in (SnapshotVerdict.RIGHT, SnapshotVerdict.CONSISTENT)
 
 
 def _add_provable(log: CopyLog, outcome: VerifyOutcome) -> None:
@@ -111,8 +115,8 @@ def _add_standings(log: CopyLog, outcome: WindowOutcome) -> None:
     """Adds what the snapshots of a window show about each other."""
     for name, why in outcome.consistent.items():
         copy = log.by_name[name]
-        if copy.verdict is Verdict.UNPROVEN:
-            copy.settle(Verdict.CONSISTENT, why)
+        if copy.verdict is SnapshotVerdict.UNPROVEN:
+            copy.settle(SnapshotVerdict.CONSISTENT, why)
     for name, why in outcome.suspect.items():
         log.by_name[name].suspect(why)
     for name, why in outcome.noted.items():
@@ -122,20 +126,20 @@ def _add_standings(log: CopyLog, outcome: WindowOutcome) -> None:
 def leave_uncompared(log: CopyLog) -> None:
     """Makes snapshots unproven that were to be compared with others, and were not."""
     for each in log.members:
-        if each.verdict in (Verdict.RIGHT, Verdict.CONSISTENT) and not each.is_from_zero:
-            each.settle(Verdict.UNPROVEN, f"{each.reason}, and it was not compared with all others: {log.audit.limit}")
+        if each.verdict in (SnapshotVerdict.RIGHT, SnapshotVerdict.CONSISTENT) and not each.is_from_zero:
+            each.settle(SnapshotVerdict.UNPROVEN, f"{each.reason}, and it was not compared with all others: {log.audit.limit}")
 
 
 def leave_unproven(log: CopyLog) -> None:
     """Makes snapshots unproven that nothing but a suspect one next to them, or one like it, could prove."""
     for stretch in log.stretches:
         members = log.members_of(stretch)
-        if not any(each.verdict is Verdict.SUSPECT for each in members):
+        if not any(each.verdict is SnapshotVerdict.SUSPECT for each in members):
             continue
         for each in members:
-            if each.verdict in (Verdict.RIGHT, Verdict.CONSISTENT) and not each.is_from_zero:
+            if each.verdict in (SnapshotVerdict.RIGHT, SnapshotVerdict.CONSISTENT) and not each.is_from_zero:
                 reason = f"{each.reason}, and another snapshot of the same copies is suspect"
-                each.settle(Verdict.UNPROVEN, f"{reason}; {stretch.proof(stretch.start_offset)}")
+                each.settle(SnapshotVerdict.UNPROVEN, f"{reason}; {stretch.proof(stretch.start_offset)}")
 
 
 def keep_proven(
@@ -162,14 +166,14 @@ def keep_proven(
 def add_findings(audit: PartitionAudit, level: AuditLevel) -> None:
     """Adds the findings that follow from the verdicts."""
     for copy in audit.copies:
-        if copy.verdict is Verdict.SUSPECT:
+        if copy.verdict is SnapshotVerdict.SUSPECT:
             decides = "--level full may show which" if level is AuditLevel.STRUCTURE else _PROOF
             message = f"{copy.snapshot_name} is suspect: {copy.reason}; {decides}"
             audit.add_finding("tier-suspect-snapshot", Severity.FINDING, message, copy.start_offset)
         if copy.note:
             audit.add_finding("tier-expiry-unknown", Severity.NOTE, f"{copy.snapshot_name}: {copy.note}", copy.start_offset)
         if copy.verdict in WRONG:
-            severity = Severity.DAMAGED if copy.verdict is Verdict.CORRUPT else Severity.FINDING
+            severity = Severity.DAMAGED if copy.verdict is SnapshotVerdict.CORRUPT else Severity.FINDING
             message = f"{copy.snapshot_name} is {copy.verdict}: {copy.reason}{_consequence(copy)}"
             audit.add_finding(
                 "tier-wrong-snapshot",
@@ -185,15 +189,15 @@ def add_findings(audit: PartitionAudit, level: AuditLevel) -> None:
         )
         audit.add_finding("refused", Severity.REFUSED, message, copies[0].start_offset, is_unread=True)
     audit.findings += unreadable_objects(audit.place, iceberg=audit.iceberg)
-    if unknown := [each for each in audit.copies if each.verdict is Verdict.REACH_UNKNOWN]:
+    if unknown := [each for each in audit.copies if each.verdict is SnapshotVerdict.REACH_UNKNOWN]:
         message = f"{pluralize(len(unknown), 'snapshot')} not judged, because the first offset on the leader's disk is unknown: "
         message += f"add --local-log-start {audit.name}=OFFSET or --log-dir DIR, or use --level full"
         audit.add_finding("tier-reach-unknown", Severity.NOTE, message, unknown[0].start_offset)
-    unproven = [each for each in audit.copies if each.verdict is Verdict.UNPROVEN]
+    unproven = [each for each in audit.copies if each.verdict is SnapshotVerdict.UNPROVEN]
     if unproven and level is not AuditLevel.STRUCTURE:
         message = f"{pluralize(len(unproven), 'snapshot')} unproven; the first, {unproven[0].snapshot_name}: {unproven[0].reason}"
         audit.add_finding("tier-unproven", Severity.FINDING, message, unproven[0].start_offset)
-    unread = [each for each in audit.copies if each.verdict is Verdict.NOT_READ]
+    unread = [each for each in audit.copies if each.verdict is SnapshotVerdict.NOT_READ]
     if unread and level is not AuditLevel.STRUCTURE:
         reason = unread[0].reason or "the replay did not reach it"
         message = f"{pluralize(len(unread), 'snapshot')} not read; the first: {reason}"

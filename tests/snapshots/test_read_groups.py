@@ -16,7 +16,7 @@ from simulated_broker import listed
 from formats.partition.file_names import parse_partition_dir_name
 from snaprebuild.errors import RefusedError
 from snaprebuild.snapshots.engine import segment_reader
-from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_each, read_parcel, read_segment, read_tasks
+from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_each, read_group, read_segment, read_tasks
 
 WHOLE = b"".join(batch(at, producer_id=at % 3, sequence=at) for at in range(4))
 
@@ -47,7 +47,7 @@ def same(found: Sequence[Pieces | Exception], tasks: Sequence[ReadTask]) -> None
 @given(st.lists(st.sampled_from(ALL), min_size=2, max_size=12, unique_by=lambda task: task.path))
 def test_segments_of_any_bundled_partitions(tasks: list[ReadTask]) -> None:
     """Sound and damaged ones, of all formats of batches."""
-    same(read_parcel(tasks), tasks)
+    same(read_group(tasks), tasks)
 
 
 def test_all_small_segments_of_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_all_small_segments_of_a_directory(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(tasks) > 20
     with monkeypatch.context() as patch:
         patch.setattr(segment_reader, "read_segment", lambda task: pytest.fail(f"read alone: {task.path}"))
-        found = read_parcel(tasks)
+        found = read_group(tasks)
     same(found, tasks)
 
 
@@ -67,8 +67,8 @@ def test_a_segment_whose_last_batch_ends_in_the_next_file(tmp_path: Path) -> Non
     cut = len(WHOLE) - 20
     parts = {0: WHOLE[:cut], 4: WHOLE[cut:], 8: WHOLE, 12: b""}
     tasks = tasks_of(write_partition(tmp_path / "t-0", parts))
-    same(read_parcel(tasks), tasks)
-    (first,) = read_parcel(tasks)[0]  # type: ignore[misc]
+    same(read_group(tasks), tasks)
+    (first,) = read_group(tasks)[0]  # type: ignore[misc]
     assert (first.facts.batches, first.tail.position_bytes) == (3, len(WHOLE) // 4 * 3)
 
 
@@ -79,7 +79,7 @@ def test_one_that_is_not_what_was_listed(damage: object, tmp_path: Path) -> None
     directory = write_partition(tmp_path / "t-0", {0: WHOLE, 4: WHOLE, 8: WHOLE, 12: b""})
     tasks = tasks_of(directory)
     damage(directory / "00000000000000000004.log")  # type: ignore[operator]
-    found = read_parcel(tasks)
+    found = read_group(tasks)
     same(found, tasks)
     assert [isinstance(each, RefusedError) for each in found] == [False, True, False, False]
 
@@ -89,7 +89,7 @@ def test_an_error_while_several_are_read(tmp_path: Path, monkeypatch: pytest.Mon
     tasks = tasks_of(write_partition(tmp_path / "t-0", {0: WHOLE, 4: WHOLE, 8: WHOLE}))
     with monkeypatch.context() as patch:
         patch.setattr(segment_reader, "effects_of_parts", mock.Mock(side_effect=MemoryError))
-        found = read_parcel(tasks)
+        found = read_group(tasks)
     same(found, tasks)
 
 
@@ -98,7 +98,7 @@ def test_one_that_grows_after_it_was_listed(tmp_path: Path) -> None:
     tasks = tasks_of(directory)
     with open(directory / "00000000000000000008.log", "ab") as log:
         log.write(batch(12, producer_id=1, sequence=4))
-    found = read_parcel(tasks)
+    found = read_group(tasks)
     same(found, tasks)
     (last,) = found[2]  # type: ignore[misc]
     assert last.facts.next_offset == 13
@@ -120,7 +120,7 @@ def test_only_what_is_unusual_is_read_alone(tmp_path: Path, monkeypatch: pytest.
 
     with monkeypatch.context() as patch:
         patch.setattr(segment_reader, "read_segment", noted)
-        found = read_parcel(tasks)
+        found = read_group(tasks)
     same(found, tasks)
     assert alone == [20, 40, 60]
     assert [len(each) for each in found if not isinstance(each, Exception)] == [
@@ -132,6 +132,6 @@ def test_one_segment_twice(tmp_path: Path) -> None:
     """Once whole, and once in pieces."""
     listing = listed(write_partition(tmp_path / "t-0", {0: WHOLE, 4: WHOLE, 8: WHOLE}))
     tasks = [*read_tasks(listing, range(3), check_crc=True), *read_tasks(listing, [1], check_crc=True, cuts=(6,))]
-    found = read_parcel(tasks)
+    found = read_group(tasks)
     same(found, tasks)
     assert [len(each) for each in found] == [1, 1, 1, 2]  # type: ignore[arg-type]
