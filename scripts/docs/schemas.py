@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 import snaprebuild.documents
-from snaprebuild.documents.envelope import Head, Tail
+from snaprebuild.documents.envelope import FirstMembers, LastMembers
 from snaprebuild.published import Document
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +55,7 @@ def field_texts(kind: type) -> dict[str, str]:
 
 def schema_of(document: type[Document]) -> dict[str, Any]:
     """The schema of a document, with the head and the tail that all have."""
-    kinds = (Head, document, Tail)
+    kinds = (FirstMembers, document, LastMembers)
     _, components = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
     structs = structs_of(kinds)
     definitions = {name: strict(schema, structs.get(name, object)) for name, schema in components.items()}

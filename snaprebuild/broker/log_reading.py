@@ -356,11 +356,11 @@ def _recovery(directory: PartitionDir, first: int, producers: _OpenTransactions,
     end_offset = segments[first].base_offset
     for index in range(first, len(segments)):
         segment = segments[index]
-        found = _recovered(directory, segment, producers)
-        end_offset = found.end_offset
-        if found.plain_write is not None:
-            return LogRead(end_offset=end_offset, plain_write=found.plain_write, descending=descending)
-        cut_bytes = segment.size_bytes - found.valid_bytes
+        recovered = _recovered(directory, segment, producers)
+        end_offset = recovered.end_offset
+        if recovered.plain_write is not None:
+            return LogRead(end_offset=end_offset, plain_write=recovered.plain_write, descending=descending)
+        cut_bytes = segment.size_bytes - recovered.valid_bytes
         if cut_bytes:
             later = segments[index + 1 :]
             cut_bytes += sum(each.size_bytes for each in later)
@@ -382,7 +382,7 @@ def _recovered(directory: PartitionDir, segment: SegmentFiles, producers: _OpenT
 
     Up to the first batch that is not whole, or whose checksum differs; nothing where the index descends.
     """
-    found = _Recovered(segment.base_offset)
+    recovered = _Recovered(segment.base_offset)
     index = _IndexOrder()
     with directory.open_segment(segment) as source:
         reader = HeaderReader(source, check_crc=True, columns=COLUMNS)
@@ -392,16 +392,16 @@ def _recovered(directory: PartitionDir, segment: SegmentFiles, producers: _OpenT
                 return _Recovered(segment.base_offset)
             row = producers.add(block, np.arange(good))
             if row is not None:
-                found.plain_write = _place(block, row)
-                return found
+                recovered.plain_write = _place(block, row)
+                return recovered
             if good:
-                found.end_offset = int(block.column("base_offset")[good - 1] + block.column("last_offset_delta")[good - 1]) + 1
+                recovered.end_offset = int(block.column("base_offset")[good - 1] + block.column("last_offset_delta")[good - 1]) + 1
             if good < len(block):
-                found.valid_bytes = int(block.position_bytes[good])
-                return found
+                recovered.valid_bytes = int(block.position_bytes[good])
+                return recovered
         assert reader.tail is not None
-        found.valid_bytes = reader.tail.position_bytes
-    return found
+        recovered.valid_bytes = reader.tail.position_bytes
+    return recovered
 
 
 class _IndexOrder:

@@ -140,8 +140,8 @@ def _transaction_index_version(partition: PartitionFacts) -> list[Ending]:
 
 
 def _transaction_version(partition: PartitionFacts, fault: TransactionIndexFault, first: Release | None) -> list[Ending]:
-    found = [base for base, each in partition.transaction_index_faults if each is fault]
-    checked = [base for base in found if base not in partition.without_index]
+    bases = [base for base, each in partition.transaction_index_faults if each is fault]
+    checked = [base for base in bases if base not in partition.without_index]
     if not checked:
         return []
     fate = Fate(

@@ -20,8 +20,8 @@ class _Paths(ShellComplete):
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
         """What may follow these words."""
-        found = super().get_completions(args, incomplete)
-        return found if found or incomplete.startswith("-") else [CompletionItem(incomplete, type="file")]
+        items = super().get_completions(args, incomplete)
+        return items if items or incomplete.startswith("-") else [CompletionItem(incomplete, type="file")]
 
 
 class _Bash(_Paths, BashComplete):

@@ -21,8 +21,8 @@ from snaprebuild.cli.options.settings import SETTINGS
 from snaprebuild.cli.streams import flush_stdout, print_on_stderr
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.verb_command import VerbCommand
-from snaprebuild.cli.verb_group import PROGRAM, Verb, VerbGroup, verbs_of
-from snaprebuild.cli.wrapped_command import Inherited, WithCommand, start_after_usage_error
+from snaprebuild.cli.verb_group import PROGRAM, ListedVerb, VerbGroup, verbs_of
+from snaprebuild.cli.wrapped_command import CallerProcess, WithCommand, start_after_usage_error
 from snaprebuild.errors import SnaprebuildError, UsageError
 from snaprebuild.storage.local.process_settings import respect_umask
 
@@ -166,8 +166,8 @@ GROUPS = {
 }
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_set: bool) -> None:
+    if is_set:
         typer.echo(f"snaprebuild {__version__}")
         raise typer.Exit
 
@@ -185,7 +185,7 @@ def _add(name: str, short_help: str, changes: str, *, module: str | None = None,
     lines = [f"  snaprebuild {example}" for example in EXAMPLES[name]]
     of_group, _, own_name = name.rpartition(" ")
     epilog = "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *lines])
-    verb = Verb(own_name, module or function, function, short_help, changes, epilog, cls)
+    verb = ListedVerb(own_name, module or function, function, short_help, changes, epilog, cls)
     VerbGroup.verbs.setdefault(of_group or PROGRAM, {})[own_name] = verb
 
 
@@ -283,7 +283,7 @@ def _run(umask: int) -> int:
         if instruction := os.environ.get("_SNAPREBUILD_COMPLETE"):
             _complete(instruction)
             return 0
-        return int(app(prog_name=PROGRAM, standalone_mode=False, obj=Inherited(umask)) or 0)
+        return int(app(prog_name=PROGRAM, standalone_mode=False, obj=CallerProcess(umask)) or 0)
     except SystemExit:
         return 0  # click ends so, with 1, where the reader of a help went away
     except NoArgsIsHelpError as error:

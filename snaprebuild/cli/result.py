@@ -83,8 +83,8 @@ def none_read(findings: Sequence[Finding], *, are_named: bool = False) -> tuple[
     """
     if not findings:
         return "No partition is here: this broker has not started yet.", []
-    why = "" if are_named or unread_paths(findings) else " stderr shows why."
-    return f"No partition was read.{why}", ["scan", *given_words("paths", "server_properties")]
+    pointer = "" if are_named or unread_paths(findings) else " stderr shows why."
+    return f"No partition was read.{pointer}", ["scan", *given_words("paths", "server_properties")]
 
 
 def answer_and_next(
@@ -453,8 +453,8 @@ def begin(verbose: int, documents: Mapping[str, str | None], **read: str | list[
         RefusedError: a document may not be written there (``check_place``).
     """
     end_loading()
-    named = ((name, [given] if isinstance(given, str) else given or []) for name, given in read.items())
-    taken = {os.path.realpath(path): f"the {name}" for name, paths in named for path in paths}
+    inputs = ((name, [value] if isinstance(value, str) else value or []) for name, value in read.items())
+    users = {os.path.realpath(path): f"the {name}" for name, paths in inputs for path in paths}
     for option, path in documents.items():
         if path is None:
             continue
@@ -462,7 +462,7 @@ def begin(verbose: int, documents: Mapping[str, str | None], **read: str | list[
             raise UsageError(f"{option}: expected a file, found {path or 'an empty path'}")
         if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
             raise UsageError(f"{option}: the directory of {path} does not exist")
-        other = taken.setdefault(os.path.realpath(path), option)
+        other = users.setdefault(os.path.realpath(path), option)
         if other != option:
             raise UsageError(f"{other} and {option} name one file, {path}")
         check_place(path)

@@ -116,9 +116,9 @@ def table_text(
     everything = list(rows)
     lines = [[printable(str(cell)) for cell in row] for row in everything[:rows_max]]
     notes = _notes(columns, lines, right)
-    kept = _kept(columns, lines, drop, right, width)
-    columns = [columns[at] for at in kept]
-    lines = [[line[at] for at in kept] for line in lines]
+    shown = _shown_columns(columns, lines, drop, right, width)
+    columns = [columns[at] for at in shown]
+    lines = [[line[at] for at in shown] for line in lines]
     widths = _widths(columns, lines, right, width)
     cut = [[_cut(name, cell, cells) for name, cell, cells in zip(columns, line, widths, strict=True)] for line in lines]
     folded = [part for line in cut for part in _folded(line, widths[-1])]
@@ -165,19 +165,19 @@ def _total(widths: Sequence[int]) -> int:
     return 1 + sum(widths) + len(GAP) * (len(widths) - 1)
 
 
-def _kept(
+def _shown_columns(
     columns: Sequence[str], lines: Sequence[Sequence[str]], drop: Sequence[str], right: Sequence[str], width: int
 ) -> list[int]:
     """Indexes of the columns that are printed."""
     least = _least_widths(columns, lines, right)
-    kept = list(range(len(columns)))
+    shown = list(range(len(columns)))
     order = [columns.index(name) for name in drop]
     order += [at for at in reversed(range(1, len(columns) - 1)) if at not in order]
     for at in order:
-        if _total([least[each] for each in kept]) <= width:
+        if _total([least[each] for each in shown]) <= width:
             break
-        kept.remove(at)
-    return kept
+        shown.remove(at)
+    return shown
 
 
 def _widths(columns: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[str], width: int) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 
@@ -22,10 +22,8 @@ from snaprebuild.errors import SnaprebuildError, UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.cli.options.io_limits import LoadAlone
-    from snaprebuild.findings import Finding
-    from snaprebuild.published import Document
 
-__all__ = ["MeasuredOutput", "OutputOptions", "Result", "verb"]
+__all__ = ["MeasuredOutput", "OutputOptions", "verb"]
 
 
 class OutputOptions(msgspec.Struct, frozen=True):
@@ -80,57 +78,6 @@ class MeasuredOutput(OutputOptions, frozen=True):
         super().begin({"--metrics": self.metrics, **(documents or {})}, **read)
 
 
-class Result(View):
-    """A view made of functions, for verbs that have no class of their own yet."""
-
-    def __init__(
-        self,
-        document: Callable[[], Document],
-        findings: Sequence[Finding],
-        show: Callable[[], None],
-        *,
-        notes: bool = False,
-        everything: bool = False,
-        write: Callable[[], None] | None = None,
-        last: Callable[[], None] | None = None,
-        in_table: frozenset[str] = frozenset(),
-        answer: Callable[[], tuple[str, Sequence[str]]] | None = None,
-        includes_unread: bool = False,
-        summary: Callable[[], str] | None = None,
-    ) -> None:
-        super().__init__(findings)
-        self.prints_notes = notes
-        self.prints_all_findings = everything
-        self.codes_in_table = in_table
-        self.names_unread = includes_unread
-        self._document = document
-        self._show = show
-        self._write = write
-        self._last = last
-        self._answer = answer
-        self._summary = summary
-
-    def document(self) -> Document:  # noqa: D102
-        return self._document()
-
-    def print_table(self) -> None:  # noqa: D102
-        self._show()
-
-    def answer(self) -> tuple[str, Sequence[str]] | None:  # noqa: D102
-        return None if self._answer is None else self._answer()
-
-    def summary(self) -> str | None:  # noqa: D102
-        return None if self._summary is None else self._summary()
-
-    def write_files(self) -> None:  # noqa: D102
-        if self._write is not None:
-            self._write()
-
-    def close(self) -> None:  # noqa: D102
-        if self._last is not None:
-            self._last()
-
-
 def verb(
     load: type[LoadAlone] | None = None, *, collects: bool = True
 ) -> Callable[[Callable[..., View | None]], Callable[..., None]]:
@@ -161,18 +108,20 @@ def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..
         options.append(inspect.Parameter("assume", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=AssumeOption))
 
     @functools.wraps(function)
-    def run(**given: Any) -> None:
-        values = {name: each.value for name, each in given_settings().items()} | given
-        values |= read_assumptions(given.get("assume") or (), assumptions)
+    def run(**parameter_values: Any) -> None:
+        values = {name: each.value for name, each in given_settings().items()} | parameter_values
+        values |= read_assumptions(parameter_values.get("assume") or (), assumptions)
 
-        def made(group: Any, own: list[inspect.Parameter]) -> Any:
+        def group_of(group: Any, own: list[inspect.Parameter]) -> Any:
             return group(**{each.name: values[each.name] for each in own if each.name in values})
 
-        arguments = {name: made(groups[name], fields[name]) if name in groups else given[name] for name in parameters}
+        arguments = {
+            name: group_of(groups[name], fields[name]) if name in groups else parameter_values[name] for name in parameters
+        }
         try:
             with ExitStack() as limits:
                 if load is not None:
-                    limits.enter_context(made(load, of_load).limits())
+                    limits.enter_context(group_of(load, of_load).limits())
                 if not collects:
                     limits.enter_context(_uncollected())
                 result = function(**arguments)

@@ -5,7 +5,6 @@ An option on the command line, before or after the verb, has precedence over the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,7 +14,7 @@ from typer.core import TyperCommand
 
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.description import OptionText
-from snaprebuild.cli.options.settings import SETTINGS, Given, read_settings
+from snaprebuild.cli.options.settings import SETTINGS, SettingValue, read_settings
 from snaprebuild.cli.panels import ADVANCED, GLOBAL, PANELS, panel_of
 from snaprebuild.cli.streams import print_on_stderr
 
@@ -26,12 +25,6 @@ _SETTINGS = "snaprebuild.settings"
 _SETTING_WORDS = "snaprebuild.setting_words"
 _BEFORE_THE_VERB = dict.fromkeys(("--impact", *GLOBAL["Global"]), 2) | dict.fromkeys(("-v", "-vv", "--verbose"), 1)
 """Options that may be given there, with the number of words of each: its name, and its value if it has one."""
-_FIRST_SENTENCE = re.compile(r"(.+?[^.])\.(?= |$)", re.DOTALL)
-_DEFAULT = re.compile(r" Default: (.+?)\.$", re.DOTALL)
-_RISK = re.compile(r"Risk[^:]*: [^.]*\.")
-_NO_DEFAULT = ("no", "none", "all")
-DEFAULT_CHARACTERS_MAX = 40
-RISKY_IN_SHORT = ("--i-am-the-leader", "--allow-unverified")
 
 
 _OWN_TEXTS = {
@@ -58,11 +51,11 @@ def split_global_options(ctx: click.Context, args: list[str]) -> list[str]:
     return args
 
 
-def given_settings() -> dict[str, Given]:
+def given_settings() -> dict[str, SettingValue]:
     """The settings of this run by name."""
     ctx = click.get_current_context(silent=True)
-    found: dict[str, Given] = {} if ctx is None else ctx.meta.get(_SETTINGS, {})
-    return found
+    settings: dict[str, SettingValue] = {} if ctx is None else ctx.meta.get(_SETTINGS, {})
+    return settings
 
 
 def setting_words() -> list[str]:
@@ -173,9 +166,7 @@ class VerbCommand(TyperCommand):
         )
 
     def _text(self, option: click.Option, *, is_whole: bool) -> str:
-        text = self.texts.get(option.name or "")
-        if text is None:
-            return (option.help or "") if is_whole else _in_short(_name_of(option), option.help or "")
+        text = self.texts[option.name or ""]
         return text.whole if is_whole else text.brief
 
 
@@ -190,8 +181,8 @@ def _take_settings(ctx: click.Context, option: click.Parameter, value: Any) -> N
         ctx.default_map = {name: str(each.value) for name, each in settings.items() if name in named}
 
 
-def _show_everything(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
+def _show_everything(ctx: click.Context, _: click.Parameter, is_set: bool) -> None:
+    if is_set:
         ctx.meta[_show_everything.__name__] = True
         click.echo(ctx.get_help(), color=ctx.color)
         ctx.exit()
@@ -202,15 +193,3 @@ def _names(option: click.Option, ctx: click.Context) -> str:
     if not option.is_flag and not option.count:
         names += f" {option.metavar or option.type.get_metavar(option, ctx) or option.type.name.upper()}"
     return names
-
-
-def _in_short(name: str, text: str) -> str:
-    """The first sentence, the risk, and the default where it is short."""
-    first = _FIRST_SENTENCE.match(text)
-    default = _DEFAULT.search(text)
-    kept = first[1] if first else text
-    if name in RISKY_IN_SHORT and (risk := _RISK.search(text)):
-        kept += f". {risk[0][:-1]}"
-    if default and default[1] not in _NO_DEFAULT and len(default[1]) <= DEFAULT_CHARACTERS_MAX:
-        kept += f" [{default[1]}]"
-    return kept

@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from snaprebuild.cli.verb_command import split_global_options
 
-__all__ = ["Verb", "VerbGroup", "verbs_of"]
+__all__ = ["ListedVerb", "VerbGroup", "verbs_of"]
 
 PROGRAM = "snaprebuild"
 PACKAGE = "snaprebuild.cli.verbs"
@@ -22,7 +22,7 @@ EVERYDAY_COUNT = 9
 """The first verbs of the program are everyday commands."""
 
 
-class Verb(NamedTuple):
+class ListedVerb(NamedTuple):
     """What is known of a verb before its module is loaded."""
 
     name: str
@@ -50,10 +50,10 @@ class Verb(NamedTuple):
 class VerbGroup(TyperGroup):
     """A group whose verbs are listed in `verbs`, by the name of the group; one that is asked for is loaded."""
 
-    verbs: ClassVar[dict[str, dict[str, Verb]]] = {}
+    verbs: ClassVar[dict[str, dict[str, ListedVerb]]] = {}
 
     @property
-    def _own(self) -> dict[str, Verb]:
+    def _own(self) -> dict[str, ListedVerb]:
         return self.verbs.get(self.name or "", {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -98,14 +98,14 @@ class VerbGroup(TyperGroup):
 def verbs_of(group: click.Group) -> dict[str, click.Command]:
     """Every verb of the program or of a group, loaded, by the words that it is called by, in the order of the help."""
     ctx = click.Context(group)
-    found: dict[str, click.Command] = {}
+    commands: dict[str, click.Command] = {}
     for name in group.list_commands(ctx):
         command = group.get_command(ctx, name)
         if isinstance(command, click.Group):
-            found |= {f"{name} {own}": each for own, each in verbs_of(command).items()}
+            commands |= {f"{name} {own}": each for own, each in verbs_of(command).items()}
         elif command is not None:
-            found[name] = command
-    return found
+            commands[name] = command
+    return commands
 
 
 def _write_table(formatter: click.HelpFormatter, title: str, rows: Sequence[tuple[str, str | None, str]]) -> None:

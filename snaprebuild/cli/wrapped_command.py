@@ -20,7 +20,7 @@ from snaprebuild.cli.verb_command import VerbCommand
 from snaprebuild.errors import UsageError
 from snaprebuild.storage.local.process_settings import end_with_parent
 
-__all__ = ["Inherited", "Verdict", "WithCommand", "start_after", "start_after_usage_error", "wrapped_command"]
+__all__ = ["CallerProcess", "StartDecision", "WithCommand", "start_after", "start_after_usage_error", "wrapped_command"]
 
 STOP_SECONDS = 6.0
 KILL_SECONDS = 8.0
@@ -51,7 +51,7 @@ _children: list[int] = []
 _KEY = "snaprebuild.wrapped_command"
 
 
-class Verdict:
+class StartDecision:
     """The way from the work to the process that starts the command: whether the command may be started."""
 
     def __init__(self) -> None:
@@ -61,26 +61,26 @@ class Verdict:
         """In the work."""
         os.close(self._reader)
 
-    def give(self, why_held: str | None) -> None:
+    def send(self, reason: str | None) -> None:
         """Reports whether the command may be started.
 
         Args:
-            why_held: one sentence; None if it may.
+            reason: why it may not, one sentence; None if it may.
         """
         if self._writer < 0:
             return
-        os.write(self._writer, _STARTS if why_held is None else _HOLDS + why_held.encode("utf-8", "backslashreplace")[:1000])
+        os.write(self._writer, _STARTS if reason is None else _HOLDS + reason.encode("utf-8", "backslashreplace")[:1000])
         os.close(self._writer)
         self._writer = -1
 
     def wait(self, child: int) -> None:
-        """Waits until the work has given its verdict, or has ended. No deadline counts before that: what is not judged is not started."""
+        """Waits until the work has sent its decision, or has ended. No deadline counts before that: what is not judged is not started."""
         while not select.select([self._reader], [], [], LOOK_SECONDS)[0]:
             if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 return
 
-    def taken(self) -> str | None:
-        """After the work has ended: why the command is held, empty if the work gave no verdict; None if it may be started."""
+    def reason_held(self) -> str | None:
+        """After the work has ended: why the command is held, empty if the work gave no decision; None if it may be started."""
         os.close(self._writer)
         os.set_blocking(self._reader, False)  # a helper of the work may still have the other end
         try:
@@ -91,7 +91,7 @@ class Verdict:
         return None if data == _STARTS else data[len(_HOLDS) :].decode("utf-8", "replace")
 
 
-class Inherited(NamedTuple):
+class CallerProcess(NamedTuple):
     """What this program changes of itself when it begins, as it was."""
 
     umask: int
@@ -129,7 +129,7 @@ def wrapped_command(*, as_json: bool) -> list[str] | None:
     return command
 
 
-def start_after(command: list[str], *, deadline: float | None, verdict: Verdict | None = None) -> None:
+def start_after(command: list[str], *, deadline: float | None, decision: StartDecision | None = None) -> None:
     """Forks. Returns in the child, whose exit code is the result of the work; this process then becomes ``command``.
 
     The work has a process of its own: neither a crash nor a lack of memory keeps the command from its start.
@@ -138,7 +138,7 @@ def start_after(command: list[str], *, deadline: float | None, verdict: Verdict 
     Args:
         command: the program, looked for in PATH, and its arguments.
         deadline: moment of ``time.monotonic``; work that has not ended by then is stopped a little later. None for any time.
-        verdict: the command is not started where the work gives a reason, or ends without a verdict; None to start it in any case.
+        decision: the command is not started where the work gives a reason, or ends without a decision; None to start it in any case.
 
     Raises:
         Exit: the command is not started, or cannot be.
@@ -154,19 +154,19 @@ def start_after(command: list[str], *, deadline: float | None, verdict: Verdict 
     else:
         if child == 0:
             _children.append(os.getpid())
-            if verdict is not None:
-                verdict.close_reader()
+            if decision is not None:
+                decision.close_reader()
             end_with_parent(parent)  # else a start after this one finds its directories locked
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which belongs to the command
             return
-        code = _waited(child, deadline, verdict)
+        code = _waited(child, deadline, decision)
     if parent == 1:
         _reap_orphans()
-    why_held = None if verdict is None else verdict.taken()
-    if why_held is not None:
-        because = f": {printable(why_held)}" if why_held else ""
+    reason = None if decision is None else decision.reason_held()
+    if reason is not None:
+        because = f": {printable(reason)}" if reason else ""
         print_on_stderr(f"snaprebuild: {printable(command[0])} is not started (--fail-closed){because}")
-        raise typer.Exit(HELD if why_held else code or DIED)
+        raise typer.Exit(HELD if reason else code or DIED)
     if code:
         print_on_stderr(f"snaprebuild: {printable(command[0])} is started all the same")
     _become(command, umask)
@@ -204,11 +204,11 @@ def _forked() -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _waited(child: int, deadline: float | None, verdict: Verdict | None) -> int:
-    """Exit code of the work, which is stopped after its deadline, and not before its verdict."""
+def _waited(child: int, deadline: float | None, decision: StartDecision | None) -> int:
+    """Exit code of the work, which is stopped after its deadline, and not before its decision."""
     try:
-        if verdict is not None:
-            verdict.wait(child)
+        if decision is not None:
+            decision.wait(child)
             deadline = None if deadline is None else max(deadline, time.monotonic())
         code = _exit_code(child, None if deadline is None else deadline + STOP_SECONDS)
     except KeyboardInterrupt:

@@ -12,10 +12,10 @@ from snaprebuild.documents.common import ExitCode
 from snaprebuild.findings import Finding, ReportedFinding, exit_code_of, unread_paths
 from snaprebuild.published import Document, Natural, Part, Streamed, encoded_members
 
-__all__ = ["Head", "Tail", "members_of_document", "reported"]
+__all__ = ["FirstMembers", "LastMembers", "members_of_document", "reported"]
 
 
-class Head(Part, frozen=True):
+class FirstMembers(Part, frozen=True):
     """The first members of a document."""
 
     schema_id: str = msgspec.field(name="schema")
@@ -27,7 +27,7 @@ class Head(Part, frozen=True):
     """These paths."""
 
 
-class Tail(Part, frozen=True):
+class LastMembers(Part, frozen=True):
     """The last members of a document."""
 
     findings: Streamed[ReportedFinding]
@@ -51,8 +51,8 @@ def members_of_document(
         next_command: that it prints as the next one; None without one.
     """
     paths = unread_paths(findings)
-    head = Head(schema_id=document.schema_id(), snaprebuild=__version__, unread=len(paths), unread_paths=paths)
-    tail = Tail(findings=map(reported, findings), exit_code=exit_code_of(findings), answer=answer, next_command=next_command)
+    head = FirstMembers(schema_id=document.schema_id(), snaprebuild=__version__, unread=len(paths), unread_paths=paths)
+    tail = LastMembers(findings=map(reported, findings), exit_code=exit_code_of(findings), answer=answer, next_command=next_command)
     return {**encoded_members(head), **encoded_members(document), **encoded_members(tail)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from snaprebuild.broker.start_facts import Shutdown
 from snaprebuild.broker.status import StatusCounts
 from snaprebuild.cluster.fleet.election_risk import ElectionRisk
 from snaprebuild.cluster.fleet.elections import ElectionMoment
@@ -13,8 +14,8 @@ from snaprebuild.cluster.fleet.restart_plan import RepairCover
 from snaprebuild.cluster.fleet.upgrade_steps import UpgradeStep
 from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
 from snaprebuild.documents.common import StatusName
-from snaprebuild.documents.scan import MustNotLead
 from snaprebuild.published import Document, Natural, Part, Positive, RunRecord, Seconds, Streamed
+from snaprebuild.snapshots.scan.scan_parts import MustNotLead
 from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
@@ -80,7 +81,7 @@ class FleetLogDir(Part, frozen=True):
     """A log directory."""
 
     path: str
-    shutdown: str
+    shutdown: Shutdown
 
 
 class FleetBroker(Part, frozen=True):

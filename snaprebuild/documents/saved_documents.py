@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, get_args, get_origin, get_type_hints
 from formats.errors import BadVersionError, FormatError
 from formats.json_document import JsonMembers
 from formats.text_lines import shown
-from snaprebuild.documents.envelope import Head, Tail
+from snaprebuild.documents.envelope import FirstMembers, LastMembers
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.published import Document, Part, UnexpectedValueError, part_of
 from snaprebuild.storage.local.regular_file import open_named_file
@@ -109,7 +109,7 @@ def typed_members(
 
     Args:
         path: of the file.
-        kind: struct of the document; members of ``Head`` and ``Tail`` may be named, too.
+        kind: struct of the document; members of ``FirstMembers`` and ``LastMembers`` may be named, too.
         names: of the members.
         optional: more of them, which earlier documents lack.
 
@@ -118,7 +118,11 @@ def typed_members(
             expected and found.
         ReadFailedError: it cannot be read.
     """
-    types = {name: found for each in (Head, kind, Tail) for name, found in get_type_hints(each, include_extras=True).items()}
+    types = {
+        name: found
+        for each in (FirstMembers, kind, LastMembers)
+        for name, found in get_type_hints(each, include_extras=True).items()
+    }
     elements = {name: _element_of(types[name]) for name in (*names, *optional)}
     count: Counter[str] = Counter()
     for name, value in members_of(path, {name for name, element in elements.items() if element is not None}, names):

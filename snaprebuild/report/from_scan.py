@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from snaprebuild.documents.saved_documents import DocumentHead, inconsistent, typed_members
-from snaprebuild.documents.scan import Scan, ScannedLogDir, ScannedPartition
+from snaprebuild.documents.scan import Scan
 from snaprebuild.published import UnexpectedValueError
 from snaprebuild.report.page_data import (
     PagePartition,
@@ -15,6 +15,7 @@ from snaprebuild.report.page_data import (
 from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import SHARED, STATUS, PageSink
 from snaprebuild.snapshots.scan.result import BoundaryScan
+from snaprebuild.snapshots.scan.scan_parts import ScannedLogDir, ScannedPartition
 from snaprebuild.snapshots.scan.upload_preflight import NextAttempt
 
 __all__ = ["take_scan"]
@@ -59,62 +60,62 @@ def _log_dir_fact(log_dir: ScannedLogDir) -> tuple[str, str]:
     return log_dir.path, f"stop: {log_dir.shutdown}{node}{cluster}"
 
 
-def _take_partition(found: ScannedPartition, partition: PagePartition, nodes: dict[str, int | None]) -> None:
-    partition.node_id = nodes.get(found.log_dir)
-    partition.log_start_offset = found.log_start_offset
-    partition.log_end_offset = found.log_end.offset
-    partition.log_end_at_least = found.log_end.at_least
-    partition.high_watermark = found.high_watermark
-    partition.kind = _kind(found)
-    partition.last_stable_offset = found.upload.last_stable_offset
-    if found.can_be_tiered:
-        partition.stuck_bytes = found.upload.stuck_bytes
-        partition.next_attempt = _next_attempt(found.upload.next_attempt)
-    missing = set(found.missing_offsets)
-    for each in found.boundaries:
+def _take_partition(scanned: ScannedPartition, partition: PagePartition, nodes: dict[str, int | None]) -> None:
+    partition.node_id = nodes.get(scanned.log_dir)
+    partition.log_start_offset = scanned.log_start_offset
+    partition.log_end_offset = scanned.log_end.offset
+    partition.log_end_at_least = scanned.log_end.at_least
+    partition.high_watermark = scanned.high_watermark
+    partition.kind = _kind(scanned)
+    partition.last_stable_offset = scanned.upload.last_stable_offset
+    if scanned.can_be_tiered:
+        partition.stuck_bytes = scanned.upload.stuck_bytes
+        partition.next_attempt = _next_attempt(scanned.upload.next_attempt)
+    missing = set(scanned.missing_offsets)
+    for each in scanned.boundaries:
         _take_boundary(each, partition, missing)
-    _take_segments(found, partition)
+    _take_segments(scanned, partition)
 
 
-def _kind(found: ScannedPartition) -> str | None:
-    kinds = [] if found.topic_kind == "ordinary" else [found.topic_kind.replace("_", " ")]
-    if found.is_compacted:
+def _kind(scanned: ScannedPartition) -> str | None:
+    kinds = [] if scanned.topic_kind == "ordinary" else [scanned.topic_kind.replace("_", " ")]
+    if scanned.is_compacted:
         kinds.append("compacted")
     return ", ".join(kinds) or None
 
 
-def _take_boundary(found: BoundaryScan, partition: PagePartition, missing: set[int]) -> None:
-    boundary = partition.boundary(found.offset)
-    boundary.state = "not due" if found.state == "irregular" and found.offset not in missing else found.state
-    boundary.entries = found.entries
-    usual = (boundary.state, found.at_next_start) in (("present", "kept"), ("missing", "absent"))
-    boundary.at_next_start = None if usual else found.at_next_start
-    boundary.is_log_end = found.is_log_end
+def _take_boundary(scanned: BoundaryScan, partition: PagePartition, missing: set[int]) -> None:
+    boundary = partition.boundary(scanned.offset)
+    boundary.state = "not due" if scanned.state == "irregular" and scanned.offset not in missing else scanned.state
+    boundary.entries = scanned.entries
+    usual = (boundary.state, scanned.at_next_start) in (("present", "kept"), ("missing", "absent"))
+    boundary.at_next_start = None if usual else scanned.at_next_start
+    boundary.is_log_end = scanned.is_log_end
     boundary.proven_wrong |= boundary.state == "corrupt"
-    boundary.first_open_offset = found.first_open_offset
-    boundary.reasons += found.reasons
+    boundary.first_open_offset = scanned.first_open_offset
+    boundary.reasons += scanned.reasons
 
 
-def _take_segments(found: ScannedPartition, partition: PagePartition) -> None:
-    bases = [each.base_offset for each in found.segments]
+def _take_segments(scanned: ScannedPartition, partition: PagePartition) -> None:
+    bases = [each.base_offset for each in scanned.segments]
     if bases != sorted(set(bases)):
         raise UnexpectedValueError("expected base offsets that ascend")
-    fates = _fates(found, bases)
+    fates = _fates(scanned, bases)
     partition.take_segments(
         [
             PageSegment(each.base_offset, each.size_bytes, each.modified_ms, fate)
-            for each, fate in zip(found.segments, fates, strict=True)
+            for each, fate in zip(scanned.segments, fates, strict=True)
         ]
     )
 
 
-def _fates(found: ScannedPartition, bases: list[int]) -> list[SegmentFate]:
+def _fates(scanned: ScannedPartition, bases: list[int]) -> list[SegmentFate]:
     """The fate of each segment, from the rolled ones above the log start; the last segment is the active one."""
-    usual = SegmentFate.BELOW_START if found.can_be_tiered else SegmentFate.NEVER_UPLOADED
+    usual = SegmentFate.BELOW_START if scanned.can_be_tiered else SegmentFate.NEVER_UPLOADED
     fates = [usual] * len(bases)
     if bases:
         fates[-1] = SegmentFate.ACTIVE
-    for run in found.upload.rolled_segments:
+    for run in scanned.upload.rolled_segments:
         first = bisect_left(bases, run.base_offset)
         end = bisect_left(bases, run.next_base_offset)
         for index in range(first, min(end, len(bases))):

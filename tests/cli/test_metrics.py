@@ -18,6 +18,7 @@ from snaprebuild.cli.render.metrics import METRICS, write_metrics
 from snaprebuild.documents import scan as doc
 from snaprebuild.findings import Finding, Severity, exit_code_of
 from snaprebuild.published import RunRecord
+from snaprebuild.snapshots.scan import scan_parts
 from snaprebuild.snapshots.scan.result import ScanTotals
 
 AS_OF = ("--as-of", "1795266500000")
@@ -117,16 +118,16 @@ def test_the_other_commands(tmp_path: Path) -> None:
 def scan_of(topics: dict[str, tuple[str, int]]) -> doc.Scan:
     """A document with stuck bytes and the state of remote storage of each topic."""
     return doc.Scan(
-        request=doc.ScanRequest(paths=(), server_properties=None, topics=(), partitions=()),
+        request=scan_parts.ScanRequest(paths=(), server_properties=None, topics=(), partitions=()),
         run=RunRecord(at_ms=0, host="", command="", cluster_ids=()),
         totals=ScanTotals(),
         log_dirs=[],
         topics=[
-            doc.ScannedTopic(topic=name, remote_storage=state, totals=ScanTotals(stuck_bytes=stuck, missing=1))
+            scan_parts.ScannedTopic(topic=name, remote_storage=state, totals=ScanTotals(stuck_bytes=stuck, missing=1))
             for name, (state, stuck) in topics.items()
         ],
         partitions=[],
-        upload_attempts=doc.UploadAttempts(interval="", ways_to_stop=(), not_looked_at=()),
+        upload_attempts=scan_parts.UploadAttempts(interval="", ways_to_stop=(), not_looked_at=()),
     )
 
 

@@ -15,10 +15,10 @@ from formats.metadata.cluster_metadata import MetadataRecordType
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.cli.render.scan import scan_document
 from snaprebuild.cluster.scan_storage import NextStartJudge, judged_scan, with_metadata_logs
-from snaprebuild.documents.scan import ScanRequest
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.snapshots.scan import copy_lag, partition
 from snaprebuild.snapshots.scan.scan import scan_source
+from snaprebuild.snapshots.scan.scan_parts import ScanRequest
 from snaprebuild.snapshots.source.source import open_source
 
 LOST = FIXTURES / "follower-lost-state"

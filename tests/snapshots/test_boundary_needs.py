@@ -18,7 +18,6 @@ from snaprebuild.cli.render.scan import scan_document
 from snaprebuild.cli.render.verify import VerifyView
 from snaprebuild.cli.result import json_text
 from snaprebuild.cluster.judged_verify import JudgedVerify
-from snaprebuild.documents import scan as scan_doc
 from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.report.make import make_report
 from snaprebuild.report.page_status import page_totals
@@ -26,6 +25,7 @@ from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.scan import scan_parts
 from snaprebuild.snapshots.scan.next_start import with_next_start
 from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.source.boundary_needs import reason_not_needed
@@ -33,7 +33,7 @@ from snaprebuild.snapshots.source.left_out import LeftOut
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
 
-NO_REQUEST = scan_doc.ScanRequest(paths=[], server_properties=None, topics=[], partitions=[])
+NO_REQUEST = scan_parts.ScanRequest(paths=[], server_properties=None, topics=[], partitions=[])
 
 CLOCK = Clock(1_795_261_244_275, 86_400_000)
 

@@ -268,7 +268,7 @@ def test_the_archive_holds_all_of_the_code(tmp_path: Path) -> None:
     for package in ("snaprebuild", "formats"):
         expected = {f"{package}/{name}" for name in files_below(REPOSITORY / package) if "__pycache__" not in name}
         assert {name for name in held if name.startswith(f"{package}/")} == expected
-    script = "import snaprebuild.spark.job, snaprebuild_process, formats; print(snaprebuild.__file__, formats.__file__)"
+    script = "import snaprebuild.spark.job, snaprebuild, formats; print(snaprebuild.__file__, formats.__file__)"
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [f"{path}/{package}/__init__.py" for package in ("snaprebuild", "formats")]

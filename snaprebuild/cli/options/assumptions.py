@@ -29,13 +29,13 @@ class Assumption(msgspec.Struct, frozen=True):
     """
 
     kind: click.ParamType  # type: ignore[type-arg]
-    text: OptionText | str
+    text: OptionText
     is_list: bool = False
 
     @property
     def help(self) -> str:
         """All sentences."""
-        return self.text if isinstance(self.text, str) else self.text.whole
+        return self.text.whole
 
 
 AssumeOption = Annotated[
@@ -78,17 +78,17 @@ def read_assumptions(texts: Iterable[str], known: Mapping[str, Assumption]) -> d
     Raises:
         UsageError: a name is unknown or given twice, or its value has another type.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in texts:
-        given, equals, value = text.partition("=")
-        name = given.replace("-", "_")
+        typed_name, equals, value = text.partition("=")
+        name = typed_name.replace("-", "_")
         if not equals or name not in known:
             raise UsageError(f"--assume: expected NAME=VALUE with one of {', '.join(known)}; found {quoted(text)}")
-        if name in found and not known[name].is_list:
+        if name in values and not known[name].is_list:
             raise UsageError(f"--assume: {name} is given twice")
         try:
             converted = known[name].kind.convert(value, None, None)
         except click.BadParameter as error:
             raise UsageError(f"--assume {name}: {error.message}") from None
-        found[name] = [*found.get(name, ()), converted] if known[name].is_list else converted
-    return found
+        values[name] = [*values.get(name, ()), converted] if known[name].is_list else converted
+    return values

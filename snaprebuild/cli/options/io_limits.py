@@ -51,7 +51,7 @@ class LoadAlone(msgspec.Struct, frozen=True):
         """The verb reads so inside, before it is known whether a broker is at work."""
         from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
 
-        wanted = IoLimits(
+        limits = IoLimits(
             leaves_page_cache=not (self.fill_page_cache or self.impact is Impact.FULL),
             bytes_per_second=self.max_read_rate,
             at_idle_priority=self.priority == "idle",
@@ -61,7 +61,7 @@ class LoadAlone(msgspec.Struct, frozen=True):
             priority_is_automatic=self.priority == "auto" and self.impact in (None, Impact.LOW),
             is_low=self.impact is Impact.LOW,
         )
-        return limited_io(wanted)
+        return limited_io(limits)
 
 
 class Load(LoadAlone, frozen=True):
@@ -71,5 +71,5 @@ class Load(LoadAlone, frozen=True):
 
     @property
     def readers_per_disk(self) -> int | None:
-        """The value of ``--jobs-per-disk``; None for the default."""
+        """The value of the setting ``jobs_per_disk``; None for the default."""
         return self.jobs_per_disk

@@ -14,7 +14,7 @@ from snaprebuild.cli.options.common import JOBS_MAX, OneOf, Size, WholeNumber, q
 from snaprebuild.cli.options.description import OptionText
 from snaprebuild.errors import UsageError
 
-__all__ = ["CONFIG_FILE", "CONFIG_VARIABLE", "SETTINGS", "Given", "Setting", "Text", "read_settings", "variable_of"]
+__all__ = ["CONFIG_FILE", "CONFIG_VARIABLE", "SETTINGS", "Setting", "SettingValue", "TextValue", "read_settings", "variable_of"]
 
 CONFIG_FILE = "/etc/snaprebuild/config.toml"
 CONFIG_VARIABLE = "SNAPREBUILD_CONFIG"
@@ -24,7 +24,7 @@ MEMORY_BYTES_MIN = 64 << 20
 """The command itself, and a block of a segment."""
 
 
-class Text(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
+class TextValue(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
     """Any text."""
 
     def __init__(self, name: str) -> None:
@@ -59,7 +59,7 @@ class Setting(msgspec.Struct, frozen=True):
         return "" if self.text is None else self.text.whole
 
 
-class Given(NamedTuple):
+class SettingValue(NamedTuple):
     """The value of a setting, and where it is from."""
 
     value: Any
@@ -100,18 +100,20 @@ SETTINGS: dict[str, Setting] = {
         FLAG,
         OptionText(short="Keep what is read in the page cache for the next run", default="false, the page cache stays as it was"),
     ),
-    "s3_endpoint_url": Setting(Text("URL")),
+    "s3_endpoint_url": Setting(TextValue("URL")),
     "s3_path_style": Setting(
         FLAG,
         OptionText(short="Address buckets as URL/bucket", details="For stores other than Amazon's.", default="as the SDK decides"),
     ),
-    "s3_profile": Setting(Text("NAME"), OptionText(short="Profile of the shared AWS configuration", default="as the SDK decides")),
+    "s3_profile": Setting(
+        TextValue("NAME"), OptionText(short="Profile of the shared AWS configuration", default="as the SDK decides")
+    ),
     "s3_anonymous": Setting(FLAG, OptionText(short="Sign no request", details="For public buckets.", default="false")),
     "s3_requester_pays": Setting(
         FLAG, OptionText(short="Pay for requests and transfer of a bucket of somebody else", default="false")
     ),
     "s3_sse_c_key_file": Setting(
-        Text("FILE"),
+        TextValue("FILE"),
         OptionText(
             short="Key of objects encrypted with a customer's key (SSE-C): 32 bytes, raw or in base64",
             default="$SNAPREBUILD_S3_SSE_C_KEY in base64, else none",
@@ -134,7 +136,7 @@ SETTINGS: dict[str, Setting] = {
         ),
     ),
     "key_prefix": Setting(
-        Text("TEXT"),
+        TextValue("TEXT"),
         OptionText(
             short="The plugin's key.prefix below STORE",
             details="It precedes the topic as it is, without a slash.",
@@ -142,7 +144,7 @@ SETTINGS: dict[str, Setting] = {
         ),
     ),
     "private_key": Setting(
-        Text("[NAME=]FILE"),
+        TextValue("[NAME=]FILE"),
         OptionText(
             short="RSA key in PEM for segments that Aiven's plugin encrypted",
             details="Needs snaprebuild[encryption]. NAME is the key pair in the manifests; FILE alone is for all others.",
@@ -151,13 +153,13 @@ SETTINGS: dict[str, Setting] = {
         is_list=True,
     ),
     "engine": Setting(OneOf({"process": "process", "spark": "spark", "auto": "auto"})),
-    "master": Setting(Text("URL")),
+    "master": Setting(TextValue("URL")),
     "spark_conf": Setting(
-        Text("KEY=VALUE"),
+        TextValue("KEY=VALUE"),
         OptionText(short="A setting of Spark, such as spark.driver.memory=2g", default="spark-defaults.conf"),
         is_list=True,
     ),
-    "cache": Setting(Text("DIR")),
+    "cache": Setting(TextValue("DIR")),
 }
 """By name, in the order of the pages."""
 
@@ -167,7 +169,7 @@ def variable_of(name: str) -> str:
     return f"SNAPREBUILD_{name.upper()}"
 
 
-def read_settings(texts: Sequence[str], config: str | None) -> dict[str, Given]:
+def read_settings(texts: Sequence[str], config: str | None) -> dict[str, SettingValue]:
     """The settings of this run: ``--set`` has precedence over the environment, and the environment over the file.
 
     Args:
@@ -178,33 +180,33 @@ def read_settings(texts: Sequence[str], config: str | None) -> dict[str, Given]:
         UsageError: the file cannot be read or is no TOML, a name is unknown, or a value has the wrong type.
     """
     path = config or os.environ.get(CONFIG_VARIABLE) or (CONFIG_FILE if os.path.exists(CONFIG_FILE) else None)
-    found = {} if path is None else {name: _given(name, value, path) for name, value in _file(path)}
+    values = {} if path is None else {name: _converted(name, value, path) for name, value in _file(path)}
     for name, setting in SETTINGS.items():
         if text := os.environ.get(variable_of(name)):
-            found[name] = _given(name, text.split() if setting.is_list else text, f"${variable_of(name)}")
-    for name, values in _by_name(texts).items():
-        found[name] = _given(name, values if SETTINGS[name].is_list else values[-1], "--set")
-    return found
+            values[name] = _converted(name, text.split() if setting.is_list else text, f"${variable_of(name)}")
+    for name, own in _by_name(texts).items():
+        values[name] = _converted(name, own if SETTINGS[name].is_list else own[-1], "--set")
+    return values
 
 
-def _given(name: str, value: Any, origin: str) -> Given:
+def _converted(name: str, value: Any, origin: str) -> SettingValue:
     setting = SETTINGS[name]
     values = value if setting.is_list and isinstance(value, list) else [value]
     try:
         converted = [setting.kind.convert(each, None, None) for each in values]
     except click.BadParameter as error:
         raise UsageError(f"{name}: {error.message} (from {origin})") from None
-    return Given(converted if setting.is_list else converted[0], origin)
+    return SettingValue(converted if setting.is_list else converted[0], origin)
 
 
 def _by_name(texts: Iterable[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"--set: expected NAME=VALUE, found {quoted(text)}")
-        found.setdefault(_known(name, "--set"), []).append(value)
-    return found
+        values.setdefault(_known(name, "--set"), []).append(value)
+    return values
 
 
 def _known(name: str, origin: str) -> str:

@@ -32,9 +32,9 @@ from snaprebuild.documents.fleet import (
     RestartStep,
     UnhealthyPartition,
 )
-from snaprebuild.documents.scan import MustNotLead
 from snaprebuild.findings import first_of, pluralize
 from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.snapshots.scan.scan_parts import MustNotLead
 from snaprebuild.storage.partition_names import named
 
 __all__ = ["FleetView"]

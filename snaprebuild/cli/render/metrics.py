@@ -116,8 +116,8 @@ def _earlier_success(path: str, document: Document) -> float:
     except (ReadFailedError, ChangedFileError):
         return 0
     command = re.escape(_command_of(document))
-    found = re.search(rf'^{LAST_SUCCESS}\{{command="{command}",.*\}} ([0-9]+(?:\.[0-9]+)?)$', text, re.MULTILINE)
-    return float(found[1]) if found else 0
+    match = re.search(rf'^{LAST_SUCCESS}\{{command="{command}",.*\}} ([0-9]+(?:\.[0-9]+)?)$', text, re.MULTILINE)
+    return float(match[1]) if match else 0
 
 
 def _text(document: Document, file: str, rows: Iterable[Row]) -> Iterator[str]:
@@ -125,12 +125,12 @@ def _text(document: Document, file: str, rows: Iterable[Row]) -> Iterator[str]:
     # A later run recognizes by this line that it may replace the file.
     yield f'# Metrics of a document with "schema": "{document.schema_id()}".\n'
     for name, (labels, meaning) in METRICS.items():
-        series = [(dict(found), values[name]) for found, values in totals.items() if name in values]
+        series = [(dict(keys), values[name]) for keys, values in totals.items() if name in values]
         if series:
             yield f"# HELP {name} {meaning}\n# TYPE {name} gauge\n"
-        for found, value in series:
+        for keys, value in series:
             pairs = ",".join(
-                f'{label}="{_escaped(text)}"' for label, text in [*((each, found[each]) for each in labels), ("file", file)]
+                f'{label}="{_escaped(text)}"' for label, text in [*((each, keys[each]) for each in labels), ("file", file)]
             )
             yield f"{name}{{{pairs}}} {value}\n"
 

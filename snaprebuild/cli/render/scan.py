@@ -13,17 +13,33 @@ from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.leadership import unfit_replica
 from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
 from snaprebuild.cli.view import View
-from snaprebuild.documents import scan as doc
+from snaprebuild.documents.scan import Scan
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanResult, Shutdown
+from snaprebuild.snapshots.scan.scan_parts import (
+    BlockerCount,
+    BrokerSettings,
+    Files,
+    FreeSpace,
+    MustNotLead,
+    NextStartSnapshots,
+    ScannedLogDir,
+    ScannedPartition,
+    ScannedSegment,
+    ScannedTopic,
+    ScanRequest,
+    ScanRun,
+    Upload,
+    UploadAttempts,
+)
 from snaprebuild.snapshots.scan.upload_attempts import ways_to_stop
 from snaprebuild.snapshots.source.broker_properties import copy_quota_of, expiration_of
 from snaprebuild.storage.partition_names import names_of
 
 __all__ = ["QuietScanView", "ScanView", "scan_document"]
 
-ATTEMPTS = doc.UploadAttempts(
+ATTEMPTS = UploadAttempts(
     interval="remote.log.manager.task.interval.ms of the broker, 30 s by default",
     ways_to_stop=ways_to_stop(),
     not_looked_at=[
@@ -42,14 +58,14 @@ class ScanView(View):
     names_unread = True
     codes_in_table = frozenset({"missing-snapshots", "no-leader-epochs", "above-last-stable-offset"})
 
-    def __init__(self, result: ScanResult, request: doc.ScanRequest, properties: Properties | None, *, all_rows: bool) -> None:
+    def __init__(self, result: ScanResult, request: ScanRequest, properties: Properties | None, *, all_rows: bool) -> None:
         super().__init__(result.findings)
         self._result = result
         self._request = request
         self._properties = properties
         self.prints_all_findings = all_rows
 
-    def document(self) -> doc.Scan:
+    def document(self) -> Scan:
         return scan_document(self._result, self._request, self._properties)
 
     def print_table(self) -> None:
@@ -74,7 +90,7 @@ class QuietScanView(ScanView):
         return super().answer() if exit_code_of(self.findings) else None
 
 
-def scan_document(result: ScanResult, request: doc.ScanRequest, properties: Properties | None = None) -> doc.Scan:
+def scan_document(result: ScanResult, request: ScanRequest, properties: Properties | None = None) -> Scan:
     """The document; partitions one at a time, as a broker may have hundreds of thousands of segments.
 
     Args:
@@ -86,13 +102,13 @@ def scan_document(result: ScanResult, request: doc.ScanRequest, properties: Prop
     fates: dict[str, list[Fate]] = {}
     for fate in result.fates:
         fates.setdefault(fate.subject, []).append(fate)
-    return doc.Scan(
+    return Scan(
         request=request,
         run=_run(result),
         totals=result.totals,
         log_dirs=[_log_dir(log_dir) for log_dir in result.log_dirs],
         topics=[
-            doc.ScannedTopic(topic=topic, remote_storage=result.remote_storage[topic], totals=totals)
+            ScannedTopic(topic=topic, remote_storage=result.remote_storage[topic], totals=totals)
             for topic, totals in sorted(result.topics.items())
         ],
         partitions=(
@@ -112,28 +128,28 @@ def scan_document(result: ScanResult, request: doc.ScanRequest, properties: Prop
     )
 
 
-def _run(result: ScanResult) -> doc.ScanRun:
+def _run(result: ScanResult) -> ScanRun:
     run = run_record(log_dir.state for log_dir in result.log_dirs)
     free_space = [
-        doc.FreeSpace(path=log_dir.state.path, free_bytes=log_dir.free_bytes)
+        FreeSpace(path=log_dir.state.path, free_bytes=log_dir.free_bytes)
         for log_dir in result.log_dirs
         if log_dir.free_bytes is not None
     ]
-    return doc.ScanRun(**msgspec.structs.asdict(run), free_space=free_space)
+    return ScanRun(**msgspec.structs.asdict(run), free_space=free_space)
 
 
-def _settings(properties: Properties) -> doc.BrokerSettings:
+def _settings(properties: Properties) -> BrokerSettings:
     protocol = (properties.get("inter.broker.protocol.version") or "").strip()
-    return doc.BrokerSettings(
+    return BrokerSettings(
         inter_broker_protocol_version=protocol or None,
         copy_quota_bytes_per_second=copy_quota_of(properties),
         producer_expiration_ms=expiration_of(properties),
     )
 
 
-def _log_dir(log_dir: LogDirScan) -> doc.ScannedLogDir:
+def _log_dir(log_dir: LogDirScan) -> ScannedLogDir:
     meta = log_dir.state.meta
-    return doc.ScannedLogDir(
+    return ScannedLogDir(
         path=log_dir.state.path,
         node_id=None if meta is None else meta.node_id,
         cluster_id=None if meta is None else meta.cluster_id,
@@ -148,10 +164,10 @@ def _log_dir(log_dir: LogDirScan) -> doc.ScannedLogDir:
     )
 
 
-def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fate], *, may_upload: bool) -> doc.ScannedPartition:
+def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fate], *, may_upload: bool) -> ScannedPartition:
     source = partition.source
     directory = partition.source.directory
-    return doc.ScannedPartition(
+    return ScannedPartition(
         **names_of(directory),
         path=directory.path,
         log_dir=source.log_dir.path,
@@ -169,7 +185,7 @@ def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fat
         totals=partition.totals,
         missing_offsets=partition.missing_offsets,
         segments=[
-            doc.ScannedSegment(
+            ScannedSegment(
                 base_offset=segment.base_offset,
                 size_bytes=segment.size_bytes,
                 modified_ms=segment.log.identity.modified_ns // 1_000_000,
@@ -178,7 +194,7 @@ def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fat
         ],
         boundaries=partition.boundaries,
         other_snapshots=partition.other_snapshots,
-        files=doc.Files(
+        files=Files(
             misnamed=directory.misnamed,
             temporary=directory.temporary,
             irregular=directory.unreadable,
@@ -211,19 +227,19 @@ def _high_watermark_epoch(partition: PartitionScan) -> int | None:
     return max((epoch for epoch, start in partition.facts.leader_epochs or () if start < mark), default=None)
 
 
-def _must_not_lead(partition: PartitionScan, fates: Sequence[Fate]) -> doc.MustNotLead | None:
+def _must_not_lead(partition: PartitionScan, fates: Sequence[Fate]) -> MustNotLead | None:
     """By the fates of this directory: another log directory may have a partition of the same name."""
     path = partition.source.path
     own = [fate for fate in fates if fate.path == path or fate.path.startswith(f"{path}/")]
     unfit = unfit_replica(own)
     if unfit is None:
         return None
-    return doc.MustNotLead(cause=unfit.cause, severity=unfit.severity.name.lower(), remedy=unfit.remedy)
+    return MustNotLead(cause=unfit.cause, severity=unfit.severity.name.lower(), remedy=unfit.remedy)
 
 
-def _upload(partition: PartitionScan, *, may_upload: bool) -> doc.Upload:
+def _upload(partition: PartitionScan, *, may_upload: bool) -> Upload:
     bound = partition.preflight.bound
-    return doc.Upload(
+    return Upload(
         stuck_bytes=partition.stuck_bytes,
         stuck_bytes_after_rebuild=partition.stuck_bytes_after_rebuild,
         last_stable_offset=partition.last_stable_offset,
@@ -234,7 +250,7 @@ def _upload(partition: PartitionScan, *, may_upload: bool) -> doc.Upload:
         waiting_unknown_segments=partition.preflight.waiting_unknown_segments if may_upload else 0,
         copy_lag=partition.preflight.copy_lag,
         blockers=[
-            doc.BlockerCount(blocker=blocker, segments=count, freed_by=blocker.freed_by)
+            BlockerCount(blocker=blocker, segments=count, freed_by=blocker.freed_by)
             for blocker, count in partition.blockers().items()
         ],
         blocked_segments=partition.blocked_segments,
@@ -243,7 +259,7 @@ def _upload(partition: PartitionScan, *, may_upload: bool) -> doc.Upload:
     )
 
 
-def _next_start(partition: PartitionScan, shutdown: Shutdown) -> doc.NextStartSnapshots | None:
+def _next_start(partition: PartitionScan, shutdown: Shutdown) -> NextStartSnapshots | None:
     """What the next start does. Where the log end is not known, offsets above the last segment's base are left out."""
     start = partition.next_start
     if start is None:
@@ -253,7 +269,7 @@ def _next_start(partition: PartitionScan, shutdown: Shutdown) -> doc.NextStartSn
     def below_end(offsets: Sequence[int]) -> list[int]:
         return [offset for offset in offsets if offset <= bound]
 
-    return doc.NextStartSnapshots(
+    return NextStartSnapshots(
         after="a clean stop" if shutdown in (Shutdown.CLEAN, Shutdown.RUNNING) else "an unclean stop",
         loaded_offset=start.loaded if start.loaded is not None and start.loaded <= bound else None,
         replay_from_offset=start.replay_from_offset,

@@ -243,8 +243,8 @@ def _print_facts(result: ScanResult) -> None:
 
 def _print_lag(result: ScanResult) -> None:
     """The segments that wait on purpose, and when the first one is due."""
-    found = [(each.source.topic_partition, each.preflight.copy_lag) for each in result.partitions]
-    waits = [(name, wait) for name, wait in found if wait is not None]
+    lags = [(each.source.topic_partition, each.preflight.copy_lag) for each in result.partitions]
+    waits = [(name, wait) for name, wait in lags if wait is not None]
     if not waits:
         return
     count = pluralize(sum(wait.segments for _, wait in waits), "rolled segment")

@@ -60,9 +60,9 @@ def inputs_of(source: PartitionSource) -> list[doc.InputSegment]:
     ]
 
 
-def cache_use(path: str | None, found: Iterable[CacheHits]) -> doc.CacheUse | None:
+def cache_use(path: str | None, hits: Iterable[CacheHits]) -> doc.CacheUse | None:
     """The directory of the cache, and what came from there; None without one."""
-    total = sum(found, NO_CACHE_HITS)
+    total = sum(hits, NO_CACHE_HITS)
     return None if path is None else doc.CacheUse(path=absolute(path), segments=total.segments, size_bytes=total.size_bytes)
 
 

@@ -337,9 +337,9 @@ def _emptied(group: FateGroup, subject: str, cut: Cut) -> str:
     fate = group.first
     count = len(group.fates)
     if fate.log_end_offset is not None:
-        why = f"it ends at {fate.log_end_offset}, below its log start {fate.reached_offset}"
+        reason = f"it ends at {fate.log_end_offset}, below its log start {fate.reached_offset}"
         also = f", and {pluralize(count - 1, 'other')} for the same" if count > 1 else ""
-        return f"The start deletes {cut(fate.subject)}: {why}{also}."
+        return f"The start deletes {cut(fate.subject)}: {reason}{also}."
     highest = max(each.reached_offset or 0 for each in group.fates)
     return f"{pluralize(count, 'partition has', 'partitions have')} no segment ({subject}); high watermarks up to {highest}."
 

@@ -27,7 +27,7 @@ from snaprebuild.cli.options.metadata import Metadata, check_metadata
 from snaprebuild.cli.options.rebuild import DryRun, SetAside
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
-from snaprebuild.cli.wrapped_command import Verdict, start_after, wrapped_command
+from snaprebuild.cli.wrapped_command import StartDecision, start_after, wrapped_command
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ def before_start(
     if command is None and fail_closed:
         raise UsageError("--fail-closed decides when CMD is started, and there is no CMD: use the exit code")
     until = None if deadline is None else deadline_after(deadline)
-    verdict = Verdict() if fail_closed else None
+    decision = StartDecision() if fail_closed else None
     if command is not None:
-        start_after(command, deadline=until, verdict=verdict)
+        start_after(command, deadline=until, decision=decision)
     # After the fork: a module that is damaged ends the work, and CMD starts.
     from snaprebuild.cli.render.before_start import BeforeStartView, reason_held
     from snaprebuild.cluster.scan_storage import judged_scan
@@ -109,8 +109,8 @@ def before_start(
     request = _request(paths, server_properties, topic, expiration_ms, metadata, set_aside=set_aside)
     source = open_source(request.paths, request.server_properties, selection_of(topic, None, None), Run(facts=run_facts()))
     judged = judged_scan(source, int(time.time() * 1000), release)
-    if verdict is not None:
-        verdict.give(reason_held(judged))
+    if decision is not None:
+        decision.send(reason_held(judged))
     result = prepare_log_dirs(
         request,
         functools.partial(judge_plans, unsafe=Severity.NOTE),  # the fates have findings of their own

@@ -15,6 +15,7 @@ from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import S3Options, WholeNumber, as_of_ms, check_paths, quoted
+from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.verbs.simulate_metadata_log import Followers
 from snaprebuild.cli.view import View
@@ -49,7 +50,7 @@ class AdviseAssumptions(msgspec.Struct, frozen=True):
         Sequence[tuple[str, int]],
         Assumption(
             ReaderOffset("ID:OFFSET", "[0-9]{1,60}"),
-            "Next offset that a live replica fetches; repeatable. Default: the end of OTHER.",
+            OptionText(short="Next offset that a live replica fetches; repeatable", default="the end of OTHER"),
             is_list=True,
         ),
     ] = ()
@@ -57,31 +58,38 @@ class AdviseAssumptions(msgspec.Struct, frozen=True):
         Sequence[tuple[str, int]],
         Assumption(
             ReaderOffset("NAME:OFFSET", "[A-Za-z0-9._-]{1,60}"),
-            "Next offset that a listener of this node reads; repeatable. Default: none.",
+            OptionText(short="Next offset that a listener of this node reads; repeatable", default="none"),
             is_list=True,
         ),
     ] = ()
     leader_start: Annotated[
         tuple[str, int] | None,
-        Assumption(ReaderOffset("OFFSET:EPOCH", "[0-9]{1,19}"), "Start of the leader's log. Default: from OTHER."),
+        Assumption(
+            ReaderOffset("OFFSET:EPOCH", "[0-9]{1,19}"), OptionText(short="Start of the leader's log", default="from OTHER")
+        ),
     ] = None
     max_retention_bytes: Annotated[
         int | None,
         Assumption(
             WholeNumber(-1, INT64_MAX),
-            "metadata.max.retention.bytes, -1 for none. Default: that of --server-properties, else 104857600.",
+            OptionText(short="metadata.max.retention.bytes, -1 for none", default="that of --server-properties, else 104857600"),
         ),
     ] = None
     max_retention_ms: Annotated[
         int | None,
         Assumption(
             WholeNumber(-1, INT64_MAX),
-            "metadata.max.retention.ms, -1 for none. Default: that of --server-properties, else 604800000, 7 days.",
+            OptionText(
+                short="metadata.max.retention.ms, -1 for none", default="that of --server-properties, else 604800000, 7 days"
+            ),
         ),
     ] = None
     lag_time_max_ms: Annotated[
         int | None,
-        Assumption(WholeNumber(0, INT64_MAX), "Longest time that kafka-14932 waits for readers. Default: 604800000, 7 days."),
+        Assumption(
+            WholeNumber(0, INT64_MAX),
+            OptionText(short="Longest time that kafka-14932 waits for readers", default="604800000, 7 days"),
+        ),
     ] = None
 
     def readers(self) -> Readers:
@@ -114,19 +122,21 @@ def cluster_advise(
     others: Annotated[list[str] | None, typer.Argument(metavar="[OTHER...]")] = None,
     server_properties: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--server-properties",
             metavar="FILE",
-            help="Configuration of the node: its metadata log, if DIR is not given, and its retention. Default: none.",
+            short="Configuration of the node: its metadata log, if DIR is not given, and its retention",
+            default="none",
         ),
     ] = None,
     followers: Followers = FollowerMode.STRICT,
     as_of: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--as-of",
             metavar="TIME",
-            help="Time of the decision: ISO 8601 (UTC without a zone), milliseconds since 1970, or now. Default: now.",
+            short="Time of the decision: ISO 8601 (UTC without a zone), milliseconds since 1970, or now",
+            default="now",
         ),
     ] = None,
     assumed: AdviseAssumptions,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.quorum.rules import Followers
@@ -17,7 +18,12 @@ __all__ = ["Leader", "MetadataDirs", "cluster_check"]
 MetadataDirs = Annotated[list[str], typer.Argument(metavar="DIR...")]
 Leader = Annotated[
     str | None,
-    typer.Option("--leader", metavar="DIR", help="Directory of the leader. Default: from quorum-state."),
+    option(
+        "--leader",
+        metavar="DIR",
+        short="Directory of the leader",
+        default="from quorum-state",
+    ),
 ]
 
 
@@ -28,11 +34,11 @@ def cluster_check(
     leader: Leader = None,
     followers: Annotated[
         Followers,
-        typer.Option(
+        option(
             "--followers",
-            show_default=False,
-            help="Requirement for the start offset of a follower. kafka: none. strict: not beyond the leader's. literal: equal "
-            "to the leader's, with or without a checkpoint. Default: kafka.",
+            short="Requirement for the start offset of a follower",
+            details="kafka: none. strict: not beyond the leader's. literal: equal to the leader's, with or without a checkpoint.",
+            default="kafka",
         ),
     ] = Followers.KAFKA,
     out: OutputOptions,

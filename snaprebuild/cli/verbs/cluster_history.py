@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.common import S3Options, WholeNumber, check_paths, moment_ms, quoted
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import MetadataPath, QuorumAssumptions, VoterLogs, voter_log_of
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -25,38 +24,50 @@ def cluster_history(
     path: MetadataPath,
     topic: Annotated[
         str | None,
-        typer.Option("--topic", metavar="NAME", help="Every topic that had this name. Default: none."),
+        option(
+            "--topic",
+            metavar="NAME",
+            short="Every topic that had this name",
+            default="none",
+        ),
     ] = None,
     partition: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--partition",
             metavar="N",
             click_type=WholeNumber(0, INT32_MAX),
-            help="Partition of the topic. Default: all.",
+            short="Partition of the topic",
+            default="all",
         ),
     ] = None,
     broker: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--broker",
             metavar="ID",
             click_type=WholeNumber(0, INT32_MAX),
-            help="Show the registrations of this broker or controller, and how many partitions it leads. Default: none.",
+            short="Show the registrations of this broker or controller, and how many partitions it leads",
+            default="none",
         ),
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--from",
             metavar="OFFSET|TIME",
-            help="First offset or time (ISO 8601, UTC without a zone) of the history; what was before is one entry. Default: "
-            "the start of the log.",
+            short="First offset or time (ISO 8601, UTC without a zone) of the history; what was before is one entry",
+            default="the start of the log",
         ),
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option("--to", metavar="OFFSET|TIME", help="Last offset or time of the history. Default: the end of the log."),
+        option(
+            "--to",
+            metavar="OFFSET|TIME",
+            short="Last offset or time of the history",
+            default="the end of the log",
+        ),
     ] = None,
     voter: VoterLogs = None,
     assumed: QuorumAssumptions,

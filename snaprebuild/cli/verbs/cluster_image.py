@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import click
-import typer
 
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import S3Options, Topic, check_paths, quoted
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import MetadataPath, QuorumAssumptions, VoterLogs, voter_log_of
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -35,11 +35,12 @@ def cluster_image(
     path: MetadataPath,
     offset: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--offset",
             metavar="OFFSET",
             click_type=OffsetOrProven(),
-            help="Last offset to use, or 'proven' for the last offset that is proven to be committed. Default: all of the log.",
+            short="Last offset to use, or 'proven' for the last offset that is proven to be committed",
+            default="all of the log",
         ),
     ] = None,
     voter: VoterLogs = None,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-import typer
-
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import (
     Jobs,
@@ -19,6 +17,7 @@ from snaprebuild.cli.options.common import (
     check_paths,
     selection_of,
 )
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.metadata import (
     AcceptOwnLog,
@@ -46,21 +45,22 @@ def cluster_source(
     server_properties: ServerProperties = None,
     purpose: Annotated[
         Purpose,
-        typer.Option(
+        option(
             "--purpose",
-            show_default=False,
-            help="What the replicas are the source of. rebuild: snapshots of their own segments. upload: copies in remote "
-            "storage. bootstrap: the log of another replica. Default: rebuild.",
+            short="What the replicas are the source of",
+            details="rebuild: snapshots of their own segments. upload: copies in remote storage. bootstrap: the log of another replica.",
+            default="rebuild",
         ),
     ] = Purpose.REBUILD,
     metadata: Metadata = None,
     offset: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--offset",
             metavar="OFFSET",
             click_type=WholeNumber(0, INT64_MAX),
-            help="Last offset of the metadata log to use. Default: all of it.",
+            short="Last offset of the metadata log to use",
+            default="all of it",
         ),
     ] = None,
     voter: VoterLogs = None,

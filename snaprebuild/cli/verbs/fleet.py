@@ -10,6 +10,7 @@ import typer
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import S3Options, WholeNumber, check_paths
+from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.kafka_release import FleetRelease, fleet_release_of
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -28,18 +29,25 @@ class FleetAssumptions(msgspec.Struct, frozen=True):
         int | None,
         Assumption(
             WholeNumber(1, RATE_MAX),
-            "MiB/s that a rebuild reads on these brokers, as `plan` measures it. Default: none, no minutes are shown.",
+            OptionText(
+                short="MiB/s that a rebuild reads on these brokers, as `plan` measures it", default="none, no minutes are shown"
+            ),
         ),
     ] = None
     retention_bytes: Annotated[
         int | None,
-        Assumption(WholeNumber(-1, INT64_MAX), "log.retention.bytes of the brokers, -1 for none. Default: from --metadata."),
+        Assumption(
+            WholeNumber(-1, INT64_MAX),
+            OptionText(short="log.retention.bytes of the brokers, -1 for none", default="from --metadata"),
+        ),
     ] = None
     down: Annotated[
         list[int] | None,
         Assumption(
             WholeNumber(0, INT32_MAX),
-            "A broker that counts as stopped; may be given several times. Default: none, all brokers start again.",
+            OptionText(
+                short="A broker that counts as stopped; may be given several times", default="none, all brokers start again"
+            ),
             is_list=True,
         ),
     ] = None
@@ -51,37 +59,41 @@ def fleet(
     files: Annotated[list[str] | None, typer.Argument(metavar="SCAN.json...", hidden=True)] = None,
     metadata: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--metadata",
             metavar="DIR",
-            help="KRaft metadata log: __cluster_metadata-0 or a directory above, also as s3://BUCKET/PREFIX. It lists all "
-            "replicas, ISR, leaders and controllers. Default: none.",
+            short="KRaft metadata log: __cluster_metadata-0 or a directory above, also as s3://BUCKET/PREFIX",
+            details="It lists all replicas, ISR, leaders and controllers.",
+            default="none",
         ),
     ] = None,
     controller: Annotated[
         list[int] | None,
-        typer.Option(
+        option(
             "--controller",
             metavar="ID",
             click_type=WholeNumber(0, INT32_MAX),
-            help="A broker that is also a controller and is restarted last; repeatable. Default: from --metadata.",
+            short="A broker that is also a controller and is restarted last; repeatable",
+            default="from --metadata",
         ),
     ] = None,
     elections: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--elections",
             metavar="DIR",
-            help="Write files for kafka-reassign-partitions and kafka-leader-election into DIR, which is new or empty. Needs "
-            "--metadata. Default: none.",
+            short="Write files for kafka-reassign-partitions and kafka-leader-election into DIR, which is new or empty",
+            details="Needs --metadata.",
+            default="none",
         ),
     ] = None,
     allow_election_risk: Annotated[
         bool,
-        typer.Option(
+        option(
             "--allow-election-risk",
-            help="Write elections even where they may delete data (KAFKA-20732), or where that is unknown. Risk: data within "
-            "retention is lost. Default: no.",
+            short="Write elections even where they may delete data (KAFKA-20732), or where that is unknown",
+            risk="data within retention is lost",
+            default="no",
         ),
     ] = False,
     kafka_release: FleetRelease = None,

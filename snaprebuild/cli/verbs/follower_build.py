@@ -15,6 +15,7 @@ from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import AsOf, ExpirationMs, Jobs, S3Options, WholeNumber, as_of_ms, quoted
+from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.metadata import AcceptOwnLog, Metadata, check_metadata
 from snaprebuild.cli.options.remote_storage import LevelOption, RemoteLevel, TierLocation, TierOptions, open_tier
 from snaprebuild.cli.verb import OutputOptions, verb
@@ -30,7 +31,8 @@ class BuildAssumptions(msgspec.Struct, frozen=True):
     log_start: Annotated[
         int | None,
         Assumption(
-            WholeNumber(0, INT64_MAX), "Log start offset of the leader. Default: the first copy; refused if others are below a gap."
+            WholeNumber(0, INT64_MAX),
+            OptionText(short="Log start offset of the leader", default="the first copy; refused if others are below a gap"),
         ),
     ] = None
 
@@ -42,24 +44,30 @@ def follower_build(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="Log directory of the broker that gets the follower.")],
     topic_partition: Annotated[
         str,
-        typer.Option(
+        option(
             "--topic-partition",
             metavar="TOPIC-N",
-            help="The partition, TOPIC-NUMBER. Default: none, it is required.",
+            short="The partition, TOPIC-NUMBER",
+            default="none, it is required",
         ),
     ],
     topic_id: Annotated[
         str | None,
-        typer.Option("--topic-id", metavar="ID", help="Id of the topic, if several had its name. Default: the only one."),
+        option(
+            "--topic-id",
+            metavar="ID",
+            short="Id of the topic, if several had its name",
+            default="the only one",
+        ),
     ] = None,
     target: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--target",
             metavar="OFFSET",
             click_type=WholeNumber(1, INT64_MAX),
-            help="Offset below which everything comes from remote storage (ListOffsets -6 of the leader). Default: the end of "
-            "the copies of the newest leader epoch.",
+            short="Offset below which everything comes from remote storage (ListOffsets -6 of the leader)",
+            default="the end of the copies of the newest leader epoch",
         ),
     ] = None,
     assumed: BuildAssumptions,
@@ -67,25 +75,31 @@ def follower_build(
     level: LevelOption = RemoteLevel.FULL,
     server_properties: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--server-properties",
             metavar="FILE",
-            help="Configuration of the broker of DIR; refused if another of its log.dirs has the partition. Default: none, "
-            "only DIR is checked.",
+            short="Configuration of the broker of DIR; refused if another of its log.dirs has the partition",
+            default="none, only DIR is checked",
         ),
     ] = None,
     metadata: Metadata = None,
     accept_own_log: AcceptOwnLog = False,
     allow_unproven: Annotated[
         bool,
-        typer.Option(
+        option(
             "--allow-unproven",
-            help="Write unproven producers too. Risk: a retry is accepted as a new record, or an open transaction is "
-            "forgotten. Default: refuse.",
+            short="Write unproven producers too",
+            risk="a retry is accepted as a new record, or an open transaction is forgotten",
+            default="refuse",
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be built, and write nothing. Default: write it.")
+        bool,
+        option(
+            "--dry-run",
+            short="Show what would be built, and write nothing",
+            default="write it",
+        ),
     ] = False,
     expiration_ms: ExpirationMs = None,
     as_of: AsOf = None,

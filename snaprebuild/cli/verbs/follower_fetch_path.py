@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-import typer
 
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.assumptions import HighWatermark, RemoteStorage
 from snaprebuild.cli.options.common import Partition, S3Options, Topic, WholeNumber
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.io_limits import LoadAlone
 from snaprebuild.cli.options.log_and_tier import LogPath, OptionalStore, opened_log_and_tier
 from snaprebuild.cli.options.remote_storage import TierOptions
@@ -33,12 +33,12 @@ def follower_fetch_path(
     store: OptionalStore = None,
     offset: Annotated[
         int,
-        typer.Option(
+        option(
             "--offset",
             metavar="N",
             click_type=WholeNumber(0, INT64_MAX),
-            show_default=False,
-            help="Offset to fetch. Default: 0.",
+            short="Offset to fetch",
+            default="0",
         ),
     ] = 0,
     assumed: FetchAssumptions,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption, HighWatermark, RemoteStorage
 from snaprebuild.cli.options.common import Jobs, Partition, S3Options, Topic, WholeNumber
+from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.log_and_tier import LogPath, OptionalStore, opened_log_and_tier
 from snaprebuild.cli.options.remote_storage import TierOptions
@@ -30,7 +30,11 @@ class OffsetsAssumptions(msgspec.Struct, frozen=True):
         int | None,
         Assumption(
             WholeNumber(0, INT32_MAX),
-            "Current leader epoch. An epoch above the checkpoint begins at the log end. Default: the last one of the checkpoint.",
+            OptionText(
+                short="Current leader epoch",
+                details="An epoch above the checkpoint begins at the log end.",
+                default="the last one of the checkpoint",
+            ),
         ),
     ] = None
     high_watermark: HighWatermark = None
@@ -44,39 +48,40 @@ def follower_offsets(
     store: OptionalStore = None,
     timestamp: Annotated[
         list[int] | None,
-        typer.Option(
+        option(
             "--timestamp",
             metavar="T",
             click_type=WholeNumber(-INT64_MAX - 1, INT64_MAX),
-            help="Timestamp to look up in ms since 1970, or -1 latest, -2 earliest, -3 max timestamp, -4 earliest local, -5 "
-            "latest tiered, -6 earliest pending upload; repeatable. Default: -1 to -6.",
+            short="Timestamp to look up in ms since 1970, or -1 latest, -2 earliest, -3 max timestamp, -4 earliest local, -5 "
+            "latest tiered, -6 earliest pending upload; repeatable",
+            default="-1 to -6",
         ),
     ] = None,
     isolation: Annotated[
         Isolation,
-        typer.Option(
+        option(
             "--isolation",
-            show_default=False,
-            help="Who asks: a follower (replica), or a consumer with this isolation.level. Default: read_uncommitted.",
+            short="Who asks: a follower (replica), or a consumer with this isolation.level",
+            default="read_uncommitted",
         ),
     ] = Isolation.READ_UNCOMMITTED,
     api_version: Annotated[
         int,
-        typer.Option(
+        option(
             "--api-version",
             metavar="N",
             click_type=WholeNumber(0, OFFSETS_VERSION_MAX),
-            show_default=False,
-            help="Version of the ListOffsets request. Default: 11, as of Kafka 4.2.",
+            short="Version of the ListOffsets request",
+            default="11, as of Kafka 4.2",
         ),
     ] = OFFSETS_VERSION_MAX,
     profile: Annotated[
         Profile,
-        typer.Option(
+        option(
             "--profile",
-            show_default=False,
-            help="Answer to -6: that of Kafka since 4.2, or of KIP-1023 (kip-1023), which neither compares it with the log end "
-            "nor raises it to the log start. Default: kafka-4.3.",
+            short="Answer to -6: that of Kafka since 4.2, or of KIP-1023 (kip-1023), which neither compares it with the log "
+            "end nor raises it to the log start",
+            default="kafka-4.3",
         ),
     ] = Profile.KAFKA,
     assumed: OffsetsAssumptions,

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import click
 import msgspec
-import typer
 
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.assumptions import ON_OFF, Assumption, HighWatermark, RemoteStorage
 from snaprebuild.cli.options.common import Jobs, Partition, S3Options, Topic, WholeNumber
+from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.log_and_tier import LogPath, opened_log_and_tier
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions
@@ -37,33 +37,46 @@ OFFSET = WholeNumber(0, INT64_MAX)
 class PlanAssumptions(msgspec.Struct, frozen=True):
     """What the files of the leader do not show of it and of the follower."""
 
-    follower_end: Annotated[int, Assumption(OFFSET, "Log end offset of the follower; at 0 it is empty. Default: 0.")] = 0
+    follower_end: Annotated[
+        int, Assumption(OFFSET, OptionText(short="Log end offset of the follower; at 0 it is empty", default="0"))
+    ] = 0
     follower_offset: Annotated[
-        int | None, Assumption(OFFSET, "Offset that the follower asks for. Default: that of follower_end.")
+        int | None, Assumption(OFFSET, OptionText(short="Offset that the follower asks for", default="that of follower_end"))
     ] = None
     follower_remote: Annotated[
-        bool, Assumption(ON_OFF, "Whether the follower knows of the topic's remote storage. Default: on.")
+        bool, Assumption(ON_OFF, OptionText(short="Whether the follower knows of the topic's remote storage", default="on"))
     ] = True
     follower_metadata: Annotated[
-        bool, Assumption(ON_OFF, "Whether the follower has read the remote log metadata. Default: on.")
+        bool, Assumption(ON_OFF, OptionText(short="Whether the follower has read the remote log metadata", default="on"))
     ] = True
     last_tiered_offset: Annotated[
         bool,
-        Assumption(ON_OFF, "The follower.fetch.last.tiered.offset.enable of the follower. Brokers have it off. Default: on."),
+        Assumption(
+            ON_OFF,
+            OptionText(
+                short="The follower.fetch.last.tiered.offset.enable of the follower", details="Brokers have it off.", default="on"
+            ),
+        ),
     ] = True
     highest_remote: Annotated[
         int | None,
         Assumption(
             OffsetOrUnknown(0, INT64_MAX),
-            "Last offset that the leader knows to be in remote storage, or unknown after an election. Default: from the "
-            "metadata log and the store.",
+            OptionText(
+                short="Last offset that the leader knows to be in remote storage, or unknown after an election",
+                default="from the metadata log and the store",
+            ),
         ),
     ] = None
-    log_start: Annotated[int | None, Assumption(OFFSET, "Log start of the leader. Default: that of its files.")] = None
-    log_end: Annotated[int | None, Assumption(OFFSET, "Log end of the leader. Default: the end of its last segment.")] = None
-    last_stable: Annotated[int | None, Assumption(OFFSET, "Last stable offset. Default: by a replay of the segments on disk.")] = (
-        None
-    )
+    log_start: Annotated[
+        int | None, Assumption(OFFSET, OptionText(short="Log start of the leader", default="that of its files"))
+    ] = None
+    log_end: Annotated[
+        int | None, Assumption(OFFSET, OptionText(short="Log end of the leader", default="the end of its last segment"))
+    ] = None
+    last_stable: Annotated[
+        int | None, Assumption(OFFSET, OptionText(short="Last stable offset", default="by a replay of the segments on disk"))
+    ] = None
     high_watermark: HighWatermark = None
     remote_storage: RemoteStorage = None
 
@@ -75,11 +88,11 @@ def follower_plan(
     store: TierLocation,
     profile: Annotated[
         Profile,
-        typer.Option(
+        option(
             "--profile",
-            show_default=False,
-            help="Rules that decide: those of KIP-1023 (kip-1023), or of Kafka 4.3 and 4.4, which differ if remote storage has "
-            "nothing usable. Default: kip-1023.",
+            short="Rules that decide: those of KIP-1023 (kip-1023), or of Kafka 4.3 and 4.4, which differ if remote storage "
+            "has nothing usable",
+            default="kip-1023",
         ),
     ] = Profile.PROPOSAL,
     assumed: PlanAssumptions,

@@ -8,6 +8,7 @@ import typer
 
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import Duration, S3Options, as_of_ms, check_paths, locations_of
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
@@ -24,21 +25,22 @@ def inspect_diff(
     files: Annotated[list[str] | None, typer.Argument(metavar="A B", hidden=True)] = None,
     as_of: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--as-of",
             metavar="TIME",
-            help="Leave out what has expired at this time: ISO 8601 (UTC without a zone), milliseconds since 1970, or now. "
-            "Default: now with --expiration-ms, else nothing is left out.",
+            short="Leave out what has expired at this time: ISO 8601 (UTC without a zone), milliseconds since 1970, or now",
+            default="now with --expiration-ms, else nothing is left out",
         ),
     ] = None,
     expiration_ms: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--expiration-ms",
             metavar="MS",
             click_type=Duration(1, INT64_MAX),
-            help="Milliseconds after which the broker forgets an idle producer. Risk: less than the broker uses hides "
-            "producers that it would load. Default: 86400000 (one day).",
+            short="Milliseconds after which the broker forgets an idle producer",
+            risk="less than the broker uses hides producers that it would load",
+            default="86400000 (one day)",
         ),
     ] = None,
     out: OutputOptions,

@@ -10,6 +10,7 @@ import typer
 from formats.limits import INT64_MAX, INT64_MIN
 from formats.partition.file_names import DumpedKind
 from snaprebuild.cli.options.common import S3Options, Verbose, check_paths, locations_of, offsets_range
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.io_limits import LoadAlone
 from snaprebuild.cli.verb import verb
 from snaprebuild.errors import UsageError
@@ -31,33 +32,47 @@ def inspect_dump(
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", hidden=True)] = None,
     kind: Annotated[
         DumpedKind | None,
-        typer.Option(
+        option(
             "--file-kind",
             metavar="KIND",
-            help="Kind of every FILE: log, snapshot, offset-index, time-index, transaction-index, kraft-checkpoint, "
+            short="Kind of every FILE: log, snapshot, offset-index, time-index, transaction-index, kraft-checkpoint, "
             "leader-epoch-checkpoint, offset-checkpoint, partition-metadata, meta-properties, clean-shutdown, "
-            "quorum-state. Default: by name, else by first bytes.",
+            "quorum-state",
+            default="by name, else by first bytes",
         ),
     ] = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Show each record of a batch, decompressed. Default: batches only.")] = False,
+    deep: Annotated[
+        bool,
+        option(
+            "--deep",
+            short="Show each record of a batch, decompressed",
+            default="batches only",
+        ),
+    ] = False,
     payload: Annotated[
-        bool, typer.Option("--payload", help="Show keys, values and headers too; implies --deep. Default: sizes only.")
+        bool,
+        option(
+            "--payload",
+            short="Show keys, values and headers too; implies --deep",
+            default="sizes only",
+        ),
     ] = False,
     offsets: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--offsets",
             metavar="FROM:TO",
-            help="Show only this range of offsets, both ends included. FROM: and :TO leave one end open, N is one offset. All "
-            "of a file is checked. Default: all.",
+            short="Show only this range of offsets, both ends included",
+            details="FROM: and :TO leave one end open, N is one offset. All of a file is checked.",
+            default="all",
         ),
     ] = None,
     output: Annotated[
         DumpOutput,
-        typer.Option(
+        option(
             "--output",
-            show_default=False,
-            help="Format of the result: text for people, json for programs, one object per line. Default: text.",
+            short="Format of the result: text for people, json for programs, one object per line",
+            default="text",
         ),
     ] = DumpOutput.TEXT,
     verbose: Verbose = 0,

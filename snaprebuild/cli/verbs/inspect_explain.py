@@ -7,7 +7,6 @@ import time
 from typing import Annotated
 
 import msgspec
-import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption
@@ -26,9 +25,10 @@ from snaprebuild.cli.options.common import (
     quoted,
     selection_of,
 )
+from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
-from snaprebuild.cli.options.settings import Text
+from snaprebuild.cli.options.settings import TextValue
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
@@ -44,7 +44,7 @@ class ExplainAssumptions(msgspec.Struct, frozen=True):
     """What the log does not show of the broker."""
 
     kafka_release: Annotated[
-        str | None, Assumption(Text("X.Y"), "Release of the broker that answers, 2.4 to 4.4. Default: 4.4.")
+        str | None, Assumption(TextValue("X.Y"), OptionText(short="Release of the broker that answers, 2.4 to 4.4", default="4.4"))
     ] = None
 
 
@@ -54,38 +54,42 @@ def inspect_explain(
     paths: Paths = None,
     producer_id: Annotated[
         int,
-        typer.Option(
+        option(
             "--producer-id",
             metavar="N",
             click_type=WholeNumber(0, INT64_MAX),
-            help="Producer to explain. Default: none, it is required.",
+            short="Producer to explain",
+            default="none, it is required",
         ),
     ],
     offset: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--offset",
             metavar="OFFSET",
             click_type=WholeNumber(0, INT64_MAX),
-            help="Show the state before this offset, as in the name of a snapshot. Default: the log end.",
+            short="Show the state before this offset, as in the name of a snapshot",
+            default="the log end",
         ),
     ] = None,
     sequence: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--sequence",
             metavar="S",
             click_type=WholeNumber(0, INT32_MAX),
-            help="First sequence of the batch in question. Default: the next, the last again, one after a gap, a new epoch.",
+            short="First sequence of the batch in question",
+            default="the next, the last again, one after a gap, a new epoch",
         ),
     ] = None,
     epoch: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--epoch",
             metavar="E",
             click_type=WholeNumber(0, EPOCH_MAX),
-            help="Epoch of the batch in question. Default: that of the producer.",
+            short="Epoch of the batch in question",
+            default="that of the producer",
         ),
     ] = None,
     server_properties: ServerProperties = None,

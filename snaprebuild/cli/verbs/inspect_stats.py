@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-import typer
-
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import (
     AsOf,
@@ -22,6 +20,7 @@ from snaprebuild.cli.options.common import (
     open_selected,
     selection_of,
 )
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc
 from snaprebuild.cli.verb import OutputOptions, verb
@@ -34,32 +33,33 @@ TOP_MAX = 100_000
 
 Top = Annotated[
     int,
-    typer.Option(
+    option(
         "--top",
         metavar="N",
         click_type=WholeNumber(1, TOP_MAX),
-        show_default=False,
-        help="Topics, partitions and producers in the tables, and partitions with segments in the JSON document. Default: 10.",
+        short="Topics, partitions and producers in the tables, and partitions with segments in the JSON document",
+        default="10",
     ),
 ]
 ExpirationCompared = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--expiration-ms",
         metavar="MS",
         click_type=Duration(1, INT64_MAX),
-        help="A producer.id.expiration.ms to compare with 1 h, 6 h, 1 day and 7 days. Risk: a broker forgets producers "
-        "that pause for longer, and accepts their retries as new records. Default: that of --server-properties, else "
-        "86400000 (one day).",
+        short="A producer.id.expiration.ms to compare with 1 h, 6 h, 1 day and 7 days",
+        risk="a broker forgets producers that pause for longer, and accepts their retries as new records",
+        default="that of --server-properties, else 86400000 (one day)",
     ),
 ]
 CrcCompared = Annotated[
     Crc,
-    typer.Option(
+    option(
         "--crc",
-        show_default=False,
-        help="check: compute the checksum of every batch. skip: read headers only. Risk: damaged batches are counted as "
-        "they are. Default: skip.",
+        short="check: compute the checksum of every batch",
+        details="skip: read headers only.",
+        risk="damaged batches are counted as they are",
+        default="skip",
     ),
 ]
 

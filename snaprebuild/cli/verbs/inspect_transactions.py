@@ -6,7 +6,6 @@ import time
 from typing import Annotated
 
 import msgspec
-import typer
 
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption
@@ -23,6 +22,7 @@ from snaprebuild.cli.options.common import (
     open_selected,
     selection_of,
 )
+from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
@@ -40,16 +40,22 @@ class TransactionAssumptions(msgspec.Struct, frozen=True):
         int | None,
         Assumption(
             Duration(0, INT64_MAX),
-            "Time without a batch after which a transaction is late (ms, or 30m). Risk: with less, live transactions are "
-            "reported as late. Default: max_timeout_ms and five minutes, as brokers count.",
+            OptionText(
+                short="Time without a batch after which a transaction is late (ms, or 30m)",
+                risk="with less, live transactions are reported as late",
+                default="max_timeout_ms and five minutes, as brokers count",
+            ),
         ),
     ] = None
     max_timeout_ms: Annotated[
         int | None,
         Assumption(
             Duration(1, INT64_MAX),
-            "transaction.max.timeout.ms of the brokers (ms, or 15m). Risk: with less, live transactions are reported as late. "
-            "Default: that of --server-properties, else 900000 (15 minutes).",
+            OptionText(
+                short="transaction.max.timeout.ms of the brokers (ms, or 15m)",
+                risk="with less, live transactions are reported as late",
+                default="that of --server-properties, else 900000 (15 minutes)",
+            ),
         ),
     ] = None
 
@@ -62,29 +68,31 @@ def inspect_transactions(
     assumed: TransactionAssumptions,
     as_of: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--as-of",
             metavar="TIME",
-            help="Time at which transactions are late: ISO 8601 (UTC without a zone), milliseconds since 1970, or now. "
-            "Default: now.",
+            short="Time at which transactions are late: ISO 8601 (UTC without a zone), milliseconds since 1970, or now",
+            default="now",
         ),
     ] = None,
     transaction_state: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--transaction-state",
             metavar="DIR",
-            help="Partitions of __transaction_state; repeatable. They show why a transaction is open, and which ones must not be "
-            "aborted. Default: those in the log directories.",
+            short="Partitions of __transaction_state; repeatable",
+            details="They show why a transaction is open, and which ones must not be aborted.",
+            default="those in the log directories",
         ),
     ] = None,
     metadata: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--metadata",
             metavar="DIR",
-            help="KRaft metadata log: __cluster_metadata-0 of any node, or a directory that holds it. It shows who leads, and "
-            "whether an election lost a marker. Default: the one in the log directories.",
+            short="KRaft metadata log: __cluster_metadata-0 of any node, or a directory that holds it",
+            details="It shows who leads, and whether an election lost a marker.",
+            default="the one in the log directories",
         ),
     ] = None,
     crc: CrcOption = Crc.CHECK,

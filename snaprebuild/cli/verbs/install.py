@@ -10,6 +10,7 @@ import typer
 from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.launch import deadline_after
 from snaprebuild.cli.options.common import Jobs, ReceiptFile, Sha256, check_paths, deadline_option
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.rebuild import AcceptTopicIdZero
 from snaprebuild.cli.result import shown
 from snaprebuild.cli.streams import print_on_stderr
@@ -30,18 +31,20 @@ def install(
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
+        option(
             "--dry-run",
-            help="Check everything, staged bytes included, and change nothing; the broker may run. Default: install.",
+            short="Check everything, staged bytes included, and change nothing; the broker may run",
+            default="install",
         ),
     ] = False,
     require_plan: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--require-plan",
             metavar="SHA256",
             click_type=Sha256(),
-            help="Install only if PLAN has this SHA-256, which --dry-run and sha256sum show; else refuse. Default: any plan.",
+            short="Install only if PLAN has this SHA-256, which --dry-run and sha256sum show; else refuse",
+            default="any plan",
         ),
     ] = None,
     accept_topic_id_zero: AcceptTopicIdZero = False,

@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 
 from snaprebuild.cli.engine_choice import engine_of
 from snaprebuild.cli.facts import run_facts
@@ -26,6 +25,7 @@ from snaprebuild.cli.options.common import (
     check_paths,
     selection_of,
 )
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.engine import CachingEngine, EngineName, EngineOptions
 from snaprebuild.cli.options.io_limits import Load, LoadAlone
 from snaprebuild.cli.options.kafka_release import KafkaRelease, release_of
@@ -63,87 +63,97 @@ class ReplayStart(StrEnum):
 
 Out = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--out",
         metavar="DIR",
-        help="Write to DIR/<topic-partition>/ instead; the log directories are not changed. DIR is outside of them. "
-        "Default: next to the segments.",
+        short="Write to DIR/<topic-partition>/ instead; the log directories are not changed",
+        details="DIR is outside of them.",
+        default="next to the segments",
     ),
 ]
 BoundariesOption = Annotated[
     Boundaries,
-    typer.Option(
+    option(
         "--boundaries",
-        show_default=False,
-        help="missing: boundaries without a snapshot. all: every boundary; in place, existing snapshots are compared and "
-        "kept; with --out, `do not use` is written too. Default: missing.",
+        short="missing: boundaries without a snapshot",
+        details="all: every boundary; in place, existing snapshots are compared and kept; with --out, `do not use` is written too.",
+        default="missing",
     ),
 ]
 ReplayFromOption = Annotated[
     ReplayStart,
-    typer.Option(
+    option(
         "--replay-from",
-        show_default=False,
-        help="auto: one expiration back, and further as evidence needs. window: never further. Risk: more unproven "
-        "snapshots. log-start: the first segment on disk. Default: auto.",
+        short="auto: one expiration back, and further as evidence needs",
+        details="window: never further. Risk: more unproven snapshots. log-start: the first segment on disk.",
+        default="auto",
     ),
 ]
 DropExpired = Annotated[
     bool,
-    typer.Option(
+    option(
         "--drop-expired/--keep-expired",
-        show_default=False,
-        help="Leave out entries of producers that have expired at --as-of, or keep them. Risk of leaving them out: an "
-        "--as-of in the future drops live producers. Default: keep them, as Kafka does.",
+        short="Leave out entries of producers that have expired at --as-of, or keep them",
+        details="Risk of leaving them out: an --as-of in the future drops live producers.",
+        default="keep them, as Kafka does",
     ),
 ]
 AllowUnproven = Annotated[
     bool,
-    typer.Option(
+    option(
         "--allow-unproven",
-        help="Write unproven snapshots in place too. Risk: an open transaction may be forgotten. Default: only with --out.",
+        short="Write unproven snapshots in place too",
+        risk="an open transaction may be forgotten",
+        default="only with --out",
     ),
 ]
 Save = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--save",
         metavar="FILE",
-        help="Save the plan for `rebuild --plan FILE` or `stage --plan FILE`; an older plan is replaced. Default: none.",
+        short="Save the plan for `rebuild --plan FILE` or `stage --plan FILE`; an older plan is replaced",
+        default="none",
     ),
 ]
 SavedPlan = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--plan",
         metavar="FILE",
-        help="Carry out exactly this saved plan, or refuse. Default: none.",
+        short="Carry out exactly this saved plan, or refuse",
+        default="none",
     ),
 ]
 StageTo = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--to",
         metavar="DIR",
-        help="Staging directory of `stage`, on the file system of the log directory and outside of it; repeatable, one per "
-        "file system. Default: none; `stage` needs one.",
+        short="Staging directory of `stage`, on the file system of the log directory and outside of it; repeatable, one "
+        "per file system",
+        default="none; `stage` needs one",
     ),
 ]
 BrokerRunning = Annotated[
     bool,
-    typer.Option(
+    option(
         "--broker-running",
-        help="Write while a broker of 2.8 or newer runs; rolled segments only. Segments must be below the recovery point. "
-        "Brokers of 2.7 or older delete such files, and are refused if the release is known. Default: refuse.",
+        short="Write while a broker of 2.8 or newer runs; rolled segments only",
+        details="Segments must be below the recovery point. Brokers of 2.7 or older delete such files, and are refused if "
+        "the release is known.",
+        default="refuse",
     ),
 ]
 Results = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--results",
         metavar="FILE",
-        help="Write a row for each boundary to FILE: JSON lines (.jsonl, .json) or Parquet (.parquet); in a directory, a "
-        "new Parquet file. Never replaced. Default: none.",
+        short="Write a row for each boundary to FILE: JSON lines (.jsonl, .json) or Parquet (.parquet); in a directory, a "
+        "new Parquet file",
+        details="Never replaced.",
+        default="none",
     ),
 ]
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from snaprebuild.cli.options.common import check_paths
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
@@ -24,14 +25,22 @@ def report(
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", hidden=True)] = None,
     html: Annotated[
         str,
-        typer.Option(
+        option(
             "--html",
             metavar="FILE",
-            show_default=False,
-            help="Path of the page; an older page of this program is replaced. Default: snaprebuild-report.html.",
+            short="Path of the page; an older page of this program is replaced",
+            default="snaprebuild-report.html",
         ),
     ] = PAGE,
-    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the page. Default: by content.")] = None,
+    title: Annotated[
+        str | None,
+        option(
+            "--title",
+            metavar="TEXT",
+            short="Title of the page",
+            default="by content",
+        ),
+    ] = None,
     out: OutputOptions,
 ) -> View:
     """Reads only: writes one HTML page from the JSON results of other commands. Any browser opens it, without a network.

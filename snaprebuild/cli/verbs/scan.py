@@ -49,8 +49,8 @@ def scan(
     from snaprebuild.cli.render.scan import QuietScanView, ScanView
     from snaprebuild.cluster.scan_producer_ids import with_producer_ids
     from snaprebuild.cluster.scan_storage import with_metadata_logs
-    from snaprebuild.documents.scan import ScanRequest
     from snaprebuild.snapshots.scan.scan import scan_source
+    from snaprebuild.snapshots.scan.scan_parts import ScanRequest
 
     if quiet and (out.as_json or out.everything):
         raise UsageError("--quiet prints only what is wrong: neither --output json nor -v goes with it")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from snaprebuild.cli.options.common import WholeNumber, quoted
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
@@ -30,65 +31,76 @@ def simulate_isr(
     scenario: Annotated[str | None, typer.Argument(metavar="[SCENARIO]")] = None,
     scenario_file: Annotated[
         str | None,
-        typer.Option("--scenario", metavar="FILE", help="Steps of your own, one per line. Default: none."),
+        option(
+            "--scenario",
+            metavar="FILE",
+            short="Steps of your own, one per line",
+            default="none",
+        ),
     ] = None,
     mode: Annotated[
         list[Mode] | None,
-        typer.Option(
+        option(
             "--epoch-mode",
-            show_default=False,
-            help="Who sends which broker epoch: no-epochs (before KIP-903), kip-903, or the rejected alternatives "
-            "epochs-from-metadata and bump-leader-epochs; repeatable. Default: the first two; all four for the overview.",
+            short="Who sends which broker epoch: no-epochs (before KIP-903), kip-903, or the rejected alternatives "
+            "epochs-from-metadata and bump-leader-epochs; repeatable",
+            default="the first two; all four for the overview",
         ),
     ] = None,
     search: Annotated[
-        bool, typer.Option("--search", help="Search random histories for losses, and show the shortest. Default: no.")
+        bool,
+        option(
+            "--search",
+            short="Search random histories for losses, and show the shortest",
+            default="no",
+        ),
     ] = False,
     min_insync: Annotated[
         int,
-        typer.Option(
+        option(
             "--min-insync",
             metavar="N",
             click_type=WholeNumber(1, 3),
-            show_default=False,
-            help="min.insync.replicas. Default: 1.",
+            short="min.insync.replicas",
+            default="1",
         ),
     ] = 1,
     seed: Annotated[
         int,
-        typer.Option(
+        option(
             "--random-seed",
             metavar="N",
             click_type=WholeNumber(0, 2**63 - 1),
-            show_default=False,
-            help="Random seed of --search. Default: 1.",
+            short="Random seed of --search",
+            default="1",
         ),
     ] = SEED,
     runs: Annotated[
         int,
-        typer.Option(
+        option(
             "--runs",
             metavar="N",
             click_type=WholeNumber(1, RUNS_MAX),
-            show_default=False,
-            help="Histories of --search. Default: 3000.",
+            short="Histories of --search",
+            default="3000",
         ),
     ] = RUNS,
     steps: Annotated[
         int,
-        typer.Option(
+        option(
             "--steps",
             metavar="N",
             click_type=WholeNumber(1, STEPS_MAX),
-            show_default=False,
-            help="Steps of each history of --search. Default: 60.",
+            short="Steps of each history of --search",
+            default="60",
         ),
     ] = STEPS,
     show_messages: Annotated[
         bool,
-        typer.Option(
+        option(
             "--show-messages",
-            help="Print the AlterPartition and Fetch requests and responses of each step in Kafka's JSON. Default: no.",
+            short="Print the AlterPartition and Fetch requests and responses of each step in Kafka's JSON",
+            default="no",
         ),
     ] = False,
     out: OutputOptions,

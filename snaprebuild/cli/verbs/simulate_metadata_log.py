@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.quorum.log_start import FollowerMode, Policy
@@ -14,15 +15,19 @@ __all__ = ["Followers", "PolicyOption", "simulate_metadata_log"]
 
 PolicyOption = Annotated[
     list[Policy] | None,
-    typer.Option("--policy", show_default=False, help="immediate, retention or kafka-14932; repeatable. Default: all three."),
+    option(
+        "--policy",
+        short="immediate, retention or kafka-14932; repeatable",
+        default="all three",
+    ),
 ]
 Followers = Annotated[
     FollowerMode,
-    typer.Option(
+    option(
         "--followers",
-        show_default=False,
-        help="Start offset of a follower under kafka-14932. strict: its newest checkpoint that is not beyond the leader's "
-        "start. literal: the leader's start. Default: strict.",
+        short="Start offset of a follower under kafka-14932",
+        details="strict: its newest checkpoint that is not beyond the leader's start. literal: the leader's start.",
+        default="strict",
     ),
 ]
 

@@ -6,8 +6,6 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from snaprebuild.cli.engine_choice import engine_of
 from snaprebuild.cli.options.common import (
     AsOf,
@@ -20,6 +18,7 @@ from snaprebuild.cli.options.common import (
     check_paths,
     selection_of,
 )
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.engine import EngineOptions
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, opened_tier
@@ -44,38 +43,43 @@ def tier_audit(
     tier_options: TierOptions,
     level: Annotated[
         AuditLevel,
-        typer.Option(
+        option(
             "--level",
-            show_default=False,
-            help="full: replay every segment. reachable: replay one --expiration-ms, for the snapshots from which a follower "
-            "may still start. structure: parse manifests and snapshots only. Default: full.",
+            short="full: replay every segment",
+            details="reachable: replay one --expiration-ms, for the snapshots from which a follower may still start. structure: "
+            "parse manifests and snapshots only.",
+            default="full",
         ),
     ] = AuditLevel.FULL,
     local_log_start: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--local-log-start",
             metavar="TOPIC-PARTITION=OFFSET",
-            help="First offset on the leader's disk, for each partition; repeatable. For --level reachable. Default: none, "
-            "only the last copy counts as reachable.",
+            short="First offset on the leader's disk, for each partition; repeatable",
+            details="For --level reachable.",
+            default="none, only the last copy counts as reachable",
         ),
     ] = None,
     log_dir: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--log-dir",
             metavar="DIR",
-            help="Log directory with the first offset on disk, best the leader's; repeatable. For --level reachable. Default: "
-            "none.",
+            short="Log directory with the first offset on disk, best the leader's; repeatable",
+            details="For --level reachable.",
+            default="none",
         ),
     ] = None,
     metadata: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--metadata",
             metavar="DIR",
-            help="KRaft metadata log of the cluster: __cluster_metadata-0 of any node, or a directory that holds it, also as "
-            "s3://BUCKET/PREFIX. Producer ids in remote storage are compared with it. Default: none, they are not compared.",
+            short="KRaft metadata log of the cluster: __cluster_metadata-0 of any node, or a directory that holds it, also as "
+            "s3://BUCKET/PREFIX",
+            details="Producer ids in remote storage are compared with it.",
+            default="none, they are not compared",
         ),
     ] = None,
     expiration_ms: ExpirationMs = None,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from snaprebuild.cli.options.common import (
     AllowUnverified,
     AsOf,
@@ -18,6 +16,7 @@ from snaprebuild.cli.options.common import (
     check_paths,
     selection_of,
 )
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, opened_tier
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -34,15 +33,21 @@ def tier_repair(
     tier_options: TierOptions,
     allow_unverified: AllowUnverified = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be written, and write nothing. Default: write it.")
+        bool,
+        option(
+            "--dry-run",
+            short="Show what would be written, and write nothing",
+            default="write it",
+        ),
     ] = False,
     receipt: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--receipt",
             metavar="FILE",
-            help="Where to record the repair for `undo`; never replaced. Default: a new file in $XDG_STATE_HOME/snaprebuild "
-            "(~/.local/state/snaprebuild). If that is in a log directory or cannot be written to: the current directory.",
+            short="Where to record the repair for `undo`; never replaced",
+            default="a new file in $XDG_STATE_HOME/snaprebuild (~/.local/state/snaprebuild). If that is in a log directory or "
+            "cannot be written to: the current directory",
         ),
     ] = None,
     expiration_ms: ExpirationMs = None,

@@ -23,6 +23,7 @@ from snaprebuild.cli.options.common import (
     check_paths,
     quoted,
 )
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import (
     AcceptOwnLog,
     BrokerEpoch,
@@ -57,71 +58,79 @@ UPLOADER_MAX = 1000
 
 AllowPlain = Annotated[
     bool,
-    typer.Option(
+    option(
         "--allow-plain",
-        help="Upload without encryption although the partition has encrypted copies. Risk: records that should be "
-        "encrypted are readable in the store. Default: refuse.",
+        short="Upload without encryption although the partition has encrypted copies",
+        risk="records that should be encrypted are readable in the store",
+        default="refuse",
     ),
 ]
 ChunkSize = Annotated[
     int,
-    typer.Option(
+    option(
         "--chunk-size",
         metavar="BYTES",
         click_type=Size(1, CHUNK_SIZE_MAX),
-        show_default=False,
-        help="The plugin's chunk.size. Default: 4194304 (4 MiB).",
+        short="The plugin's chunk.size",
+        default="4194304 (4 MiB)",
     ),
 ]
 TopicIds = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--topic-id",
         metavar="TOPIC=ID",
-        help="Id of a topic without partition.metadata, as before 2.8; repeatable. Default: none.",
+        short="Id of a topic without partition.metadata, as before 2.8; repeatable",
+        default="none",
     ),
 ]
 TopicPartitions = Annotated[
     list[str] | None,
-    typer.Option(
-        "--topic-partition", metavar="NAME", help="Only this partition, TOPIC-NUMBER; repeatable. Default: all below PATH."
+    option(
+        "--topic-partition",
+        metavar="NAME",
+        short="Only this partition, TOPIC-NUMBER; repeatable",
+        default="all below PATH",
     ),
 ]
 UploaderName = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--uploader",
         metavar="NAME",
-        help="Name in claims; a run of the same name continues an earlier one. Risk: with the name of a live run the work "
-        "is done twice. Default: host and directory of the partition.",
+        short="Name in claims; a run of the same name continues an earlier one",
+        risk="with the name of a live run the work is done twice",
+        default="host and directory of the partition",
     ),
 ]
 BrokerId = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--broker-id",
         metavar="N",
         click_type=WholeNumber(0, INT32_MAX),
-        help="Broker id in manifests and records. Default: that of meta.properties, else -1.",
+        short="Broker id in manifests and records",
+        default="that of meta.properties, else -1",
     ),
 ]
 Records = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--records-file",
         metavar="FILE",
-        help="New file for the records of __remote_log_metadata, one JSON object per line. For clusters to which this "
-        "machine has no connection. Default: none.",
+        short="New file for the records of __remote_log_metadata, one JSON object per line",
+        details="For clusters to which this machine has no connection.",
+        default="none",
     ),
 ]
 MetadataPartitions = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--metadata-partitions",
         metavar="N",
         click_type=WholeNumber(1, INT32_MAX),
-        show_default=False,
-        help="Partitions of __remote_log_metadata. Default: as the cluster has, else 50.",
+        short="Partitions of __remote_log_metadata",
+        default="as the cluster has, else 50",
     ),
 ]
 
@@ -150,7 +159,14 @@ def tier_upload(
     broker_epoch: BrokerEpoch = None,
     i_am_the_leader: LeaderByWord = False,
     accept_own_log: AcceptOwnLog = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, and write nothing. Default: upload.")] = False,
+    dry_run: Annotated[
+        bool,
+        option(
+            "--dry-run",
+            short="Check everything, and write nothing",
+            default="upload",
+        ),
+    ] = False,
     as_of: AsOf = None,
     expiration_ms: ExpirationMs = None,
     out: OutputOptions,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
@@ -19,7 +20,12 @@ def undo(
     *,
     receipt: Annotated[str | None, typer.Argument(metavar="[RECEIPT]", hidden=True)] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be removed, and change nothing. Default: remove it.")
+        bool,
+        option(
+            "--dry-run",
+            short="Show what would be removed, and change nothing",
+            default="remove it",
+        ),
     ] = False,
     out: OutputOptions,
     s3: S3Options,

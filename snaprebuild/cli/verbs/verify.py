@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from snaprebuild.cli.engine_choice import engine_of
 from snaprebuild.cli.options.common import (
     AsOf,
@@ -22,6 +20,7 @@ from snaprebuild.cli.options.common import (
     open_selected,
     selection_of,
 )
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.engine import CachingEngine
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.kafka_release import KafkaRelease, release_of
@@ -50,11 +49,12 @@ def verify(
     engine: CachingEngine,
     receipt: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--receipt",
             metavar="FILE",
-            help="Instead show the present state of the files in this receipt: kept, removed or replaced, and why. Takes no "
-            "PATH and replays nothing. Default: none.",
+            short="Instead show the present state of the files in this receipt: kept, removed or replaced, and why",
+            details="Takes no PATH and replays nothing.",
+            default="none",
         ),
     ] = None,
     out: MeasuredOutput,

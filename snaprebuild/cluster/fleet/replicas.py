@@ -10,12 +10,13 @@ from typing import Any, Protocol
 from snaprebuild.broker.fates import StartFate
 from snaprebuild.broker.leadership import Unfit
 from snaprebuild.broker.releases import Release, parse_release
+from snaprebuild.broker.start_facts import Shutdown
 from snaprebuild.broker.status import StatusCounts
 from snaprebuild.cluster.fleet.start_faults import StartFault, start_fault_of
-from snaprebuild.documents.scan import BrokerSettings, ScannedLogDir, ScannedPartition, Upload
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import ReportedFinding, Severity, pluralize
 from snaprebuild.snapshots.scan.result import BoundaryScan, EpochSource
+from snaprebuild.snapshots.scan.scan_parts import BrokerSettings, ScannedLogDir, ScannedPartition, Upload
 from snaprebuild.snapshots.scan.snapshot_check import NewestSnapshot
 from snaprebuild.snapshots.source.topic_kind import TopicKind
 
@@ -85,7 +86,7 @@ class ScannedBroker:
 
     node_id: int
     document: str
-    log_dirs: dict[str, str] = field(default_factory=dict)
+    log_dirs: dict[str, Shutdown] = field(default_factory=dict)
     directory_ids: set[str] = field(default_factory=set)
     replicas: int = 0
     size_bytes: int = 0
@@ -99,7 +100,7 @@ class ScannedBroker:
     @property
     def is_running(self) -> bool:
         """Whether it was at work when it was scanned."""
-        return "running" in self.log_dirs.values()
+        return Shutdown.RUNNING in self.log_dirs.values()
 
 
 @dataclass(frozen=True, slots=True)

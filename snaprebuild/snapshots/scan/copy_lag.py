@@ -20,7 +20,7 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from snaprebuild.snapshots.scan.result import PartitionScan
-from snaprebuild.snapshots.scan.upload_preflight import LagWait, Preflight, RolledSegments, UploadState
+from snaprebuild.snapshots.scan.upload_preflight import LagWait, Preflight, RolledSegments, SegmentUploadState
 from snaprebuild.storage.local.index_hints import read_last_timestamp_hint
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 
@@ -83,8 +83,8 @@ def _lag(unit: str, topic: Mapping[str, str], broker: Mapping[str, str], *, defa
 def _retention_ms(broker: Mapping[str, str]) -> int:
     """``log.retention.*``: milliseconds before minutes before hours, and any negative value is unlimited."""
     factors = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}
-    found = next((int(broker[name]) * factor for name, factor in factors.items() if name in broker), 168 * 3_600_000)
-    return max(found, UNLIMITED)
+    retention_ms = next((int(broker[name]) * factor for name, factor in factors.items() if name in broker), 168 * 3_600_000)
+    return max(retention_ms, UNLIMITED)
 
 
 def with_copy_lag(partition: PartitionScan, lag: CopyLag, now_ms: int) -> PartitionScan:
@@ -134,11 +134,11 @@ def _wait(directory: PartitionDir, lag: CopyLag, now_ms: int, first_offset: int)
 def _largest_timestamp(directory: PartitionDir, segment: SegmentFiles) -> int:
     """The last entry of the time index, else the time of the file, as Kafka takes it."""
     name = segment.time_index
-    found = None if name is None else read_last_timestamp_hint(directory.file(name))
-    return segment.log.identity.modified_ns // 1_000_000 if found is None else found
+    hint_ms = None if name is None else read_last_timestamp_hint(directory.file(name))
+    return segment.log.identity.modified_ns // 1_000_000 if hint_ms is None else hint_ms
 
 
-_DELAYED = frozenset((UploadState.UPLOADABLE, UploadState.NOT_KNOWN))
+_DELAYED = frozenset((SegmentUploadState.UPLOADABLE, SegmentUploadState.NOT_KNOWN))
 
 
 def _split(rolled: RolledSegments, segments: tuple[SegmentFiles, ...], waits_from: int) -> list[RolledSegments]:
@@ -146,7 +146,7 @@ def _split(rolled: RolledSegments, segments: tuple[SegmentFiles, ...], waits_fro
     if rolled.state not in _DELAYED or rolled.next_base_offset <= waits_from:
         return [rolled]
     if rolled.base_offset >= waits_from:
-        return [replace(rolled, state=UploadState.WAITS_FOR_LAG)]
+        return [replace(rolled, state=SegmentUploadState.WAITS_FOR_LAG)]
     due = [
         one.size_bytes
         for one, following in pairwise(segments)
@@ -160,6 +160,6 @@ def _split(rolled: RolledSegments, segments: tuple[SegmentFiles, ...], waits_fro
             base_offset=waits_from,
             segments=rolled.segments - first.segments,
             size_bytes=rolled.size_bytes - first.size_bytes,
-            state=UploadState.WAITS_FOR_LAG,
+            state=SegmentUploadState.WAITS_FOR_LAG,
         ),
     ]

@@ -110,17 +110,17 @@ def next_start_fates(
         brokers |= dict.fromkeys(members, broker)
         of_dirs = [log_dir_facts(*log_dirs[path], len(by_dir[path])) for path in members]
         replicas = [each for path in members for each in by_dir[path]]
-        found = [fate for each in of_dirs for fate in log_dir_fates(each, broker)]
+        own_fates = [fate for each in of_dirs for fate in log_dir_fates(each, broker)]
         if of_broker is not None:
-            found += _configured_fates(of_dirs, of_broker, broker)
-            found += partition_in_two_places(replicas, broker)
-            found += future_in_two_places(replicas, broker)
-            found += lone_copy_fates(replicas, lone_future_copies(replicas, log_dirs_of(of_broker)), broker)
+            own_fates += _configured_fates(of_dirs, of_broker, broker)
+            own_fates += partition_in_two_places(replicas, broker)
+            own_fates += future_in_two_places(replicas, broker)
+            own_fates += lone_copy_fates(replicas, lone_future_copies(replicas, log_dirs_of(of_broker)), broker)
         else:
             # Directories of equal nodes may be copies of each other.
-            found += [fate for path in members for fate in future_in_two_places(by_dir[path], broker)]
-        found += future_fates(replicas, broker)
-        fates += _with_releases(found, broker)
+            own_fates += [fate for path in members for fate in future_in_two_places(by_dir[path], broker)]
+        own_fates += future_fates(replicas, broker)
+        fates += _with_releases(own_fates, broker)
     if properties is not None and not configured.intersection(log_dirs):
         # None of them has a partition, or is a directory.
         broker = read_broker_facts([], properties, release)

@@ -226,7 +226,7 @@ class _PartitionScanner:
         for name in directory.misnamed:
             if name in unloadable:
                 continue
-            self._add_finding("misnamed-file", Severity.FINDING, _why_misnamed(name), name=name)
+            self._add_finding("misnamed-file", Severity.FINDING, _misnamed_reason(name), name=name)
         lone = Severity.NOTE if self.shutdown is Shutdown.RUNNING else Severity.FINDING
         for names, code, severity, message in (
             (directory.unreadable, "not-a-regular-file", Severity.FINDING, IRREGULAR),
@@ -350,8 +350,8 @@ class _PartitionScanner:
             return _STATES.get(snapshot.outcome) or (SnapshotStatus.SUSPECT if snapshot.suspicions else SnapshotStatus.PRESENT)
         if offset in self.missing:
             return SnapshotStatus.MISSING
-        why_not = reason_not_needed(self.source, offset, is_log_end=offset == self.log_end.offset)
-        is_made = why_not is not None and why_not.kind is not LeftOut.NOT_NEEDED
+        reason = reason_not_needed(self.source, offset, is_log_end=offset == self.log_end.offset)
+        is_made = reason is not None and reason.kind is not LeftOut.NOT_NEEDED
         return SnapshotStatus.REGENERATED if is_made else SnapshotStatus.NOT_DUE
 
     def _report_missing(self, boundaries: Sequence[BoundaryScan]) -> None:
@@ -390,13 +390,13 @@ class _PartitionScanner:
             return ()
         blockers = {each.offset: blocker.alone for each in boundaries if (blocker := snapshot_blocker(each)) is not None}
         lost = self.facts.uncovered_magic == CURRENT_MAGIC
-        why_uncovered = Blocker.LEADER_EPOCHS_LOST if lost else Blocker.NO_LEADER_EPOCHS
-        blocked = tuple(blocked_segments(self.segments, self.log_start, blockers, self._first_epoch_offset(), why_uncovered))
-        for blocker, why in _EXPLAINED.items():
+        uncovered_blocker = Blocker.LEADER_EPOCHS_LOST if lost else Blocker.NO_LEADER_EPOCHS
+        blocked = tuple(blocked_segments(self.segments, self.log_start, blockers, self._first_epoch_offset(), uncovered_blocker))
+        for blocker, reason in _EXPLAINED.items():
             if blocker is Blocker.LEADER_EPOCHS_LOST and self.shutdown is not Shutdown.UNKNOWN:
                 continue  # a fate
             offsets = [segment.base_offset for segment in blocked if blocker in segment.blockers]
-            message = "{count} cannot be uploaded ({some}): " + why
+            message = "{count} cannot be uploaded ({some}): " + reason
             self._add_count_finding(blocker.value, offsets, Severity.FINDING, message, "rolled segment")
         if self.source.is_tiered:
             message = (
@@ -530,7 +530,7 @@ def _end_source(end: int, largest_snapshot: int, recovery_point: int) -> str:
     return "the recovery point of a clean stop" if end == recovery_point else "the last snapshot of a clean stop"
 
 
-def _why_misnamed(name: str) -> str:
+def _misnamed_reason(name: str) -> str:
     known = parse_file_name(name)
     if known is None or known.offset is None:
         return "a broker cannot load the log with it: it takes the text before the first dot for an offset (NumberFormatException)"

@@ -99,7 +99,7 @@ class ScanTotals(msgspec.Struct, kw_only=True):
     stuck_bytes: Natural = 0
     """Bytes of the first blocked segment of each partition and of every later rolled one."""
     stuck_bytes_after_rebuild: Natural = 0
-    """The same, after everything is rebuilt and the broker was started."""
+    """Stuck bytes after everything is rebuilt and the broker was started."""
 
     def add(self, other: ScanTotals) -> None:
         """Adds another sum."""

@@ -69,8 +69,8 @@ def scan_source(
     log_dirs: dict[str, LogDirScan] = {}
     states = {each.log_dir.path: each.log_dir for each in (*source.partitions, *source.skipped)}
     for state in states.values():
-        shutdown, process, found = _shutdown(state, source.facts, holds_locks=holds_locks)
-        findings += found
+        shutdown, process, notes = _shutdown(state, source.facts, holds_locks=holds_locks)
+        findings += notes
         log_dirs[state.path] = LogDirScan(state, shutdown, process, ScanTotals(), free_bytes=free_bytes_of(state.path))
     topics: dict[str, ScanTotals] = {}
     partitions = []
@@ -117,18 +117,18 @@ def _skipped(partition: PartitionSource, shutdown: Shutdown) -> SkippedPartition
 
 def _remote_storage(source: Source) -> dict[str, RemoteStorage]:
     """Remote storage by topic: on if one of its partitions shows that, off if no partition of it can be uploaded."""
-    found: dict[str, RemoteStorage] = {}
+    states: dict[str, RemoteStorage] = {}
     properties = source.properties
     is_broker_off = properties is not None and not has_remote_storage(properties)
     for each in source.partitions:
         topic = each.directory.name.topic
         if each.is_tiered:
-            found[topic] = RemoteStorage.ON
+            states[topic] = RemoteStorage.ON
         elif is_broker_off or not each.can_be_tiered:
-            found.setdefault(topic, RemoteStorage.OFF)
-        elif found.get(topic) is not RemoteStorage.ON:
-            found[topic] = RemoteStorage.UNKNOWN
-    return found
+            states.setdefault(topic, RemoteStorage.OFF)
+        elif states.get(topic) is not RemoteStorage.ON:
+            states[topic] = RemoteStorage.UNKNOWN
+    return states
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class NewestSnapshot(Part, frozen=True):
     least_offset: Natural | None
     """The least offset that an entry names; null if none does."""
     newest_timestamp_ms: Int64 | None
-    """Of all entries; null without any."""
+    """Newest timestamp of all entries; null without any."""
     first_open_offset: Natural | None
     """First offset of the oldest open transaction; null without one."""
 

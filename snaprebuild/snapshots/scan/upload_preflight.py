@@ -32,8 +32,8 @@ __all__ = [
     "NextAttempt",
     "Preflight",
     "RolledSegments",
+    "SegmentUploadState",
     "StableBound",
-    "UploadState",
     "blocked_segments",
     "preflight",
     "stable_bound",
@@ -151,7 +151,7 @@ ALL_BELOW_UPLOADED = "remote storage is on: everything below was uploaded before
 BELOW_STABLE = "it is below the last stable offset, which these files do not show"
 
 
-class UploadState(StrEnum):
+class SegmentUploadState(StrEnum):
     """The outcome for a rolled segment after its broker was started again."""
 
     UPLOADABLE = "uploadable"
@@ -194,12 +194,12 @@ class RolledSegments(Part, frozen=True):
     """Consecutive rolled segments with the same state."""
 
     base_offset: Natural
-    """Of the first segment."""
+    """Base offset of the first segment."""
     next_base_offset: Natural
     """End offset of the last segment."""
     segments: Positive
     size_bytes: Natural
-    state: UploadState
+    state: SegmentUploadState
     blockers: tuple[Blocker, ...]
     """Every reason, if they are blocked."""
 
@@ -231,7 +231,7 @@ class LagWait(Part, frozen=True):
     lag_bytes: int
     """-1 for none."""
     base_offset: Natural
-    """Of the first one."""
+    """Base offset of the first one."""
     segments: Positive
     size_bytes: Natural
     due_ms: int | None
@@ -259,12 +259,16 @@ class Preflight:
     @property
     def waiting_segments(self) -> int:
         """Rolled segments that are uploaded later, without any action."""
-        return sum(each.segments for each in self.rolled_segments if each.state in (UploadState.WAITS, UploadState.WAITS_FOR_LAG))
+        return sum(
+            each.segments
+            for each in self.rolled_segments
+            if each.state in (SegmentUploadState.WAITS, SegmentUploadState.WAITS_FOR_LAG)
+        )
 
     @property
     def waiting_unknown_segments(self) -> int:
         """Rolled segments of which the files do not show whether they wait: the last stable offset is not known."""
-        return sum(each.segments for each in self.rolled_segments if each.state is UploadState.NOT_KNOWN)
+        return sum(each.segments for each in self.rolled_segments if each.state is SegmentUploadState.NOT_KNOWN)
 
     @property
     def attempt_waits(self) -> bool:
@@ -338,7 +342,7 @@ def preflight(
     return Preflight(bound, tuple(rolled), _next_attempt(fates, bound, is_tiered=is_tiered))
 
 
-_Fate = tuple[SegmentFiles, int, UploadState, tuple[Blocker, ...]]
+_Fate = tuple[SegmentFiles, int, SegmentUploadState, tuple[Blocker, ...]]
 """A rolled segment, its next base offset, its state, and why it is blocked."""
 
 
@@ -356,17 +360,17 @@ def _fates(
         next_base = following.base_offset
         if next_base <= log_start:
             continue
-        state = UploadState.UPLOADABLE
+        state = SegmentUploadState.UPLOADABLE
         if segment.base_offset in blockers:
-            state = UploadState.BLOCKED
+            state = SegmentUploadState.BLOCKED
         elif ceiling is not None and next_base > ceiling:
-            state = UploadState.WAITS
+            state = SegmentUploadState.WAITS
         elif first_blocked is not None and segment.base_offset > first_blocked:
-            state = UploadState.AFTER_BLOCKED
+            state = SegmentUploadState.AFTER_BLOCKED
         elif bound.exact is None and next_base > bound.at_least:
-            state = UploadState.NOT_KNOWN
+            state = SegmentUploadState.NOT_KNOWN
         elif next_base in bad_snapshots:
-            state = UploadState.BAD_SNAPSHOT
+            state = SegmentUploadState.BAD_SNAPSHOT
         yield segment, next_base, state, blockers.get(segment.base_offset, ())
 
 
@@ -379,7 +383,7 @@ _WITHOUT_EPOCHS = frozenset((Blocker.NO_LEADER_EPOCHS, Blocker.LEADER_EPOCHS_LOS
 def _next_attempt(fates: Sequence[_Fate], bound: StableBound, *, is_tiered: bool) -> NextAttempt | None:
     """Only remote storage shows how far a log was uploaded: where it is on, all below the first blocked segment counts as uploaded."""
     candidates = [fate for fate in fates if bound.ceiling is None or fate[1] <= bound.ceiling]
-    blocked = next((index for index, fate in enumerate(candidates) if fate[2] is UploadState.BLOCKED), None)
+    blocked = next((index for index, fate in enumerate(candidates) if fate[2] is SegmentUploadState.BLOCKED), None)
     if not candidates or (is_tiered and blocked is None):
         return None
     segment, next_base, _, blockers = candidates[blocked or 0]
