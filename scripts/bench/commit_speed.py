@@ -3,7 +3,7 @@
 """Times the default commands of two checkouts of this project in turn, on the same generated log directories.
 
     git worktree add ../before COMMIT && (cd ../before && bash scripts/setup)
-    .venv/bin/python scripts/bench/commit_speed.py --before ../before
+    scripts/bench/commit_speed.py --before ../before
 
 Each command runs in a fresh process of either checkout, one after the other, ``--rounds`` times. The least of each counts: seconds by
 the clock, and seconds of all processors (the command and its workers). The last two columns are the quotients of the two checkouts: above

@@ -91,7 +91,7 @@ def test_what_a_cluster_of_4_4_writes_is_read_as_kafka_reads_it(tmp_path: Path) 
                 run = in_json(verb, node.log_dir)
                 assert (run.exit_code, alarms(run)) == (0, []), (verb, node.log_dir)
         features = {each["name"]: each for each in in_json("cluster check", first.log_dir).document["features"]}
-        assert {name: features[name]["level"] for name in LEVELS} == LEVELS
+        assert {name: features[name]["finalized_level"] for name in LEVELS} == LEVELS
         assert [each["held_back_by"] for each in features.values()] == [[]] * len(features)
         for number, path in enumerate(logs):
             out = tmp_path / "out" / str(number)

@@ -54,7 +54,7 @@ def test_a_healthy_broker_is_never_rejected(tmp_path: Path) -> None:
         assert {each.verdict.outcome for each in killed.values()} == {VerdictOutcome.TRUSTED_BELOW}
 
         node.start()
-        written_before = killed["t-0"].log.log_end
+        written_before = killed["t-0"].log.log_end_offset
         assert written_before == 200
         node.produce("t", 200)
         deadline = time.monotonic() + UPLOAD_SECONDS
@@ -64,6 +64,6 @@ def test_a_healthy_broker_is_never_rejected(tmp_path: Path) -> None:
         node.stop()
         rebuild, upload = (replicas(node.log_dir, purpose)["t-0"] for purpose in (Purpose.REBUILD, Purpose.UPLOAD))
         assert (rebuild.verdict.outcome, upload.verdict.outcome) == (VerdictOutcome.TRUSTED, VerdictOutcome.TRUSTED_BELOW)
-        assert upload.verdict.trusted_below == upload.log.log_end
+        assert upload.verdict.trusted_below == upload.log.log_end_offset
         (recovery,) = [each for each in upload.verdict.results if each.rule is SourceRule.R8]
         assert (mark_of(recovery), recovery.evidence[:10]) == (WARNS, "RECOVERING")

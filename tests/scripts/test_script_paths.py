@@ -71,6 +71,18 @@ def test_a_program_can_be_started_and_says_what_it_needs(program: Path) -> None:
     assert '\nif __name__ == "__main__":\n' in program.read_text(), "an import would run it"
 
 
+def test_every_program_is_named_where_people_look() -> None:
+    """In a page, a workflow, another script or a test: what no one runs goes away."""
+    places = ["docs", ".ci", ".github", "scripts", "tests", "*.md"]
+    unnamed = []
+    for program in PROGRAMS:
+        name = program.relative_to(REPOSITORY).as_posix()
+        grep = ["git", "grep", "--files-with-matches", "--fixed-strings", name, "--", *places, f":!{name}", ":!CHANGELOG.md"]
+        if subprocess.run(grep, cwd=REPOSITORY, capture_output=True, check=False).returncode:
+            unnamed.append(name)
+    assert unnamed == []
+
+
 def test_a_program_that_does_not_say_what_it_needs_is_refused(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text('"""Says nothing."""\nprint("runs")\n')
