@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from kafka_classpath import BEFORE_3, BEFORE_THE_LAST_CHANGE, KAFKA_VERSION, OTHER_VERSIONS, java_output
 from log_dirs import batch, snapshot_bytes, snapshot_name, write_partition
+from msgspec.structs import astuple
 from oracle import Oracle
 from simulated_broker import SimulatedBroker
 from strategies import TRANSACTIONAL, batch_of, header_of
@@ -37,7 +38,8 @@ def attempts_on(memory: ProducerMemory | None, rng: random.Random, *, bumps: boo
     """Every epoch around that of the producer with every sequence around its batches, one record or as many as a batch had."""
     epoch = 0 if memory is None else memory.epoch
     batches = () if memory is None else memory.batches
-    sizes = {first: (last - first) % 2**31 + 1 for first, last, _ in batches if first >= 0}
+    ranges = [(each.first_sequence, each.last_sequence) for each in batches]
+    sizes = {first: (last - first) % 2**31 + 1 for first, last in ranges if first >= 0}
     lasts = [each.last_sequence for each in batches]
     sequences = {
         0,
@@ -174,5 +176,5 @@ def test_a_started_broker_holds_one_batch(tmp_path: Path, recovery_point: int, i
         (directory / snapshot_name(16)).write_bytes(snapshot_bytes([trace.entry]))
     reported = java_output("StartedLog", arguments=[directory, recovery_point, str(is_clean).lower()])
     held = [tuple(map(int, line.split())) for line in reported]
-    assert held == [(7, *each) for each in ProducerMemory.loaded(trace.entry).batches] == [(7, 14, 15, 14)]
+    assert held == [(7, *astuple(each)) for each in ProducerMemory.loaded(trace.entry).batches] == [(7, 14, 15, 14)]
     assert len(trace.in_memory) == 5
