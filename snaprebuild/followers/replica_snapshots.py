@@ -12,7 +12,7 @@ from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import finding_of_error
 from snaprebuild.published import Int64, Natural, OffsetOrNone, Part
-from snaprebuild.replay.difference import Comparison, ComparisonStatus, cost_of_missing
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, consequence_of_missing
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState, InitialState
 from snaprebuild.snapshots.engine.clock import Clock
@@ -175,5 +175,5 @@ def _lost_producer(entry: np.void, *, expired: bool) -> LostProducer:
         timestamp_ms=int(entry["timestamp"]),
         open_from=None if first < 0 else first,
         expired=expired,
-        consequence=cost_of_missing(entry),
+        consequence=consequence_of_missing(entry),
     )
