@@ -116,7 +116,15 @@ class SnapshotsTask(ReplayTask):
             return
         except FormatError as error:
             entries = None
-            comparison = Comparison(ComparisonStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
+            comparison = Comparison(
+                status=ComparisonStatus.CORRUPT,
+                proven_wrong=True,
+                expected_entries=len(state.entries),
+                found_entries=0,
+                difference_count=0,
+                differences=(),
+                reason=str(error),
+            )
         snapshot = _snapshot(state, entries, comparison, self._clock, min(self._may_list, LOST_LISTED_MAX))
         self._may_list -= len(snapshot.lost)
         if comparison is None and self._was_set_aside(state.offset):

@@ -173,7 +173,9 @@ def diff_snapshots(path_a: str, path_b: str, clock: Clock | None, stores: S3Sett
     message = f"differs from {path_a} in {pluralize(totals.all, 'producer')}"
     findings.append(Finding("snapshots-differ", Severity.FINDING, path_b, message))
     entries = tuple(_listed_entries(entries_a, entries_b, match))
-    return SnapshotDiff(DiffStatus.DIFFERENT, clock, side_a, side_b, tuple(findings), totals, entries)
+    return SnapshotDiff(
+        status=DiffStatus.DIFFERENT, clock=clock, a=side_a, b=side_b, findings=tuple(findings), totals=totals, entries=entries
+    )
 
 
 def _read(

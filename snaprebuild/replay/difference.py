@@ -327,7 +327,16 @@ def _missing(replayed: SegmentEffect, expected: np.ndarray, rows: np.ndarray, kn
         last = int(entry["last_offset"])
         certain = bool(is_certain[index])
         consequence = consequence_of_missing(entry)
-        return EntryDifference(producer_id, DifferenceKind.MISSING, None, last, None, certain, consequence, _open_from(entry))
+        return EntryDifference(
+            producer_id=producer_id,
+            kind=DifferenceKind.MISSING,
+            field=None,
+            expected=last,
+            found=None,
+            is_certain=certain,
+            consequence=consequence,
+            open_from=_open_from(entry),
+        )
 
     return _Differing(is_certain, expected["current_txn_first_offset"][rows] != NONE, difference)
 
@@ -343,7 +352,13 @@ def _extra(found: np.ndarray, rows: np.ndarray, knowledge: Knowledge) -> _Differ
         producer_id = int(entry["producer_id"])
         last = int(entry["last_offset"])
         return EntryDifference(
-            producer_id, DifferenceKind.EXTRA, None, None, last, knowledge.is_complete, consequence_of_extra(entry)
+            producer_id=producer_id,
+            kind=DifferenceKind.EXTRA,
+            field=None,
+            expected=None,
+            found=last,
+            is_certain=knowledge.is_complete,
+            consequence=consequence_of_extra(entry),
         )
 
     is_certain = np.full(len(rows), knowledge.is_complete)

@@ -444,7 +444,18 @@ class OneBoundaryTask(ReplayTask):
         fault = None if index is None else index.message
         offset = self._request.offset
         read = self.outcome.read_bytes
-        return EnsuredSnapshot(offset, data, path, origin, klass, reasons, entries, read, self._checkpoint, fault)
+        return EnsuredSnapshot(
+            offset=offset,
+            data=data,
+            path=path,
+            origin=origin,
+            snapshot_class=klass,
+            reasons=reasons,
+            entries=entries,
+            read_bytes=read,
+            point=self._checkpoint,
+            index_fault=fault,
+        )
 
     def _on_disk(self, state: BoundaryState) -> EnsuredSnapshot | _NotTaken | None:
         """The file on disk, if nothing contradicts it; else why it is not taken, or None without one.

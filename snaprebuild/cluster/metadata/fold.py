@@ -173,7 +173,9 @@ class MetadataState:
     def _remove_topic(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
         topic = self._topic_of(record)
         changes: list[MetadataChange] = [
-            PartitionChanged(offset, record, topic.topic_id, topic.name, number, before, None)
+            PartitionChanged(
+                offset=offset, record=record, topic_id=topic.topic_id, topic=topic.name, partition=number, before=before, after=None
+            )
             for number, before in topic.partitions.items()
         ]
         del self.topics[topic.topic_id], self._partitions[topic.topic_id]
@@ -200,7 +202,9 @@ class MetadataState:
         partitions = self._partitions[topic.topic_id]
         before = partitions.get(number)
         partitions[number] = after
-        return PartitionChanged(offset, record, topic.topic_id, topic.name, number, before, after)
+        return PartitionChanged(
+            offset=offset, record=record, topic_id=topic.topic_id, topic=topic.name, partition=number, before=before, after=after
+        )
 
     def _clear_elr(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
         name = record.message["topicName"]

@@ -259,13 +259,28 @@ def wrong_by_the_log(first: FirstSnapshot) -> Comparison | None:
             consequence = "its open transaction is forgotten: undecided data is read by consumers and uploaded"
         kind = DifferenceKind.FIELD
         differences.append(
-            EntryDifference(each.producer_id, kind, each.field, each.other_value, each.base_value, True, consequence)
+            EntryDifference(
+                producer_id=each.producer_id,
+                kind=kind,
+                field=each.field,
+                expected=each.other_value,
+                found=each.base_value,
+                is_certain=True,
+                consequence=consequence,
+            )
         )
     contradicted = pluralize(len({each.producer_id for each in refutations}), "entry", "entries")
     reason = f"the log contradicts {contradicted}: {refutations[0].text(verdict.offset)}"
     entries = len(verdict.entries)
     return Comparison(
-        ComparisonStatus.STALE, True, entries, entries, len(refutations), tuple(differences), reason, len(refutations)
+        status=ComparisonStatus.STALE,
+        proven_wrong=True,
+        expected_entries=entries,
+        found_entries=entries,
+        difference_count=len(refutations),
+        differences=tuple(differences),
+        reason=reason,
+        certain_count=len(refutations),
     )
 
 
