@@ -221,7 +221,7 @@ class _Attempts(Generic[Result]):
         request = self._next_request()
         task = None
         try:
-            task = _opened(request)
+            task = _boundary_task(request)
             run_tasks([task], request.run)
             if task.failure is not None:
                 raise task.failure
@@ -256,7 +256,7 @@ class _Attempts(Generic[Result]):
         return SnapshotRefusedError(message, path=error.path, reason=reason, read_bytes=self.read_bytes)
 
 
-def _opened(request: BoundaryRequest) -> OneBoundaryTask:
+def _boundary_task(request: BoundaryRequest) -> OneBoundaryTask:
     """The partition, and where its replay begins and ends."""
     options = request.options
     run = request.run

@@ -1,4 +1,6 @@
-"""The last stable offset of a leader: where the first transaction begins that has no marker below the high watermark, else the watermark.
+"""The last stable offset (LSO) of a leader: where the first transaction begins that has no marker below the high watermark.
+
+Without such a transaction it is the high watermark.
 
 Source: ``UnifiedLog.lastStableOffset`` and ``maybeIncrementFirstUnstableOffset``, ``ProducerStateManager.firstUnstableOffset``; 4.3.1.
 A transaction whose marker is not replicated holds it like one that is open.
