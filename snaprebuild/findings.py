@@ -47,7 +47,6 @@ BUSY_LOG = "busy-log"
 GONE = "gone-meanwhile"
 """A partition was deleted or moved after the run began."""
 
-
 IN_FLUX = "in-flux"
 """A broker writes or deletes a file while it is read: the next run checks it."""
 
@@ -63,6 +62,7 @@ def first_of(names: Sequence[str], most: int = 3) -> str:
 
 
 Code = Annotated[str, msgspec.Meta(pattern="^[a-z0-9]+(-[a-z0-9]+)*$")]
+"""A stable name: words joined by dashes."""
 
 
 class Severity(IntEnum):
@@ -112,13 +112,13 @@ class FindingCause(Enum):
     WHILE_BROKER_RUNS = auto()
     """What is written takes effect at the next start."""
     WITHOUT_CONCERN = auto()
-    """A directory that its broker deletes, moves or recovers: nothing is prepared there, and nothing lacks."""
+    """A directory that its broker deletes, moves or recovers: nothing is prepared there, and nothing is missing."""
     WRONG_REMOTE_SNAPSHOT = auto()
     """A snapshot in remote storage is wrong."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing found.
+    """Something that a command reports about its input.
 
     Attributes:
         code: stable name, words joined by dashes; docs/reference/findings.md lists them.

@@ -248,13 +248,13 @@ def ensure_snapshot(
         WriteFailedError, OutcomeUnknownError: the file in ``out`` cannot be written.
     """
     request = BoundaryRequest(
-        absolute(os.fspath(partition_dir)),
-        operator.index(next_base_offset),
-        options,
-        run_of(options, _deadline(max_bytes, timeout_s)),
-        max_bytes,
-        None if out is None else absolute(os.fspath(out)),
-        None if after is None else after.point,
+        directory=absolute(os.fspath(partition_dir)),
+        offset=operator.index(next_base_offset),
+        options=options,
+        run=run_of(options, _deadline(max_bytes, timeout_s)),
+        max_bytes=max_bytes,
+        out=None if out is None else absolute(os.fspath(out)),
+        after=None if after is None else after.point,
     )
     ensured = replay_to_boundary(request, OneBoundaryTask.ensured)
     return ensured if request.out is None else _written(ensured, path_of(request.out, options.s3))

@@ -17,9 +17,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 WORDS_MAX = 30
 PARTS = (
-    *("formats", "snaprebuild/__init__.py", "snaprebuild/__main__.py", "snaprebuild/cli", "snaprebuild/cluster"),
+    *("formats", "snaprebuild/__init__.py", "snaprebuild/__main__.py"),
+    *("snaprebuild/broker", "snaprebuild/cli", "snaprebuild/cluster"),
     *("snaprebuild/documents", "snaprebuild/errors.py", "snaprebuild/findings.py", "snaprebuild/followers"),
-    *("snaprebuild/hooks.py", "snaprebuild/inspect", "snaprebuild/replay", "snaprebuild/report"),
+    *("snaprebuild/hooks.py", "snaprebuild/inspect", "snaprebuild/published.py", "snaprebuild/replay", "snaprebuild/report"),
     *("snaprebuild/simulations", "snaprebuild/snapshots", "snaprebuild/spark"),
     *("snaprebuild/storage", "snaprebuild/tier", "scripts", "tests"),
 )
@@ -186,6 +187,11 @@ def faults(texts: Iterator[tuple[str, str]]) -> list[str]:
 def test_sentences_are_short(texts: Callable[[], Iterator[tuple[str, str]]]) -> None:
     found = faults(texts())
     assert not found, "\n".join(found)
+
+
+def test_each_module_is_of_a_part() -> None:
+    covered = {path for part in PARTS for path in modules(part)}
+    assert {*python_files(ROOT / "formats"), *python_files(ROOT / "snaprebuild")} <= covered
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -1,7 +1,7 @@
 """What happens to a partition at the next start of its broker. Pure: facts in, fates out.
 
-The order of the checks is that of a broker: the name, the leader epochs, the segments with their indexes, the end of the log, the topic id,
-and then whether the partition is assigned. The first check that fails ends the start of the partition, and nothing below it happens.
+The order of the checks is that of a broker: the name, the leader epochs, the segments with their indexes, the end of the log. Then come
+the topic id, and whether the partition is assigned. The first check that fails ends the start of the partition: nothing below it happens.
 
 Source: ``LogManager.loadLogs`` and ``loadLog``, ``LogLoader.load`` and ``recoverLog``, ``UnifiedLog.apply``, ``LogSegment.sanityCheck``,
 ``TransactionIndex.sanityCheck``, ``FileLogInputStream.nextBatch``, ``PartitionMetadataFile`` of

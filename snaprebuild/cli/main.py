@@ -185,7 +185,9 @@ def _add(name: str, short_help: str, changes: str, *, module: str | None = None,
     lines = [f"  snaprebuild {example}" for example in EXAMPLES[name]]
     of_group, _, own_name = name.rpartition(" ")
     epilog = "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *lines])
-    verb = ListedVerb(own_name, module or function, function, short_help, changes, epilog, cls)
+    verb = ListedVerb(
+        name=own_name, module=module or function, function=function, short_help=short_help, changes=changes, epilog=epilog, cls=cls
+    )
     VerbGroup.verbs.setdefault(of_group or PROGRAM, {})[own_name] = verb
 
 

@@ -121,7 +121,16 @@ def unknown(
     basis: Basis = Basis.EVIDENCE,
 ) -> RuleResult[Id]:
     """A rule without evidence that should be there."""
-    return RuleResult(rule, RuleState.UNKNOWN, evidence, None, path, offset, trusted_below, basis)
+    return RuleResult(
+        rule=rule,
+        state=RuleState.UNKNOWN,
+        evidence=evidence,
+        grade=None,
+        path=path,
+        offset=offset,
+        trusted_below=trusted_below,
+        basis=basis,
+    )
 
 
 def not_applicable(rule: Id, evidence: str, path: str = "") -> RuleResult[Id]:

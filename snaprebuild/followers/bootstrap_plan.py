@@ -239,7 +239,7 @@ def plan_bootstrap(
             is_compacted=follower.is_compacted or view.source.is_compacted,
         )
         try:
-            planned = _planned(view, own, profile, mark, stable[path])
+            planned = _plan_bootstrap(view, own, profile, mark, stable[path])
         except (FormatError, SnaprebuildError) as error:
             plan.findings.append(finding_of_error(error, path))
         else:
@@ -266,7 +266,7 @@ def _assume(view: PartitionView, assumptions: LeaderAssumptions) -> None:
         )
 
 
-def _planned(
+def _plan_bootstrap(
     view: PartitionView, follower: BootstrapFollower, profile: Profile, mark: KnownOffset, stable: KnownOffset
 ) -> PlannedBootstrap:
     highest = UNKNOWN if view.highest_remote is None else view.highest_remote.offset

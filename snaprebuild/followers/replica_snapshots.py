@@ -12,7 +12,7 @@ from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import finding_of_error
 from snaprebuild.published import Int64, Natural, OffsetOrNone, Part
-from snaprebuild.replay.difference import Comparison, ComparisonStatus, cost_of_missing
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, consequence_of_missing
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState, InitialState
 from snaprebuild.snapshots.engine.clock import Clock
@@ -116,7 +116,15 @@ class SnapshotsTask(ReplayTask):
             return
         except FormatError as error:
             entries = None
-            comparison = Comparison(ComparisonStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
+            comparison = Comparison(
+                status=ComparisonStatus.CORRUPT,
+                proven_wrong=True,
+                expected_entries=len(state.entries),
+                found_entries=0,
+                difference_count=0,
+                differences=(),
+                reason=str(error),
+            )
         snapshot = _snapshot(state, entries, comparison, self._clock, min(self._may_list, LOST_LISTED_MAX))
         self._may_list -= len(snapshot.lost)
         if comparison is None and self._was_set_aside(state.offset):
@@ -175,5 +183,5 @@ def _lost_producer(entry: np.void, *, expired: bool) -> LostProducer:
         timestamp_ms=int(entry["timestamp"]),
         open_from=None if first < 0 else first,
         expired=expired,
-        consequence=cost_of_missing(entry),
+        consequence=consequence_of_missing(entry),
     )

@@ -21,9 +21,9 @@ from snaprebuild.published import Int64, Natural, Part, one_of
 from snaprebuild.replay.difference import (
     ENTRY_FIELDS,
     MatchedEntries,
-    cost_of_change,
-    cost_of_extra,
-    cost_of_missing,
+    consequence_of_change,
+    consequence_of_extra,
+    consequence_of_missing,
     match_entries,
 )
 from snaprebuild.replay.segment_effect import sorted_entries
@@ -173,7 +173,9 @@ def diff_snapshots(path_a: str, path_b: str, clock: Clock | None, stores: S3Sett
     message = f"differs from {path_a} in {pluralize(totals.all, 'producer')}"
     findings.append(Finding("snapshots-differ", Severity.FINDING, path_b, message))
     entries = tuple(_listed_entries(entries_a, entries_b, match))
-    return SnapshotDiff(DiffStatus.DIFFERENT, clock, side_a, side_b, tuple(findings), totals, entries)
+    return SnapshotDiff(
+        status=DiffStatus.DIFFERENT, clock=clock, a=side_a, b=side_b, findings=tuple(findings), totals=totals, entries=entries
+    )
 
 
 def _read(
@@ -227,9 +229,9 @@ def _listed_entries(a: np.ndarray, b: np.ndarray, match: MatchedEntries) -> list
 
 def _entries_of_one_side(a: np.ndarray, b: np.ndarray, match: MatchedEntries) -> Iterator[DifferingEntry]:
     for row in _listed(match.only_a, a[TXN][match.only_a] >= 0):
-        yield DifferingEntry(int(a[row]["producer_id"]), DiffKind.ONLY_IN_A, _fields(a[row]), {}, cost_of_missing(a[row]))
+        yield DifferingEntry(int(a[row]["producer_id"]), DiffKind.ONLY_IN_A, _fields(a[row]), {}, consequence_of_missing(a[row]))
     for row in _listed(match.only_b, b[TXN][match.only_b] >= 0):
-        yield DifferingEntry(int(b[row]["producer_id"]), DiffKind.ONLY_IN_B, {}, _fields(b[row]), cost_of_extra(b[row]))
+        yield DifferingEntry(int(b[row]["producer_id"]), DiffKind.ONLY_IN_B, {}, _fields(b[row]), consequence_of_extra(b[row]))
 
 
 def _entries_of_both(a: np.ndarray, b: np.ndarray, match: MatchedEntries) -> Iterator[DifferingEntry]:
@@ -240,7 +242,7 @@ def _entries_of_both(a: np.ndarray, b: np.ndarray, match: MatchedEntries) -> Ite
         other = b[rows_b[index]]
         names = [each for each in ENTRY_FIELDS if entry[each] != other[each]]
         # Of several fields the open transaction has the worst consequence.
-        consequence = cost_of_change(TXN if TXN in names else names[0], entry, other)
+        consequence = consequence_of_change(TXN if TXN in names else names[0], entry, other)
         yield DifferingEntry(int(entry["producer_id"]), DiffKind.CHANGED, _fields(entry, names), _fields(other, names), consequence)
 
 

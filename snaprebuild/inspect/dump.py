@@ -62,7 +62,15 @@ def dump_file(path: str, request: DumpRequest, stores: S3Settings = USUAL_S3) ->
     file = path_of(path, stores)
     with file.open(may_grow=True) as source:
         kind, kind_from = _kind_of(source, request, by_name)
-        dump = Dump(file, kind, kind_from, by_name.offset, by_name.epoch, source.size_bytes, source.identity)
+        dump = Dump(
+            file=file,
+            kind=kind,
+            kind_from=kind_from,
+            offset=by_name.offset,
+            epoch=by_name.epoch,
+            size_bytes=source.size_bytes,
+            identity=source.identity,
+        )
     dump.items = _guarded(dump, _READERS[kind](dump, request))
     return dump
 

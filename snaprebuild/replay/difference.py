@@ -29,9 +29,9 @@ __all__ = [
     "Knowledge",
     "MatchedEntries",
     "compare",
-    "cost_of_change",
-    "cost_of_extra",
-    "cost_of_missing",
+    "consequence_of_change",
+    "consequence_of_extra",
+    "consequence_of_missing",
     "impossible_entries",
     "match_entries",
     "next_sequence",
@@ -75,11 +75,13 @@ class MatchedEntries(msgspec.Struct, frozen=True):
 
 def match_entries(a: np.ndarray, b: np.ndarray) -> MatchedEntries:
     """Matches two sets of entries (of ``ENTRY_DTYPE``), both sorted by producer id without duplicates."""
-    ids_a, ids_b = (each["producer_id"].astype(np.int64) for each in (a, b))
+    ids_a = a["producer_id"].astype(np.int64)
+    ids_b = b["producer_id"].astype(np.int64)
     _, in_a, in_b = np.intersect1d(ids_a, ids_b, assume_unique=True, return_indices=True)
     only_a = np.ones(len(a), dtype=bool)
     only_b = np.ones(len(b), dtype=bool)
-    only_a[in_a] = only_b[in_b] = False
+    only_a[in_a] = False
+    only_b[in_b] = False
     differs = np.zeros(len(in_a), dtype=bool)
     for name in ENTRY_FIELDS:
         differs |= a[name][in_a] != b[name][in_b]
@@ -202,10 +204,10 @@ def compare(replayed: SegmentEffect, found: np.ndarray, offset: int, knowledge: 
     expected = entries_of(replayed)
     impossible = impossible_entries(found, offset)
     if impossible is not None:
-        return Comparison(ComparisonStatus.CORRUPT, True, len(expected), len(found), 0, (), impossible)
+        return _without_differences(ComparisonStatus.CORRUPT, expected, found, impossible)
     found = sorted_entries(found)
     if expected.tobytes() == found.tobytes():
-        return Comparison(ComparisonStatus.EQUAL, False, len(expected), len(found), 0, (), "equal to the replay")
+        return _without_differences(ComparisonStatus.EQUAL, expected, found, "equal to the replay")
     missing, extra, changed = _differing(replayed, expected, found, knowledge)
     ranked = sorted((*missing.first(), *extra.first(), *changed.first()), key=lambda each: (each[0], each[1].producer_id))
     counts = (
@@ -225,6 +227,19 @@ def compare(replayed: SegmentEffect, found: np.ndarray, offset: int, knowledge: 
         return Comparison(ComparisonStatus.UNVERIFIABLE, False, *counts, "different only in what the retained log does not fix")
     reason = f"the log contradicts {certain_count} entries"
     return Comparison(_status_of(missing, changed, len(found)), True, *counts, reason, certain_count)
+
+
+def _without_differences(status: ComparisonStatus, expected: np.ndarray, found: np.ndarray, reason: str) -> Comparison:
+    """The result for a snapshot whose entries need not be compared one by one."""
+    return Comparison(
+        status=status,
+        proven_wrong=status is ComparisonStatus.CORRUPT,
+        expected_entries=len(expected),
+        found_entries=len(found),
+        difference_count=0,
+        differences=(),
+        reason=reason,
+    )
 
 
 def impossible_entries(entries: np.ndarray, offset: int) -> str | None:
@@ -311,8 +326,17 @@ def _missing(replayed: SegmentEffect, expected: np.ndarray, rows: np.ndarray, kn
         producer_id = int(entry["producer_id"])
         last = int(entry["last_offset"])
         certain = bool(is_certain[index])
-        cost = cost_of_missing(entry)
-        return EntryDifference(producer_id, DifferenceKind.MISSING, None, last, None, certain, cost, _open_from(entry))
+        consequence = consequence_of_missing(entry)
+        return EntryDifference(
+            producer_id=producer_id,
+            kind=DifferenceKind.MISSING,
+            field=None,
+            expected=last,
+            found=None,
+            is_certain=certain,
+            consequence=consequence,
+            open_from=_open_from(entry),
+        )
 
     return _Differing(is_certain, expected["current_txn_first_offset"][rows] != NONE, difference)
 
@@ -327,7 +351,15 @@ def _extra(found: np.ndarray, rows: np.ndarray, knowledge: Knowledge) -> _Differ
         entry = found[rows[index]]
         producer_id = int(entry["producer_id"])
         last = int(entry["last_offset"])
-        return EntryDifference(producer_id, DifferenceKind.EXTRA, None, None, last, knowledge.is_complete, cost_of_extra(entry))
+        return EntryDifference(
+            producer_id=producer_id,
+            kind=DifferenceKind.EXTRA,
+            field=None,
+            expected=None,
+            found=last,
+            is_certain=knowledge.is_complete,
+            consequence=consequence_of_extra(entry),
+        )
 
     is_certain = np.full(len(rows), knowledge.is_complete)
     return _Differing(is_certain, found["current_txn_first_offset"][rows] != NONE, difference)
@@ -337,12 +369,12 @@ def _changed(
     replayed: SegmentEffect, expected: np.ndarray, found: np.ndarray, rows: np.ndarray, found_rows: np.ndarray, knowledge: Knowledge
 ) -> _Differing:
     """Producers with a field that differs: by the first field that differs for certain, or the first that differs."""
-    is_open = _open_fields(replayed, rows, found, found_rows, knowledge)
+    is_undetermined = _undetermined_fields(replayed, rows, found, found_rows, knowledge)
     field = np.full(len(rows), NONE, dtype=np.int8)
     is_certain = np.zeros(len(rows), dtype=bool)
     for number, name in enumerate(ENTRY_FIELDS):
         differs = expected[name][rows] != found[name][found_rows]
-        first_certain = differs & ~is_open[name] & ~is_certain
+        first_certain = differs & ~is_undetermined[name] & ~is_certain
         field[first_certain | (differs & (field == NONE))] = number
         is_certain |= first_certain
 
@@ -354,46 +386,52 @@ def _changed(
         older = other["last_offset"] < entry["last_offset"] or other["timestamp"] < entry["timestamp"]
         kind = DifferenceKind.STALE if older and certain else DifferenceKind.FIELD
         values = int(entry[name]), int(other[name])
-        cost = cost_of_change(name, entry, other)
-        return EntryDifference(int(entry["producer_id"]), kind, name, *values, certain, cost, _open_from(entry))
+        consequence = consequence_of_change(name, entry, other)
+        return EntryDifference(int(entry["producer_id"]), kind, name, *values, certain, consequence, _open_from(entry))
 
     is_transaction = expected["current_txn_first_offset"][rows] != found["current_txn_first_offset"][found_rows]
     return _Differing(is_certain, is_transaction, difference)
 
 
-def _open_fields(
+def _undetermined_fields(
     replayed: SegmentEffect, rows: np.ndarray, found: np.ndarray, found_rows: np.ndarray, knowledge: Knowledge
 ) -> dict[str, np.ndarray]:
     """For each field, the producers for which the retained log does not fix it, so that the value in the file may be correct."""
     assigned = replayed.assigned[rows]
     fixed = np.zeros(len(rows), dtype=bool)
-    batch = _is_batch_open(replayed, rows, found["last_offset"][found_rows], knowledge)
-    is_open = dict.fromkeys(ENTRY_FIELDS, batch) | {
+    batch = _is_batch_undetermined(replayed, rows, found["last_offset"][found_rows], knowledge)
+    is_undetermined = dict.fromkeys(ENTRY_FIELDS, batch) | {
         "epoch": fixed,
         "timestamp": fixed,
-        "coordinator_epoch": _is_coordinator_epoch_open(replayed, rows, found["coordinator_epoch"][found_rows], knowledge),
-        "current_txn_first_offset": _is_transaction_open(replayed, rows, found["current_txn_first_offset"][found_rows], knowledge),
+        "coordinator_epoch": _is_coordinator_epoch_undetermined(replayed, rows, found["coordinator_epoch"][found_rows], knowledge),
+        "current_txn_first_offset": _is_transaction_undetermined(
+            replayed, rows, found["current_txn_first_offset"][found_rows], knowledge
+        ),
     }
-    return {name: np.where(assigned, mask, not knowledge.is_complete) for name, mask in is_open.items()}
+    return {name: np.where(assigned, mask, not knowledge.is_complete) for name, mask in is_undetermined.items()}
 
 
-def _is_coordinator_epoch_open(replayed: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
+def _is_coordinator_epoch_undetermined(
+    replayed: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge
+) -> np.ndarray:
     # A producer that expired and came back has no coordinator epoch until the next marker.
     lost = (claimed == NONE) & (replayed.last_batch_kind[rows] == ENDS_WITH_DATA)
     return np.where(replayed.marked[rows], lost, not knowledge.is_complete)
 
 
-def _is_transaction_open(replayed: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
+def _is_transaction_undetermined(
+    replayed: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge
+) -> np.ndarray:
     may_come_in_open = ~replayed.txn_is_set[rows] & (replayed.fail_open[rows] == NONE) & (not knowledge.is_complete)
     came_in_open = may_come_in_open & (claimed >= 0) & (claimed < knowledge.first_offset)
     # For a broker that recovered from a log start offset inside the transaction, it begins there.
     first = replayed.txn_first_offset[rows]
     begins_late = (first >= 0) & (first < knowledge.log_start_offset) & (first < claimed) & (claimed <= replayed.last_offset[rows])
-    is_open: np.ndarray = came_in_open | begins_late
-    return is_open
+    is_undetermined: np.ndarray = came_in_open | begins_late
+    return is_undetermined
 
 
-def _is_batch_open(replayed: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
+def _is_batch_undetermined(replayed: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
     # A producer that expired and came back with only a marker has no batch; but one whose marker closed a transaction had not expired.
     # A producer also has no batch if that is below the log start offset from which a broker recovered, and its marker is not.
     last_kind = replayed.last_batch_kind[rows]
@@ -403,11 +441,11 @@ def _is_batch_open(replayed: SegmentEffect, rows: np.ndarray, claimed: np.ndarra
     has_none = (batch == SET) & (claimed < 0) & (came_back | cut_off)
     # A batch that was deleted before the first marker of its producer is not known either.
     was_deleted = (batch == IF) & (claimed < knowledge.first_offset) & (not knowledge.is_complete)
-    is_open: np.ndarray = has_none | was_deleted
-    return is_open
+    is_undetermined: np.ndarray = has_none | was_deleted
+    return is_undetermined
 
 
-def cost_of_missing(entry: np.void) -> str:
+def consequence_of_missing(entry: np.void) -> str:
     """The consequence if a broker does not have ``entry`` (of ``ENTRY_DTYPE``) and should."""
     first = int(entry["current_txn_first_offset"])
     if first >= 0:
@@ -418,7 +456,7 @@ def cost_of_missing(entry: np.void) -> str:
     return f"a retry of sequence {sequence} or older is accepted as new (duplicate), and older epochs are not fenced"
 
 
-def cost_of_extra(entry: np.void) -> str:
+def consequence_of_extra(entry: np.void) -> str:
     """The consequence if a broker has ``entry`` (of ``ENTRY_DTYPE``) and should not."""
     first = int(entry["current_txn_first_offset"])
     if first >= 0:
@@ -426,7 +464,7 @@ def cost_of_extra(entry: np.void) -> str:
     return "a producer that never wrote here is held to a sequence that it does not know"
 
 
-def cost_of_change(name: str, entry: np.void, found: np.void) -> str:
+def consequence_of_change(name: str, entry: np.void, found: np.void) -> str:
     """The consequence if a broker has ``found`` instead of ``entry``, which differ in the field ``name``."""
     if name == "current_txn_first_offset":
         if found[name] < 0:
@@ -434,8 +472,8 @@ def cost_of_change(name: str, entry: np.void, found: np.void) -> str:
         if entry[name] < 0:
             return f"a closed transaction stays open from {int(found[name])}: readers of committed data, compaction and tiering stop there"
         return "the last stable offset is wrong while its transaction is open"
-    if name in _COST_OF_CHANGE:
-        return _COST_OF_CHANGE[name]
+    if name in _CONSEQUENCE_OF_CHANGE:
+        return _CONSEQUENCE_OF_CHANGE[name]
     if name in ("last_offset", "offset_delta") and entry["last_sequence"] == found["last_sequence"]:
         # ProducerStateEntry.findDuplicateBatch compares both sequences, and the first follows from the delta.
         if entry["offset_delta"] != found["offset_delta"]:
@@ -445,7 +483,7 @@ def cost_of_change(name: str, entry: np.void, found: np.void) -> str:
     return f"the healthy producer's next batch, sequence {following}, is refused (OutOfOrderSequence), or a retry is accepted twice"
 
 
-_COST_OF_CHANGE = {
+_CONSEQUENCE_OF_CHANGE = {
     "coordinator_epoch": "an old transaction coordinator is not fenced, or a current one is",
     "epoch": "a fenced epoch is accepted, or the current one is refused (InvalidProducerEpoch)",
     "timestamp": "the producer expires too early or too late",

@@ -221,7 +221,7 @@ class _Attempts(Generic[Result]):
         request = self._next_request()
         task = None
         try:
-            task = _opened(request)
+            task = _boundary_task(request)
             run_tasks([task], request.run)
             if task.failure is not None:
                 raise task.failure
@@ -256,7 +256,7 @@ class _Attempts(Generic[Result]):
         return SnapshotRefusedError(message, path=error.path, reason=reason, read_bytes=self.read_bytes)
 
 
-def _opened(request: BoundaryRequest) -> OneBoundaryTask:
+def _boundary_task(request: BoundaryRequest) -> OneBoundaryTask:
     """The partition, and where its replay begins and ends."""
     options = request.options
     run = request.run
@@ -444,7 +444,18 @@ class OneBoundaryTask(ReplayTask):
         fault = None if index is None else index.message
         offset = self._request.offset
         read = self.outcome.read_bytes
-        return EnsuredSnapshot(offset, data, path, origin, klass, reasons, entries, read, self._checkpoint, fault)
+        return EnsuredSnapshot(
+            offset=offset,
+            data=data,
+            path=path,
+            origin=origin,
+            snapshot_class=klass,
+            reasons=reasons,
+            entries=entries,
+            read_bytes=read,
+            point=self._checkpoint,
+            index_fault=fault,
+        )
 
     def _on_disk(self, state: BoundaryState) -> EnsuredSnapshot | _NotTaken | None:
         """The file on disk, if nothing contradicts it; else why it is not taken, or None without one.

@@ -1,4 +1,6 @@
-"""The last stable offset of a leader: where the first transaction begins that has no marker below the high watermark, else that mark.
+"""The last stable offset (LSO) of a leader: where the first transaction begins that has no marker below the high watermark.
+
+Without such a transaction it is the high watermark.
 
 Source: ``UnifiedLog.lastStableOffset`` and ``maybeIncrementFirstUnstableOffset``, ``ProducerStateManager.firstUnstableOffset``; 4.3.1.
 A transaction whose marker is not replicated holds it like one that is open.
@@ -50,24 +52,27 @@ def last_stable_offsets(
         logs: partitions whose segments on disk are replayed, with their log start offsets and high watermarks.
         run: its clock decides which snapshot at the first offset is trusted.
     """
-    tasks = _read([_StateAtMark(source, log_start, mark, run.clock) for source, log_start, mark in logs], run)
+    tasks = _read(
+        [_StateAtHighWatermark(source, log_start, high_watermark, run.clock) for source, log_start, high_watermark in logs], run
+    )
     stable = {task.path: task.last_stable() for task in tasks if not _damage(task)}
     return stable, [finding for task in tasks for finding in _damage(task)]
 
 
-def stable_ends(marks: Iterable[tuple[PartitionSource, int]], run: Run) -> tuple[dict[str, int], list[Finding]]:
+def stable_ends(high_watermarks: Iterable[tuple[PartitionSource, int]], run: Run) -> tuple[dict[str, int], list[Finding]]:
     """Below which offset each log is whole and stable, by path, and findings of damage and gaps.
 
     The offset is at most the last stable offset, and at most the end of what could be replayed.
 
     Args:
-        marks: partitions whose segments on disk are replayed, with their high watermarks.
+        high_watermarks: partitions whose segments on disk are replayed, with their high watermarks.
         run: its clock decides which snapshot at the first offset is trusted.
     """
-    tasks = _read(
-        [_StateAtMark(source, source.log_start_offset, KnownOffset(mark, "", assumed=False), run.clock) for source, mark in marks],
-        run,
-    )
+    tasks = []
+    for source, offset in high_watermarks:
+        high_watermark = KnownOffset(offset, "", assumed=False)
+        tasks.append(_StateAtHighWatermark(source, source.log_start_offset, high_watermark, run.clock))
+    tasks = _read(tasks, run)
     findings = []
     for task in tasks:
         gap = [] if task.gap is None else [Finding("log-gap", Severity.FINDING, task.path, task.gap, task.stable_end())]
@@ -75,28 +80,28 @@ def stable_ends(marks: Iterable[tuple[PartitionSource, int]], run: Run) -> tuple
     return {task.path: task.stable_end() for task in tasks}, findings
 
 
-def _read(tasks: Sequence[_StateAtMark], run: Run) -> list[_StateAtMark]:
+def _read(tasks: Sequence[_StateAtHighWatermark], run: Run) -> list[_StateAtHighWatermark]:
     """Runs the tasks. If a broker deletes a segment meanwhile, its partition is read again."""
     sources = [task.source for task in tasks]
     return read_partitions(sources, lambda place, source: tasks[place].for_new_listing(source), lambda _, task: task, run)
 
 
-def _damage(task: _StateAtMark) -> list[Finding]:
+def _damage(task: _StateAtHighWatermark) -> list[Finding]:
     """The findings that keep a partition from being replayed to its end."""
     return [finding for finding in task.findings if finding.severity >= Severity.REFUSED or finding.is_unread or finding.is_deleted]
 
 
-class _StateAtMark(ReplayTask):
+class _StateAtHighWatermark(ReplayTask):
     """One partition, replayed from its first segment, with the state at its high watermark."""
 
     lost_above_damage = "what is above it is not known"
 
-    def __init__(self, source: PartitionSource, log_start: int, mark: KnownOffset, clock: Clock) -> None:
-        reads = partial(read_tasks, source.directory, check_crc=True, cuts=(mark.offset,))
+    def __init__(self, source: PartitionSource, log_start: int, high_watermark: KnownOffset, clock: Clock) -> None:
+        reads = partial(read_tasks, source.directory, check_crc=True, cuts=(high_watermark.offset,))
         super().__init__(source, TaskOutcome(), reads, source_replay(source, clock))
         self.findings = self.outcome.findings
         self._log_start = log_start
-        self._mark = mark
+        self._high_watermark = high_watermark
         self._clock = clock
         self._state: BoundaryState | None = None
         self._whole_end: int | None = None
@@ -104,17 +109,17 @@ class _StateAtMark(ReplayTask):
         self._has_failed = False
         self.gap: str | None = None
 
-    def for_new_listing(self, source: PartitionSource) -> _StateAtMark:
+    def for_new_listing(self, source: PartitionSource) -> _StateAtHighWatermark:
         """The task for another listing of the partition."""
-        return _StateAtMark(source, max(self._log_start, source.log_start_offset), self._mark, self._clock)
+        return _StateAtHighWatermark(source, max(self._log_start, source.log_start_offset), self._high_watermark, self._clock)
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         wants_more = super().take_segment(index, summary)
-        self._take_whole(summary)
+        self._extend_whole_end(summary)
         return wants_more
 
-    def _take_whole(self, summary: SegmentSummary) -> None:
-        """Where the batches end that follow one another without a gap or damage. Compaction leaves gaps by design."""
+    def _extend_whole_end(self, summary: SegmentSummary) -> None:
+        """Moves the end of the batches without a gap or damage by one segment. Compaction leaves gaps by design."""
         begin = summary.base_offset if self._whole_end is None else self._whole_end
         may_have_gaps = not self.source.can_be_tiered or not self.source.log_dir.is_cleaner_known
         has_gap = summary.base_offset > begin or bool(summary.facts.missing_offsets)
@@ -139,7 +144,7 @@ class _StateAtMark(ReplayTask):
         super().fail(error)
 
     def boundary(self, state: BoundaryState) -> None:
-        if state.offset <= self._mark.offset:
+        if state.offset <= self._high_watermark.offset:
             self._state = state
 
     def stable_end(self) -> int:
@@ -153,26 +158,28 @@ class _StateAtMark(ReplayTask):
     def last_stable(self) -> KnownOffset:
         """The offset, once everything was taken."""
         segments = self.source.directory.segments
-        mark = self._mark
+        high_watermark = self._high_watermark
         first, producer = self._first_open()
         # Only a snapshot there has the transactions that began below the first segment.
         begins_inside = bool(segments) and segments[0].base_offset > 0
         base = self.replay.before_first_segment()
         is_known = (base is not None and base.is_complete) if self._state is None else self._state.is_complete
         assumed = begins_inside and not is_known
-        if first is None or first >= mark.offset:
+        if first is None or first >= high_watermark.offset:
             source = "the high watermark: no open transaction begins below it"
-            return KnownOffset(mark.offset, source, assumed=assumed or mark.assumed)
+            return KnownOffset(high_watermark.offset, source, assumed=assumed or high_watermark.assumed)
         source = f"the first offset of the transaction of producer {producer}, open at the high watermark"
-        return KnownOffset(min(max(first, self._log_start), mark.offset), source, assumed=assumed or mark.assumed)
+        return KnownOffset(
+            min(max(first, self._log_start), high_watermark.offset), source, assumed=assumed or high_watermark.assumed
+        )
 
     def _first_open(self) -> tuple[int | None, int]:
-        """Where the oldest transaction begins that is open at the mark, and whose it is."""
+        """Where the oldest transaction begins that is open at the high watermark, and whose it is."""
         if self._state is not None:
             effect = self._state.effect
             firsts = effect.txn_first_offset
             producers = effect.producer_id
-        else:  # nothing on disk is below the mark
+        else:  # nothing on disk is below the high watermark
             base = self.replay.before_first_segment()
             if base is None:
                 return None, NONE

@@ -129,7 +129,15 @@ def stage(
     left = tuple(sorted((each for each in (*not_staged, *unseen) if each.path not in has_own_list), key=lambda each: each.path))
     assert isinstance(plan.request.destination, Staged)
     path = plan_path(plan.request.destination)
-    staged_plan = StagedPlan(path, plan.request, plan.clock, began_ms, tuple(sorted(log_dirs)), tuple(merged), left)
+    staged_plan = StagedPlan(
+        path=path,
+        request=plan.request,
+        clock=plan.clock,
+        staged_ms=began_ms,
+        log_dirs=tuple(sorted(log_dirs)),
+        partitions=tuple(merged),
+        not_staged=left,
+    )
     save_staged_plan(staged_plan, owner_of_segments(plan))
     return replace(result, staged_plan=path) if partitions else result
 

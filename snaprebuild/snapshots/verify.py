@@ -407,12 +407,28 @@ def compared_alone(
     try:
         entries = read_snapshot_file(directory, offset, listed, is_broker_running=is_broker_running)
     except FormatError as error:
-        return Comparison(ComparisonStatus.CORRUPT, True, 0, 0, 0, (), str(error))
+        return Comparison(
+            status=ComparisonStatus.CORRUPT,
+            proven_wrong=True,
+            expected_entries=0,
+            found_entries=0,
+            difference_count=0,
+            differences=(),
+            reason=str(error),
+        )
     if entries is None:
         return None
     impossible = impossible_entries(entries, offset)
     status = ComparisonStatus.UNVERIFIABLE if impossible is None else ComparisonStatus.CORRUPT
-    return Comparison(status, impossible is not None, 0, len(entries), 0, (), impossible or reason)
+    return Comparison(
+        status=status,
+        proven_wrong=impossible is not None,
+        expected_entries=0,
+        found_entries=len(entries),
+        difference_count=0,
+        differences=(),
+        reason=impossible or reason,
+    )
 
 
 def snapshot_needs(directory: PartitionDir) -> tuple[int, int] | None:

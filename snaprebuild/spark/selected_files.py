@@ -263,7 +263,18 @@ def _file(
     partition = directory.name.partition
     identity = file.identity
     size = identity.size_bytes
-    return FileToRead(topic, partition, directory.path, file.name, offset, size, next_offset, has_index, directory.store, identity)
+    return FileToRead(
+        topic=topic,
+        partition=partition,
+        directory=directory.path,
+        name=file.name,
+        offset=offset,
+        size_bytes=size,
+        next_offset=next_offset,
+        has_index=has_index,
+        store=directory.store,
+        identity=identity,
+    )
 
 
 def passes(known: dict[str, Any], ranges: dict[str, tuple[int, int]], filters: Sequence[Any]) -> bool:

@@ -1,7 +1,8 @@
 """Log directories: finding partitions below any path, and the content of the small files of a broker.
 
-A path may be a partition directory, a log directory, or any ancestor of such. Directories are recognised by their names and
-content. Each is listed once, and one that is reached twice (by two paths or a link) counts once.
+A path may be a partition directory, a log directory, or any ancestor of such. A broker may have several log directories (JBOD).
+Directories are recognised by their names and content.
+Each is listed once, and one that is reached twice (by two paths or a link) counts once.
 """
 
 from __future__ import annotations

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from snaprebuild.broker.releases import ALL_RELEASES, Release, parse_release
 from snaprebuild.cli.options.common import quoted
 from snaprebuild.cli.options.description import option
 from snaprebuild.errors import UsageError
 
-if TYPE_CHECKING:
-    from snaprebuild.broker.releases import Release
-
 __all__ = ["FleetRelease", "KafkaRelease", "fleet_release_of", "release_of", "release_words"]
+
+_FIRST = ".".join(map(str, ALL_RELEASES.first[:2]))
+_LAST = ".".join(map(str, ALL_RELEASES.last[:2]))
 
 KafkaRelease = Annotated[
     str | None,
@@ -38,15 +39,13 @@ def release_of(text: str | None) -> Release | None:
     """The release of the option; None without it.
 
     Raises:
-        UsageError: it is no release that was read.
+        UsageError: it is no release, or the rules of its start are not known.
     """
     if text is None:
         return None
-    from snaprebuild.broker.releases import ALL_RELEASES, parse_release
-
     release = parse_release(text)
     if release is None or not ALL_RELEASES.first <= release <= ALL_RELEASES.last:
-        raise UsageError(f"--kafka-release: expected a release from 2.8 to 4.4, such as 3.9.1; found {quoted(text)}")
+        raise UsageError(f"--kafka-release: expected a release from {_FIRST} to {_LAST}, such as 3.9.1; found {quoted(text)}")
     return release
 
 
@@ -58,8 +57,6 @@ def fleet_release_of(text: str | None) -> Release | None:
     """
     if text is None:
         return None
-    from snaprebuild.broker.releases import parse_release
-
     release = parse_release(text)
     if release is None or text != ".".join(map(str, release)):
         raise UsageError(f"--kafka-release: expected a release such as 4.3.1; found {quoted(text)}")
@@ -67,5 +64,5 @@ def fleet_release_of(text: str | None) -> Release | None:
 
 
 def release_words(text: str | None) -> list[str]:
-    """The words of a command line that name the release; empty without it."""
+    """The option and its value, as words of the next command line; empty without a release."""
     return [] if text is None else ["--kafka-release", text]

@@ -205,11 +205,11 @@ def _by_name(texts: Iterable[str]) -> dict[str, list[str]]:
         name, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"--set: expected NAME=VALUE, found {quoted(text)}")
-        values.setdefault(_known(name, "--set"), []).append(value)
+        values.setdefault(_setting_name(name, "--set"), []).append(value)
     return values
 
 
-def _known(name: str, origin: str) -> str:
+def _setting_name(name: str, origin: str) -> str:
     own = name.replace("-", "_")
     if own not in SETTINGS:
         raise UsageError(f"{origin}: {quoted(name)} is no setting; expected one of {', '.join(SETTINGS)}")
@@ -229,4 +229,4 @@ def _file(path: str) -> Iterator[tuple[str, Any]]:
         settings = tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"is no TOML: {error}", path=path) from error
-    yield from ((_known(name, path), value) for name, value in settings.items())
+    yield from ((_setting_name(name, path), value) for name, value in settings.items())

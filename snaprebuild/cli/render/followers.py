@@ -1,4 +1,7 @@
-"""Results about replicas that start, or have started, from remote storage: build, check and repair."""
+"""Results about replicas that start, or have started, from remote storage: build, check and repair.
+
+The views of ``follower plan``, ``follower offsets`` and ``follower fetch-path`` are in ``leader_view``.
+"""
 
 from __future__ import annotations
 

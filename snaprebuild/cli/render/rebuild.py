@@ -197,7 +197,7 @@ def plan_answer(plan: Plan, again: Sequence[str], saved: str | None) -> tuple[st
     seconds = f" in about {plan.min_read_bytes / plan.rate_bytes_per_second:.1f} s" if plan.rate_bytes_per_second else ""
     does = "stage" if plan.request.destination.installed_later else "write"
     answer = f"{count} to {does} in {len(busy)} of {partitions}; {read} to read{seconds}."
-    if _held_in_place(plan):
+    if _blocking_log_dirs(plan):
         return _with_stage(plan, answer, again)
     return answer, [_verb(plan.request), *(again if saved is None else ["--plan", saved])]
 
@@ -211,19 +211,19 @@ def _is_next_to_broker(request: RebuildRequest) -> bool:
     return isinstance(request.destination, NextToBroker)
 
 
-def _held(plan: Plan) -> list[str]:
+def _live_log_dirs(plan: Plan) -> list[str]:
     """Log directories of a live broker."""
     return [finding.path for finding in plan.findings if finding.cause is FindingCause.LIVE_BROKER]
 
 
-def _held_in_place(plan: Plan) -> list[str]:
+def _blocking_log_dirs(plan: Plan) -> list[str]:
     """Log directories of a live broker in which a run would be refused."""
-    return _held(plan) if plan.request.destination.locks_log_dirs else []
+    return _live_log_dirs(plan) if plan.request.destination.locks_log_dirs else []
 
 
 def _with_stage(plan: Plan, answer: str, again: Sequence[str]) -> tuple[str, list[str]]:
     """The answer where a live broker holds a log directory, and the command that builds everything next to it."""
-    held = _held_in_place(plan)
+    held = _blocking_log_dirs(plan)
     stages = _stages(held)
     if stages:
         return f"{answer} A live broker holds {shown(held[0])}.", ["stage", *again, *stages]
@@ -390,12 +390,12 @@ def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> tuple[str, li
     answer += f"{where}{f'; {others}' if others else ''}." if totals[BoundaryAction.WRITTEN] else f"; {done}{where}."
     answer += _unsound_text(result)
     if result.dry_run:
-        if (totals[BoundaryAction.WOULD_WRITE] or totals[BoundaryAction.REFUSED]) and _held_in_place(plan):
+        if (totals[BoundaryAction.WOULD_WRITE] or totals[BoundaryAction.REFUSED]) and _blocking_log_dirs(plan):
             return _with_stage(plan, answer, again)
         return answer, [_verb(plan.request), *again] if totals[BoundaryAction.WOULD_WRITE] else _other_words(plan)
     if result.staged_plan is not None:
         return f"{answer} Stop the broker, then install them.", ["install", shown(result.staged_plan)]
-    if totals[BoundaryAction.REFUSED] and (held := _held(plan)) and (stages := _stages(held)):
+    if totals[BoundaryAction.REFUSED] and (held := _live_log_dirs(plan)) and (stages := _stages(held)):
         return f"{answer} A live broker holds {shown(held[0])}.", ["stage", *again, *stages]
     if totals[BoundaryAction.WRITTEN] and plan.request.destination.locks_log_dirs:
         answer += " They take effect when the broker next starts."
@@ -467,7 +467,7 @@ def print_rebuild(result: RebuildResult) -> None:
 def _print_ways_around_the_lock(result: RebuildResult) -> None:
     """Other ways than to stage, where a broker in the log directory refused every snapshot."""
     request = result.plan.request
-    held = [shown(path) for path in _held(result.plan)]
+    held = [shown(path) for path in _live_log_dirs(result.plan)]
     if not held or _is_next_to_broker(request) or set(result.totals) != {BoundaryAction.REFUSED}:
         return
     words = shlex.join(request_words(request))

@@ -117,12 +117,12 @@ class MetadataState:
     # -------------------------------------------------------------------------------------------- brokers and controllers
 
     def _set_broker(
-        self, record: ClusterMetadataRecord, offset: int, broker_id: int, after: BrokerRegistration | None
+        self, record: ClusterMetadataRecord, offset: int, node_id: int, after: BrokerRegistration | None
     ) -> list[MetadataChange]:
-        before = self.brokers.pop(broker_id, None)
+        before = self.brokers.pop(node_id, None)
         if after is not None:
-            self.brokers[broker_id] = after
-        return [BrokerChanged(offset, record, broker_id, before, after)]
+            self.brokers[node_id] = after
+        return [BrokerChanged(offset, record, node_id, before, after)]
 
     def _register_broker(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
         return self._set_broker(record, offset, record.message["brokerId"], registered_broker(record.message))
@@ -139,12 +139,12 @@ class MetadataState:
         fenced = record.api_key == MetadataRecordType.FENCE_BROKER
         return self._set_broker(record, offset, broker.node_id, replace(broker, fenced=fenced))
 
-    def _broker(self, record: ClusterMetadataRecord, broker_id: int, epoch: int) -> BrokerRegistration:
-        broker = self.brokers.get(broker_id)
+    def _broker(self, record: ClusterMetadataRecord, node_id: int, epoch: int) -> BrokerRegistration:
+        broker = self.brokers.get(node_id)
         if broker is None:
-            raise BadValueError(f"{record.name} of broker {broker_id}", expected="a registered broker", found="none")
+            raise BadValueError(f"{record.name} of broker {node_id}", expected="a registered broker", found="none")
         if broker.epoch != epoch:
-            raise BadValueError(f"{record.name} of broker {broker_id}", expected=f"its epoch {broker.epoch}", found=epoch)
+            raise BadValueError(f"{record.name} of broker {node_id}", expected=f"its epoch {broker.epoch}", found=epoch)
         return broker
 
     def _register_controller(self, record: ClusterMetadataRecord, _offset: int) -> None:
@@ -163,7 +163,7 @@ class MetadataState:
         self.topic_ids[name] = topic_id
         return [TopicChanged(offset, record, topic_id, name)]
 
-    def _known_topic(self, record: ClusterMetadataRecord) -> TopicImage:
+    def _topic_of(self, record: ClusterMetadataRecord) -> TopicImage:
         topic = self.topics.get(record.message["topicId"])
         if topic is None:
             text = uuid_to_text(record.message["topicId"])
@@ -171,9 +171,11 @@ class MetadataState:
         return topic
 
     def _remove_topic(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
-        topic = self._known_topic(record)
+        topic = self._topic_of(record)
         changes: list[MetadataChange] = [
-            PartitionChanged(offset, record, topic.topic_id, topic.name, number, before, None)
+            PartitionChanged(
+                offset=offset, record=record, topic_id=topic.topic_id, topic=topic.name, partition=number, before=before, after=None
+            )
             for number, before in topic.partitions.items()
         ]
         del self.topics[topic.topic_id], self._partitions[topic.topic_id]
@@ -182,12 +184,12 @@ class MetadataState:
         return [*changes, TopicChanged(offset, record, topic.topic_id, topic.name)]
 
     def _partition(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
-        topic = self._known_topic(record)
+        topic = self._topic_of(record)
         number = record.message["partitionId"]
         return [self._set_partition(record, offset, topic, number, new_partition(record.message))]
 
     def _partition_change(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
-        topic = self._known_topic(record)
+        topic = self._topic_of(record)
         number = record.message["partitionId"]
         before = topic.partitions.get(number)
         if before is None:
@@ -200,7 +202,9 @@ class MetadataState:
         partitions = self._partitions[topic.topic_id]
         before = partitions.get(number)
         partitions[number] = after
-        return PartitionChanged(offset, record, topic.topic_id, topic.name, number, before, after)
+        return PartitionChanged(
+            offset=offset, record=record, topic_id=topic.topic_id, topic=topic.name, partition=number, before=before, after=after
+        )
 
     def _clear_elr(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
         name = record.message["topicName"]
@@ -244,13 +248,13 @@ class MetadataState:
     def _acl(self, record: ClusterMetadataRecord, _offset: int) -> None:
         message = record.message
         self.acls[message["id"]] = AccessControlEntry(
-            message["resourceType"],
-            message["resourceName"],
-            message["patternType"],
-            message["principal"],
-            message["host"],
-            message["operation"],
-            message["permissionType"],
+            resource_type=message["resourceType"],
+            resource_name=message["resourceName"],
+            pattern_type=message["patternType"],
+            principal=message["principal"],
+            host=message["host"],
+            operation=message["operation"],
+            permission_type=message["permissionType"],
         )
 
     def _remove_acl(self, record: ClusterMetadataRecord, _offset: int) -> None:
@@ -284,14 +288,14 @@ def _nothing(_record: ClusterMetadataRecord, _offset: int) -> list[MetadataChang
     return []
 
 
-def _set_or_drop(of: dict[Any, dict[str, Any]], key: object, name: str, value: object) -> None:
-    """Sets a value; None takes it away, and with the last one all of its kind."""
-    values = of.setdefault(key, {})
+def _set_or_drop(all_values: dict[Any, dict[str, Any]], key: object, name: str, value: object) -> None:
+    """Sets a value of a resource or entity; None removes it, and with its last value the key."""
+    values = all_values.setdefault(key, {})
     values.pop(name, None)
     if value is not None:
         values[name] = value
     if not values:
-        del of[key]
+        del all_values[key]
 
 
 FAULTS_MAX = 1000

@@ -184,7 +184,15 @@ class IsrHistory:
             if topic is None or partition is None:
                 continue  # a log that creates the same topic twice
             had = self._directories(partition, change.node_id, of_broker=False) or frozenset(change.before.directories)
-            unchanged = PartitionChanged(change.offset, change.record, topic_id, topic.name, number, partition, partition)
+            unchanged = PartitionChanged(
+                offset=change.offset,
+                record=change.record,
+                topic_id=topic_id,
+                topic=topic.name,
+                partition=number,
+                before=partition,
+                after=partition,
+            )
             yield from self._events(unchanged, change.node_id, JoinKind.STAYED, _Left(None, had), batch)
 
     def _take_partition(self, change: PartitionChanged, batch: MetadataBatch) -> Iterator[IsrEvent]:

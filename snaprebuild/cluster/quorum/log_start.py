@@ -336,7 +336,15 @@ def _moved(log: MetadataLogModel, to: CheckpointOfLog, cause: StartCause, reason
 
 
 def _start_move(before: OffsetAndEpoch, after: OffsetAndEpoch, cause: StartCause, reason: str, deleted: DeletedBefore) -> StartMove:
-    return StartMove(before, after, cause, reason, deleted.segments, deleted.checkpoints, deleted.size_bytes)
+    return StartMove(
+        before=before,
+        after=after,
+        cause=cause,
+        reason=reason,
+        deleted_segments=deleted.segments,
+        deleted_checkpoints=deleted.checkpoints,
+        deleted_bytes=deleted.size_bytes,
+    )
 
 
 def immediate(log: MetadataLogModel) -> StartMove | None:

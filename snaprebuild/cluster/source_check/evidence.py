@@ -177,7 +177,19 @@ class MetadataEvidence(msgspec.Struct, frozen=True):
         return self.partition or _NO_PARTITION
 
 
-_NO_PARTITION = PartitionRegistration((), (), (), (), (), (), (), -1, LeaderRecoveryState.RECOVERED, -1, -1)
+_NO_PARTITION = PartitionRegistration(
+    replicas=(),
+    directories=(),
+    isr=(),
+    removing=(),
+    adding=(),
+    elr=(),
+    last_known_elr=(),
+    leader=-1,
+    leader_recovery_state=LeaderRecoveryState.RECOVERED,
+    leader_epoch=-1,
+    partition_epoch=-1,
+)
 _NOTHING_KNOWN = MetadataEvidence(path="", offset=-1, cluster_id=None, broker=None, topic_id=None, partition=None)
 
 

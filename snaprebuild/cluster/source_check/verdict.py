@@ -251,7 +251,15 @@ def judge(evidence: SourceEvidence) -> SourceVerdict:
     is_without = not evidence.has_metadata_log and evidence.needs_metadata_log
 
     def verdict(outcome: VerdictOutcome, trusted_below: int | None, rule: SourceRule | None) -> SourceVerdict:
-        return SourceVerdict(purpose, outcome, trusted_below, rule, results, asserted, is_without)
+        return SourceVerdict(
+            purpose=purpose,
+            outcome=outcome,
+            trusted_below=trusted_below,
+            rule=rule,
+            results=results,
+            asserted_by_operator=asserted,
+            is_without_metadata_log=is_without,
+        )
 
     if failed:
         return verdict(VerdictOutcome.REJECTED, None, min(failed, key=order.index))

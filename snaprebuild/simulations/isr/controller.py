@@ -301,7 +301,16 @@ def _recovery_state(proposal: ProposedPartition) -> LeaderRecoveryState:
 
 def _answer(proposal: ProposedPartition, error: AlterPartitionError, after: PartitionRegistration | None) -> AlteredPartition:
     if error is not AlterPartitionError.NONE or after is None:
-        return AlteredPartition(proposal.topic_id, proposal.partition, error, 0, 0, (), 0, 0)
+        return AlteredPartition(
+            topic_id=proposal.topic_id,
+            partition=proposal.partition,
+            error_code=error,
+            leader=0,
+            leader_epoch=0,
+            isr=(),
+            leader_recovery_state=0,
+            partition_epoch=0,
+        )
     return AlteredPartition(
         topic_id=proposal.topic_id,
         partition=proposal.partition,

@@ -213,7 +213,13 @@ class SimulatedReplica:
         epoch = self.epoch if self.sends_epoch else EPOCH_NOT_GIVEN
         last_epoch = self.log[-1].leader_epoch if self.log else -1
         return FetchRequest(
-            self.node_id, self.incarnation, epoch, partition.leader, partition.leader_epoch, len(self.log), last_epoch
+            sender=self.node_id,
+            incarnation=self.incarnation,
+            broker_epoch=epoch,
+            to=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            offset=len(self.log),
+            last_epoch=last_epoch,
         )
 
     def take_fetched(self, fetch: FetchRequest, fetched: FetchResponse) -> None:

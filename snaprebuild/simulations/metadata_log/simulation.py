@@ -153,8 +153,8 @@ class _Simulation:
         self._counts = _Counts({f"{each.node}/{each.name}": 0 for each in scenario.listeners})
         self._events: list[tuple[int, _Kind, int, Callable[[int], None]]] = []
         self._pushed = 0
-        for at in range(1, samples + 1):
-            self._push(scenario.duration_ms * at // samples, _Kind.SAMPLE, self._sample)
+        for number in range(1, samples + 1):
+            self._push(scenario.duration_ms * number // samples, _Kind.SAMPLE, self._sample)
         for time_ms in scenario.elections:
             self._push(time_ms, _Kind.ELECTION, self._leader.elect)
         for append in scenario.appends:
@@ -163,10 +163,10 @@ class _Simulation:
             self._push(scenario.nodes.clean_interval_ms, _Kind.CLEAN, self._clean)
         for node in (self._leader, *self._followers.values()):
             for position in node.listeners:
-                self._push_spans(position, partial(_listener_turns, node, position))
+                self._push_spans(position, partial(_turn_listener, node, position))
         for follower in self._followers.values():
             self._push(follower.checkpoint_ms + self._interval_ms(), _Kind.CHECKPOINT, partial(self._follower_checkpoint, follower))
-            self._push_spans(follower.position, partial(self._follower_turns, follower))
+            self._push_spans(follower.position, partial(self._turn_follower, follower))
 
     def _push(self, time_ms: int, kind: _Kind, action: Callable[[int], None]) -> None:
         if time_ms <= self._scenario.duration_ms:
@@ -179,7 +179,7 @@ class _Simulation:
             self._push(span.end_ms, _Kind.BOUNDARY, action)
 
     def _interval_ms(self) -> int:
-        """Between two checkpoints of a follower; where time takes none, it looks as often as the cleaner whether bytes do."""
+        """The time between two checks whether a follower takes a checkpoint; the cleaner's interval if only bytes decide."""
         return self._scenario.nodes.checkpoint_interval_ms or self._scenario.nodes.clean_interval_ms
 
     def run(self) -> PolicyRun:
@@ -210,8 +210,8 @@ class _Simulation:
             moves=tuple(counts.moves),
         )
 
-    def _follower_turns(self, follower: SimulatedFollower, time_ms: int) -> None:
-        """A follower stops or continues: how far it is by now is settled first."""
+    def _turn_follower(self, follower: SimulatedFollower, time_ms: int) -> None:
+        """A follower stops or continues; first it copies what it could until now."""
         self._settle(time_ms, follower)
         follower.position.turn(time_ms)
         self._settle(time_ms, follower)
@@ -232,8 +232,8 @@ class _Simulation:
             next_ms, kind = self._events[0][:2]
             last_ms = min(last_ms, next_ms if kind > _Kind.APPEND else next_ms - 1)
         count = max(1, (last_ms - time_ms) // append.every_ms + 1)
-        lacking = nodes.checkpoint_record_bytes - (leader.written_bytes - leader.bytes_at_checkpoint)
-        count = min(count, max(1, -(-lacking // append.size_bytes)))
+        missing_bytes = nodes.checkpoint_record_bytes - (leader.written_bytes - leader.bytes_at_checkpoint)
+        count = min(count, max(1, -(-missing_bytes // append.size_bytes)))
         if nodes.checkpoint_interval_ms:
             wait_ms = leader.checkpoint_ms + nodes.checkpoint_interval_ms - time_ms
             count = min(count, max(1, -(-wait_ms // append.every_ms) + 1))
@@ -319,7 +319,7 @@ class _Simulation:
         self._counts.samples.append(LeaderSample(time_ms, log.start.offset, log.end_offset, log.size_bytes))
 
 
-def _listener_turns(node: SimulatedNode, position: Position, time_ms: int) -> None:
+def _turn_listener(node: SimulatedNode, position: Position, time_ms: int) -> None:
     """A listener gets stuck or continues."""
     position.settle(time_ms, node.log.end_offset)
     position.turn(time_ms)

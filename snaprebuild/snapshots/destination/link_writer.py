@@ -203,7 +203,15 @@ def _path_in(plan: PartitionPlan, ready: ReadySnapshot) -> str:
 
 
 def _result_of(ready: ReadySnapshot, action: BoundaryAction, path: str, reasons: tuple[str, ...] = ()) -> BoundaryResult:
-    return BoundaryResult(ready.offset, ready.boundary.is_log_end, action, ready.snapshot_class, reasons, ready.entries, path)
+    return BoundaryResult(
+        offset=ready.offset,
+        is_log_end=ready.boundary.is_log_end,
+        action=action,
+        snapshot_class=ready.snapshot_class,
+        reasons=reasons,
+        entries=ready.entries,
+        path=path,
+    )
 
 
 def _announced(ready: ReadySnapshot) -> WriteAnnounced:

@@ -99,15 +99,15 @@ class RebuiltSnapshot(msgspec.Struct, frozen=True):
     def result(self, action: BoundaryAction, *, aside: str | None = None, comparison: Comparison | None = None) -> BoundaryResult:
         """The result of one that is there, or would be."""
         return BoundaryResult(
-            self.boundary.offset,
-            self.boundary.is_log_end,
-            action,
-            self.judgement.snapshot_class,
-            self.judgement.reasons,
-            len(self.entries),
-            self.path,
-            aside,
-            comparison,
+            offset=self.boundary.offset,
+            is_log_end=self.boundary.is_log_end,
+            action=action,
+            snapshot_class=self.judgement.snapshot_class,
+            reasons=self.judgement.reasons,
+            entries=len(self.entries),
+            path=self.path,
+            set_aside_name=aside,
+            comparison=comparison,
         )
 
 

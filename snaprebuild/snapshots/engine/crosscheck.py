@@ -87,7 +87,15 @@ class CrossCheck(msgspec.Struct):
         try:
             entries = read_snapshot_file(self.source.directory, state.offset, listed, is_broker_running=is_running)
         except FormatError as error:
-            return Comparison(ComparisonStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
+            return Comparison(
+                status=ComparisonStatus.CORRUPT,
+                proven_wrong=True,
+                expected_entries=len(state.entries),
+                found_entries=0,
+                difference_count=0,
+                differences=(),
+                reason=str(error),
+            )
         return None if entries is None else self.judge(state, entries)
 
     def judge(self, state: BoundaryState, entries: np.ndarray) -> Comparison:
@@ -96,7 +104,15 @@ class CrossCheck(msgspec.Struct):
         batch_offset = state.segment.cut_batch_offset
         if batch_offset is not None and knowledge.unproven_reason is None:
             reason = f"no broker writes a snapshot here: {state.offset} is inside the batch that begins at {batch_offset}"
-            return Comparison(ComparisonStatus.CORRUPT, True, len(state.entries), len(entries), 0, (), reason)
+            return Comparison(
+                status=ComparisonStatus.CORRUPT,
+                proven_wrong=True,
+                expected_entries=len(state.entries),
+                found_entries=len(entries),
+                difference_count=0,
+                differences=(),
+                reason=reason,
+            )
         comparison = compare(state.effect, entries, state.offset, knowledge)
         if comparison.status is ComparisonStatus.UNVERIFIABLE and state.judgement.snapshot_class in _SETTLED:
             return self._as_settled(state, entries, comparison)
@@ -108,7 +124,15 @@ class CrossCheck(msgspec.Struct):
             return comparison
         status = ComparisonStatus.EQUAL_AFTER_EXPIRY
         reason = "the only differences are entries that may have expired"
-        return Comparison(status, False, len(state.entries), len(entries), 0, (), reason)
+        return Comparison(
+            status=status,
+            proven_wrong=False,
+            expected_entries=len(state.entries),
+            found_entries=len(entries),
+            difference_count=0,
+            differences=(),
+            reason=reason,
+        )
 
     def _knowledge(self, state: BoundaryState) -> Knowledge:
         unproven_reason = None

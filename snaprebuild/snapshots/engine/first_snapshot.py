@@ -26,7 +26,7 @@ from snaprebuild.replay.difference import (
     EntryDifference,
     Knowledge,
     compare,
-    cost_of_change,
+    consequence_of_change,
 )
 from snaprebuild.replay.first_events import NO_EVENTS, FirstEvents, joined_events
 from snaprebuild.replay.segment_effect import NONE, RunningEffect, SegmentEffect, effect_of_entries, lookup
@@ -254,16 +254,33 @@ def wrong_by_the_log(first: FirstSnapshot) -> Comparison | None:
     for each in refutations:
         if each.producer_id in producers:
             entry = verdict.entries[producers.index(each.producer_id)]
-            cost = cost_of_change(each.field, entry, entry)
+            consequence = consequence_of_change(each.field, entry, entry)
         else:
-            cost = "its open transaction is forgotten: undecided data is read by consumers and uploaded"
+            consequence = "its open transaction is forgotten: undecided data is read by consumers and uploaded"
         kind = DifferenceKind.FIELD
-        differences.append(EntryDifference(each.producer_id, kind, each.field, each.other_value, each.base_value, True, cost))
+        differences.append(
+            EntryDifference(
+                producer_id=each.producer_id,
+                kind=kind,
+                field=each.field,
+                expected=each.other_value,
+                found=each.base_value,
+                is_certain=True,
+                consequence=consequence,
+            )
+        )
     contradicted = pluralize(len({each.producer_id for each in refutations}), "entry", "entries")
     reason = f"the log contradicts {contradicted}: {refutations[0].text(verdict.offset)}"
     entries = len(verdict.entries)
     return Comparison(
-        ComparisonStatus.STALE, True, entries, entries, len(refutations), tuple(differences), reason, len(refutations)
+        status=ComparisonStatus.STALE,
+        proven_wrong=True,
+        expected_entries=entries,
+        found_entries=entries,
+        difference_count=len(refutations),
+        differences=tuple(differences),
+        reason=reason,
+        certain_count=len(refutations),
     )
 
 

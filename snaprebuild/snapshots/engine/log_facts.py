@@ -1,4 +1,4 @@
-"""Facts from the end of a log and its indexes, before anything is replayed: the log end offset, and how old each segment is."""
+"""Facts from the end of a log and its indexes, before anything is replayed: the log end offset (LEO), and how old each segment is."""
 
 from __future__ import annotations
 

@@ -32,17 +32,18 @@ T = TypeVar("T")
 
 
 def read_index_entries(log: ReadPath, base_offset: int) -> IndexEntries:
-    """The entries of a copy's indexes; none of an index that cannot be read, so that its hits are too few."""
+    """The entries of a copy's indexes. An index that cannot be read counts as empty, so that its hits are too few."""
 
-    def found(read: Callable[[ReadPath], T], nothing: T) -> T:
+    def read_or(read: Callable[[ReadPath], T], default: T) -> T:
         try:
             return read(log)
         except (FormatError, ReadFailedError):
-            return nothing
+            return default
 
-    offsets = found(_offset_index, read_offset_index(b""))
-    times = found(_time_index, read_time_index(b""))
-    return _entries(offsets, times, found(_leader_epochs, ()), base_offset)
+    offsets = read_or(_offset_index, read_offset_index(b""))
+    times = read_or(_time_index, read_time_index(b""))
+    no_epochs: tuple[LeaderEpochEntry, ...] = ()
+    return _entries(offsets, times, read_or(_leader_epochs, no_epochs), base_offset)
 
 
 def index_fault(log: ReadPath, segment: SegmentFiles) -> str | None:
@@ -101,12 +102,21 @@ class IndexTally:
     """Adds up the hits of each copy, and looks for the reason where they are too few."""
 
     def __init__(self, directory: PartitionDir) -> None:
-        """Takes the copies as a directory."""
+        """Starts with no hits.
+
+        Args:
+            directory: the copies of one partition, as the listing of their segments.
+        """
         self._directory = directory
         self._hits = 0
 
     def take(self, index: int, summary: SegmentSummary) -> list[Finding]:
-        """Takes a segment, or the next piece of one; what is wrong with its indexes at its end."""
+        """Adds a summary; the finding about the indexes of the segment with the summary that ends it.
+
+        Args:
+            index: of the segment in the directory.
+            summary: of the segment, or of its part up to the next cut.
+        """
         segment = self._directory.segments[index]
         self._hits += summary.facts.index_hits
         if summary.cut_offset is not None:
@@ -121,11 +131,9 @@ class IndexTally:
             fault = index_fault(log, segment)
         except ReadFailedError as error:
             return [finding_of_error(error, path)]
-        return (
-            []
-            if fault is None
-            else [Finding("tier-bad-copy", Severity.DAMAGED, path, fault, segment.base_offset, cause=FindingCause.BAD_COPY)]
-        )
+        if fault is None:
+            return []
+        return [Finding("tier-bad-copy", Severity.DAMAGED, path, fault, segment.base_offset, cause=FindingCause.BAD_COPY)]
 
 
 def _entries(offsets: Index[Any], times: Index[Any], epochs: tuple[LeaderEpochEntry, ...], base: int) -> IndexEntries:
@@ -140,11 +148,11 @@ def _entries(offsets: Index[Any], times: Index[Any], epochs: tuple[LeaderEpochEn
 
 
 def _offset_index(log: ReadPath) -> Index[Any]:
-    return _not_padded(read_offset_index(_file(log, LocalTierFile.OFFSET_INDEX)))
+    return _trimmed(read_offset_index(_file(log, LocalTierFile.OFFSET_INDEX)))
 
 
 def _time_index(log: ReadPath) -> Index[Any]:
-    return _not_padded(read_time_index(_file(log, LocalTierFile.TIME_INDEX)))
+    return _trimmed(read_time_index(_file(log, LocalTierFile.TIME_INDEX)))
 
 
 def _leader_epochs(log: ReadPath) -> tuple[LeaderEpochEntry, ...]:
@@ -160,8 +168,12 @@ def _file(log: ReadPath, kind: LocalTierFile) -> bytes:
     return log.at(log.path.removesuffix(LocalTierFile.LOG) + kind).read_small(INDEX_BYTES_MAX) or b""
 
 
-def _not_padded(index: Index[Any]) -> Index[Any]:
-    """A broker trims its indexes when it rolls the segment, before it uploads them."""
+def _trimmed(index: Index[Any]) -> Index[Any]:
+    """The index itself: a broker trims its indexes when it rolls the segment, before it uploads them.
+
+    Raises:
+        BadValueError: zeros follow its last entry.
+    """
     if index.preallocated_bytes:
         what = index.grammar.what
         found = f"{index.preallocated_bytes} bytes of zeros"

@@ -123,7 +123,7 @@ def make_plan(
     tasks = [_PlanningTask(one, targets[one.directory.path], request, clock, dates_from, run.deadline) for one in source.partitions]
     plans = []
     parallel_map = parallel_map or local_map(partition.directory.store for partition in source.partitions)
-    for planned, gate_findings in parallel_map(_planned, tasks):
+    for planned, gate_findings in parallel_map(_run_planning_task, tasks):
         plans.append(planned)
         findings += gate_findings
     busy = [plan for plan in plans if plan.boundaries or (judges_all and plan.fault is None)]
@@ -184,7 +184,7 @@ def replan_partition(plan: Plan, old: PartitionPlan, run: Run, *, holds_locks: b
     except (ReadFailedError, GoneFileError) as error:
         return PartitionPlan(source=without_files(old.source), target=old.target, fault=str(error)), [finding_of_error(error, path)]
     dates_from = plan.retention_ms if plan.is_remote_storage_off else None
-    planned, findings = _planned(_PlanningTask(now, old.target, request, plan.clock, dates_from, run.deadline))
+    planned, findings = _run_planning_task(_PlanningTask(now, old.target, request, plan.clock, dates_from, run.deadline))
     properties = None if request.server_properties is None else run.facts.properties(request.server_properties)
     due = [planned] if planned.boundaries else []
     source = Source((planned.source,), (), None, properties, facts=run.facts)
@@ -205,7 +205,7 @@ def plan_partition(
         clock: expiry.
         deadline: as for ``make_plan``.
     """
-    return _planned(_PlanningTask(partition, target, request, clock, DEFAULT_RETENTION_MS, deadline))
+    return _run_planning_task(_PlanningTask(partition, target, request, clock, DEFAULT_RETENTION_MS, deadline))
 
 
 def _readiness_findings(
@@ -241,7 +241,7 @@ class _PlanningTask(msgspec.Struct, frozen=True):
     deadline: float | None
 
 
-def _planned(task: _PlanningTask) -> tuple[PartitionPlan, list[Finding]]:
+def _run_planning_task(task: _PlanningTask) -> tuple[PartitionPlan, list[Finding]]:
     path = task.partition.directory.path
     findings: list[Finding] = []  # also those from before an error
 

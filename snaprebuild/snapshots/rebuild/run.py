@@ -213,7 +213,15 @@ class _Replays:
         listed = partial(self._listed.add, place)
         corrupt = frozenset(self._corrupt.get(result.path, ()))
         report = None if run.on_event is None or run.dry_run else partial(run.on_event, result.plan)
-        job = RebuildJob(result.plan, self._request, self._plan.clock, run.dry_run, corrupt, report, run.run.deadline)
+        job = RebuildJob(
+            plan=result.plan,
+            request=self._request,
+            clock=self._plan.clock,
+            dry_run=run.dry_run,
+            reported_corrupt=corrupt,
+            report=report,
+            deadline=run.run.deadline,
+        )
         return RebuildTask(job, result, self._writers, listed, lock=lock, progress=run.progress)
 
     def begin_again(self, place: int) -> bool:

@@ -137,7 +137,7 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
     for log_dir, files in by_log_dir.items():
         before = len(result.files)
         try:
-            with _held(log_dir, result) as verify:
+            with _lock_log_dir(log_dir, result) as verify:
                 for target, of_target in groupby(files, key=lambda file: file.partition.target):
                     _undo_directory(target, of_target, result, verify)
         except (RefusedError, WriteFailedError) as error:
@@ -172,7 +172,7 @@ def _record(result: UndoResult, step: type[UndoingStep | UndoneStep], offsets: d
 
 
 @contextlib.contextmanager
-def _held(log_dir: str, result: UndoResult) -> Iterator[Callable[[], None]]:
+def _lock_log_dir(log_dir: str, result: UndoResult) -> Iterator[Callable[[], None]]:
     """Holds a broker's log directory; other directories need no lock. Yields a function that checks the lock before each change."""
     if not read_log_dir(path_of(log_dir)).is_broker_directory:
         yield lambda: None
@@ -188,7 +188,7 @@ def _held(log_dir: str, result: UndoResult) -> Iterator[Callable[[], None]]:
 
 
 def _undo_directory(target: str, files: Iterable[WrittenFile], result: UndoResult, verify: Callable[[], None]) -> None:
-    opened = _opened(target, result.receipt)
+    opened = _open_target(target, result.receipt)
     if isinstance(opened, tuple):
         for file in files:
             _add(result, _untouched_file(file, *opened))
@@ -208,7 +208,7 @@ def _undo_directory(target: str, files: Iterable[WrittenFile], result: UndoResul
             os.close(fd)
 
 
-def _opened(target: str, receipt: WrittenReceipt) -> int | tuple[FileAction, str]:
+def _open_target(target: str, receipt: WrittenReceipt) -> int | tuple[FileAction, str]:
     """The directory, which must still be where it was: a link on the way leads to files that are not ours.
 
     Returns:

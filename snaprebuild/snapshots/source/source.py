@@ -229,13 +229,13 @@ def open_source(
                 )
             )
     source = Source(
-        tuple(partitions),
-        tuple(findings),
-        None if properties is None else expiration_of(properties),
-        properties,
-        tuple(duplicates),
-        tuple(skipped),
-        facts,
+        partitions=tuple(partitions),
+        findings=tuple(findings),
+        expiration_ms=None if properties is None else expiration_of(properties),
+        properties=properties,
+        duplicates=tuple(duplicates),
+        skipped=tuple(skipped),
+        facts=facts,
     )
     live = [] if holds_locks else _live_log_dirs(source)
     if not live:

@@ -329,7 +329,11 @@ def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: C
     action = BoundaryAction.EQUAL if is_equal else BoundaryAction.KEPT
     klass = snapshot.snapshot_class
     entries = snapshot.entries
-    checked.result.boundaries.append(BoundaryResult(snapshot.offset, False, action, klass, (), entries, path))
+    checked.result.boundaries.append(
+        BoundaryResult(
+            offset=snapshot.offset, is_log_end=False, action=action, snapshot_class=klass, reasons=(), entries=entries, path=path
+        )
+    )
 
 
 def _statuses_in(directory: str) -> dict[str, os.stat_result]:

@@ -305,7 +305,16 @@ def load_staged_plan(path: str) -> StagedPlan:
         requests = [lines.request(each) for each in header.requests]
         partitions = tuple(_partitions(lines, count, requests))
     clock = Clock(header.as_of_ms, header.expiration_ms)
-    return StagedPlan(path, request, clock, header.staged_ms, header.log_dirs, partitions, header.not_staged, lines.sha256)
+    return StagedPlan(
+        path=path,
+        request=request,
+        clock=clock,
+        staged_ms=header.staged_ms,
+        log_dirs=header.log_dirs,
+        partitions=partitions,
+        not_staged=header.not_staged,
+        sha256=lines.sha256,
+    )
 
 
 def _partitions(lines: PlanLines, count: int, requests: Sequence[RebuildRequest]) -> Iterator[StagedPartition]:

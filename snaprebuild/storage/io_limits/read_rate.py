@@ -1,4 +1,4 @@
-"""How fast a run may read: one budget for all of its processes and disks.
+"""Throttles reads: one budget of bytes a second for all processes and disks of a run.
 
 Each read reserves its time before it begins: it may begin when all earlier reads would be complete at the rate. So there is no
 counter to refill, a waiting process holds no lock, and reads of several processes take turns.

@@ -1,4 +1,4 @@
-"""Publishing a file: it appears under its name whole or not at all.
+"""Publishes a file atomically: it appears under its name whole or not at all.
 
 Kafka writes a snapshot in place and syncs it later (`ProducerStateManager.writeSnapshot`), so a power failure leaves torn files.
 This module writes a file under a temporary name, syncs it, reads it back, and only then gives it its name. The steps, and the

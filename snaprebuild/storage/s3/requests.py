@@ -1,4 +1,4 @@
-"""Requests to an object store: the connection, fields of each request, the meaning of answers, and errors.
+"""Requests to an object store: the connection, fields of each request, retries (with the backoff of the SDK), errors.
 
 Messages never repeat text of the SDK or the store that could contain a key, a token, or the password of a URL.
 """

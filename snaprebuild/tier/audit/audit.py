@@ -110,11 +110,11 @@ class _PartitionWork:
     def join(self, readable: Sequence[CopyAudit]) -> None:
         """Joins copies whose ends are known, and plans what is replayed of them."""
         self.log = join_copies(self.audit, readable)
-        self.replays = self._planned(self.log)
+        self.replays = self._plan_replays(self.log)
         if self.replays:
             self.audit.replayed_from_offset = min(each.start_offset for each in self.replays)
 
-    def _planned(self, log: CopyLog) -> list[_PlannedReplay]:
+    def _plan_replays(self, log: CopyLog) -> list[_PlannedReplay]:
         """The parts of the log that the level replays."""
         if self.level is AuditLevel.STRUCTURE or not log.stretches:
             return []

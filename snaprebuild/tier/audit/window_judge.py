@@ -122,14 +122,30 @@ class _WindowJudge:
                 self._outcome.findings.append(finding_of_error(error, self._directory.path))
                 continue
             except FormatError as error:
-                comparison = Comparison(ComparisonStatus.CORRUPT, True, 0, 0, 0, (), str(error))
+                comparison = Comparison(
+                    status=ComparisonStatus.CORRUPT,
+                    proven_wrong=True,
+                    expected_entries=0,
+                    found_entries=0,
+                    difference_count=0,
+                    differences=(),
+                    reason=str(error),
+                )
                 yield WindowSnapshot(offset, listed, NOTHING, unproven, None, comparison)
                 continue
             if entries is None:
                 continue
             if summary.cut_batch_offset is not None and unproven is None:
                 reason = f"no broker writes a snapshot here: {offset} is inside the batch that begins at {summary.cut_batch_offset}"
-                comparison = Comparison(ComparisonStatus.CORRUPT, True, 0, len(entries), 0, (), reason)
+                comparison = Comparison(
+                    status=ComparisonStatus.CORRUPT,
+                    proven_wrong=True,
+                    expected_entries=0,
+                    found_entries=len(entries),
+                    difference_count=0,
+                    differences=(),
+                    reason=reason,
+                )
             else:
                 knowledge = self._contents.knowledge(unproven, is_complete=self._window.is_whole)
                 comparison = compare(prefix.total(), entries, offset, knowledge)

@@ -107,7 +107,15 @@ def copy_repair(root: StorePath, tier: TierStore, copy: CopyObjects, right: byte
     new = IndexPlace(end - size, size)
     assert old is not None, "every manifest has one"
     place = RepairPlace(keys[AivenObject.MANIFEST], keys[AivenObject.INDEXES], len(indexes.data), len(appended), old, new)
-    return CopyRepair(place, manifest_at, indexes_at, manifest, indexes, appended, _with_place(parsed, new))
+    return CopyRepair(
+        place=place,
+        manifest_at=manifest_at,
+        indexes_at=indexes_at,
+        manifest=manifest,
+        indexes=indexes,
+        appended=appended,
+        new_manifest=_with_place(parsed, new),
+    )
 
 
 def _read(root: StorePath, copy: CopyObjects, kind: AivenObject, bytes_max: int) -> tuple[StorePath, WholeObject]:
