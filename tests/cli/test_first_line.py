@@ -128,7 +128,7 @@ def test_the_number_of_waiting_segments_gives_way_to_every_other_count() -> None
         for number in range(100)
     ]
     counts = {"wrong": 999 * 10**3, "suspect": 999 * 10**3, "missing": 999 * 10**3, "waiting": 999 * 10**3}
-    status = status_of(fates, **counts, unknown=1, waiting_unknown=10**8, topics_without_id=["t"] * 3000)
+    status = status_of(fates, **counts, unread=1, waiting_unknown=10**8, topics_without_id=["t"] * 3000)
     line = answer_lines(status, [UNREAD, DELETED], [""], [])
     first, _, rest = line.partition("\n")
     assert len(first) <= LINE_MAX
