@@ -136,7 +136,7 @@ class LiveElect:
         for path in sorted(directory.iterdir()):
             self._say.show(f"{path.name}: {' '.join(json.dumps(json.loads(path.read_text())).split())}")
         steps = run.document["upgrade"]
-        return directory, [each["node_id"] for each in steps if (each["step"], each["go"]) == ("restart", "go")]
+        return directory, [each["node_id"] for each in steps if (each["kind"], each["go"]) == ("restart", "go")]
 
     def _run_tool(self, path: Path, tool: str, option: str, *more: str) -> None:
         """Runs Kafka's own tool with a file."""

@@ -196,6 +196,11 @@ def repair_line(above: str = "", start_offset: str = "0") -> str:
     ("text", "reported"),
     [
         ("", "is not a receipt"),
+        (
+            '{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n',
+            "expected snaprebuild.tier-undo/2, found 'snaprebuild.tier-undo/1'",
+        ),
+        ('{"schema":"snaprebuild.receipt/2"}\n', "expected snaprebuild.receipt/3, found 'snaprebuild.receipt/2'"),
         ('{"schema":"snaprebuild.tier-undo/2","location":"/elsewhere"}\n', "does not exist"),
         ('{"schema":"snaprebuild.tier-undo/2","location":"STORE"}\n{"step":"repair"}\n', "line 2: is not a line of such a receipt"),
         (repair_line(start_offset="1e999"), "line 2: is not a line of such a receipt"),

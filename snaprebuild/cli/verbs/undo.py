@@ -40,7 +40,7 @@ def undo(
     from snaprebuild.snapshots.receipts import undo as undoing
     from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
     from snaprebuild.snapshots.receipts.verify_receipt import list_receipts, receipt_path, schema_of
-    from snaprebuild.tier.repair.undo import SCHEMA
+    from snaprebuild.tier.repair.undo import KIND
 
     if receipt is None:
         out.begin()
@@ -48,7 +48,7 @@ def undo(
     check_paths([receipt])
     receipt = receipt_path(receipt)
     out.begin(receipt=receipt)
-    if schema_of(receipt) == SCHEMA:
+    if (schema_of(receipt) or "").startswith(KIND):
         return _undone_repair(receipt, s3, dry_run=dry_run)
     return UndoView(undoing.undo(load_receipt(receipt), dry_run=dry_run), receipt)
 

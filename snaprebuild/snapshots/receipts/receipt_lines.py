@@ -15,6 +15,8 @@ from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.whole_file import aside_name
 
 __all__ = [
+    "KIND",
+    "OTHER_VERSION_ADVICE",
     "SCHEMA",
     "VERSION",
     "EndStep",
@@ -30,7 +32,9 @@ __all__ = [
 ]
 
 VERSION = 3
-SCHEMA = f"snaprebuild.receipt/{VERSION}"
+KIND = "snaprebuild.receipt/"
+SCHEMA = f"{KIND}{VERSION}"
+OTHER_VERSION_ADVICE = "use the version of snaprebuild that wrote it"
 
 Location = Annotated[str, msgspec.Meta(pattern=r"\A(/|s3://)[^\0\ud800-\udc7f\udd00-\udfff]*\Z")]
 """An absolute path, or an object."""

@@ -15,6 +15,8 @@ from snaprebuild.published import part_of
 from snaprebuild.replay.broker_start import LoadedLog
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.receipts.receipt_lines import (
+    KIND,
+    OTHER_VERSION_ADVICE,
     SCHEMA,
     EndStep,
     NotWrittenStep,
@@ -185,7 +187,10 @@ def _object(path: str, number: int, line: bytes) -> dict[str, Any]:
 
 
 def _header(path: str, value: dict[str, Any], line: bytes) -> WrittenReceipt:
-    if value.get("schema") != SCHEMA:
+    schema = value.get("schema")
+    if schema != SCHEMA:
+        if isinstance(schema, str) and schema.startswith(KIND):
+            raise UsageError(f"is of another version: expected {SCHEMA}, found {shown(schema)}; {OTHER_VERSION_ADVICE}", path=path)
         expected = f'the header of a receipt, {{"schema":"{SCHEMA}",...}}'
         raise UsageError(f"is not a receipt: line 1: expected {expected}, found {_shown(line)}", path=path)
     header = part_of(ReceiptHeader, value, path=path, what="line 1")

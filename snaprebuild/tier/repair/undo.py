@@ -22,6 +22,7 @@ from formats.limits import MANIFEST_BYTES_MAX
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_key import AivenObject, parse_aiven_key
 from formats.remote.remote_log_metadata import TopicIdPartition
+from formats.text_lines import shown
 from snaprebuild import __version__
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, StorageError, UsageError, WriteFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error
@@ -40,6 +41,8 @@ from snaprebuild.tier.repair.result import RepairAction, RepairedCopy
 __all__ = ["AnnouncedRepair", "RepairReceipt", "StoreUndo", "load_repair_receipt", "undo_repairs"]
 
 SCHEMA: Literal["snaprebuild.tier-undo/2"] = "snaprebuild.tier-undo/2"
+KIND = "snaprebuild.tier-undo/"
+"""Begins the schema ids of all versions."""
 
 LINE_BYTES_MAX = 2 * MANIFEST_BYTES_MAX
 """A manifest in base64 and some keys."""
@@ -216,7 +219,9 @@ def load_repair_receipt(path: str) -> tuple[str, list[AnnouncedRepair]]:
     for number, line in enumerate(_lines(path), start=1):
         try:
             if location is None:
-                location = _checked_location(msgspec.convert(json.loads(line), _Header).location)
+                header = json.loads(line)
+                _check_version(header, path)
+                location = _checked_location(msgspec.convert(header, _Header).location)
             else:
                 step: AnnouncedRepair | _Repaired | _End = msgspec.convert(json.loads(line), _STEP)
                 if isinstance(step, AnnouncedRepair):
@@ -228,6 +233,15 @@ def load_repair_receipt(path: str) -> tuple[str, list[AnnouncedRepair]]:
     if location is None:
         raise UsageError("is empty, and not a receipt of tier repair", path=path)
     return location, repairs
+
+
+def _check_version(header: Any, path: str) -> None:
+    schema = header.get("schema") if isinstance(header, dict) else None
+    if isinstance(schema, str) and schema.startswith(KIND) and schema != SCHEMA:
+        raise UsageError(
+            f"is of another version: expected {SCHEMA}, found {shown(schema)}; use the version of snaprebuild that wrote it",
+            path=path,
+        )
 
 
 def _lines(path: str) -> Iterator[bytes]:
