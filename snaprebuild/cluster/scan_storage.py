@@ -21,13 +21,15 @@ from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.broker.status import JudgedStart, findings_of
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
+from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan.copy_lag import BROKER_SETTINGS, TOPIC_SETTINGS, copy_lag, with_copy_lag
 from snaprebuild.snapshots.scan.next_start import with_next_start
 from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, RemoteStorage, ScanResult, Shutdown
 from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.source.broker_properties import metadata_dir_of
-from snaprebuild.snapshots.source.source import Source
+from snaprebuild.snapshots.source.source import Source, open_source
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
+from snaprebuild.storage.store import is_object
 from snaprebuild.storage.stores import path_of
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ __all__ = [
     "SNAPSHOTS_ALONE",
     "NextStartJudge",
     "judged_scan",
+    "local_start_concerns",
     "lost_and_unread",
     "metadata_logs",
     "start_concerns",
@@ -96,6 +99,24 @@ def start_concerns(source: Source, reported: Sequence[Finding], *, without: froz
         if _is_about(each, read, log_dirs)
     ]
     return [*(replace_struct(each, severity=Severity.FINDING) for each in findings_of(fates)), *_also_unread(start, reported)]
+
+
+def local_start_concerns(
+    locations: Sequence[str], run: Run, server_properties: str | None = None, *, without: frozenset[FateKind] = frozenset()
+) -> list[Finding]:
+    """What the next start does to the log directories that a command names, as ``start_concerns``; objects start no broker.
+
+    Args:
+        locations: of log directories.
+        run: the facts and the stores.
+        server_properties: configuration of their broker; None if it is not named.
+        without: as of ``start_concerns``.
+
+    Raises:
+        UsageError: a location leads nowhere.
+    """
+    local = [each for each in locations if not is_object(each)]
+    return start_concerns(open_source(local, server_properties, run=run), (), without=without) if local else []
 
 
 def _is_about(fate: Fate, partitions: set[str], log_dirs: set[str]) -> bool:

@@ -51,7 +51,9 @@ __all__ = [
     "WholeNumber",
     "as_of_ms",
     "check_paths",
+    "clock_at",
     "clock_of",
+    "command_run",
     "deadline_option",
     "locations_of",
     "offsets_range",
@@ -343,9 +345,7 @@ class S3Options(msgspec.Struct, frozen=True):
         Raises:
             UsageError: as ``settings``.
         """
-        from snaprebuild.snapshots.run import Run
-
-        run = Run(jobs=jobs, engine=engine, stores=self.settings(), facts=run_facts())
+        run = msgspec.structs.replace(command_run(jobs=jobs, engine=engine), stores=self.settings())
         return run if clock is None else msgspec.structs.replace(run, clock=clock)
 
     def _read(self) -> S3Settings:
@@ -368,6 +368,19 @@ class S3Options(msgspec.Struct, frozen=True):
             max_read_bytes=self.max_read_bytes,
             run=secrets.token_hex(8),
         )
+
+
+def command_run(*, jobs: int | None = None, engine: Engine | None = None, deadline: float | None = None) -> Run:
+    """The run of a verb with the facts of its command, and the stores of the environment.
+
+    Args:
+        jobs: as of ``--jobs``.
+        engine: as of ``Run``.
+        deadline: as of ``Run``.
+    """
+    from snaprebuild.snapshots.run import Run
+
+    return Run(jobs=jobs, engine=engine, deadline=deadline, facts=run_facts())
 
 
 def _endpoint(url: str) -> str:
@@ -423,10 +436,19 @@ def clock_of(source: Source, as_of: str | None, expiration_ms: int | None = None
     Raises:
         UsageError: as ``as_of_ms``.
     """
+    return clock_at(as_of, expiration_ms or source.expiration_ms)
+
+
+def clock_at(as_of: str | None, expiration_ms: int | None) -> Clock:
+    """The moment of ``--as-of``, and an expiration, ms; None for Kafka's default.
+
+    Raises:
+        UsageError: as ``as_of_ms``.
+    """
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.engine.clock import Clock
 
-    return Clock(as_of_ms(as_of), expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS)
+    return Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
 
 
 def _moment_ms(text: str) -> int:

@@ -45,18 +45,18 @@ class Setting(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: converts a value.
-        text: what it sets; None for one that is an option too, with a text of its own.
+        description: what it sets; None for one that is an option too, with a description of its own.
         is_list: each ``--set`` adds a value.
     """
 
     kind: click.ParamType  # type: ignore[type-arg]
-    text: OptionText | None = None
+    description: OptionText | None = None
     is_list: bool = False
 
     @property
     def help(self) -> str:
         """All sentences; empty for one that is an option too."""
-        return "" if self.text is None else self.text.whole
+        return "" if self.description is None else self.description.whole
 
 
 class SettingValue(NamedTuple):

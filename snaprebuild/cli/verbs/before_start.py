@@ -8,7 +8,6 @@ import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.launch import deadline_after
 from snaprebuild.cli.options.common import (
     ExpirationMs,
@@ -18,6 +17,7 @@ from snaprebuild.cli.options.common import (
     ServerProperties,
     Topic,
     check_paths,
+    command_run,
     deadline_option,
     selection_of,
 )
@@ -29,6 +29,7 @@ from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.cli.wrapped_command import StartDecision, start_after, wrapped_command
 from snaprebuild.errors import UsageError
+from snaprebuild.findings import Severity
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.plan.plan_request import RebuildRequest
@@ -99,22 +100,20 @@ def before_start(
     from snaprebuild.cli.render.before_start import BeforeStartView, reason_held
     from snaprebuild.cluster.scan_storage import judged_scan
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
-    from snaprebuild.findings import Severity
     from snaprebuild.snapshots.before_start import prepare_log_dirs
-    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.source import open_source
 
     out.begin({"--receipt": receipt})
     release = release_of(kafka_release)
     request = _request(paths, server_properties, topic, expiration_ms, metadata, set_aside=set_aside)
-    source = open_source(request.paths, request.server_properties, selection_of(topic, None, None), Run(facts=run_facts()))
+    source = open_source(request.paths, request.server_properties, selection_of(topic, None, None), command_run())
     judged = judged_scan(source, int(time.time() * 1000), release)
     if decision is not None:
         decision.send(reason_held(judged))
     result = prepare_log_dirs(
         request,
         functools.partial(judge_plans, unsafe=Severity.NOTE),  # the fates have findings of their own
-        Run(facts=run_facts(), jobs=jobs, deadline=until),
+        command_run(jobs=jobs, deadline=until),
         by_blocked_bytes=order is Order.BYTES_BLOCKED,
         dry_run=dry_run,
         receipt=receipt,

@@ -14,7 +14,7 @@ from formats.limits import INT64_MAX
 from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
-from snaprebuild.cli.options.common import AsOf, ExpirationMs, Jobs, S3Options, WholeNumber, as_of_ms, quoted
+from snaprebuild.cli.options.common import AsOf, ExpirationMs, Jobs, S3Options, WholeNumber, clock_at, quoted
 from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.metadata import AcceptOwnLog, Metadata, check_metadata
 from snaprebuild.cli.options.remote_storage import LevelOption, RemoteLevel, TierLocation, TierOptions, open_tier
@@ -117,12 +117,9 @@ def follower_build(
     """
     from snaprebuild.cli.render.followers import FollowerBuildView
     from snaprebuild.cli.render.remote_storage import announced
-    from snaprebuild.cluster.scan_storage import OF_ONE_LOG, start_concerns
+    from snaprebuild.cluster.scan_storage import OF_ONE_LOG, local_start_concerns
     from snaprebuild.followers import bootstrap_build
-    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.engine.clock import Clock
     from snaprebuild.snapshots.source.broker_properties import log_dirs_of
-    from snaprebuild.snapshots.source.source import open_source
     from snaprebuild.storage.store import absolute, is_object
 
     out.begin(private_key=tier_options.key_files)
@@ -134,7 +131,7 @@ def follower_build(
     properties = None if server_properties is None else run_facts().properties(server_properties)
     log_dirs = () if properties is None else log_dirs_of(properties)
     log_dir = absolute(directory)
-    run = s3.run(clock=Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS), jobs=jobs)
+    run = s3.run(clock=clock_at(as_of, expiration_ms), jobs=jobs)
     bootstrap_build.check_log_dir(log_dir, topic_partition, log_dirs)  # before anything is asked of the store
     tier = open_tier(store, s3, tier_options)
     plan = bootstrap_build.plan_build(tier, request, run, replays=level is RemoteLevel.FULL, announce=announced)
@@ -143,7 +140,7 @@ def follower_build(
     concerns = []
     if os.path.isdir(log_dir):
         # Before the build, which adds a partition. What the start does to the other partitions is not its question.
-        concerns = start_concerns(open_source([log_dir], server_properties, run=run), (), without=OF_ONE_LOG)
+        concerns = local_start_concerns([log_dir], run, server_properties, without=OF_ONE_LOG)
         location = None if metadata is None else absolute(metadata)
         verdict, evidence_findings = bootstrap_build.judge_target(
             plan, log_dir, properties, location, run, accept_own_log=accept_own_log, clock=run.clock

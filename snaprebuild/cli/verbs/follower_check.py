@@ -11,7 +11,7 @@ from snaprebuild.cli.options.common import (
     Partition,
     S3Options,
     Topic,
-    as_of_ms,
+    clock_at,
     open_selected,
     selection_of,
 )
@@ -49,11 +49,9 @@ def follower_check(
     from snaprebuild.cli.render.remote_storage import announced
     from snaprebuild.cluster.scan_storage import start_concerns
     from snaprebuild.followers.check import check_replicas
-    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.engine.clock import Clock
 
     out.begin(private_key=tier_options.key_files)
-    clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
+    clock = clock_at(as_of, expiration_ms)
     tier = open_tier(store, s3, tier_options)
     source = open_selected([directory], None, selection_of(topic, partition, None), s3)
     started = time.perf_counter()

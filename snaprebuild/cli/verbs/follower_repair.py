@@ -12,13 +12,14 @@ from snaprebuild.cli.options.common import (
     ReceiptFile,
     S3Options,
     Topic,
-    as_of_ms,
+    clock_at,
     open_selected,
     selection_of,
 )
 from snaprebuild.cli.options.rebuild import DryRun, SetAside
 from snaprebuild.cli.options.remote_storage import FollowerDir, TierLocation, TierOptions, open_tier
-from snaprebuild.cli.streams import print_on_stderr
+from snaprebuild.cli.result import shown
+from snaprebuild.cli.streams import bytes_progress, print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
@@ -52,20 +53,16 @@ def follower_repair(
     """
     from snaprebuild.cli.render.followers import FollowerRepairView
     from snaprebuild.cli.render.remote_storage import announced
-    from snaprebuild.cli.result import shown
-    from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.cluster.scan_storage import start_concerns
     from snaprebuild.followers.check import check_replicas
     from snaprebuild.followers.repair import refuse_live_broker, repair_plan, repair_replicas
-    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.engine.clock import Clock
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
     from snaprebuild.storage.store import is_object
 
     out.begin({"--receipt": receipt}, private_key=tier_options.key_files)
     if is_object(directory):
         raise UsageError("objects are never replaced or set aside: copy the replica to a disk", path=directory)
-    run = s3.run(clock=Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS), jobs=jobs)
+    run = s3.run(clock=clock_at(as_of, expiration_ms), jobs=jobs)
     source = open_selected([directory], None, selection_of(topic, partition, None), s3)
     if not dry_run:
         refuse_live_broker(source)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import Duration, S3Options, as_of_ms, check_paths, locations_of
+from snaprebuild.cli.options.common import Duration, S3Options, check_paths, clock_at, locations_of
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
-
-if TYPE_CHECKING:
-    from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.snapshots.engine.clock import Clock
 
 __all__ = ["inspect_diff"]
 
@@ -64,9 +62,6 @@ def inspect_diff(
 
 
 def _clock_of(as_of: str | None, expiration_ms: int | None) -> Clock | None:
-    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.engine.clock import Clock
-
     if as_of is None and expiration_ms is None:
         return None
-    return Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
+    return clock_at(as_of, expiration_ms)

@@ -29,6 +29,7 @@ from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
 from snaprebuild.cli.options.settings import TextValue
+from snaprebuild.cli.streams import bytes_progress
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
@@ -110,7 +111,6 @@ def inspect_explain(
     start it holds one. Both answers are shown. Exit code 1 if no partition has the producer, OFFSET is not in a log, or a log lost its end.
     """
     from snaprebuild.cli.render.inspect import ExplainView
-    from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.cluster.scan_storage import lost_and_unread
     from snaprebuild.inspect.explain import Question, explain_producer
     from snaprebuild.snapshots.source.broker_properties import expiration_at

@@ -23,6 +23,7 @@ from snaprebuild.cli.options.common import (
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc
+from snaprebuild.cli.streams import bytes_progress
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
@@ -86,7 +87,6 @@ def inspect_stats(
     seen. Damage is a finding, and what can be read is counted.
     """
     from snaprebuild.cli.render.stats import StatsView
-    from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.inspect.stats import collect_statistics
 
     out.begin()

@@ -26,6 +26,7 @@ from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
+from snaprebuild.cli.streams import bytes_progress
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
@@ -110,7 +111,6 @@ def inspect_transactions(
     of Kafka's own tool; they are never run.
     """
     from snaprebuild.cli.render.inspect import TransactionsView
-    from snaprebuild.cli.streams import bytes_progress
     from snaprebuild.cluster.scan_storage import lost_and_unread
     from snaprebuild.inspect.coordinator_records import TransactionStates, find_transaction_states
     from snaprebuild.inspect.leader_reader import LeaderReader

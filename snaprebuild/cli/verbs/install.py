@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.launch import deadline_after
-from snaprebuild.cli.options.common import Jobs, ReceiptFile, Sha256, check_paths, deadline_option
+from snaprebuild.cli.options.common import Jobs, ReceiptFile, Sha256, check_paths, command_run, deadline_option
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.rebuild import AcceptTopicIdZero
 from snaprebuild.cli.result import shown
@@ -69,7 +68,6 @@ def install(
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
     from snaprebuild.snapshots import install as installing
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
-    from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
 
     began = time.perf_counter()
@@ -85,7 +83,7 @@ def install(
             staged,
             judge_plans,
             NextStartJudge(),
-            Run(facts=run_facts(), jobs=jobs, deadline=until),
+            command_run(jobs=jobs, deadline=until),
             dry_run=dry_run,
             receipt=receipt_file,
             accept_topic_id_zero=accept_topic_id_zero,

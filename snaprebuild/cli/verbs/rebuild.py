@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from snaprebuild.cli.engine_choice import engine_of
+from snaprebuild.cli.engine_choice import EngineChoice, engine_of
 from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.common import (
     AsOf,
@@ -23,6 +23,7 @@ from snaprebuild.cli.options.common import (
     Topic,
     as_of_ms,
     check_paths,
+    command_run,
     selection_of,
 )
 from snaprebuild.cli.options.description import option
@@ -39,7 +40,6 @@ from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from snaprebuild.cli.engine_choice import EngineChoice
     from snaprebuild.snapshots.plan.plan_model import Plan
     from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 
@@ -246,7 +246,6 @@ def plan(
     from snaprebuild.cluster.judged_plan import judged_plan
     from snaprebuild.snapshots.plan.plan_file import save_plan
     from snaprebuild.snapshots.rebuild.rehearsal import rehearsed
-    from snaprebuild.snapshots.run import Run
 
     out.begin({"--save": save})
     request = options.request(s3, to_dir=directory, stage=to, broker_running=broker_running)
@@ -255,7 +254,7 @@ def plan(
             raise UsageError("--to builds on the disks of the broker, with processes of its machine: not with --engine spark")
         engine = EngineOptions()
     with engine_of(engine) as chosen:
-        planned = judged_plan(request, Run(facts=run_facts()), measure_rate=True, parallel_map=chosen.planning())
+        planned = judged_plan(request, command_run(), measure_rate=True, parallel_map=chosen.planning())
     if save is not None:
         save_plan(planned, save)
     return RebuildPlanView(rehearsed(planned), _request_words(), save)
@@ -286,7 +285,6 @@ def rebuild(
     from snaprebuild.cluster.judged_plan import rebuild_findings
     from snaprebuild.snapshots.rebuild import rebuild as rebuilding
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
-    from snaprebuild.snapshots.run import Run
 
     results_file = _begin(out, plan, results, {"--receipt": receipt})
     facts = run_facts()
@@ -301,7 +299,7 @@ def rebuild(
         written = Receipt(receipt or default_receipt_path(planned.request.destination.receipt_directory), planned)
         try:
             with bytes_progress("replaying", planned.min_read_bytes) as progress:
-                run = Run(facts=facts, jobs=jobs, engine=chosen.reading(planned.min_read_bytes, progress))
+                run = command_run(jobs=jobs, engine=chosen.reading(planned.min_read_bytes, progress))
                 result = rebuilding.rebuild(planned, run, dry_run=dry_run, receipt=written, progress=progress)
         except BaseException:
             if written.is_there:
@@ -331,7 +329,6 @@ def stage(
     from snaprebuild.cli.render.rebuild import RebuildView
     from snaprebuild.cluster.judged_plan import rebuild_findings
     from snaprebuild.snapshots import stage as staging
-    from snaprebuild.snapshots.run import Run
 
     results_file = _begin(out, plan, results, {})
     facts = run_facts()
@@ -347,15 +344,14 @@ def stage(
         staging.resumed(planned, dry_run=dry_run) as (planned, before),
         bytes_progress("replaying", planned.min_read_bytes) as progress,
     ):
-        result = staging.stage(planned, before, Run(facts=facts, jobs=jobs), dry_run=dry_run, progress=progress)
+        result = staging.stage(planned, before, command_run(jobs=jobs), dry_run=dry_run, progress=progress)
     return RebuildView(result, rebuild_findings(result, facts), _request_words(), results_file=results_file)
 
 
 def _new_plan(request: RebuildRequest, engine: EngineChoice) -> Plan:
     from snaprebuild.cluster.judged_plan import judged_plan
-    from snaprebuild.snapshots.run import Run
 
-    return judged_plan(request, Run(facts=run_facts()), parallel_map=engine.planning())
+    return judged_plan(request, command_run(), parallel_map=engine.planning())
 
 
 def _saved_plan(path: str, *, is_staged: bool) -> Plan:
@@ -366,9 +362,8 @@ def _saved_plan(path: str, *, is_staged: bool) -> Plan:
         RefusedError: the disk has changed.
     """
     from snaprebuild.cluster.judged_plan import load_judged_plan
-    from snaprebuild.snapshots.run import Run
 
-    planned = load_judged_plan(path, Run(facts=run_facts()))
+    planned = load_judged_plan(path, command_run())
     if planned.request.destination.installed_later != is_staged:
         other = "rebuild" if is_staged else "stage"
         raise UsageError(f"the plan is one of `{other}`: run snaprebuild {other} --plan {shlex.quote(path)}", path=path)

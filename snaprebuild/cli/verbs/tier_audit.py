@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from snaprebuild.cli.engine_choice import engine_of
 from snaprebuild.cli.options.common import (
@@ -14,8 +13,8 @@ from snaprebuild.cli.options.common import (
     Partition,
     S3Options,
     Topic,
-    as_of_ms,
     check_paths,
+    clock_at,
     selection_of,
 )
 from snaprebuild.cli.options.description import option
@@ -26,10 +25,6 @@ from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
 from snaprebuild.tier import AuditLevel
-
-if TYPE_CHECKING:
-    from snaprebuild.findings import Finding
-    from snaprebuild.snapshots.run import Run
 
 __all__ = ["tier_audit"]
 
@@ -98,9 +93,8 @@ def tier_audit(
     """
     from snaprebuild.cli.render.remote_storage import announced
     from snaprebuild.cli.render.tier import TierAuditView
+    from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, local_start_concerns
     from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
-    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.engine.clock import Clock
     from snaprebuild.storage.store import absolute
     from snaprebuild.tier.audit import audit
     from snaprebuild.tier.audit.reachable import read_local_starts
@@ -111,7 +105,7 @@ def tier_audit(
     if (local_log_start or log_dir) and level is not AuditLevel.REACHABLE:
         raise UsageError("--local-log-start and --log-dir go with --level reachable")
     keys = tier_options.keys()
-    clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
+    clock = clock_at(as_of, expiration_ms)
     root, prefix = opened_tier(store, s3, tier_options.key_prefix)
     run = s3.run(clock=clock, jobs=jobs)
     cluster = None if metadata is None else MetadataLogs(absolute(metadata), run).named()
@@ -131,14 +125,4 @@ def tier_audit(
             cluster=cluster,
         )
     seconds = time.perf_counter() - started
-    return TierAuditView(result, clock, seconds, _start_concerns(log_dir or (), run))
-
-
-def _start_concerns(log_dirs: Sequence[str], run: Run) -> list[Finding]:
-    """What the next start does to the logs whose first offsets show what is reachable."""
-    from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, start_concerns
-    from snaprebuild.snapshots.source.source import open_source
-    from snaprebuild.storage.store import is_object
-
-    local = [each for each in log_dirs if not is_object(each)]
-    return start_concerns(open_source(local, run=run), (), without=SNAPSHOTS_ALONE) if local else []
+    return TierAuditView(result, clock, seconds, local_start_concerns(log_dir or (), run, without=SNAPSHOTS_ALONE))

@@ -12,8 +12,8 @@ from snaprebuild.cli.options.common import (
     Partition,
     S3Options,
     Topic,
-    as_of_ms,
     check_paths,
+    clock_at,
     selection_of,
 )
 from snaprebuild.cli.options.description import option
@@ -65,15 +65,13 @@ def tier_repair(
     """
     from snaprebuild.cli.render.remote_storage import announced
     from snaprebuild.cli.render.tier import TierRepairView
-    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.engine.clock import Clock
     from snaprebuild.snapshots.receipts.receipt import default_receipt_path
     from snaprebuild.tier.repair import repair
 
     out.begin(private_key=tier_options.key_files, receipt=receipt)
     check_paths([store, *(tier_options.metadata_log or [])], receipt=receipt)
     keys = tier_options.keys()
-    clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
+    clock = clock_at(as_of, expiration_ms)
     root, prefix = opened_tier(store, s3, tier_options.key_prefix)
     result = repair.tier_repair(
         root,

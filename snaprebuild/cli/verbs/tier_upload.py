@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from msgspec.structs import replace
@@ -21,7 +20,6 @@ from snaprebuild.cli.options.common import (
     WholeNumber,
     as_of_ms,
     check_paths,
-    quoted,
 )
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import (
@@ -35,24 +33,16 @@ from snaprebuild.cli.options.metadata import (
     check_metadata,
     voter_log_of,
 )
-from snaprebuild.cli.options.produce import ProducerConfig, ProduceTo, announcing, wanted_partitions
+from snaprebuild.cli.options.produce import ProducerConfig, ProduceTo
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
 
-if TYPE_CHECKING:
-    from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
-    from snaprebuild.snapshots.source.source import PartitionSource
-    from snaprebuild.storage.store_path import StorePath
-    from snaprebuild.tier.upload.announce import Announcer
-    from snaprebuild.tier.upload.prepare import PreparedUpload
-
 __all__ = ["tier_upload"]
 
 CHUNK_SIZE = 4 << 20
 CHUNK_SIZE_MAX = 1_073_741_823
-METADATA_PARTITIONS = 50
 UPLOADER_MAX = 1000
 """So that a claim is far below what is read of one."""
 
@@ -185,9 +175,10 @@ def tier_upload(
     above the high watermark or the last stable offset waits, and nothing is wrong with it. Exit code 5 if the store or the cluster
     failed: run the same command again.
     """
+    from snaprebuild.cli import upload_inputs
     from snaprebuild.cli.render.tier_upload import UploadView
     from snaprebuild.cluster.scan_storage import start_concerns
-    from snaprebuild.hooks import ReplayOptions, prepare_upload
+    from snaprebuild.hooks import ReplayOptions
     from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
     from snaprebuild.snapshots.source.source import live_broker_notes, open_source, yield_to_brokers
     from snaprebuild.storage.local.document_file import check_new_place
@@ -211,25 +202,21 @@ def tier_upload(
     if uploader is not None and len(uploader) > UPLOADER_MAX:
         raise UsageError(f"--uploader: expected at most {UPLOADER_MAX} characters, found {len(uploader)}")
     stores = s3.settings()
-    topic_ids = _topic_ids(topic_id)
+    topic_ids = upload_inputs.topic_ids_of(topic_id)
     root = path_of(absolute(store), stores)
     run = s3.run()
     options = ReplayOptions(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS, s3=stores)
     source = open_source([path], run=run)
     yield_to_brokers(source)
-    partitions = _selected(source.partitions, topic_partition)
-    _check_target(root, tier_options.key_prefix, partitions)
+    partitions = upload_inputs.selected_partitions(source.partitions, topic_partition)
+    upload_inputs.check_target(root, tier_options.key_prefix, partitions)
     logs, found = read_remote_logs(tier_options.metadata_log or (), stores)
     by = Uploader(
         name=uploader or "",
         run_name=stores.run,
         chunk_bytes=chunk_size,
-        node_id=_broker_id(partitions) if broker_id is None else broker_id,
+        node_id=upload_inputs.broker_id_of(partitions) if broker_id is None else broker_id,
     )
-
-    def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
-        return prepare_upload(log, options=options, after=after, topic_id=topic_id, source=source)
-
     other_voters = tuple(voter_log_of(each) for each in voter or ())
     sources = UploadSources(
         partitions,
@@ -242,14 +229,14 @@ def tier_upload(
         voters=other_voters,
         voter_ids=assumed.voters,
     )
-    with announcing(produce_to, producer_config, wanted_partitions(partitions, topic_ids)) as announcer:
+    with upload_inputs.announcing(produce_to, producer_config, upload_inputs.wanted_partitions(partitions, topic_ids)) as announcer:
         request = UploadRequest(
             root=root,
             key_prefix=tier_options.key_prefix,
             uploader=by,
             host=socket.gethostname(),
             topic_ids=topic_ids,
-            metadata_partitions=_metadata_partitions(metadata_partitions, announcer),
+            metadata_partitions=upload_inputs.metadata_partitions_of(metadata_partitions, announcer),
             dry_run=dry_run,
             logs=logs if announcer is None else announcer.logs,
             verified=(bool(tier_options.metadata_log) and not found) if announcer is None else announcer.verified,
@@ -261,7 +248,7 @@ def tier_upload(
             fence=sources.fence,
             replay=options,
         )
-        result = upload.tier_upload(partitions, request, prepare)
+        result = upload.tier_upload(partitions, request, upload_inputs.prepare_with(options))
     found += [] if announcer is None else announcer.findings
     if records is not None and not dry_run:
         result.confirm()
@@ -277,73 +264,3 @@ def tier_upload(
         voters=[location for _, location in other_voters],
         peers=peer or [],
     )
-
-
-def _selected(partitions: Sequence[PartitionSource], names: list[str] | None) -> list[PartitionSource]:
-    """The partitions with one of the names; all without names.
-
-    Raises:
-        UsageError: of a name there is none.
-    """
-    found = {each.topic_partition for each in partitions}
-    for name in names or ():
-        if name not in found:
-            raise UsageError(f"--topic-partition: no partition {quoted(name)} was found that can be read")
-    return [each for each in partitions if names is None or each.topic_partition in names]
-
-
-def _topic_ids(pairs: list[str] | None) -> dict[str, str]:
-    from formats.errors import FormatError
-    from formats.partition.partition_metadata import uuid_from_text
-
-    found = {}
-    for pair in pairs or ():
-        topic, equals, text = pair.rpartition("=")
-        try:
-            if not equals or not topic or topic in found:
-                raise UsageError(f"--topic-id: expected TOPIC=ID, each topic once; found {quoted(pair)}")
-            uuid_from_text(text)
-        except FormatError as error:
-            raise UsageError(f"--topic-id: {error.message}") from error
-        found[topic] = text
-    return found
-
-
-def _metadata_partitions(given: int | None, announcer: Announcer | None) -> int:
-    """Number of partitions of ``__remote_log_metadata``.
-
-    Raises:
-        UsageError: the cluster has another count than the one that was given.
-    """
-    known = METADATA_PARTITIONS if announcer is None else announcer.partitions
-    if announcer is not None and given not in (None, known):
-        raise UsageError(f"--metadata-partitions: the cluster has {known}, not {given}")
-    return known if given is None else given
-
-
-def _broker_id(partitions: Sequence[PartitionSource]) -> int:
-    """Broker id of the log directories.
-
-    Raises:
-        UsageError: they are of several brokers.
-    """
-    metas = [each.log_dir.meta for each in partitions]
-    known = {meta.node_id for meta in metas if meta is not None and meta.node_id is not None}
-    if len(known) > 1:
-        raise UsageError("the directories are of several brokers: name the one that manifests shall name, --broker-id")
-    return known.pop() if known else -1
-
-
-def _check_target(root: StorePath, prefix: str, partitions: Sequence[PartitionSource]) -> None:
-    """Makes sure that no object lands in a directory of a broker, or outside of STORE.
-
-    Raises:
-        UsageError: the prefix has a part that no directory may have.
-        RefusedError: STORE is in a directory of a broker.
-    """
-    from snaprebuild.snapshots.destination.output_directory import check_output
-
-    *above, last = prefix.split("/")
-    if any(part in ("", ".", "..") for part in above) or last in (".", "..") or not prefix.isprintable() or "\\" in prefix:
-        raise UsageError(f"key_prefix: a part of it is empty, '.' or '..', or no text; found {quoted(prefix)}")
-    check_output(root, [root.path], partitions, option="STORE")

@@ -10,7 +10,6 @@ from snaprebuild.cli.options.common import S3Options, check_paths
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
-from snaprebuild.errors import UsageError
 
 __all__ = ["undo"]
 
@@ -37,10 +36,11 @@ def undo(
     since is left alone and reported, exit code 1. A second undo finds nothing to do; one that was interrupted can be run again.
     """
     from snaprebuild.cli.render.receipts import ReceiptListView, UndoView
+    from snaprebuild.cli.render.tier import RepairUndoView
     from snaprebuild.snapshots.receipts import undo as undoing
     from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
     from snaprebuild.snapshots.receipts.verify_receipt import list_receipts, receipt_path, schema_of
-    from snaprebuild.tier.repair.undo import KIND
+    from snaprebuild.tier.repair.undo import KIND, undo_receipt
 
     if receipt is None:
         out.begin()
@@ -49,18 +49,5 @@ def undo(
     receipt = receipt_path(receipt)
     out.begin(receipt=receipt)
     if (schema_of(receipt) or "").startswith(KIND):
-        return _undone_repair(receipt, s3, dry_run=dry_run)
+        return RepairUndoView(undo_receipt(receipt, s3.settings(), dry_run=dry_run))
     return UndoView(undoing.undo(load_receipt(receipt), dry_run=dry_run), receipt)
-
-
-def _undone_repair(receipt: str, s3: S3Options, *, dry_run: bool) -> View:
-    from snaprebuild.cli.render.tier import RepairUndoView
-    from snaprebuild.storage.log_dir import directory_fault
-    from snaprebuild.storage.stores import path_of
-    from snaprebuild.tier.repair.undo import load_repair_receipt, undo_repairs
-
-    root, announced = load_repair_receipt(receipt)
-    store = path_of(root, s3.settings())
-    if store.is_local and (fault := directory_fault(root)) is not None:
-        raise UsageError(fault, path=root)
-    return RepairUndoView(undo_repairs(store, announced, receipt, dry_run=dry_run))

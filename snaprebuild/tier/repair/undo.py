@@ -31,14 +31,16 @@ from snaprebuild.storage.file_facts import is_nameable
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.regular_file import open_named_file
+from snaprebuild.storage.log_dir import directory_fault
 from snaprebuild.storage.partition_names import named
-from snaprebuild.storage.store import FileIdentity, WholeObject
+from snaprebuild.storage.store import FileIdentity, S3Settings, WholeObject
 from snaprebuild.storage.store_path import StorePath
+from snaprebuild.storage.stores import path_of
 from snaprebuild.tier.remote_copy import RemoteCopy
 from snaprebuild.tier.repair.copy_repair import CopyRepair, read_back
 from snaprebuild.tier.repair.result import RepairAction, RepairedCopy
 
-__all__ = ["AnnouncedRepair", "RepairReceipt", "StoreUndo", "load_repair_receipt", "undo_repairs"]
+__all__ = ["AnnouncedRepair", "RepairReceipt", "StoreUndo", "load_repair_receipt", "undo_receipt", "undo_repairs"]
 
 SCHEMA: Literal["snaprebuild.tier-undo/2"] = "snaprebuild.tier-undo/2"
 KIND = "snaprebuild.tier-undo/"
@@ -270,6 +272,26 @@ def _check_key(text: str) -> None:
     is_manifest = key is not None and key.kind is AivenObject.MANIFEST
     if not is_manifest or any(part in (".", "..") for part in text.split("/")) or not is_nameable(text):
         raise ValueError(text)
+
+
+def undo_receipt(path: str, settings: S3Settings, *, dry_run: bool) -> StoreUndo:
+    """Restores the old manifests that a receipt names, in the store that it names.
+
+    Args:
+        path: of the receipt.
+        settings: how object stores are reached.
+        dry_run: change nothing.
+
+    Raises:
+        UsageError: it is no receipt, or its store is a directory that cannot be read.
+        ReadFailedError: the receipt cannot be read.
+        RefusedError: the store would not honour conditions.
+    """
+    location, announced = load_repair_receipt(path)
+    root = path_of(location, settings)
+    if root.is_local and (fault := directory_fault(location)) is not None:
+        raise UsageError(fault, path=location)
+    return undo_repairs(root, announced, path, dry_run=dry_run)
 
 
 def undo_repairs(root: StorePath, announced: list[AnnouncedRepair], path: str, *, dry_run: bool) -> StoreUndo:

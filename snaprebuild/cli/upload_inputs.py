@@ -1,0 +1,159 @@
+"""What the options of `tier upload` name: partitions, ids of topics and brokers, and the producer that announces copies."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterable, Sequence
+
+from formats.errors import FormatError
+from formats.partition.partition_metadata import uuid_from_text
+from formats.remote.remote_log_metadata import TopicIdPartition
+from snaprebuild.cli.options.common import quoted
+from snaprebuild.errors import UploadRefusedError, UsageError
+from snaprebuild.hooks import ReplayOptions, prepare_upload
+from snaprebuild.snapshots.destination.output_directory import check_output
+from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.storage.remote.metadata_topic import MetadataTopic, read_client_config
+from snaprebuild.storage.store_path import StorePath
+from snaprebuild.tier.upload.announce import Announcer
+from snaprebuild.tier.upload.model import Prepare
+from snaprebuild.tier.upload.prepare import PreparedUpload, topic_id_of
+
+__all__ = [
+    "announcing",
+    "broker_id_of",
+    "check_target",
+    "metadata_partitions_of",
+    "prepare_with",
+    "selected_partitions",
+    "topic_ids_of",
+    "wanted_partitions",
+]
+
+METADATA_PARTITIONS = 50
+
+
+def prepare_with(options: ReplayOptions) -> Prepare:
+    """``hooks.prepare_upload`` with the options of the verb."""
+
+    def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
+        return prepare_upload(log, options=options, after=after, topic_id=topic_id, source=source)
+
+    return prepare
+
+
+def wanted_partitions(partitions: Iterable[PartitionSource], topic_ids: dict[str, str]) -> Generator[TopicIdPartition, None, None]:
+    """The partitions that copies are made of; those without an id are refused later, each with its reason."""
+    for each in partitions:
+        name = each.directory.name
+        with contextlib.suppress(UploadRefusedError):
+            if each.can_be_tiered:
+                yield TopicIdPartition(name.topic, topic_id_of(each, topic_ids.get(name.topic)), name.partition)
+
+
+@contextlib.contextmanager
+def announcing(
+    produce_to: str | None, producer_config: str | None, partitions: Iterable[TopicIdPartition]
+) -> Generator[Announcer | None, None, None]:
+    """The producer that announces copies to brokers, after it has read the cluster's topic; None without the option.
+
+    Raises:
+        UsageError: the options make no sense, or the package is missing.
+        RefusedError: the cluster has no such topic.
+        ReadFailedError: the cluster does not answer.
+    """
+    if produce_to is None:
+        if producer_config is not None:
+            raise UsageError("--producer-config says how to reach the brokers of --produce-to, which is not given")
+        yield None
+        return
+    servers = [each.strip() for each in produce_to.split(",")]
+    for each in servers:
+        host, colon, port = each.rpartition(":")
+        if (
+            not colon
+            or not host
+            or not port.isascii()
+            or not port.isdigit()
+            or not 0 < int(port) < 2**16
+            or "/" in host
+            or "@" in host
+        ):
+            raise UsageError(f"--produce-to: expected HOST:PORT, several with commas between; found {quoted(each)}")
+    settings = {} if producer_config is None else read_client_config(producer_config)
+    topic = MetadataTopic(",".join(servers), settings)
+    try:
+        yield Announcer.of(topic, partitions)
+    finally:
+        topic.close()
+
+
+def selected_partitions(partitions: Sequence[PartitionSource], names: list[str] | None) -> list[PartitionSource]:
+    """The partitions with one of the names; all without names.
+
+    Raises:
+        UsageError: of a name there is none.
+    """
+    found = {each.topic_partition for each in partitions}
+    for name in names or ():
+        if name not in found:
+            raise UsageError(f"--topic-partition: no partition {quoted(name)} was found that can be read")
+    return [each for each in partitions if names is None or each.topic_partition in names]
+
+
+def topic_ids_of(pairs: list[str] | None) -> dict[str, str]:
+    """The ids of ``--topic-id`` by topic.
+
+    Raises:
+        UsageError: one is no id, or a topic is there twice.
+    """
+    found = {}
+    for pair in pairs or ():
+        topic, equals, text = pair.rpartition("=")
+        try:
+            if not equals or not topic or topic in found:
+                raise UsageError(f"--topic-id: expected TOPIC=ID, each topic once; found {quoted(pair)}")
+            uuid_from_text(text)
+        except FormatError as error:
+            raise UsageError(f"--topic-id: {error.message}") from error
+        found[topic] = text
+    return found
+
+
+def metadata_partitions_of(given: int | None, announcer: Announcer | None) -> int:
+    """Number of partitions of ``__remote_log_metadata``.
+
+    Raises:
+        UsageError: the cluster has another count than the one that was given.
+    """
+    known = METADATA_PARTITIONS if announcer is None else announcer.partitions
+    if announcer is not None and given not in (None, known):
+        raise UsageError(f"--metadata-partitions: the cluster has {known}, not {given}")
+    return known if given is None else given
+
+
+def broker_id_of(partitions: Sequence[PartitionSource]) -> int:
+    """Broker id of the log directories.
+
+    Raises:
+        UsageError: they are of several brokers.
+    """
+    metas = [each.log_dir.meta for each in partitions]
+    known = {meta.node_id for meta in metas if meta is not None and meta.node_id is not None}
+    if len(known) > 1:
+        raise UsageError("the directories are of several brokers: name the one that manifests shall name, --broker-id")
+    return known.pop() if known else -1
+
+
+def check_target(root: StorePath, prefix: str, partitions: Sequence[PartitionSource]) -> None:
+    """Makes sure that no object lands in a directory of a broker, or outside of STORE.
+
+    Raises:
+        UsageError: the prefix has a part that no directory may have.
+        RefusedError: STORE is in a directory of a broker.
+    """
+    *above, last = prefix.split("/")
+    if any(part in ("", ".", "..") for part in above) or last in (".", "..") or not prefix.isprintable() or "\\" in prefix:
+        raise UsageError(f"key_prefix: a part of it is empty, '.' or '..', or no text; found {quoted(prefix)}")
+    check_output(root, [root.path], partitions, option="STORE")
