@@ -47,6 +47,22 @@ def folders() -> list[Path]:
     return [Path(each) for each in done.stdout.strip().split(":")]
 
 
+NEXT_TO_IT = re.compile(r"\$\(dirname (?:-- )?\"(?:\$0|\$\{BASH_SOURCE\[0\]\})\"\)/([\w./-]+)")
+"""A path that a shell script takes from its own place."""
+
+
+def test_paths_in_shell_scripts_exist() -> None:
+    """Some scripts run in the background, where nobody sees that a program is not found."""
+    places = [
+        (path, found)
+        for path in [*SCRIPTS.rglob("*"), *(REPOSITORY / ".ci").iterdir()]
+        if path.is_file() and path.read_bytes()[:2] == b"#!"
+        for found in NEXT_TO_IT.findall(path.read_text())
+    ]
+    assert len(places) > 40
+    assert [(path.name, found) for path, found in places if not (path.parent / found).exists()] == []
+
+
 def test_only_what_a_newcomer_runs_is_at_the_top() -> None:
     assert {path.name for path in SCRIPTS.iterdir() if path.is_file()} == AT_THE_TOP
 
