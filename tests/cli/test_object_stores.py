@@ -81,7 +81,17 @@ def uploaded(object_store: ObjectStore) -> Uploaded:
 def without_places(value: Any, places: dict[str, str]) -> Any:
     """A document without what must differ: locations, how the store was reached, identities but for the size, times and prices."""
     if isinstance(value, dict):
-        dropped = {"s3", "run", "receipt", "held_by", "rate_bytes_per_second", "elapsed_seconds", "estimated_seconds", "estimate"}
+        dropped = {
+            "s3",
+            "run",
+            "receipt",
+            "held_by",
+            "rate_bytes_per_second",
+            "elapsed_seconds",
+            "phase_seconds",
+            "estimated_seconds",
+            "estimate",
+        }
         dropped |= {"modified_ms", "modified_ns", "inode", "etag"}
         dropped |= {"next_command"}  # it repeats places and options, as a shell needs them
         # verify does not ask what a broker would upload from an object store, and the answer has the count in words

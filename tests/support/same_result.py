@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 OF_THE_RUN = (
-    *("seconds", "read_bytes", "elapsed_seconds", "read_bytes", "estimated_seconds", "as_of_ms"),
+    *("seconds", "read_bytes", "elapsed_seconds", "phase_seconds", "estimated_seconds", "as_of_ms"),
     *("rate_bytes_per_second", "seconds_estimated", "inputs", "run", "run_name", "staged_ms"),
 )
 """Fields of documents about the run, its clock and its speed, or about inodes and times of files, and not about their contents."""
 
-OF_ONE_RUN = ("run", "run_name", "seconds", "elapsed_seconds", "receipt", "next_command")
+OF_ONE_RUN = ("run", "run_name", "seconds", "elapsed_seconds", "phase_seconds", "receipt", "next_command")
 """Fields that differ between two runs on one log directory; the next command repeats options of the run."""
 
 RUN_AND_FILES = (*OF_ONE_RUN, "inputs")
