@@ -12,6 +12,7 @@ from log_dirs import batch, make_log_dir, write_partition
 from sentences import MORE_ROWS
 
 from snaprebuild.cli import result
+from snaprebuild.cli.render import metadata
 
 COMMANDS = ("Next: ", "Undo: ", "  kafka-transactions.sh ", "  # kafka-transactions.sh ")
 CHECKPOINT_LINE = re.compile(r" [a-z-]+-checkpoint: \S+ [0-9]+ [0-9]+")
@@ -33,6 +34,12 @@ def in_widths(verbs: Iterable[str]) -> list[object]:
     return [*of_quick, *(pytest.param(*each, marks=pytest.mark.full) for each in others)]
 
 
+def set_width(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """Limits the lines of stdout, in each module that asks for the width."""
+    for module in (result, metadata):
+        monkeypatch.setattr(module, "line_width", lambda: width)
+
+
 def check_widths(ran: Run, width: int) -> None:
     for line in ran.stdout.splitlines():
         if not line.startswith(COMMANDS) and CHECKPOINT_LINE.fullmatch(line) is None:
@@ -41,7 +48,7 @@ def check_widths(ran: Run, width: int) -> None:
 
 @pytest.mark.parametrize(("verb", "width"), in_widths(verb for verb in VERBS if words_of(verb) != AS_KAFKA_PRINTS))
 def test_every_verb(verb: str, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result, "line_width", lambda: width)
+    set_width(monkeypatch, width)
     written(VERBS[verb], tmp_path)
     ran = snaprebuild(*filled(VERBS[verb].arguments, tmp_path))
     assert ran.stdout
@@ -77,7 +84,7 @@ LONG = {
 
 @pytest.mark.parametrize(("verb", "width"), in_widths(LONG))
 def test_long_names(verb: str, width: int, long_names: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result, "line_width", lambda: width)
+    set_width(monkeypatch, width)
     ran = snaprebuild(*verb.split(), str(long_names), *LONG[verb])
     check_widths(ran, width)
     numbers = set(re.findall(r"(?m)^ .*?t-([0-9]+) ", ran.stdout))
@@ -90,7 +97,7 @@ def test_long_names(verb: str, width: int, long_names: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("width", [100, 80])
 def test_long_names_in_a_receipt(width: int, long_names: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result, "line_width", lambda: width)
+    set_width(monkeypatch, width)
     receipt = str(tmp_path / "receipt.jsonl")
     ran = [snaprebuild("rebuild", str(long_names), "--out", str(tmp_path / "out"), "--boundaries", "all", "--receipt", receipt)]
     ran += [snaprebuild(*words) for words in (["verify", "--receipt", receipt], ["undo", receipt, "--dry-run"], ["undo", receipt])]
@@ -101,7 +108,7 @@ def test_long_names_in_a_receipt(width: int, long_names: Path, tmp_path: Path, m
 
 @pytest.mark.parametrize("width", [100, 80])
 def test_long_names_in_a_fleet_and_a_report(width: int, long_names: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result, "line_width", lambda: width)
+    set_width(monkeypatch, width)
     scan = tmp_path / "scan.json"
     snaprebuild("scan", str(long_names), "--save-json", str(scan))
     document = json.loads(scan.read_text())
