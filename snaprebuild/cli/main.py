@@ -17,7 +17,6 @@ from click.exceptions import NoArgsIsHelpError
 
 from snaprebuild import __version__
 from snaprebuild.cli.interrupts import INTERRUPTED, begin_ending
-from snaprebuild.cli.options.settings import SETTINGS
 from snaprebuild.cli.streams import flush_stdout, print_on_stderr
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.verb_command import VerbCommand
@@ -251,6 +250,8 @@ def _complete(instruction: str) -> None:
 
 def _usage_text(error: click.UsageError) -> str:
     """What is wrong, and where to look. An unknown option that is the name of a setting is shown as the setting."""
+    from snaprebuild.cli.options.settings import SETTINGS
+
     message = error.format_message()
     where = "snaprebuild" if error.ctx is None else error.ctx.command_path
     option = error.option_name if isinstance(error, click.NoSuchOption) else ""

@@ -6,17 +6,19 @@ An option on the command line, before or after the verb, has precedence over the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 from typer.core import TyperCommand
 
-from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.description import OptionText
-from snaprebuild.cli.options.settings import SETTINGS, SettingValue, read_settings
 from snaprebuild.cli.panels import ADVANCED, GLOBAL, PANELS, panel_of
 from snaprebuild.cli.streams import print_on_stderr
+
+if TYPE_CHECKING:  # the page of all commands needs none of these
+    from snaprebuild.cli.options.assumptions import Assumption
+    from snaprebuild.cli.options.settings import SettingValue
 
 __all__ = ["VerbCommand", "given_options", "given_settings", "setting_words", "split_global_options"]
 
@@ -158,6 +160,8 @@ class VerbCommand(TyperCommand):
             with formatter.section("Assumptions (--assume NAME=VALUE)"):
                 formatter.write_dl([(f"{name} {each.kind.name}", each.help) for name, each in self.assumptions.items()])
         if is_whole and self.settings:
+            from snaprebuild.cli.options.settings import SETTINGS
+
             with formatter.section("Settings (--set NAME=VALUE, the environment as SNAPREBUILD_NAME, or --config)"):
                 formatter.write_dl([(f"{name} {SETTINGS[name].kind.name}", SETTINGS[name].help) for name in self.settings])
         formatter.write_paragraph()
@@ -172,6 +176,8 @@ class VerbCommand(TyperCommand):
 
 def _take_settings(ctx: click.Context, option: click.Parameter, value: Any) -> None:
     """Reads the settings once the values of --set and --config are known, and makes them defaults of the options of their names."""
+    from snaprebuild.cli.options.settings import read_settings
+
     values = ctx.meta.setdefault(_SETTING_WORDS, {})
     values[option.opts[0]] = [value] if isinstance(value, str) else list(value or ())
     if len(values) == 2 and not ctx.resilient_parsing:

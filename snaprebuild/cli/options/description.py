@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from typer.models import OptionInfo
 
 __all__ = ["DescribedOption", "OptionText", "option"]
@@ -16,7 +16,8 @@ UNREMARKABLE_DEFAULTS = ("no", "none", "all")
 """Defaults that the short help leaves out."""
 
 
-class OptionText(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class OptionText:
     """What an option, a setting or an assumption does.
 
     Attributes:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from snaprebuild.documents import common as doc
 from snaprebuild.snapshots.engine.cache_hits import NO_CACHE_HITS, CacheHits
-from snaprebuild.snapshots.plan.plan_model import GateVerdict
-from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.partition_names import names_of
 from snaprebuild.storage.store import absolute
+
+if TYPE_CHECKING:  # a verify needs no plan
+    from snaprebuild.snapshots.plan.plan_model import GateVerdict
+    from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 
 __all__ = [
     "cache_use",
