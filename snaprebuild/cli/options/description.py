@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from typer.models import OptionInfo
 
@@ -16,8 +15,7 @@ UNREMARKABLE_DEFAULTS = ("no", "none", "all")
 """Defaults that the short help leaves out."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class OptionText:
+class OptionText(NamedTuple):
     """What an option, a setting or an assumption does.
 
     Attributes:
