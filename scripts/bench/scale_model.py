@@ -31,9 +31,10 @@ PB = 10**15
 SEGMENT_BYTES = GIB
 
 LISTING_BYTES = 750
-"""Of memory in the driver's Python, for each segment that was listed (four objects a segment): ``scripts/bench/spark_driver.py``."""
+"""Bytes of memory in the driver's Python for each listed segment of four objects, measured by ``scripts/bench/spark_driver.py``."""
 PLAN_BYTES = 2_200
-"""The same after the plan, with what was listed; a partition had 10 segments, as in the model. With 100 it was 990."""
+"""Bytes of memory in the driver's Python for each segment after the plan, its listing included. A partition had 10 segments, as in
+the model; with 100 it was 990."""
 TASK_ROW_BYTES = 1_680
 """The same for each segment of a wave, in addition: its task, its row, and that row in Arrow."""
 RESULT_BYTES = 440

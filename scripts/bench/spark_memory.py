@@ -1,4 +1,4 @@
-"""What a large partition takes of the memory of Spark's processes (scripts/bench/spark_speed.py --memory)."""
+"""Measures the memory of Spark's processes for a large partition (scripts/bench/spark_speed.py --memory)."""
 
 from __future__ import annotations
 

@@ -413,7 +413,8 @@ def main() -> None:
         print(f"{name:34}" + "".join(f"{of_kinds[kind][name] * factor:>12.{digits}f} {unit:2}" for kind in COLUMNS))
     print(f"rebuild by worker processes: one {min(own[1]):.2f} s, two {min(own[2]):.2f} s")
     machine = one["bare processes"] / two["bare processes"] / 2
-    scaling, other_scaling = (of_kinds[kind]["rebuild"] / two["rebuild"] / 2 for kind in (ONE, ONE_OF_TWO))
+    scaling = of_kinds[ONE]["rebuild"] / two["rebuild"] / 2
+    other_scaling = of_kinds[ONE_OF_TWO]["rebuild"] / two["rebuild"] / 2
     met = scaling / machine >= SCALING_MIN
     print(f"two cores reach {scaling:.2f} of twice one, and {other_scaling:.2f} of twice local[1] on two")
     print(f"bare processes, the ideal of this machine: {machine:.2f}; of that {scaling / machine:.2f} ({SCALING_MIN} asked for)")

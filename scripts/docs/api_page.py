@@ -105,7 +105,8 @@ def signature(value: object) -> str:
 
 def arguments(text: str) -> list[str]:
     """Splits at the commas outside of brackets."""
-    parts, depth = [""], 0
+    parts = [""]
+    depth = 0
     for character in text:
         depth += (character in "[(") - (character in "])")
         if character == "," and not depth:
@@ -131,8 +132,10 @@ def said_behind(name: str, source: str) -> str:
 
 def text_of(value: object) -> str:
     """A docstring as Markdown: sections of arguments and errors become lists."""
-    lines, result = (inspect.getdoc(value) or "").replace("``", "`").splitlines(), []
-    section, literal = False, False
+    lines = (inspect.getdoc(value) or "").replace("``", "`").splitlines()
+    result = []
+    section = False
+    literal = False
     for line in lines:
         if line.endswith("::"):
             literal = True

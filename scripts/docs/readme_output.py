@@ -29,7 +29,7 @@ VARIES = re.compile(
 
 
 def output_of(command: str, place: Path) -> str:
-    """What the command prints, run in a directory that looks like the checkout, so that nothing is written into it."""
+    """Runs a command in a directory that looks like the checkout, so that nothing is written into it, and returns its output."""
     program = [PYTHON, "-m", "snaprebuild"]
     home = place.parent / "home"
     environment = {**os.environ, "XDG_STATE_HOME": str(home / ".local" / "state")}
@@ -55,7 +55,7 @@ for line in sys.stdin:
 
 
 def answers_of(statements: list[str], place: Path) -> list[str]:
-    """What an interpreter answers to each statement; of an error, its last line."""
+    """The answers of an interpreter to statements, one for each; the last line of an error."""
     program = [PYTHON, "-c", CONSOLE]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -85,7 +85,7 @@ def filled(text: str, place: Path) -> str:
 
 
 def prepare(place: Path, text: str) -> None:
-    """What the examples of one page read."""
+    """Makes the directories that the examples of one page read."""
     logs = ROOT / "fixtures" / "kafka27-mixed" / "logs"
     for fixture in sorted(set(re.findall(r"fixtures/([\w-]+)/?", text))):
         if (ROOT / "fixtures" / fixture).is_dir():
