@@ -6,6 +6,7 @@ import re
 import subprocess
 import tomllib
 from email.message import Message
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,15 @@ def test_groups_are_read_as_pip_reads_them(group: str) -> None:
     """The reference is the package that pip and build use."""
     ours = {str(Requirement(text)) for text in requirements(GROUPS, group)}
     assert ours == set(map(str, resolve_dependency_groups(GROUPS, group)))
+
+
+@pytest.mark.parametrize("package", ["click", "msgspec", "mypy", "rich", "ruff", "typer"])
+def test_what_decides_about_texts_is_pinned_for_tests(package: str) -> None:
+    """A new release of these changes schemas, help screens, lint or types, so that tests would depend on the date."""
+    (pinned,) = [each for each in map(Requirement, requirements(GROUPS, "test")) if each.name == package]
+    (specifier,) = pinned.specifier
+    assert specifier.operator == "=="
+    assert version(package) == specifier.version
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,10 @@ def strict(schema: dict[str, Any], kind: type) -> dict[str, Any]:
 
 
 def without(value: Any) -> Any:
-    """Without defaults, and without patterns that are in the syntax of Python: JSON schemas have another one."""
+    """Without defaults, and without patterns that are in the syntax of Python: JSON schemas have another one.
+
+    Releases of msgspec before 0.23 give a docstring with its indentation, so that descriptions are cleaned here.
+    """
     if isinstance(value, list):
         return [without(each) for each in value]
     if not isinstance(value, dict):
@@ -124,7 +127,10 @@ def without(value: Any) -> Any:
     dropped = {"default", "title"} if "enum" in value else {"default"}
     if str(value.get("pattern", "")).startswith(r"\A"):
         dropped.add("pattern")
-    return {name: without(each) for name, each in value.items() if name not in dropped}
+    kept = {name: without(each) for name, each in value.items() if name not in dropped}
+    if isinstance(description := kept.get("description"), str):
+        kept["description"] = inspect.cleandoc(description)
+    return kept
 
 
 def file_of(document: type[Document]) -> tuple[Path, str]:
