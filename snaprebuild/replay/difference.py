@@ -225,7 +225,8 @@ def compare(replayed: SegmentEffect, found: np.ndarray, offset: int, knowledge: 
     certain_count = missing.certain_count + extra.certain_count + changed.certain_count
     if not certain_count:
         return Comparison(ComparisonStatus.UNVERIFIABLE, False, *counts, "different only in what the retained log does not fix")
-    reason = f"the log contradicts {certain_count} entries"
+    entries = "1 entry" if certain_count == 1 else f"{certain_count} entries"
+    reason = f"the log contradicts {entries}"
     return Comparison(_status_of(missing, changed, len(found)), True, *counts, reason, certain_count)
 
 

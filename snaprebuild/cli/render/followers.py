@@ -170,7 +170,7 @@ def _print_replicas(title: str, replicas: Sequence[CheckedReplica]) -> None:
         if remote is not None:
             lost = each.lost_count
             lost_open = 0 if worst is None else worst.lost_open_transactions
-            remote_state = f"{remote.judgement.snapshot_class.value}, {len(remote.entries)} producers"
+            remote_state = f"{remote.judgement.snapshot_class.value}, {pluralize(len(remote.entries), 'producer')}"
         wrong = sum(snapshot.proven_wrong for snapshot in each.snapshots)
         label = labels[each.source.path]
         log_start = each.source.log_start_offset

@@ -451,9 +451,8 @@ def print_rebuild(result: RebuildResult) -> None:
     if result.staged_plan is not None:
         states = sum(boundary.exists for partition in result.partitions for boundary in partition.plan.all_boundaries)
         if states:
-            print_text(
-                f"{states} of them are in the log directory already: there `install` begins to replay segments that were rolled since."
-            )
+            of_them = "1 of them is" if states == 1 else f"{states} of them are"
+            print_text(f"{of_them} in the log directory already: there `install` begins to replay segments that were rolled since.")
         print_text("Nothing was written to the log directories.")
     if _is_next_to_broker(result.plan.request):
         for running in dict.fromkeys(each.message for each in result.plan.findings if each.cause is FindingCause.WHILE_BROKER_RUNS):

@@ -97,8 +97,8 @@ class VerifyView(View):
         self._print_snapshots(labels)
         _print_differences(result, labels)
         if result.differences_not_listed:
-            count = result.differences_not_listed
-            print_text(f"{count} entries that differ are counted and not listed, here or in --output json")
+            entries = pluralize(result.differences_not_listed, "entry that differs is", "entries that differ are")
+            print_text(f"{entries} counted and not listed, here or in --output json")
 
     def _print_snapshots(self, labels: dict[str, str]) -> None:
         rows = [

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from snaprebuild.findings import pluralize
 from snaprebuild.replay.base_verdict import BaseState, BaseVerdict, named_ids
 from snaprebuild.replay.classes import Judgement, ReplayEvidence, ReplayRecord, SnapshotClass
 from snaprebuild.replay.segment_effect import ClosedTransactions, RunningEffect, SegmentEffect, compose, effect_of_entries
@@ -73,7 +74,7 @@ class BaseBoundary(msgspec.Struct, frozen=True, eq=False):
                 f"and nothing shows that there was none below {self.verdict.lacks_none_from}"
             )
         else:
-            whose = f"{len(state.open_ids)} producers: {named_ids(state.open_ids)}"
+            whose = f"{pluralize(len(state.open_ids), 'producer')}: {named_ids(state.open_ids)}"
             reason = f"nothing confirms what the snapshot at the first offset {first} has of {whose}"
         return Judgement(judged.snapshot_class, (*judged.reasons, reason))
 

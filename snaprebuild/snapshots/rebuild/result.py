@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from snaprebuild.errors import RefusedError, SnaprebuildError
-from snaprebuild.findings import Finding, Severity, exit_code_of
+from snaprebuild.findings import Finding, Severity, exit_code_of, pluralize
 from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, ActionTotals, BoundaryAction, BoundaryResult, unfinished
 from snaprebuild.snapshots.engine.partition_task import TaskOutcome
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan
@@ -163,7 +163,7 @@ class RebuildResult(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         """One line: the counts, whatever the number of partitions."""
         done = ", ".join(f"{count} {action}" for action, count in self.totals.items()) or "nothing to do"
-        counts = f"{len(self.partitions)} partitions, {len(self.findings)} findings"
+        counts = f"{pluralize(len(self.partitions), 'partition')}, {pluralize(len(self.findings), 'finding')}"
         return f"RebuildResult({counts}{', dry run' if self.dry_run else ''}: {done})"
 
     def _repr_html_(self) -> str:
