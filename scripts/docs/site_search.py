@@ -12,6 +12,7 @@ BOOSTS = {
     "guides/spark.md": 4.0,
     "troubleshooting/": 2.0,
     "troubleshooting/broker-does-not-start.md": 4.0,
+    "troubleshooting/safe-to-start.md": 1.0,
     "internals/": 0.5,
     "reference/commands.md": 0.5,
     "reference/api.md": 0.5,
