@@ -60,6 +60,17 @@ def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:
     assert arguments != ["--version"] or done.stdout == f"snaprebuild {snaprebuild.__version__}\n"
 
 
+def test_no_help_loads_the_work_of_its_verb() -> None:
+    script = "import json, sys; from snaprebuild.cli.main import verbs; words = list(verbs())\n"
+    script += "sys.stderr.write(json.dumps([words, sorted(sys.modules)]))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    words, modules = json.loads(done.stderr)
+    assert len(words) >= 29
+    assert "snaprebuild.cli.verbs.rebuild" in modules
+    work = ("snaprebuild.cli.runs", "snaprebuild.cli.render", "snaprebuild.cli.result", "snaprebuild.storage.store")
+    assert not [name for name in modules if name.startswith(work) or name.partition(".")[0] in HEAVY]
+
+
 def modules_after(*arguments: str) -> set[str]:
     """Modules of verbs that a run has loaded at its end."""
     known = {verb.module for group in VerbGroup.verbs.values() for verb in group.values()}

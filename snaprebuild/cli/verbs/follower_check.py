@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from snaprebuild.cli.options.common import (
     AsOf,
     ExpirationMs,
@@ -11,12 +9,9 @@ from snaprebuild.cli.options.common import (
     Partition,
     S3Options,
     Topic,
-    clock_at,
-    open_selected,
-    selection_of,
 )
 from snaprebuild.cli.options.io_limits import Load
-from snaprebuild.cli.options.remote_storage import FollowerDir, LevelOption, RemoteLevel, TierLocation, TierOptions, open_tier
+from snaprebuild.cli.options.remote_storage import FollowerDir, LevelOption, RemoteLevel, TierLocation, TierOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
@@ -45,18 +40,18 @@ def follower_check(
     of the copies. Above it the replica's own segments are added. Producers that have expired at --as-of are no loss. Exit code
     1 if a replica lost producers or cannot be checked.
     """
-    from snaprebuild.cli.render.followers import FollowerCheckView
-    from snaprebuild.cli.render.remote_storage import announced
-    from snaprebuild.cluster.scan_storage import start_concerns
-    from snaprebuild.followers.check import check_replicas
+    from snaprebuild.cli.runs.follower_check import run_follower_check
 
-    out.begin(private_key=tier_options.key_files)
-    clock = clock_at(as_of, expiration_ms)
-    tier = open_tier(store, s3, tier_options)
-    source = open_selected([directory], None, selection_of(topic, partition, None), s3)
-    started = time.perf_counter()
-    run = s3.run(clock=clock, jobs=jobs)
-    check = check_replicas(source, tier, run, replays_remote=level is RemoteLevel.FULL, announce=announced)
-    elapsed_seconds = time.perf_counter() - started
-    findings = [*check.findings, *start_concerns(source, check.findings)]
-    return FollowerCheckView(check, tier, findings, level=level, elapsed_seconds=elapsed_seconds)
+    return run_follower_check(
+        directory=directory,
+        store=store,
+        tier_options=tier_options,
+        level=level,
+        topic=topic,
+        partition=partition,
+        expiration_ms=expiration_ms,
+        as_of=as_of,
+        jobs=jobs,
+        out=out,
+        s3=s3,
+    )
