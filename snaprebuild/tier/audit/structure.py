@@ -28,7 +28,7 @@ from snaprebuild.replay.difference import impossible_entries
 from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.audit.contradictions import ParsedSnapshot, SnapshotLine
-from snaprebuild.tier.audit.readable_copies import CopyLog
+from snaprebuild.tier.audit.copy_log import CopyLog
 from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict
 from snaprebuild.tier.remote_log_dir import RemoteLogDir
 

@@ -18,10 +18,9 @@ from snaprebuild.snapshots.verify import PartitionVerdict, VerifyOutcome
 from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.contradictions import is_certainly_young
-from snaprebuild.tier.audit.readable_copies import CopyLog
+from snaprebuild.tier.audit.copy_log import CopyLog, Stretch
 from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, ProvenSnapshots, SnapshotVerdict
-from snaprebuild.tier.audit.stretches import Stretch
-from snaprebuild.tier.audit.window_outcome import WindowOutcome
+from snaprebuild.tier.audit.window import WindowOutcome
 from snaprebuild.tier.listing import unreadable_objects
 
 __all__ = ["add_findings", "add_verdicts", "keep_proven", "leave_uncompared", "leave_unproven"]
