@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.source.run_facts import RunFacts
+    from snaprebuild.snapshots.run import RunFacts
     from snaprebuild.storage.store import S3Settings
 
 __all__ = ["run_facts", "stores_of_command"]
@@ -19,7 +19,7 @@ _STORES = "snaprebuild.stores"
 
 def run_facts() -> RunFacts:
     """The facts that the command of this process reads once: ``server.properties``, and who holds each log directory."""
-    from snaprebuild.snapshots.source.run_facts import RunFacts
+    from snaprebuild.snapshots.run import RunFacts
 
     ctx = click.get_current_context(silent=True)
     facts: RunFacts = RunFacts() if ctx is None else ctx.meta.setdefault(_FACTS, RunFacts())

@@ -22,7 +22,7 @@ from tiers import Copy, write_tier
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage import thread_pool
 from snaprebuild.storage.local.store import LocalStore

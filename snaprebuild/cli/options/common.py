@@ -20,7 +20,7 @@ from snaprebuild.cli.options.description import DescribedOption, option
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.engine.clock import Clock
+    from snaprebuild.replay.window import Clock
     from snaprebuild.snapshots.engine.partition_task import Engine
     from snaprebuild.snapshots.run import Run
     from snaprebuild.snapshots.source.selection import Selection
@@ -445,8 +445,7 @@ def clock_at(as_of: str | None, expiration_ms: int | None) -> Clock:
     Raises:
         UsageError: as ``as_of_ms``.
     """
-    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.engine.clock import Clock
+    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 
     return Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
 

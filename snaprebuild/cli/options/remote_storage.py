@@ -116,7 +116,7 @@ def opened_tier(location: str, s3: S3Options, key_prefix: str) -> tuple[StorePat
     from snaprebuild.storage.log_dir import directory_fault
     from snaprebuild.storage.remote.listing import split_key_prefix
     from snaprebuild.storage.store import absolute
-    from snaprebuild.storage.stores import path_of
+    from snaprebuild.storage.store_path import path_of
 
     root = path_of(absolute(location), s3.settings())
     if not key_prefix and not location.endswith("/"):

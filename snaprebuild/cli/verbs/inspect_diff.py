@@ -12,7 +12,7 @@ from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 
 __all__ = ["inspect_diff"]
 

@@ -283,7 +283,7 @@ def rebuild(
     """
     from snaprebuild.cli.render.rebuild import RebuildView
     from snaprebuild.cluster.judged_plan import rebuild_findings
-    from snaprebuild.snapshots.rebuild import rebuild as rebuilding
+    from snaprebuild.snapshots.rebuild import run as rebuilding
     from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
 
     results_file = _begin(out, plan, results, {"--receipt": receipt})

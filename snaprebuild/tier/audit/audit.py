@@ -20,7 +20,7 @@ from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import LimitReachedError, UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.partition_task import Engine
 from snaprebuild.snapshots.engine.schedule import run_partitions
 from snaprebuild.snapshots.run import Run

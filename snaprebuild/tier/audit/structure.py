@@ -25,7 +25,7 @@ from formats.remote.local_tier_name import LocalTierFile
 from snaprebuild.errors import LimitReachedError, ReadFailedError
 from snaprebuild.findings import Severity, finding_of_error, pluralize
 from snaprebuild.replay.difference import impossible_entries
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.audit.contradictions import ParsedSnapshot, SnapshotLine
 from snaprebuild.tier.audit.copy_log import CopyLog

@@ -11,8 +11,8 @@ from formats.partition.producer_snapshot import write_entries
 from snaprebuild.findings import FindingCause, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, impossible_entries
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 from snaprebuild.snapshots.verify import PartitionVerdict, VerifyOutcome
 from snaprebuild.storage.partition_dir import ListedFile

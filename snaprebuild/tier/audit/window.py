@@ -13,7 +13,7 @@ from snaprebuild.errors import ReadFailedError
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, Knowledge, impossible_entries
 from snaprebuild.replay.segment_effect import RunningEffect
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.engine.window_proof import Held
 from snaprebuild.snapshots.source.source import PartitionSource

@@ -21,7 +21,7 @@ from snaprebuild.replay.classes import ReplayRecord, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, compare
 from snaprebuild.replay.segment_effect import RunningEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
