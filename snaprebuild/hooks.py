@@ -47,8 +47,7 @@ from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.store import S3Settings, absolute
-from snaprebuild.storage.store_path import StorePath
-from snaprebuild.storage.stores import path_of, store_of
+from snaprebuild.storage.store_path import StorePath, path_of, store_of
 from snaprebuild.tier.upload.prepare import PreparedUpload, candidates, prepare_segment
 
 __all__ = [

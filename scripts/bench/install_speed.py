@@ -27,7 +27,7 @@ from log_dirs import batch, make_log_dir, snapshot_bytes
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.plan.plan_model import RebuildRequest
 from snaprebuild.snapshots.staging.staged_plan import (
     StagedEvidence,

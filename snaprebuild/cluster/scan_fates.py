@@ -24,7 +24,7 @@ from snaprebuild.snapshots.scan.result import ScanResult
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import path_of
 
 __all__ = ["with_images"]
 

@@ -30,7 +30,7 @@ from snaprebuild.snapshots.source.broker_properties import metadata_dir_of
 from snaprebuild.snapshots.source.source import Source, open_source
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
 from snaprebuild.storage.store import is_object
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import path_of
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.image_model import MetadataImage

@@ -21,7 +21,7 @@ from snaprebuild.published import Natural, OffsetOrNone, Part, Uuid
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.last_stable import KnownOffset
 from snaprebuild.snapshots.source.source import Source
-from snaprebuild.snapshots.source.topic_kind import TopicKind
+from snaprebuild.storage.partition_names import TopicKind
 from snaprebuild.tier.remote_log import RemoteLog, is_in_lineage
 from snaprebuild.tier.remote_partition import Tier
 

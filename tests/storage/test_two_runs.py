@@ -14,7 +14,7 @@ from manifests import FIXTURES
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.errors import LimitReachedError
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
@@ -23,7 +23,7 @@ from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS, IoLimits, current
 from snaprebuild.storage.io_limits.read_rate import ReadRate
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.store import S3Settings
-from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.store_path import store_of
 from snaprebuild.storage.thread_pool import map_in_threads
 
 RATES = {"kafka27-mixed": 50_000_000, "kafka4-mixed": 70_000_000}

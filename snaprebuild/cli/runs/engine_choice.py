@@ -12,8 +12,8 @@ from snaprebuild.cli.options.engine import EngineName, EngineOptions
 from snaprebuild.cli.verb_command import given_options
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.storage.parallel_map import ParallelMap
 from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.thread_pool import ParallelMap
 
 if TYPE_CHECKING:  # a run without Spark needs none of these, and a scan no engine
     from snaprebuild.snapshots.engine.partition_task import Engine

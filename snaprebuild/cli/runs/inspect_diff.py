@@ -10,7 +10,7 @@ from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
 from snaprebuild.inspect.diff import diff_snapshots
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 
 __all__ = ["run_inspect_diff"]
 

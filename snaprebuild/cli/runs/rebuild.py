@@ -14,7 +14,7 @@ from snaprebuild.cli.streams import bytes_progress, print_on_stderr
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.judged_plan import rebuild_findings
-from snaprebuild.snapshots.rebuild import rebuild as rebuilding
+from snaprebuild.snapshots.rebuild import run as rebuilding
 from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
 
 __all__ = ["run_rebuild"]

@@ -10,8 +10,7 @@ from snaprebuild.storage.log_dir import directory_fault
 from snaprebuild.storage.private_keys import PrivateKeys, split_private_key
 from snaprebuild.storage.remote.listing import split_key_prefix
 from snaprebuild.storage.store import absolute
-from snaprebuild.storage.store_path import StorePath
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import StorePath, path_of
 from snaprebuild.tier import remote_partition
 from snaprebuild.tier.remote_partition import Tier
 

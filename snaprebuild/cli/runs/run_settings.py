@@ -9,10 +9,8 @@ from msgspec.structs import replace
 
 from snaprebuild.cli.options.common import S3Options, as_of_ms
 from snaprebuild.cli.runs.stores import stores_of
-from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-from snaprebuild.snapshots.engine.clock import Clock
-from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.source.run_facts import RunFacts
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
+from snaprebuild.snapshots.run import Run, RunFacts
 
 if TYPE_CHECKING:  # a verb that reads no segments loads no engine
     from snaprebuild.snapshots.engine.partition_task import Engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from snaprebuild.cli.options.common import S3Options, check_paths, offsets_range
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.errors import UsageError
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import Source, open_source, yield_to_brokers
 

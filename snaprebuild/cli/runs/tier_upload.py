@@ -27,7 +27,7 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source, yield_to_brokers
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.store import absolute
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import path_of
 from snaprebuild.tier.listing import read_remote_logs
 from snaprebuild.tier.upload import upload
 from snaprebuild.tier.upload.fence import Uploader

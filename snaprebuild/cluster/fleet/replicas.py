@@ -18,7 +18,7 @@ from snaprebuild.findings import ReportedFinding, Severity, pluralize
 from snaprebuild.snapshots.scan.result import BoundaryScan, EpochSource
 from snaprebuild.snapshots.scan.scan_parts import BrokerSettings, ScannedLogDir, ScannedPartition, Upload
 from snaprebuild.snapshots.scan.snapshot_check import NewestSnapshot
-from snaprebuild.snapshots.source.topic_kind import TopicKind
+from snaprebuild.storage.partition_names import TopicKind
 
 __all__ = ["PartitionKey", "ReplicaReadiness", "ScanDocument", "ScannedBroker", "ScannedFleet", "ScannedReplica", "read_scans"]
 

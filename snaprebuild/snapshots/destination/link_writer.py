@@ -34,7 +34,7 @@ from snaprebuild.storage.local.hard_links import correction, difference, link_fi
 from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.local.whole_file import sync_directory
-from snaprebuild.storage.threads import ThreadPool
+from snaprebuild.storage.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.plan.plan_model import PartitionPlan, ReadySnapshot

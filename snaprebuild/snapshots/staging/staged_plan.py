@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.published import Inode, Int64, Natural, Positive
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.plan.plan_file import Line, PlanLines, plan_lines
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest

@@ -23,7 +23,7 @@ from typing import Self
 
 from snaprebuild.errors import DeadlinePassedError
 from snaprebuild.storage.store import FileIdentity
-from snaprebuild.storage.threads import ThreadPool
+from snaprebuild.storage.thread_pool import ThreadPool
 
 __all__ = [
     "PIECE_BYTES",
