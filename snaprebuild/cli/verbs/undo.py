@@ -44,7 +44,7 @@ def undo(
 
     if receipt is None:
         out.begin()
-        return ReceiptListView(list_receipts())
+        return ReceiptListView(*list_receipts())
     check_paths([receipt])
     receipt = receipt_path(receipt)
     out.begin(receipt=receipt)
