@@ -60,6 +60,6 @@ def follower_fetch_path(
 
     out.begin(private_key=tier_options.key_files)
     source, tier = opened_log_and_tier(path, store, tier_options, topic, partition, s3)
-    result = fetch_path(source, tier, offset, assumed.high_watermark, assumed.remote_storage)
-    findings = [*result.findings, *start_concerns(source, result.findings, without=SNAPSHOTS_ALONE)]
-    return FollowerFetchPathView(result, tier, findings)
+    result, findings = fetch_path(source, tier, offset, assumed.high_watermark, assumed.remote_storage)
+    findings += start_concerns(source, findings, without=SNAPSHOTS_ALONE)
+    return FollowerFetchPathView(result, findings, source)

@@ -114,6 +114,6 @@ def follower_offsets(
         high_watermark=assumed.high_watermark,
         remote_storage=assumed.remote_storage,
     )
-    result = list_offsets(source, tier, request, s3.run(jobs=jobs))
-    findings = [*result.findings, *start_concerns(source, result.findings, without=SNAPSHOTS_ALONE)]
-    return FollowerOffsetsView(result, tier, findings)
+    result, findings = list_offsets(source, tier, request, s3.run(jobs=jobs))
+    findings += start_concerns(source, findings, without=SNAPSHOTS_ALONE)
+    return FollowerOffsetsView(result, findings, source)
