@@ -31,6 +31,6 @@ def run_follower_fetch_path(
     """Finds what serves a fetch at an offset."""
     out.begin(private_key=key_files(tier_options))
     source, tier = open_log_and_tier(path, store, tier_options, topic, partition, s3)
-    result = fetch_path(source, tier, offset, high_watermark, remote_storage)
-    findings = [*result.findings, *start_concerns(source, result.findings, without=SNAPSHOTS_ALONE)]
-    return FollowerFetchPathView(result, tier, findings)
+    result, findings = fetch_path(source, tier, offset, high_watermark, remote_storage)
+    findings += start_concerns(source, findings, without=SNAPSHOTS_ALONE)
+    return FollowerFetchPathView(result, findings, source)

@@ -48,6 +48,6 @@ def run_follower_offsets(
         high_watermark=high_watermark,
         remote_storage=remote_storage,
     )
-    result = list_offsets(source, tier, request, run_of(s3, jobs=jobs))
-    findings = [*result.findings, *start_concerns(source, result.findings, without=SNAPSHOTS_ALONE)]
-    return FollowerOffsetsView(result, tier, findings)
+    result, findings = list_offsets(source, tier, request, run_of(s3, jobs=jobs))
+    findings += start_concerns(source, findings, without=SNAPSHOTS_ALONE)
+    return FollowerOffsetsView(result, findings, source)

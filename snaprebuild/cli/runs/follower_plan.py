@@ -52,6 +52,6 @@ def run_follower_plan(
         last_stable=assumed.last_stable,
         remote_storage=assumed.remote_storage,
     )
-    plan = plan_bootstrap(source, tier, follower, profile, leader, run_of(s3, jobs=jobs))
-    findings = [*plan.findings, *start_concerns(source, plan.findings, without=SNAPSHOTS_ALONE)]
-    return FollowerPlanView(plan, tier, findings)
+    plan, findings = plan_bootstrap(source, tier, follower, profile, leader, run_of(s3, jobs=jobs))
+    findings += start_concerns(source, findings, without=SNAPSHOTS_ALONE)
+    return FollowerPlanView(plan, findings, source)

@@ -26,7 +26,7 @@ def run_undo(
     """Takes a run back, or lists the receipts without one."""
     if receipt is None:
         out.begin()
-        return ReceiptListView(list_receipts())
+        return ReceiptListView(*list_receipts())
     check_paths([receipt])
     receipt = receipt_path(receipt)
     out.begin(receipt=receipt)
