@@ -6,9 +6,10 @@ import contextlib
 import datetime
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
+from msgspec.structs import replace
 
 from formats.broker.broker_files import MetaProperties, Properties
 from formats.errors import FormatError

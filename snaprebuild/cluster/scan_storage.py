@@ -7,12 +7,13 @@ Broker epochs and the lowest release that reads the image are there, too.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from msgspec.structs import replace as replace_struct
 
 from formats.errors import FormatError
@@ -290,10 +291,10 @@ class _RegisteredEpochs:
             return log_dir
         own = self._of_directory.get(os.path.realpath(log_dir.state.path))
         if own is not None:
-            return replace(log_dir, registered_epoch=own)
+            return dataclasses.replace(log_dir, registered_epoch=own)
         node = _node_of(log_dir.state)
         several = set() if node is None else self._of_node.get(node, set())
-        return replace(log_dir, registered_epoch=next(iter(several)) if len(several) == 1 else None)
+        return dataclasses.replace(log_dir, registered_epoch=next(iter(several)) if len(several) == 1 else None)
 
 
 def _node_of(state: LogDirState) -> tuple[str, int] | None:
