@@ -8,7 +8,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import msgspec
 from msgspec.structs import replace
 
 from formats.broker.broker_files import MetaProperties, Properties
@@ -129,8 +128,8 @@ def _with_assignment(
     assignment = _assignment(source.directory.name, facts.end, checkpointed_epoch, images[path], meta.node_id)
     if facts.topic_id_file not in (TopicIdFile.PRESENT, TopicIdFile.UNREADABLE):
         lost = proven_topic_id(facts, source, images[path], histories[path])
-        assignment = msgspec.structs.replace(assignment, lost_topic_id=lost)
-    return msgspec.structs.replace(facts, assignment=assignment)
+        assignment = replace(assignment, lost_topic_id=lost)
+    return replace(facts, assignment=assignment)
 
 
 def _assignment(

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
-from msgspec.structs import replace as replace_struct
 
 from formats.errors import FormatError
 from snaprebuild.broker.fates import Fate, FateKind
@@ -99,7 +98,7 @@ def start_concerns(source: Source, reported: Sequence[Finding], *, without: froz
         if each.severity is not Severity.NOTE and each.kind not in without and each.path not in named
         if _is_about(each, read, log_dirs)
     ]
-    return [*(replace_struct(each, severity=Severity.FINDING) for each in findings_of(fates)), *_also_unread(start, reported)]
+    return [*(replace(each, severity=Severity.FINDING) for each in findings_of(fates)), *_also_unread(start, reported)]
 
 
 def local_start_concerns(
@@ -154,7 +153,7 @@ def _has_small_files(source: Source) -> bool:
 def _lost_records(source: Source, start: JudgedStart, reported: Sequence[Finding]) -> list[Finding]:
     paths = {each.directory.path for each in source.partitions} - _concerned_paths(reported)
     fates = [each for each in start.fates if each.kind in _RECORDS_GONE and not each.is_harmless and each.path in paths]
-    return [replace_struct(each, severity=Severity.FINDING) for each in findings_of(fates)]
+    return [replace(each, severity=Severity.FINDING) for each in findings_of(fates)]
 
 
 class NextStartJudge:
