@@ -55,7 +55,6 @@ def run_inspect_explain(
 
 
 def _version(text: str | None) -> tuple[int, int]:
-
     if text is None:
         return VERSIONS[-1]
     match = _VERSION.fullmatch(text)

@@ -36,18 +36,13 @@ def open_selected(paths: list[str] | None, server_properties: str | None, select
     return source
 
 
-def open_logs(logs: LogOptions, s3: S3Options, offsets: str | None = None) -> Source:
+def open_logs(logs: LogOptions, s3: S3Options) -> Source:
     """The source that the options name.
-
-    Args:
-        logs: its directories and partitions.
-        s3: how object stores are reached.
-        offsets: value of ``--offsets``.
 
     Raises:
         UsageError: ``selection_of`` or ``open_selected`` raises it.
     """
-    return open_selected(logs.paths, logs.server_properties, selection_of(logs.topic, logs.partition, offsets), s3)
+    return open_selected(logs.paths, logs.server_properties, selection_of(logs.topic, logs.partition), s3)
 
 
 def clock_of(source: Source, as_of: str | None, expiration_ms: int | None = None) -> Clock:
