@@ -6,9 +6,9 @@ import contextlib
 import datetime
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from formats.broker.broker_files import MetaProperties, Properties
 from formats.errors import FormatError
@@ -128,8 +128,8 @@ def _with_assignment(
     assignment = _assignment(source.directory.name, facts.end, checkpointed_epoch, images[path], meta.node_id)
     if facts.topic_id_file not in (TopicIdFile.PRESENT, TopicIdFile.UNREADABLE):
         lost = proven_topic_id(facts, source, images[path], histories[path])
-        assignment = msgspec.structs.replace(assignment, lost_topic_id=lost)
-    return msgspec.structs.replace(facts, assignment=assignment)
+        assignment = replace(assignment, lost_topic_id=lost)
+    return replace(facts, assignment=assignment)
 
 
 def _assignment(

@@ -23,13 +23,16 @@ __all__ = [
     "AsOf",
     "Duration",
     "ExpirationMs",
+    "ExpiryOptions",
     "Jobs",
+    "LogOptions",
     "Metrics",
     "Offset",
     "OneOf",
     "OutputFormat",
     "OutputOption",
     "Partition",
+    "PartitionOptions",
     "Paths",
     "ReceiptFile",
     "Report",
@@ -283,6 +286,29 @@ def deadline_option(short: str) -> DescribedOption:
         short: what happens after that time, one sentence without its full stop.
     """
     return option("--deadline", metavar="SECONDS", click_type=WholeNumber(0, DEADLINE_MAX), short=short, default="none")
+
+
+class PartitionOptions(msgspec.Struct, frozen=True):
+    """Which partitions are selected."""
+
+    topic: Topic = None
+    partition: Partition = None
+
+
+class LogOptions(msgspec.Struct, frozen=True):
+    """The log directories that are read, and which partitions of them."""
+
+    paths: Paths = None
+    server_properties: ServerProperties = None
+    topic: Topic = None
+    partition: Partition = None
+
+
+class ExpiryOptions(msgspec.Struct, frozen=True):
+    """When producers expire."""
+
+    as_of: AsOf = None
+    expiration_ms: ExpirationMs = None
 
 
 class S3Options(msgspec.Struct, frozen=True):

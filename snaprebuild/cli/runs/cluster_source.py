@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.options.common import LogOptions, S3Options, check_paths
 from snaprebuild.cli.options.metadata import check_metadata, voter_log_of
 from snaprebuild.cli.render.source import SourceView
 from snaprebuild.cli.runs.run_settings import run_of
@@ -21,8 +21,7 @@ __all__ = ["run_cluster_source"]
 
 def run_cluster_source(
     *,
-    paths: list[str] | None,
-    server_properties: str | None,
+    logs: LogOptions,
     purpose: Purpose,
     metadata: str | None,
     offset: int | None,
@@ -32,21 +31,19 @@ def run_cluster_source(
     i_am_the_leader: bool,
     accept_own_log: bool,
     broker_epoch: int | None,
-    topic: list[str] | None,
-    partition: list[int] | None,
     jobs: int | None,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
     """Decides whether replicas may be a source."""
     out.begin()
-    check_paths([*(paths or ()), *(peer or ())], server_properties=server_properties)
-    if not paths and server_properties is None:
+    check_paths([*(logs.paths or ()), *(peer or ())], server_properties=logs.server_properties)
+    if not logs.paths and logs.server_properties is None:
         raise UsageError("name at least one path, or the --server-properties of a broker")
     check_metadata(metadata)
     question = SourceQuestion(
-        paths=tuple(absolute(path) for path in paths or ()),
-        server_properties=None if server_properties is None else os.path.abspath(server_properties),
+        paths=tuple(absolute(path) for path in logs.paths or ()),
+        server_properties=None if logs.server_properties is None else os.path.abspath(logs.server_properties),
         purpose=purpose,
         metadata=None if metadata is None else absolute(metadata),
         requested_offset=offset,
@@ -54,7 +51,7 @@ def run_cluster_source(
         i_am_the_leader=i_am_the_leader,
         accept_own_log=accept_own_log,
         broker_epoch=broker_epoch,
-        selection=selection_of(topic, partition),
+        selection=selection_of(logs.topic, logs.partition),
         voters=tuple(voter_log_of(each) for each in voter or ()),
         voter_ids=voter_ids,
     )

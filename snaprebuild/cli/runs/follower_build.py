@@ -7,7 +7,7 @@ import re
 
 from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_from_text
-from snaprebuild.cli.options.common import S3Options, quoted
+from snaprebuild.cli.options.common import ExpiryOptions, S3Options, quoted
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import RemoteLevel, TierOptions
 from snaprebuild.cli.render.followers import FollowerBuildView
@@ -40,8 +40,7 @@ def run_follower_build(
     accept_own_log: bool,
     allow_unproven: bool,
     dry_run: bool,
-    expiration_ms: int | None,
-    as_of: str | None,
+    expiry: ExpiryOptions,
     jobs: int | None,
     out: OutputOptions,
     s3: S3Options,
@@ -56,7 +55,7 @@ def run_follower_build(
     properties = None if server_properties is None else run_facts().properties(server_properties)
     log_dirs = () if properties is None else log_dirs_of(properties)
     log_dir = absolute(directory)
-    run = run_of(s3, clock=clock_at(as_of, expiration_ms), jobs=jobs)
+    run = run_of(s3, clock=clock_at(expiry.as_of, expiry.expiration_ms), jobs=jobs)
     bootstrap_build.check_log_dir(log_dir, topic_partition, log_dirs)  # before anything is asked of the store
     tier = open_tier(store, s3, tier_options)
     plan = bootstrap_build.plan_build(tier, request, run, replays=level is RemoteLevel.FULL, announce=announced)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.common import ExpiryOptions, PartitionOptions, S3Options
 from snaprebuild.cli.options.remote_storage import RemoteLevel, TierOptions
 from snaprebuild.cli.render.followers import FollowerCheckView
 from snaprebuild.cli.render.remote_storage import announced
@@ -25,19 +25,17 @@ def run_follower_check(
     store: str,
     tier_options: TierOptions,
     level: RemoteLevel,
-    topic: list[str] | None,
-    partition: list[int] | None,
-    expiration_ms: int | None,
-    as_of: str | None,
+    partitions: PartitionOptions,
+    expiry: ExpiryOptions,
     jobs: int | None,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
     """Compares the producer state of replicas with that of remote storage."""
     out.begin(private_key=key_files(tier_options))
-    clock = clock_at(as_of, expiration_ms)
+    clock = clock_at(expiry.as_of, expiry.expiration_ms)
     tier = open_tier(store, s3, tier_options)
-    source = open_selected([directory], None, selection_of(topic, partition), s3)
+    source = open_selected([directory], None, selection_of(partitions.topic, partitions.partition), s3)
     started = time.perf_counter()
     run = run_of(s3, clock=clock, jobs=jobs)
     check = check_replicas(source, tier, run, replays_remote=level is RemoteLevel.FULL, announce=announced)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.common import PartitionOptions, S3Options
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.render.leader_view import FollowerFetchPathView
 from snaprebuild.cli.runs.log_and_tier import open_log_and_tier
@@ -23,14 +23,13 @@ def run_follower_fetch_path(
     high_watermark: int | None,
     remote_storage: bool | None,
     tier_options: TierOptions,
-    topic: list[str] | None,
-    partition: list[int] | None,
+    partitions: PartitionOptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
     """Finds what serves a fetch at an offset."""
     out.begin(private_key=key_files(tier_options))
-    source, tier = open_log_and_tier(path, store, tier_options, topic, partition, s3)
+    source, tier = open_log_and_tier(path, store, tier_options, partitions, s3)
     result, findings = fetch_path(source, tier, offset, high_watermark, remote_storage)
     findings += start_concerns(source, findings, without=SNAPSHOTS_ALONE)
     return FollowerFetchPathView(result, findings, source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.common import PartitionOptions, S3Options
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.render.leader_view import FollowerOffsetsView
 from snaprebuild.cli.runs.log_and_tier import open_log_and_tier
@@ -30,15 +30,14 @@ def run_follower_offsets(
     high_watermark: int | None,
     remote_storage: bool | None,
     tier_options: TierOptions,
-    topic: list[str] | None,
-    partition: list[int] | None,
+    partitions: PartitionOptions,
     jobs: int | None,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
     """Answers ListOffsets as the leader would."""
     out.begin(private_key=key_files(tier_options))
-    source, tier = open_log_and_tier(path, store, tier_options, topic, partition, s3)
+    source, tier = open_log_and_tier(path, store, tier_options, partitions, s3)
     request = OffsetsRequest(
         timestamps=tuple(timestamp) if timestamp else tuple(map(int, SpecialTimestamp)),
         isolation=isolation,

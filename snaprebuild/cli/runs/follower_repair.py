@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.common import ExpiryOptions, PartitionOptions, S3Options
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.render.followers import FollowerRepairView
 from snaprebuild.cli.render.remote_storage import announced
@@ -30,13 +30,11 @@ def run_follower_repair(
     directory: str,
     store: str,
     tier_options: TierOptions,
-    topic: list[str] | None,
-    partition: list[int] | None,
+    partitions: PartitionOptions,
     set_aside: bool,
     dry_run: bool,
     receipt: str | None,
-    expiration_ms: int | None,
-    as_of: str | None,
+    expiry: ExpiryOptions,
     jobs: int | None,
     out: OutputOptions,
     s3: S3Options,
@@ -45,8 +43,8 @@ def run_follower_repair(
     out.begin({"--receipt": receipt}, private_key=key_files(tier_options))
     if is_object(directory):
         raise UsageError("objects are never replaced or set aside: copy the replica to a disk", path=directory)
-    run = run_of(s3, clock=clock_at(as_of, expiration_ms), jobs=jobs)
-    source = open_selected([directory], None, selection_of(topic, partition), s3)
+    run = run_of(s3, clock=clock_at(expiry.as_of, expiry.expiration_ms), jobs=jobs)
+    source = open_selected([directory], None, selection_of(partitions.topic, partitions.partition), s3)
     if not dry_run:
         refuse_live_broker(source)
     tier = open_tier(store, s3, tier_options)

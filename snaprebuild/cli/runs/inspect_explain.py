@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import time
 
-from snaprebuild.cli.options.common import S3Options, quoted
+from snaprebuild.cli.options.common import ExpiryOptions, LogOptions, S3Options, quoted
 from snaprebuild.cli.options.rebuild import Crc
 from snaprebuild.cli.render.inspect import ExplainView
 from snaprebuild.cli.runs.run_settings import run_of
-from snaprebuild.cli.runs.sources import clock_of, open_selected, selection_of
+from snaprebuild.cli.runs.sources import clock_of, open_logs
 from snaprebuild.cli.streams import bytes_progress
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
@@ -26,17 +26,13 @@ _VERSION = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9]{1,2})?")
 
 def run_inspect_explain(
     *,
-    paths: list[str] | None,
     producer_id: int,
     offset: int | None,
     sequence: int | None,
     epoch: int | None,
-    server_properties: str | None,
+    logs: LogOptions,
     crc: Crc,
-    as_of: str | None,
-    expiration_ms: int | None,
-    topic: list[str] | None,
-    partition: list[int] | None,
+    expiry: ExpiryOptions,
     jobs: int | None,
     kafka_release: str | None,
     out: OutputOptions,
@@ -45,10 +41,11 @@ def run_inspect_explain(
     """Explains the state of one producer."""
     out.begin()
     question = Question(producer_id, offset, _version(kafka_release), sequence, epoch)
-    source = open_selected(paths, server_properties, selection_of(topic, partition), s3)
+    source = open_logs(logs, s3)
+    expiration_ms = expiry.expiration_ms
     if expiration_ms is None and kafka_release is not None:
         expiration_ms = expiration_at(source.properties, question.broker_version)
-    run = run_of(s3, clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
+    run = run_of(s3, clock=clock_of(source, expiry.as_of, expiration_ms), jobs=jobs)
     started = time.perf_counter()
     with bytes_progress("explaining", source.size_bytes) as progress:
         result = explain_producer(source, question, run, check_crc=crc is Crc.CHECK, progress=progress)
@@ -58,7 +55,6 @@ def run_inspect_explain(
 
 
 def _version(text: str | None) -> tuple[int, int]:
-
     if text is None:
         return VERSIONS[-1]
     match = _VERSION.fullmatch(text)

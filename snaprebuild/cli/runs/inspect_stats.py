@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.common import LogOptions, S3Options
 from snaprebuild.cli.options.rebuild import Crc
 from snaprebuild.cli.render.stats import StatsView
 from snaprebuild.cli.runs.run_settings import run_of
-from snaprebuild.cli.runs.sources import clock_of, open_selected, selection_of
+from snaprebuild.cli.runs.sources import clock_of, open_logs
 from snaprebuild.cli.streams import bytes_progress
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
@@ -19,21 +19,18 @@ __all__ = ["run_inspect_stats"]
 
 def run_inspect_stats(
     *,
-    paths: list[str] | None,
-    server_properties: str | None,
+    logs: LogOptions,
     top: int,
     crc: Crc,
     as_of: str | None,
     expiration_ms: int | None,
-    topic: list[str] | None,
-    partition: list[int] | None,
     jobs: int | None,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
     """Counts producers and batches."""
     out.begin()
-    source = open_selected(paths, server_properties, selection_of(topic, partition), s3)
+    source = open_logs(logs, s3)
     run = run_of(s3, clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
     started = time.perf_counter()
     with bytes_progress("counting", source.size_bytes) as progress:

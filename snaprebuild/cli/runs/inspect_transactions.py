@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.options.common import LogOptions, S3Options, check_paths
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.rebuild import Crc
 from snaprebuild.cli.render.inspect import TransactionsView
 from snaprebuild.cli.runs.run_settings import run_of
-from snaprebuild.cli.runs.sources import clock_of, open_selected, selection_of
+from snaprebuild.cli.runs.sources import clock_of, open_logs
 from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.cli.streams import bytes_progress
 from snaprebuild.cli.verb import MeasuredOutput
@@ -26,16 +26,13 @@ __all__ = ["run_inspect_transactions"]
 
 def run_inspect_transactions(
     *,
-    paths: list[str] | None,
-    server_properties: str | None,
+    logs: LogOptions,
     late_after_ms: int | None,
     max_timeout_ms: int | None,
     as_of: str | None,
     transaction_state: list[str] | None,
     metadata: str | None,
     crc: Crc,
-    topic: list[str] | None,
-    partition: list[int] | None,
     jobs: int | None,
     out: MeasuredOutput,
     s3: S3Options,
@@ -46,7 +43,7 @@ def run_inspect_transactions(
     check_paths([*(transaction_state or ()), *([] if metadata is None else [metadata])])
     if late_after_ms is not None and max_timeout_ms is not None:
         raise UsageError("--assume: late_after_ms and max_timeout_ms both set when a transaction is late; give one of them")
-    source = open_selected(paths, server_properties, selection_of(topic, partition), s3)
+    source = open_logs(logs, s3)
     if late_after_ms is None:
         if max_timeout_ms is None:
             max_timeout_ms = milliseconds_of(source.properties, "transaction.max.timeout.ms", DEFAULT_MAX_TIMEOUT_MS)

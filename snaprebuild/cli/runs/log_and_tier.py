@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.options.common import PartitionOptions, S3Options, check_paths
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.runs.remote_storage import private_keys, tier_root
 from snaprebuild.cli.runs.run_settings import run_of
@@ -20,8 +20,7 @@ def open_log_and_tier(
     path: str,
     store: str | None,
     options: TierOptions,
-    topic: list[str] | None,
-    partition: list[int] | None,
+    partitions: PartitionOptions,
     s3: S3Options,
 ) -> tuple[Source, Tier | None]:
     """The log and the store that arguments and options ask for.
@@ -33,7 +32,7 @@ def open_log_and_tier(
     if store is None and options.metadata_log:
         raise UsageError("--metadata-log belongs to a STORE: name it after PATH")
     keys = private_keys(options)
-    source = open_source([path], None, selection_of(topic, partition), run_of(s3))
+    source = open_source([path], None, selection_of(partitions.topic, partitions.partition), run_of(s3))
     yield_to_brokers(source)
     if store is None:
         return source, None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.common import LogOptions, S3Options
 from snaprebuild.cli.options.engine import EngineOptions
 from snaprebuild.cli.options.kafka_release import release_of
 from snaprebuild.cli.render.scan import QuietScanView, ScanView
 from snaprebuild.cli.runs.engine_choice import engine_of
-from snaprebuild.cli.runs.sources import open_selected, selection_of
+from snaprebuild.cli.runs.sources import open_logs
 from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.scan_producer_ids import with_producer_ids
@@ -23,10 +23,7 @@ __all__ = ["run_scan"]
 
 def run_scan(
     *,
-    paths: list[str] | None,
-    server_properties: str | None,
-    topic: list[str] | None,
-    partition: list[int] | None,
+    logs: LogOptions,
     kafka_release: str | None,
     quiet: bool,
     engine: EngineOptions,
@@ -38,11 +35,16 @@ def run_scan(
         raise UsageError("--quiet prints only what is wrong: neither --output json nor -v goes with it")
     out.begin()
     release = release_of(kafka_release)
-    source = open_selected(paths, server_properties, selection_of(topic, partition), s3)
+    source = open_logs(logs, s3)
     with engine_of(engine) as chosen:
         now_ms = int(time.time() * 1000)
         result = with_metadata_logs(scan_source(source, chosen.planning()), source, now_ms, release)
     result = with_producer_ids(result, source, now_ms)
-    request = ScanRequest(paths=paths or (), server_properties=server_properties, topics=topic or (), partitions=partition or ())
+    request = ScanRequest(
+        paths=logs.paths or (),
+        server_properties=logs.server_properties,
+        topics=logs.topic or (),
+        partitions=logs.partition or (),
+    )
     view = QuietScanView if quiet else ScanView
     return view(result, request, source.properties, all_rows=out.everything)

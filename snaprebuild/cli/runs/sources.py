@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options, check_paths, offsets_range
+from snaprebuild.cli.options.common import LogOptions, S3Options, check_paths, offsets_range
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.errors import UsageError
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import Source, open_source, yield_to_brokers
 
-__all__ = ["clock_of", "open_selected", "selection_of"]
+__all__ = ["clock_of", "open_logs", "open_selected", "selection_of"]
 
 
 def selection_of(topics: list[str] | None, partitions: list[int] | None, offsets: str | None = None) -> Selection:
@@ -34,6 +34,15 @@ def open_selected(paths: list[str] | None, server_properties: str | None, select
     source = open_source(paths or [], server_properties, selection, run_of(s3))
     yield_to_brokers(source)
     return source
+
+
+def open_logs(logs: LogOptions, s3: S3Options) -> Source:
+    """The source that the options name.
+
+    Raises:
+        UsageError: ``selection_of`` or ``open_selected`` raises it.
+    """
+    return open_selected(logs.paths, logs.server_properties, selection_of(logs.topic, logs.partition), s3)
 
 
 def clock_of(source: Source, as_of: str | None, expiration_ms: int | None = None) -> Clock:

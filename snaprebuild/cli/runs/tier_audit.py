@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.options.common import ExpiryOptions, PartitionOptions, S3Options, check_paths
 from snaprebuild.cli.options.engine import EngineOptions
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import TierOptions
@@ -30,15 +30,13 @@ __all__ = ["run_tier_audit"]
 def run_tier_audit(
     *,
     store: str,
-    topic: list[str] | None,
-    partition: list[int] | None,
+    partitions: PartitionOptions,
     tier_options: TierOptions,
     level: AuditLevel,
     local_log_start: list[str] | None,
     log_dir: list[str] | None,
     metadata: str | None,
-    expiration_ms: int | None,
-    as_of: str | None,
+    expiry: ExpiryOptions,
     jobs: int | None,
     engine: EngineOptions,
     out: MeasuredOutput,
@@ -51,7 +49,7 @@ def run_tier_audit(
     if (local_log_start or log_dir) and level is not AuditLevel.REACHABLE:
         raise UsageError("--local-log-start and --log-dir go with --level reachable")
     keys = private_keys(tier_options)
-    clock = clock_at(as_of, expiration_ms)
+    clock = clock_at(expiry.as_of, expiry.expiration_ms)
     root, prefix = tier_root(store, s3, tier_options)
     run = run_of(s3, clock=clock, jobs=jobs)
     cluster = None if metadata is None else MetadataLogs(absolute(metadata), run).named()
@@ -61,7 +59,7 @@ def run_tier_audit(
             root,
             run,
             level=level,
-            selection=selection_of(topic, partition),
+            selection=selection_of(partitions.topic, partitions.partition),
             metadata_logs=tier_options.metadata_log or (),
             private_keys=keys,
             key_prefix=prefix,

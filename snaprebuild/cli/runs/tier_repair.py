@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.options.common import ExpiryOptions, PartitionOptions, S3Options, check_paths
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.render.remote_storage import announced
 from snaprebuild.cli.render.tier import TierRepairView
@@ -20,14 +20,12 @@ __all__ = ["run_tier_repair"]
 def run_tier_repair(
     *,
     store: str,
-    topic: list[str] | None,
-    partition: list[int] | None,
+    partitions: PartitionOptions,
     tier_options: TierOptions,
     allow_unverified: bool,
     dry_run: bool,
     receipt: str | None,
-    expiration_ms: int | None,
-    as_of: str | None,
+    expiry: ExpiryOptions,
     jobs: int | None,
     out: OutputOptions,
     s3: S3Options,
@@ -36,12 +34,12 @@ def run_tier_repair(
     out.begin(private_key=key_files(tier_options), receipt=receipt)
     check_paths([store, *(tier_options.metadata_log or [])], receipt=receipt)
     keys = private_keys(tier_options)
-    clock = clock_at(as_of, expiration_ms)
+    clock = clock_at(expiry.as_of, expiry.expiration_ms)
     root, prefix = tier_root(store, s3, tier_options)
     result = repair.tier_repair(
         root,
         run_of(s3, clock=clock, jobs=jobs),
-        selection=selection_of(topic, partition),
+        selection=selection_of(partitions.topic, partitions.partition),
         metadata_logs=tier_options.metadata_log or (),
         private_keys=keys,
         key_prefix=prefix,

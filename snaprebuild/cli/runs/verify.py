@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.common import ExpiryOptions, LogOptions, S3Options
 from snaprebuild.cli.options.engine import CachingEngine
 from snaprebuild.cli.options.kafka_release import release_of
 from snaprebuild.cli.options.rebuild import Crc
@@ -21,13 +21,9 @@ __all__ = ["run_verify"]
 
 def run_verify(
     *,
-    paths: list[str] | None,
-    server_properties: str | None,
+    logs: LogOptions,
     crc: Crc,
-    as_of: str | None,
-    expiration_ms: int | None,
-    topic: list[str] | None,
-    partition: list[int] | None,
+    expiry: ExpiryOptions,
     offsets: str | None,
     kafka_release: str | None,
     jobs: int | None,
@@ -38,9 +34,9 @@ def run_verify(
     """Compares the snapshots of the selected partitions with a replay."""
     out.begin()
     release = release_of(kafka_release)
-    selection = selection_of(topic, partition, offsets)
-    source = open_selected(paths, server_properties, selection, s3)
-    clock = clock_of(source, as_of, expiration_ms)
+    selection = selection_of(logs.topic, logs.partition, offsets)
+    source = open_selected(logs.paths, logs.server_properties, selection, s3)
+    clock = clock_of(source, expiry.as_of, expiry.expiration_ms)
     size_bytes = source.size_bytes
     with engine_of(engine) as chosen, bytes_progress("verifying", size_bytes) as progress:
         chosen.keep_effects(source.partitions, stores_of(s3))

@@ -7,11 +7,8 @@ from typing import Annotated
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import (
     Jobs,
-    Partition,
-    Paths,
+    LogOptions,
     S3Options,
-    ServerProperties,
-    Topic,
     WholeNumber,
 )
 from snaprebuild.cli.options.description import option
@@ -35,8 +32,7 @@ __all__ = ["cluster_source"]
 @verb(Load)
 def cluster_source(
     *,
-    paths: Paths = None,
-    server_properties: ServerProperties = None,
+    logs: LogOptions,
     purpose: Annotated[
         Purpose,
         option(
@@ -63,8 +59,6 @@ def cluster_source(
     i_am_the_leader: LeaderByWord = False,
     accept_own_log: AcceptOwnLog = False,
     broker_epoch: BrokerEpoch = None,
-    topic: Topic = None,
-    partition: Partition = None,
     jobs: Jobs = None,
     out: OutputOptions,
     s3: S3Options,
@@ -79,8 +73,7 @@ def cluster_source(
     from snaprebuild.cli.runs.cluster_source import run_cluster_source
 
     return run_cluster_source(
-        paths=paths,
-        server_properties=server_properties,
+        logs=logs,
         purpose=purpose,
         metadata=metadata,
         offset=offset,
@@ -90,8 +83,6 @@ def cluster_source(
         i_am_the_leader=i_am_the_leader,
         accept_own_log=accept_own_log,
         broker_epoch=broker_epoch,
-        topic=topic,
-        partition=partition,
         jobs=jobs,
         out=out,
         s3=s3,

@@ -9,7 +9,7 @@ import typer
 
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption
-from snaprebuild.cli.options.common import AsOf, ExpirationMs, Jobs, S3Options, WholeNumber
+from snaprebuild.cli.options.common import ExpiryOptions, Jobs, S3Options, WholeNumber
 from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.metadata import AcceptOwnLog, Metadata
 from snaprebuild.cli.options.remote_storage import LevelOption, RemoteLevel, TierLocation, TierOptions
@@ -95,8 +95,7 @@ def follower_build(
             default="write it",
         ),
     ] = False,
-    expiration_ms: ExpirationMs = None,
-    as_of: AsOf = None,
+    expiry: ExpiryOptions,
     jobs: Jobs = None,
     out: OutputOptions,
     s3: S3Options,
@@ -125,8 +124,7 @@ def follower_build(
         accept_own_log=accept_own_log,
         allow_unproven=allow_unproven,
         dry_run=dry_run,
-        expiration_ms=expiration_ms,
-        as_of=as_of,
+        expiry=expiry,
         jobs=jobs,
         out=out,
         s3=s3,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from snaprebuild.cli.options.common import (
-    AsOf,
-    ExpirationMs,
+    ExpiryOptions,
     Jobs,
-    Partition,
+    PartitionOptions,
     S3Options,
-    Topic,
 )
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.remote_storage import FollowerDir, LevelOption, RemoteLevel, TierLocation, TierOptions
@@ -25,10 +23,8 @@ def follower_check(
     store: TierLocation,
     tier_options: TierOptions,
     level: LevelOption = RemoteLevel.FULL,
-    topic: Topic = None,
-    partition: Partition = None,
-    expiration_ms: ExpirationMs = None,
-    as_of: AsOf = None,
+    partitions: PartitionOptions,
+    expiry: ExpiryOptions,
     jobs: Jobs = None,
     out: OutputOptions,
     s3: S3Options,
@@ -47,10 +43,8 @@ def follower_check(
         store=store,
         tier_options=tier_options,
         level=level,
-        topic=topic,
-        partition=partition,
-        expiration_ms=expiration_ms,
-        as_of=as_of,
+        partitions=partitions,
+        expiry=expiry,
         jobs=jobs,
         out=out,
         s3=s3,

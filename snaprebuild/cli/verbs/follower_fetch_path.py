@@ -8,7 +8,7 @@ import msgspec
 
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.assumptions import HighWatermark, RemoteStorage
-from snaprebuild.cli.options.common import Partition, S3Options, Topic, WholeNumber
+from snaprebuild.cli.options.common import PartitionOptions, S3Options, WholeNumber
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.io_limits import LoadAlone
 from snaprebuild.cli.options.log_and_tier import LogPath, OptionalStore
@@ -43,8 +43,7 @@ def follower_fetch_path(
     ] = 0,
     assumed: FetchAssumptions,
     tier_options: TierOptions,
-    topic: Topic = None,
-    partition: Partition = None,
+    partitions: PartitionOptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
@@ -63,8 +62,7 @@ def follower_fetch_path(
         high_watermark=assumed.high_watermark,
         remote_storage=assumed.remote_storage,
         tier_options=tier_options,
-        topic=topic,
-        partition=partition,
+        partitions=partitions,
         out=out,
         s3=s3,
     )

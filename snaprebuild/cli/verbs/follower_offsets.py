@@ -8,7 +8,7 @@ import msgspec
 
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption, HighWatermark, RemoteStorage
-from snaprebuild.cli.options.common import Jobs, Partition, S3Options, Topic, WholeNumber
+from snaprebuild.cli.options.common import Jobs, PartitionOptions, S3Options, WholeNumber
 from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.log_and_tier import LogPath, OptionalStore
@@ -86,8 +86,7 @@ def follower_offsets(
     ] = Profile.KAFKA,
     assumed: OffsetsAssumptions,
     tier_options: TierOptions,
-    topic: Topic = None,
-    partition: Partition = None,
+    partitions: PartitionOptions,
     jobs: Jobs = None,
     out: OutputOptions,
     s3: S3Options,
@@ -112,8 +111,7 @@ def follower_offsets(
         high_watermark=assumed.high_watermark,
         remote_storage=assumed.remote_storage,
         tier_options=tier_options,
-        topic=topic,
-        partition=partition,
+        partitions=partitions,
         jobs=jobs,
         out=out,
         s3=s3,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from snaprebuild.cli.options.common import Jobs, Partition, S3Options, Topic
+from snaprebuild.cli.options.common import Jobs, PartitionOptions, S3Options
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.follower_plan import PlanAssumptions
 from snaprebuild.cli.options.io_limits import Load
@@ -33,8 +33,7 @@ def follower_plan(
     ] = Profile.PROPOSAL,
     assumed: PlanAssumptions,
     tier_options: TierOptions,
-    topic: Topic = None,
-    partition: Partition = None,
+    partitions: PartitionOptions,
     jobs: Jobs = None,
     out: OutputOptions,
     s3: S3Options,
@@ -54,8 +53,7 @@ def follower_plan(
         profile=profile,
         assumed=assumed,
         tier_options=tier_options,
-        topic=topic,
-        partition=partition,
+        partitions=partitions,
         jobs=jobs,
         out=out,
         s3=s3,

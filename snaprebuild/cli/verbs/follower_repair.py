@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from snaprebuild.cli.options.common import (
-    AsOf,
-    ExpirationMs,
+    ExpiryOptions,
     Jobs,
-    Partition,
+    PartitionOptions,
     ReceiptFile,
     S3Options,
-    Topic,
 )
 from snaprebuild.cli.options.rebuild import DryRun, SetAside
 from snaprebuild.cli.options.remote_storage import FollowerDir, TierLocation, TierOptions
@@ -25,13 +23,11 @@ def follower_repair(
     directory: FollowerDir,
     store: TierLocation,
     tier_options: TierOptions,
-    topic: Topic = None,
-    partition: Partition = None,
+    partitions: PartitionOptions,
     set_aside: SetAside = False,
     dry_run: DryRun = False,
     receipt: ReceiptFile = None,
-    expiration_ms: ExpirationMs = None,
-    as_of: AsOf = None,
+    expiry: ExpiryOptions,
     jobs: Jobs = None,
     out: OutputOptions,
     s3: S3Options,
@@ -49,13 +45,11 @@ def follower_repair(
         directory=directory,
         store=store,
         tier_options=tier_options,
-        topic=topic,
-        partition=partition,
+        partitions=partitions,
         set_aside=set_aside,
         dry_run=dry_run,
         receipt=receipt,
-        expiration_ms=expiration_ms,
-        as_of=as_of,
+        expiry=expiry,
         jobs=jobs,
         out=out,
         s3=s3,

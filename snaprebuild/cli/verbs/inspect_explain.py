@@ -9,14 +9,10 @@ import msgspec
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import (
-    AsOf,
-    ExpirationMs,
+    ExpiryOptions,
     Jobs,
-    Partition,
-    Paths,
+    LogOptions,
     S3Options,
-    ServerProperties,
-    Topic,
     WholeNumber,
 )
 from snaprebuild.cli.options.description import OptionText, option
@@ -42,7 +38,6 @@ class ExplainAssumptions(msgspec.Struct, frozen=True):
 @verb(Load)
 def inspect_explain(
     *,
-    paths: Paths = None,
     producer_id: Annotated[
         int,
         option(
@@ -83,12 +78,9 @@ def inspect_explain(
             default="that of the producer",
         ),
     ] = None,
-    server_properties: ServerProperties = None,
+    logs: LogOptions,
     crc: CrcOption = Crc.CHECK,
-    as_of: AsOf = None,
-    expiration_ms: ExpirationMs = None,
-    topic: Topic = None,
-    partition: Partition = None,
+    expiry: ExpiryOptions,
     jobs: Jobs = None,
     assumed: ExplainAssumptions,
     out: OutputOptions,
@@ -103,17 +95,13 @@ def inspect_explain(
     from snaprebuild.cli.runs.inspect_explain import run_inspect_explain
 
     return run_inspect_explain(
-        paths=paths,
         producer_id=producer_id,
         offset=offset,
         sequence=sequence,
         epoch=epoch,
-        server_properties=server_properties,
+        logs=logs,
         crc=crc,
-        as_of=as_of,
-        expiration_ms=expiration_ms,
-        topic=topic,
-        partition=partition,
+        expiry=expiry,
         jobs=jobs,
         kafka_release=assumed.kafka_release,
         out=out,

@@ -9,11 +9,8 @@ from snaprebuild.cli.options.common import (
     AsOf,
     Duration,
     Jobs,
-    Partition,
-    Paths,
+    LogOptions,
     S3Options,
-    ServerProperties,
-    Topic,
     WholeNumber,
 )
 from snaprebuild.cli.options.description import option
@@ -63,14 +60,11 @@ CrcCompared = Annotated[
 @verb(Load)
 def inspect_stats(
     *,
-    paths: Paths = None,
-    server_properties: ServerProperties = None,
+    logs: LogOptions,
     top: Top = TOP_DEFAULT,
     crc: CrcCompared = Crc.SKIP,
     as_of: AsOf = None,
     expiration_ms: ExpirationCompared = None,
-    topic: Topic = None,
-    partition: Partition = None,
     jobs: Jobs = None,
     out: OutputOptions,
     s3: S3Options,
@@ -84,14 +78,11 @@ def inspect_stats(
     from snaprebuild.cli.runs.inspect_stats import run_inspect_stats
 
     return run_inspect_stats(
-        paths=paths,
-        server_properties=server_properties,
+        logs=logs,
         top=top,
         crc=crc,
         as_of=as_of,
         expiration_ms=expiration_ms,
-        topic=topic,
-        partition=partition,
         jobs=jobs,
         out=out,
         s3=s3,

@@ -11,11 +11,8 @@ from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import (
     Duration,
     Jobs,
-    Partition,
-    Paths,
+    LogOptions,
     S3Options,
-    ServerProperties,
-    Topic,
 )
 from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.io_limits import Load
@@ -56,8 +53,7 @@ class TransactionAssumptions(msgspec.Struct, frozen=True):
 @verb(Load)
 def inspect_transactions(
     *,
-    paths: Paths = None,
-    server_properties: ServerProperties = None,
+    logs: LogOptions,
     assumed: TransactionAssumptions,
     as_of: Annotated[
         str | None,
@@ -89,8 +85,6 @@ def inspect_transactions(
         ),
     ] = None,
     crc: CrcOption = Crc.CHECK,
-    topic: Topic = None,
-    partition: Partition = None,
     jobs: Jobs = None,
     out: MeasuredOutput,
     s3: S3Options,
@@ -105,16 +99,13 @@ def inspect_transactions(
     from snaprebuild.cli.runs.inspect_transactions import run_inspect_transactions
 
     return run_inspect_transactions(
-        paths=paths,
-        server_properties=server_properties,
+        logs=logs,
         late_after_ms=assumed.late_after_ms,
         max_timeout_ms=assumed.max_timeout_ms,
         as_of=as_of,
         transaction_state=transaction_state,
         metadata=metadata,
         crc=crc,
-        topic=topic,
-        partition=partition,
         jobs=jobs,
         out=out,
         s3=s3,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from snaprebuild.cli.options.common import Partition, Paths, S3Options, ServerProperties, Topic
+from snaprebuild.cli.options.common import LogOptions, S3Options
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.engine import EngineOptions
 from snaprebuild.cli.options.io_limits import LoadAlone
@@ -18,10 +18,7 @@ __all__ = ["scan"]
 @verb(LoadAlone, collects=False)
 def scan(
     *,
-    paths: Paths = None,
-    server_properties: ServerProperties = None,
-    topic: Topic = None,
-    partition: Partition = None,
+    logs: LogOptions,
     kafka_release: KafkaRelease = None,
     quiet: Annotated[
         bool,
@@ -46,10 +43,7 @@ def scan(
     from snaprebuild.cli.runs.scan import run_scan
 
     return run_scan(
-        paths=paths,
-        server_properties=server_properties,
-        topic=topic,
-        partition=partition,
+        logs=logs,
         kafka_release=kafka_release,
         quiet=quiet,
         engine=engine,

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from snaprebuild.cli.options.common import (
-    AsOf,
-    ExpirationMs,
+    ExpiryOptions,
     Jobs,
-    Partition,
+    PartitionOptions,
     S3Options,
-    Topic,
 )
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.engine import EngineOptions
@@ -26,8 +24,7 @@ __all__ = ["tier_audit"]
 def tier_audit(
     *,
     store: TierLocation,
-    topic: Topic = None,
-    partition: Partition = None,
+    partitions: PartitionOptions,
     tier_options: TierOptions,
     level: Annotated[
         AuditLevel,
@@ -70,8 +67,7 @@ def tier_audit(
             default="none, they are not compared",
         ),
     ] = None,
-    expiration_ms: ExpirationMs = None,
-    as_of: AsOf = None,
+    expiry: ExpiryOptions,
     jobs: Jobs = None,
     engine: EngineOptions,
     out: MeasuredOutput,
@@ -88,15 +84,13 @@ def tier_audit(
 
     return run_tier_audit(
         store=store,
-        topic=topic,
-        partition=partition,
+        partitions=partitions,
         tier_options=tier_options,
         level=level,
         local_log_start=local_log_start,
         log_dir=log_dir,
         metadata=metadata,
-        expiration_ms=expiration_ms,
-        as_of=as_of,
+        expiry=expiry,
         jobs=jobs,
         engine=engine,
         out=out,

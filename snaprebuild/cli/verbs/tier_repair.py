@@ -6,12 +6,10 @@ from typing import Annotated
 
 from snaprebuild.cli.options.common import (
     AllowUnverified,
-    AsOf,
-    ExpirationMs,
+    ExpiryOptions,
     Jobs,
-    Partition,
+    PartitionOptions,
     S3Options,
-    Topic,
 )
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions
@@ -25,8 +23,7 @@ __all__ = ["tier_repair"]
 def tier_repair(
     *,
     store: TierLocation,
-    topic: Topic = None,
-    partition: Partition = None,
+    partitions: PartitionOptions,
     tier_options: TierOptions,
     allow_unverified: AllowUnverified = False,
     dry_run: Annotated[
@@ -47,8 +44,7 @@ def tier_repair(
             "cannot be written to: the current directory",
         ),
     ] = None,
-    expiration_ms: ExpirationMs = None,
-    as_of: AsOf = None,
+    expiry: ExpiryOptions,
     jobs: Jobs = None,
     out: OutputOptions,
     s3: S3Options,
@@ -64,14 +60,12 @@ def tier_repair(
 
     return run_tier_repair(
         store=store,
-        topic=topic,
-        partition=partition,
+        partitions=partitions,
         tier_options=tier_options,
         allow_unverified=allow_unverified,
         dry_run=dry_run,
         receipt=receipt,
-        expiration_ms=expiration_ms,
-        as_of=as_of,
+        expiry=expiry,
         jobs=jobs,
         out=out,
         s3=s3,

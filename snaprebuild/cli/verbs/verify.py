@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from snaprebuild.cli.options.common import (
-    AsOf,
-    ExpirationMs,
+    ExpiryOptions,
     Jobs,
+    LogOptions,
     Offset,
-    Partition,
-    Paths,
     S3Options,
-    ServerProperties,
-    Topic,
     check_paths,
 )
 from snaprebuild.cli.options.description import option
@@ -31,13 +27,9 @@ __all__ = ["verify"]
 @verb(Load)
 def verify(
     *,
-    paths: Paths = None,
-    server_properties: ServerProperties = None,
+    logs: LogOptions,
     crc: CrcOption = Crc.CHECK,
-    as_of: AsOf = None,
-    expiration_ms: ExpirationMs = None,
-    topic: Topic = None,
-    partition: Partition = None,
+    expiry: ExpiryOptions,
     offsets: Offset = None,
     kafka_release: KafkaRelease = None,
     jobs: Jobs = None,
@@ -62,9 +54,9 @@ def verify(
     `scan` and not proven right. A missing one is counted, and is no finding. It also reports what the broker does at its
     next start, as `scan` does.
     """
-    check_paths(paths, receipt=receipt)
+    check_paths(logs.paths, receipt=receipt)
     if receipt is not None:
-        if paths or server_properties is not None or topic or partition or offsets is not None:
+        if logs != LogOptions() or offsets is not None:
             raise UsageError("--receipt names the files by itself: no PATH, --server-properties or selection goes with it")
         if out.metrics is not None:
             raise UsageError("--receipt compares no snapshot with the log: --metrics does not go with it")
@@ -74,13 +66,9 @@ def verify(
     from snaprebuild.cli.runs.verify import run_verify
 
     return run_verify(
-        paths=paths,
-        server_properties=server_properties,
+        logs=logs,
         crc=crc,
-        as_of=as_of,
-        expiration_ms=expiration_ms,
-        topic=topic,
-        partition=partition,
+        expiry=expiry,
         offsets=offsets,
         kafka_release=kafka_release,
         jobs=jobs,
