@@ -30,4 +30,4 @@ def tier_inventory(
     out.begin()
     check_paths([store, *(tier_options.metadata_log or [])])
     root, prefix = opened_tier(store, s3, tier_options.key_prefix)
-    return TierInventoryView(inventory.tier_inventory(root, tier_options.metadata_log or (), s3.settings(), prefix))
+    return TierInventoryView(*inventory.tier_inventory(root, tier_options.metadata_log or (), s3.settings(), prefix))
