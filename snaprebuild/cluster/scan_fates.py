@@ -17,7 +17,7 @@ from snaprebuild.broker.releases import Release, release_of_level
 from snaprebuild.broker.start_facts import Assignment, PartitionFacts, SegmentEnd, TopicIdFile
 from snaprebuild.cluster.lost_topic_ids import TopicIdHistory, proven_topic_id
 from snaprebuild.cluster.metadata.image_model import MetadataImage
-from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
+from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION, directory_id_of
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.snapshots.scan.next_start import with_next_start
 from snaprebuild.snapshots.scan.result import ScanResult
@@ -152,7 +152,7 @@ def _assignment(
         is_current=registered.leader_epoch >= (last_epoch or 0),
         in_sync=tuple(each for each in registered.isr if each != node_id),
         age=_age_text(image),
-        directory_id=dict(zip(registered.replicas, registered.directories, strict=False)).get(node_id),
+        directory_id=directory_id_of(registered.directory_of(node_id)),
     )
 
 

@@ -25,4 +25,4 @@ def run_tier_inventory(
     out.begin()
     check_paths([store, *(tier_options.metadata_log or [])])
     root, prefix = tier_root(store, s3, tier_options)
-    return TierInventoryView(inventory.tier_inventory(root, tier_options.metadata_log or (), stores_of(s3), prefix))
+    return TierInventoryView(*inventory.tier_inventory(root, tier_options.metadata_log or (), stores_of(s3), prefix))
