@@ -48,6 +48,7 @@ QUESTIONS = (
     ("snapshots missing after upgrade from 2.7", "guides/rolling-upgrade"),
     ("rebuild from object storage with spark", "guides/spark"),
     ("follower starts empty from tiered storage", "guides/follower"),
+    ("switch on tiered storage", "guides/tiered-storage"),
     ("exit code 3", "reference/exit-codes"),
     ("broker does not start", "troubleshooting/broker-does-not-start"),
     ("is this broker safe to start", "troubleshooting/safe-to-start"),
