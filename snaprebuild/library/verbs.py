@@ -589,7 +589,7 @@ def _plan_to_carry_out(asked: _Request, plan: PlanResult | FilePath | None, engi
         raise UsageError("a plan has its own source and options: do not give them again with the plan")
     planned = plan._plan if isinstance(plan, PlanResult) else load_judged_plan(os.fsdecode(plan), Run(facts=facts))
     if planned.request.destination.installed_later:
-        raise UsageError("the plan is one of `stage`: run snaprebuild stage --plan")
+        raise UsageError("the plan is one of `stage`: run snaprebuild stage --plan FILE")
     return planned
 
 
