@@ -48,12 +48,11 @@ from snaprebuild.snapshots.ensure_snapshot import (
 from snaprebuild.snapshots.refusals import opened_or_refused, refusal_reason
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, open_source
-from snaprebuild.snapshots.source.topic_kind import TopicKind
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
 from snaprebuild.storage.partition_dir import SegmentFiles
+from snaprebuild.storage.partition_names import TopicKind
 from snaprebuild.storage.store import S3Settings, absolute
-from snaprebuild.storage.store_path import StorePath
-from snaprebuild.storage.stores import path_of, store_of
+from snaprebuild.storage.store_path import StorePath, path_of, store_of
 from snaprebuild.tier.upload.prepare import PreparedUpload, candidates, prepare_segment
 
 __all__ = [

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from snaprebuild.snapshots.engine.partition_task import Engine, Progress
     from snaprebuild.snapshots.source.source import PartitionSource
-    from snaprebuild.storage.parallel_map import ParallelMap
     from snaprebuild.storage.store import S3Settings
+    from snaprebuild.storage.thread_pool import ParallelMap
 
 __all__ = ["THIS_MACHINE", "CallEngine"]
 

@@ -30,19 +30,17 @@ from snaprebuild.library.call_engine import THIS_MACHINE, CallEngine
 from snaprebuild.library.command_line import CommandLine
 from snaprebuild.library.result import PlanResult, Result
 from snaprebuild.library.tables import PLAN, REBUILD, SCAN, VERIFY
-from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild import rebuild as rebuilding
+from snaprebuild.snapshots.rebuild import run as rebuilding
 from snaprebuild.snapshots.rebuild.rehearsal import rehearsed
 from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
 from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
-from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.run import Run, RunFacts
 from snaprebuild.snapshots.run_record import Invocation
 from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.scan.scan_parts import ScannedPartition, ScanRequest
-from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import Source, open_source, yield_to_brokers
 from snaprebuild.storage.store import USUAL_S3, S3Settings
@@ -595,10 +593,9 @@ def _plan_to_carry_out(asked: _Request, plan: PlanResult | FilePath | None, engi
 
 def _request_words() -> list[str]:
     """The words that give the request, or the saved plan, to the next command."""
-    from snaprebuild.cli.command_words import given_words
-    from snaprebuild.cli.verbs.rebuild import RequestOptions
+    from snaprebuild.cli.runs.rebuild_request import request_words
 
-    return given_words(*RequestOptions.__struct_fields__, "directory", "broker_running", "plan", "engine", "master")
+    return request_words()
 
 
 @contextmanager

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from snaprebuild.snapshots.source.source import PartitionSource
     from snaprebuild.spark.effect_files import EffectCache
     from snaprebuild.spark.job import SparkEngine
-    from snaprebuild.storage.parallel_map import ParallelMap
     from snaprebuild.storage.store import S3Settings
+    from snaprebuild.storage.thread_pool import ParallelMap
 
 __all__ = ["plan", "rebuild", "scan", "to_spark", "verify"]
 

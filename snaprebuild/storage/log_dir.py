@@ -46,8 +46,7 @@ from snaprebuild.storage.partition_dir import (
 )
 from snaprebuild.storage.s3.object_tree import find_objects
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute
-from snaprebuild.storage.store_path import StorePath
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import StorePath, path_of
 from snaprebuild.storage.thread_pool import map_in_threads
 
 __all__ = [
