@@ -593,10 +593,9 @@ def _plan_to_carry_out(asked: _Request, plan: PlanResult | FilePath | None, engi
 
 def _request_words() -> list[str]:
     """The words that give the request, or the saved plan, to the next command."""
-    from snaprebuild.cli.command_words import given_words
-    from snaprebuild.cli.options.rebuild_request import RequestOptions
+    from snaprebuild.cli.runs.rebuild_request import request_words
 
-    return given_words(*RequestOptions.__struct_fields__, "directory", "broker_running", "plan", "engine", "master")
+    return request_words()
 
 
 @contextmanager
