@@ -50,7 +50,6 @@ def test_a_public_name_says_what_it_is(module: str, name: str) -> None:
 NOT_PUBLIC = {
     "OpenBytes": "an open file, read in ranges",
     "_NotesBatches": "narrows a type",
-    "Engine": "what reads: it is passed on, and not looked into",
     "ParallelMap": "what plans: it is passed on, and not looked into",
 }
 """Classes of ours that public functions return, and that users need no name of."""
