@@ -3,8 +3,7 @@
 A call reads like the command: as fast as any program, and with 64 MiB a second of each disk at idle priority while a broker holds it.
 It leaves the page cache as it was. Results of the command that would be files or tables are values (``library.result.Result``).
 
-Calls may start worker processes for more than 96 MiB of segments. A script that calls these functions then needs
-``if __name__ == "__main__":``, as any program with processes does. With ``jobs=1`` there are none.
+Calls may start worker processes for more than 96 MiB of segments. With ``jobs=1`` there are none.
 """
 
 from __future__ import annotations
