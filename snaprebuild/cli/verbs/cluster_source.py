@@ -83,7 +83,8 @@ def cluster_source(
     is UNKNOWN, or only directories that no broker serves are REJECTED; 3 if any other replica is REJECTED.
     """
     from snaprebuild.cli.render.source import SourceView
-    from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources, start_findings
+    from snaprebuild.cluster.source_check.check import check_sources, start_findings
+    from snaprebuild.cluster.source_check.source_question import SourceQuestion
     from snaprebuild.storage.store import absolute
 
     out.begin()
@@ -91,6 +92,7 @@ def cluster_source(
     if not paths and server_properties is None:
         raise UsageError("name at least one path, or the --server-properties of a broker")
     check_metadata(metadata)
+    voters = [voter_log_of(each) for each in voter or ()]
     question = SourceQuestion(
         paths=tuple(absolute(path) for path in paths or ()),
         server_properties=None if server_properties is None else os.path.abspath(server_properties),
@@ -102,7 +104,8 @@ def cluster_source(
         accept_own_log=accept_own_log,
         broker_epoch=broker_epoch,
         selection=selection_of(topic, partition, None),
-        voters=tuple(voter_log_of(each) for each in voter or ()),
+        voters=tuple(location for _, location in voters),
+        named_voters={location: node_id for node_id, location in voters if node_id is not None},
         voter_ids=assumed.voters,
     )
     run = s3.run(jobs=jobs)
