@@ -92,11 +92,7 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
     result = SourceCheck(question, findings=offline)
     result.findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in discovery.faults]
     logs_of_run = MetadataLogs(
-        question.metadata,
-        run,
-        question.requested_offset,
-        voters=tuple((question.named_voters.get(each), each) for each in question.voters),
-        voter_ids=question.voter_ids,
+        question.metadata, run, question.requested_offset, voters=question.voter_logs, voter_ids=question.voter_ids
     )
     logs_of_run.named()  # a fault of it is raised before the work
     states = [each.state for each in discovery.log_dirs]

@@ -50,3 +50,8 @@ class SourceQuestion(SourceTerms, frozen=True, kw_only=True):
     selection: Selection = EVERYTHING
     named_voters: Mapping[str, int] = msgspec.field(default_factory=dict)
     voter_ids: tuple[int, ...] | None = None
+
+    @property
+    def voter_logs(self) -> tuple[tuple[int | None, str], ...]:
+        """Id and location of each of ``voters``; None for an id that was not named."""
+        return tuple((self.named_voters.get(each), each) for each in self.voters)
