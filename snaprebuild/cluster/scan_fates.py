@@ -6,9 +6,9 @@ import contextlib
 import datetime
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from formats.broker.broker_files import MetaProperties, Properties
 from formats.errors import FormatError
@@ -24,7 +24,7 @@ from snaprebuild.snapshots.scan.result import ScanResult
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import path_of
 
 __all__ = ["with_images"]
 
@@ -128,8 +128,8 @@ def _with_assignment(
     assignment = _assignment(source.directory.name, facts.end, checkpointed_epoch, images[path], meta.node_id)
     if facts.topic_id_file not in (TopicIdFile.PRESENT, TopicIdFile.UNREADABLE):
         lost = proven_topic_id(facts, source, images[path], histories[path])
-        assignment = msgspec.structs.replace(assignment, lost_topic_id=lost)
-    return msgspec.structs.replace(facts, assignment=assignment)
+        assignment = replace(assignment, lost_topic_id=lost)
+    return replace(facts, assignment=assignment)
 
 
 def _assignment(

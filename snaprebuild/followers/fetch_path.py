@@ -20,7 +20,7 @@ from snaprebuild.followers.leader_view import PartitionView, ViewedPartition, vi
 from snaprebuild.published import Document, Natural, OffsetOrNone, Part, Uuid, members_of_base
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.source.source import Source
-from snaprebuild.snapshots.source.topic_kind import TopicKind
+from snaprebuild.storage.partition_names import TopicKind
 from snaprebuild.tier.remote_log import RemoteLog, is_in_lineage
 from snaprebuild.tier.remote_partition import Tier
 

@@ -33,9 +33,8 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import ENTRY_FIELDS, next_sequence
 from snaprebuild.replay.segment_effect import entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.window import is_expired
+from snaprebuild.replay.window import Clock, is_expired
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import source_replay
 from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions

@@ -27,8 +27,8 @@ from snaprebuild.inspect.late_transactions import TOOL, ReadLeaders, explain_lat
 from snaprebuild.inspect.transaction_model import OPEN_LISTED_MAX, OngoingTransaction, PartitionTransactions, TransactionSums
 from snaprebuild.replay.segment_effect import NONE, SegmentEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import source_replay
 from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions

@@ -24,7 +24,7 @@ from snaprebuild.storage.partition_names import TopicPartition, named
 from snaprebuild.storage.remote.listing import TierLayout, UnknownObjects
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 from snaprebuild.storage.store_path import StorePath
-from snaprebuild.tier.listing import UNVERIFIED, unreadable_objects
+from snaprebuild.tier.listing import UNVERIFIED, unreadable_objects, zero_id_findings
 from snaprebuild.tier.remote_copy import (
     ICEBERG_LACKS,
     OBJECTS_NEEDED,
@@ -34,7 +34,6 @@ from snaprebuild.tier.remote_copy import (
 )
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.tier.remote_partition import RemotePartition, list_store
-from snaprebuild.tier.zero_ids import zero_id_findings
 
 __all__ = [
     "CopyState",

@@ -14,7 +14,7 @@ from log_dirs import TRANSACTIONAL, batch, write_partition
 
 from snaprebuild.inspect.late_transactions import abort_commands
 from snaprebuild.inspect.transactions import read_transactions
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 

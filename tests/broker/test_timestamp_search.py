@@ -12,7 +12,7 @@ from ours import answer_numbers
 from snaprebuild.followers import Profile
 from snaprebuild.followers.list_offsets import Isolation
 from snaprebuild.followers.offsets import OffsetsRequest, list_offsets
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 

@@ -21,7 +21,7 @@ from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRec
 from snaprebuild.cluster.metadata.leadership import read_leaderships
 from snaprebuild.inspect.hang_reasons import HangReason
 from snaprebuild.inspect.transactions import read_transactions
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 

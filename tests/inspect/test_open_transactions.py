@@ -15,7 +15,7 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.inspect.late_transactions import abort_commands
 from snaprebuild.inspect.transaction_model import OPEN_LISTED_MAX, AbortCommands, PartitionTransactions
 from snaprebuild.inspect.transactions import read_transactions
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 

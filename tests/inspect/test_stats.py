@@ -23,7 +23,7 @@ from snaprebuild.inspect import stats as stats_module
 from snaprebuild.inspect.segment_statistics import BatchFacts, StatisticsAnalysis, statistics_of
 from snaprebuild.inspect.stats import collect_statistics
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 

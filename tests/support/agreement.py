@@ -16,16 +16,16 @@ from replays import entries_in as entries_of_array
 from snaprebuild import Origin, ReplayOptions, SnapshotRefusedError, ensure_snapshot
 from snaprebuild.inspect.explain import Question, explain_producer
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.last_stable import KnownOffset, last_stable_offsets
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
-from snaprebuild.snapshots.source.topic_kind import TopicKind
 from snaprebuild.snapshots.stage import stage
 from snaprebuild.snapshots.verify import verify
+from snaprebuild.storage.partition_names import TopicKind
 
 __all__ = ["Moment", "Saying", "disagreements"]
 

@@ -14,7 +14,7 @@ from manifests import AIVEN, FIXTURES, LONG_AGO
 
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Severity, exit_code_of
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import Status

@@ -14,8 +14,7 @@ from uploads import files, upload
 from watched_store import Calls, CrashError
 
 from snaprebuild.storage.store import S3Settings
-from snaprebuild.storage.store_path import StorePath
-from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.store_path import StorePath, store_of
 from snaprebuild.tier.inventory import CopyState, tier_inventory
 from snaprebuild.tier.upload.model import StoreUpload
 

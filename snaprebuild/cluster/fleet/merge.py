@@ -37,7 +37,7 @@ from snaprebuild.cluster.fleet.unfit import start_fault_findings, unfit_findings
 from snaprebuild.cluster.fleet.upgrade_steps import UpgradeStep, upgrade_steps
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
-from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
+from snaprebuild.storage.partition_names import TopicKind, topic_kind_of
 
 __all__ = ["FleetResult", "merge_scans"]
 

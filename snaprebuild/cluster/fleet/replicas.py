@@ -22,7 +22,7 @@ from snaprebuild.published import Natural, Part
 from snaprebuild.snapshots.scan.result import BoundaryScan, EpochSource
 from snaprebuild.snapshots.scan.scan_parts import BrokerSettings, ScannedLogDir, ScannedPartition, Upload
 from snaprebuild.snapshots.scan.snapshot_check import NewestSnapshot
-from snaprebuild.snapshots.source.topic_kind import TopicKind
+from snaprebuild.storage.partition_names import TopicKind
 
 __all__ = [
     "FleetBroker",

@@ -13,8 +13,7 @@ from snaprebuild.snapshots.scan.result import BoundaryScan, EpochSource, Scanned
 from snaprebuild.snapshots.scan.snapshot_check import NewestSnapshot
 from snaprebuild.snapshots.scan.upload_attempts import WayToStop
 from snaprebuild.snapshots.scan.upload_preflight import BlockedSegment, Blocker, FreedBy, LagWait, NextAttempt, RolledSegments
-from snaprebuild.snapshots.source.topic_kind import TopicKind
-from snaprebuild.storage.partition_names import TopicPartition
+from snaprebuild.storage.partition_names import TopicKind, TopicPartition
 
 __all__ = [
     "BlockerCount",
