@@ -22,6 +22,7 @@ from snaprebuild.report.from_verify import take_verify
 from snaprebuild.report.page import page_pieces
 from snaprebuild.report.page_data import PageData
 from snaprebuild.report.page_links import link_paths
+from snaprebuild.report.page_next import NextCommand, add_next_commands
 from snaprebuild.report.page_writer import PageSink
 from snaprebuild.snapshots.receipts.receipt_lines import VERSION as RECEIPT_VERSION
 from snaprebuild.storage.local.document_file import write_text_file
@@ -59,13 +60,14 @@ class ReportResult:
     page: PageData
 
 
-def make_report(paths: Sequence[str], place: str, title: str | None = None) -> ReportResult:
+def make_report(paths: Sequence[str], place: str, title: str | None, next_command: NextCommand) -> ReportResult:
     """Reads documents and writes the page.
 
     Args:
         paths: of the documents.
         place: of the page; an older one of ours is replaced.
         title: of the page; None for one that says what it is about.
+        next_command: decides the next command of a partition.
 
     Raises:
         UsageError: no document, too many, one twice, or one that is none, is damaged or of another version.
@@ -88,5 +90,6 @@ def make_report(paths: Sequence[str], place: str, title: str | None = None) -> R
     for head in heads:
         TAKERS[head.verb][1](head, sink)
     link_paths(sink.page)
+    add_next_commands(sink.page, next_command)
     write_text_file(place, page_pieces(sink.page))
     return ReportResult(place, os.path.getsize(place), heads, sink.page)
