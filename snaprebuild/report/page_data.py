@@ -139,6 +139,7 @@ class PagePartition:
     Attributes:
         topic_partition: ``<topic>-<partition>``.
         place: directory, or the store and topic id.
+        origin: host that the directory is of, where documents of several hosts have equal paths; else empty.
         documents: numbers of the documents that have it.
         kind: what the topic is, where it is not ordinary.
         next_attempt: of a leader to upload, if it fails: a sentence.
@@ -171,6 +172,7 @@ class PagePartition:
 
     topic_partition: str
     place: str
+    origin: str = ""
     documents: list[int] = field(default_factory=list)
     kind: str | None = None
     node_id: int | None = None
@@ -317,6 +319,7 @@ class PagePartition:
             "findings": self.findings or None,
             "fates": self.fates[:FATES_MAX] or None,
             "is_unread": self.is_unread or None,
+            "origin": self.origin or None,
             "lacks": lacks or None,
         }
         return {name: each for name, each in members.items() if each is not None}
@@ -369,21 +372,23 @@ class PageData:
     Attributes:
         title: of the page.
         documents: in the order in which they were named.
-        findings: of all documents, each once.
+        findings: of all documents, each once for each host; ``finding_origins`` of them.
         findings_left: those above ``FINDINGS_MAX``.
         tables: what belongs to no partition: (title, text below it, columns, rows).
-        fates: of all documents, each once.
+        fates: of all documents, each once for each host; ``fate_origins`` of them.
     """
 
     title: str
     documents: list[PageDocument] = field(default_factory=list)
     findings: list[ReportedFinding] = field(default_factory=list)
+    finding_origins: list[str] = field(default_factory=list)
     findings_left: int = 0
     tables: list[tuple[str, str, list[str], list[list[str]]]] = field(default_factory=list)
     fates: list[StartFate] = field(default_factory=list)
-    _partitions: dict[tuple[str, str], PagePartition] = field(default_factory=dict)
-    _known_findings: set[ReportedFinding] = field(default_factory=set)
-    _known_fates: set[tuple[str, str, str, str]] = field(default_factory=set)
+    fate_origins: list[str] = field(default_factory=list)
+    _partitions: dict[tuple[str, str, str], PagePartition] = field(default_factory=dict)
+    _known_findings: set[tuple[str, ReportedFinding]] = field(default_factory=set)
+    _known_fates: set[tuple[str, str, str, str, str]] = field(default_factory=set)
 
     def partition(self, topic_partition: str, place: str, document: int) -> PagePartition:
         """The partition of this name in this place, with the facts of other documents.
@@ -393,27 +398,31 @@ class PageData:
             place: directory, or the store and topic id.
             document: number of a document that has it.
         """
-        partition = self._partitions.setdefault((topic_partition, place), PagePartition(topic_partition, place))
+        # A path in a bucket is one for all hosts.
+        origin = "" if "://" in place or document >= len(self.documents) else self.documents[document].origin
+        partition = self._partitions.setdefault((topic_partition, place, origin), PagePartition(topic_partition, place, origin))
         if document not in partition.documents:
             partition.documents.append(document)
         return partition
 
-    def add_finding(self, finding: ReportedFinding) -> None:
-        """Takes a finding, unless it is there."""
-        if finding in self._known_findings:
+    def add_finding(self, finding: ReportedFinding, origin: str = "") -> None:
+        """Takes a finding, unless it is there. ``origin`` is that of its document."""
+        if (origin, finding) in self._known_findings:
             return
         if len(self.findings) >= FINDINGS_MAX:
             self.findings_left += 1
             return
-        self._known_findings.add(finding)
+        self._known_findings.add((origin, finding))
         self.findings.append(finding)
+        self.finding_origins.append(origin)
 
-    def add_fate(self, fate: StartFate) -> None:
-        """Takes a fate, unless it is there."""
-        key = (fate.kind, fate.severity, fate.path, fate.cause)
+    def add_fate(self, fate: StartFate, origin: str = "") -> None:
+        """Takes a fate, unless it is there. ``origin`` is that of its document."""
+        key = (origin, fate.kind, fate.severity, fate.path, fate.cause)
         if key not in self._known_fates:
             self._known_fates.add(key)
             self.fates.append(fate)
+            self.fate_origins.append(origin)
 
     @property
     def unread_paths(self) -> list[str]:
@@ -441,7 +450,8 @@ class PageData:
         """Everything but the partitions, by member."""
         yield "title", self.title
         yield "documents", [{**page_object(each), "verb": each.verb} for each in self.documents]
-        yield "findings", [page_object(each) for each in self.findings]
+        findings = zip(self.findings, self.finding_origins, strict=True)
+        yield "findings", [{**page_object(each), "origin": origin} if origin else page_object(each) for each, origin in findings]
         yield "findings_left", self.findings_left
         yield "fates", [page_object(each, FATE_MEMBERS) for each in self.fates]
         yield (

@@ -23,50 +23,61 @@ def link_paths(page: PageData) -> None:
     places = _Places(page)
     links = 0
     for number, finding in enumerate(page.findings):
-        for partition in places.of(finding.path):
+        for partition in places.of(finding.path, page.finding_origins[number]):
             partition.severities[finding.severity] += 1
             if links < LINKS_MAX:
                 partition.findings.append(number)
                 links += 1
-    for path in page.unread_paths:
-        for partition in places.of(path):
-            partition.is_unread = True
+    for document in page.documents:
+        for path in document.unread_paths:
+            for partition in places.of(path, document.origin):
+                partition.is_unread = True
     for number, fate in enumerate(page.fates):
-        for partition in places.of(fate.path):
+        for partition in places.of(fate.path, page.fate_origins[number]):
             if fate.severity != "note":
                 partition.fates.append(number)
+
+
+_Key = tuple[str, str]
+"""Origin and path."""
 
 
 class _Places:
     """The partitions of a page by their directories, by their log directories, and by all directories above these."""
 
     def __init__(self, page: PageData) -> None:
-        self._by_place: dict[str, list[PagePartition]] = {}
-        self._by_log_dir: dict[str, list[PagePartition]] = {}
-        self._by_ancestor: dict[str, list[PagePartition]] = {}
+        self._by_place: dict[_Key, list[PagePartition]] = {}
+        self._by_log_dir: dict[_Key, list[PagePartition]] = {}
+        self._by_ancestor: dict[_Key, list[PagePartition]] = {}
         for partition in page.all_partitions():
-            self._by_place.setdefault(partition.place, []).append(partition)
+            origin = partition.origin
+            self._by_place.setdefault((origin, partition.place), []).append(partition)
             ancestors = list(_ancestors(partition.place))
             for ancestor in ancestors:
-                self._by_ancestor.setdefault(ancestor, []).append(partition)
+                self._by_ancestor.setdefault((origin, ancestor), []).append(partition)
             if ancestors:
-                self._by_log_dir.setdefault(ancestors[0], []).append(partition)
+                self._by_log_dir.setdefault((origin, ancestors[0]), []).append(partition)
 
-    def of(self, path: str) -> list[PagePartition]:
+    def of(self, path: str, origin: str) -> list[PagePartition]:
         """The partitions that a path is about.
 
         A path in the directory of a partition is about that one. A log directory, a directory above several, and a file in a log
         directory are about all partitions below.
+
+        Args:
+            path: of a directory or file.
+            origin: of its document. A path in a bucket is one for all hosts.
         """
+        host = "" if "://" in path else origin
         above = list(_ancestors(path))
         for place in (path, *above):
-            if place in self._by_place:
-                return self._by_place[place]
-        if path in self._by_ancestor:
-            return self._by_ancestor[path]
+            if (host, place) in self._by_place:
+                return self._by_place[host, place]
+        if (host, path) in self._by_ancestor:
+            return self._by_ancestor[host, path]
         for place in above:
-            if place in self._by_log_dir:
-                return self._by_log_dir[place]
+            if (host, place) in self._by_log_dir:
+                return self._by_log_dir[host, place]
         return []
 
 

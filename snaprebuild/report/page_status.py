@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from snaprebuild.broker.status import StatusCounts, StatusWord, word_of
 from snaprebuild.documents.report import PageTotals
-from snaprebuild.findings import Severity
+from snaprebuild.findings import Severity, pluralize
 from snaprebuild.report.page_data import PageData
-from snaprebuild.report.page_document import PageDocument
+from snaprebuild.report.page_document import NO_ANSWER, PageDocument
 from snaprebuild.report.page_tones import BoundaryTone
 
 __all__ = ["first_document", "first_lines", "page_totals"]
@@ -33,39 +33,67 @@ def _rank(document: PageDocument) -> tuple[int, int]:
     return EXIT_CODES.index(Severity(document.exit_code)), WORDS.index(word_of(counts))
 
 
-def first_lines(page: PageData) -> dict[str, object]:
-    """The first lines of a page: sentence, details, next command or a text in its place, exit code, name and host of the document."""
+def first_lines(page: PageData, totals: PageTotals) -> dict[str, object]:
+    """The first lines of a page: sentence, details, next command and a text after it, exit code, name and host of the document.
+
+    Args:
+        page: with its documents.
+        totals: of the page. Where a document reports less than they do, the page reports what they do.
+    """
     first = first_document(page.documents)
     sentence, _, details = first.answer.partition("\n")
+    if first.answer == NO_ANSWER:
+        sentence = _sentence(totals, page.partition_count)
+    faults = sum(filter(None, (totals.fates, totals.wrong_snapshots, totals.suspect_snapshots, totals.missing_snapshots)))
+    exit_code = first.exit_code
+    if exit_code == 0 and (faults or page.unread_paths):
+        exit_code = int(Severity.FINDING)
     command = first.next_command
     text = None
-    if command is None:
-        command, text = _instead_of_a_command(page, first)
+    tool_command = None
+    worst = next((each for each in page.partitions() if each.next_command is not None), None)
+    if command is not None:
+        text = f"{page.fates[0].remedy}." if page.fates else None
+    elif exit_code == 0:
+        text = "Nothing to do."
     elif page.fates:
-        text = f"{page.fates[0].remedy}."
+        text = f"No command corrects this. {page.fates[0].remedy}."
+    elif first.exit_code == 0 and worst is not None:
+        command = worst.next_command
+        text = "It is for the worst partition. The partitions below have the others."
+    else:
+        tool_command, text = _instead_of_a_command(page)
     return {
         "sentence": sentence,
         "details": details,
         "next_command": command,
+        "tool_command": tool_command,
         "next_text": text,
-        "exit_code": first.exit_code,
+        "exit_code": exit_code,
         "document": first.name,
-        "host": None if first.run is None else first.run.host,
+        "host": None if first.run is None or first.verb == "fleet" else first.run.host,
     }
 
 
-def _instead_of_a_command(page: PageData, first: PageDocument) -> tuple[str | None, str | None]:
-    """A command of Kafka's own tool, or a sentence, where the first document has no next command of this program."""
-    if first.exit_code == 0:
-        return None, "Nothing to do."
-    if page.fates:
-        return None, f"No command corrects this. {page.fates[0].remedy}."
+def _sentence(totals: PageTotals, partitions: int) -> str:
+    """The numbers of a page, for a document without an answer."""
+    counts = (
+        (totals.wrong_snapshots, "snapshot wrong", "snapshots wrong"),
+        (totals.suspect_snapshots, "snapshot suspect", "snapshots suspect"),
+        (totals.missing_snapshots, "snapshot missing", "snapshots missing"),
+    )
+    texts = [pluralize(count, one, many) for count, one, many in counts if count]
+    return f"{', '.join(texts) or 'Nothing wrong or missing is shown'} in {pluralize(partitions, 'partition')}."
+
+
+def _instead_of_a_command(page: PageData) -> tuple[str | None, str]:
+    """A command of Kafka's own tool about the worst late transactions, and a text after it; without any, only a text."""
     late = next((each for each in page.partitions() if each.late), None)
     if late is None:
         return None, "No command corrects this: see the findings."
-    oldest = next((each for each in late.open if each.abort_commands is not None), None)
-    if oldest is not None and oldest.abort_commands is not None:
-        return oldest.abort_commands.since_3_0, f"It aborts a transaction that is over, of {late.topic_partition}. {TOOL_HINT}"
+    over = next((each.abort_commands for each in late.open if each.abort_commands is not None), None)
+    if over is not None:
+        return over.since_3_0, f"It aborts a transaction that is over, of {late.topic_partition}. {TOOL_HINT}"
     return late.question, f"It asks the coordinators for the late transactions of {late.topic_partition}. {TOOL_HINT}"
 
 

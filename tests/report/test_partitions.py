@@ -246,7 +246,7 @@ def test_an_open_transaction_has_what_its_document_has(tmp_path: Path) -> None:
             assert {"since_ms", "last_ms", "epoch", "two_phase", "reason"} <= row.keys()
     assert by_name["mixed-0"]["held_segments"] == open_ones["mixed-0"]["held_segments"] > 0
     assert data["totals"]["late_transactions"] == document["totals"]["late"] == 4
-    assert data["status"]["next_command"].endswith("find-hanging --topic mixed --partition 0"), "the worst one: it holds back most"
+    assert data["status"]["tool_command"].endswith("find-hanging --topic mixed --partition 0"), "the worst one: it holds back most"
     assert "Kafka's own tool" in data["status"]["next_text"]
 
 
@@ -263,7 +263,7 @@ def test_a_transaction_that_is_over_can_be_aborted_from_the_top(tmp_path: Path) 
     assert [each["abort_commands"] for each in by_name["mixed-0"]["open"]] == [commands] * 2
     assert "question" not in by_name["mixed-0"], "all of them are over"
     assert "question" in by_name["logappend-0"]
-    assert data["status"]["next_command"] == "abort since"
+    assert data["status"]["tool_command"] == "abort since"
 
 
 def test_what_waits_or_is_open_unknown_is_no_zero(tmp_path: Path) -> None:
@@ -278,3 +278,63 @@ def test_what_waits_or_is_open_unknown_is_no_zero(tmp_path: Path) -> None:
     assert data["totals"]["open_transactions"] is None
     assert data["totals"]["open_unknown_partitions"] == len(document["partitions"])
     assert not any("open_count" in each for each in data["partitions"])
+
+
+# ------------------------------------------------------------------------------------------------------ several hosts
+
+
+def a_scan(place: Path, name: str, missing: int, node_id: int, host: str) -> Path:
+    """A scan with one partition, a finding and an unread path; each host has the same paths."""
+    partition = scanned("orders", missing=missing)
+    about = {"code": "missing-snapshots", "severity": "finding", "path": partition["path"], "message": "x", "offset": None}
+    document = scan_document([partition, scanned("audit")], [about] if missing else [], node_id=node_id)
+    document["run"]["host"] = host
+    return written(document, place / f"{name}.json")
+
+
+def test_equal_paths_of_several_hosts_are_different_partitions(tmp_path: Path) -> None:
+    documents = [
+        a_scan(tmp_path, f"broker-{number}", missing, number, f"host-{number}") for number, missing in ((1, 3), (2, 0), (3, 2))
+    ]
+    data = page_of(tmp_path, *documents)
+    shown = {(each["origin"], each["topic_partition"]): each for each in data["partitions"]}
+    assert len(shown) == 6
+    missing = {origin: each["tones"].get("missing", 0) for (origin, name), each in shown.items() if name == "orders-0"}
+    assert missing == {"host-1": 3, "host-2": 0, "host-3": 2}
+    assert data["totals"]["missing_snapshots"] == 5
+    assert [each["origin"] for each in data["findings"]] == ["host-1", "host-3"], "one for each host, in equal words"
+    assert {key: each["tone"] for key, each in shown.items() if each.get("findings")} == {
+        ("host-1", "orders-0"): "missing",
+        ("host-3", "orders-0"): "missing",
+    }
+
+
+def test_a_host_with_another_name_in_each_run_is_one_host(tmp_path: Path) -> None:
+    """As a container has: only two documents of one command show that there are several brokers."""
+    scan = a_scan(tmp_path, "scan", 3, 1, "container-1")
+    transactions = tmp_path / "transactions.json"
+    transactions.write_text(
+        snaprebuild("inspect", "transactions", FIXTURES / "kafka27-mixed" / "logs", *AS_OF, "--output", "json").stdout
+    )
+    document = json.loads(transactions.read_text())
+    document["run"]["host"] = "container-2"
+    (mixed,) = [each for each in document["partitions"] if each["topic_partition"] == "mixed-0"]
+    mixed["path"] = "/kafka/orders-0"
+    mixed["topic_partition"] = "orders-0"
+    document["partitions"] = [mixed]
+    data = page_of(tmp_path, scan, written(document, transactions))
+    by_name = {each["topic_partition"]: each for each in data["partitions"]}
+    assert by_name.keys() == {"orders-0", "audit-0"}
+    assert by_name["orders-0"]["documents"] == [0, 1]
+    assert "origin" not in by_name["orders-0"]
+
+
+def test_a_page_is_not_greener_than_its_numbers(tmp_path: Path) -> None:
+    """A document without an answer, or with one that is quieter than its partitions."""
+    document = scan_document([scanned("orders", missing=3), scanned("audit")])
+    for name in ("answer", "next_command", "counts"):
+        del document[name]
+    document["exit_code"] = 0
+    status = page_of(tmp_path, written(document, tmp_path / "scan.json"))["status"]
+    assert (status["exit_code"], status["sentence"]) == (1, "3 snapshots missing in 2 partitions.")
+    assert status["next_command"] == "snaprebuild plan /kafka/orders-0"

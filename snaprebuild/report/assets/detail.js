@@ -15,7 +15,7 @@ function showDetail(partition) {
   readout.textContent = "\u00a0";
   const parts = [
     el("h3", { id: "detail-title", tabindex: -1 }, partition.topic_partition),
-    el("p", { class: "path" }, partition.place),
+    el("p", { class: "path" }, partition.origin ? `${partition.origin}: ` : null, partition.place),
     el("div", { class: "badges wide" }, badgesOf(partition)),
     nextOf(partition),
     ...partition.fates.map(fateOf),
@@ -36,7 +36,8 @@ function showDetail(partition) {
 
 // The next command of the partition: it is in the data.
 function nextOf(partition) {
-  if (partition.next_command) return el("div", { class: "next" }, el("b", {}, "Next"), commandOf(partition.next_command));
+  const where = partition.origin ? ` on ${partition.origin}` : "";
+  if (partition.next_command) return el("div", { class: "next" }, el("b", {}, `Next${where}`), commandOf(partition.next_command));
   let text = "Nothing to do.";
   if (partition.fates.length) text = "No command changes what the next start does: see below.";
   else if (partition.late) text = "The late transactions below have their commands.";
@@ -219,8 +220,8 @@ function boundariesOf(partition) {
   return tableOf("Boundaries", ["offset", "snapshot", "producers", "class", "because"], rows, "The worst come first.");
 }
 
-function findingRow({ code, severity, path, message, offset }, place) {
-  return rowOfCells(severity, el("span", { class: `severity ${severity}` }, severity), code, offset === undefined ? "" : String(offset), message, pathBelow(path, place));
+function findingRow({ code, severity, path, message, offset, origin }, place) {
+  return rowOfCells(severity, el("span", { class: `severity ${severity}` }, severity), code, offset === undefined ? "" : String(offset), message, `${origin && !place ? `${origin}: ` : ""}${pathBelow(path, place)}`);
 }
 
 // The path of a finding without that of its partition, which is at the top.

@@ -74,9 +74,10 @@ function nameOf(text) {
 const HAS_ONE_NODE = new Set(PARTITIONS.map((each) => each.node_id)).size < 2;
 
 function placeText(partition) {
+  const host = partition.origin ? `${partition.origin} · ` : "";
   const node = partition.node_id === undefined || HAS_ONE_NODE ? "" : `node ${partition.node_id} · `;
   const parent = partition.place.endsWith(`/${partition.topic_partition}`) ? partition.place.slice(0, -partition.topic_partition.length - 1) : partition.place;
-  return node + parent;
+  return host + node + parent;
 }
 
 const BADGES_MAX = 4;

@@ -54,6 +54,7 @@ function finish(partition, index) {
   partition.text = [
     partition.topic_partition,
     partition.place,
+    partition.origin || "",
     partition.kind || "",
     partition.outcome || "",
     ...partition.codes,

@@ -46,8 +46,9 @@ function openCard(totals) {
   if (totals.open_transactions === null) return ["open transactions", "–", "unknown", "unknown: run `inspect transactions`"];
   const late = totals.late_transactions;
   const unknown = totals.open_unknown_partitions;
-  const below = [late === null ? "as the snapshots at the log ends show" : `${grouped(late)} late`, unknown ? `unknown in ${counted(unknown, "partition")}` : null];
-  return ["open transactions", `${unknown ? "≥ " : ""}${grouped(totals.open_transactions)}`, late ? "concern" : "", below.filter(Boolean).join("; ")];
+  const number = totals.open_transactions || !unknown ? `${unknown ? "≥ " : ""}${grouped(totals.open_transactions)}` : "–";
+  const below = [late === null ? "by the snapshots at the log ends" : `${grouped(late)} late`, unknown ? `unknown in ${counted(unknown, "partition")}` : null];
+  return ["open transactions", number, late ? "concern" : number === "–" ? "unknown" : "", below.filter(Boolean).join("; ")];
 }
 
 // The answer of the worst document, and the next command. The answers of the others follow.
@@ -56,11 +57,12 @@ function showStatus() {
   const tone = first.exit_code === 0 ? "fine" : first.exit_code === 1 ? "missing" : "wrong";
   const others = DATA.documents.filter((each) => each.name !== first.document);
   const host = first.next_command && first.host ? ` on ${first.host}` : "";
+  const command = first.next_command || first.tool_command;
   const answers = (each) => el("li", {}, el("b", {}, each.name), ": ", linesOf(each.answer).join(" "));
   const parts = [
     el("p", { id: "sentence" }, first.sentence),
     ...linesOf(first.details).map((line) => el("p", { class: "more" }, line)),
-    el("div", { class: "next", id: "next" }, el("b", {}, `Next${host}`), first.next_command ? commandOf(first.next_command) : null, first.next_text ? el("span", {}, first.next_text) : null),
+    el("div", { class: "next", id: "next" }, el("b", {}, `Next${host}`), command ? commandOf(command) : null, first.next_text ? el("span", {}, first.next_text) : null),
     others.length ? el("ul", { class: "lacks", id: "answers" }, others.map(answers)) : null,
   ];
   byId("status").classList.add(tone);
