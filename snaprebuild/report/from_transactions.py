@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from snaprebuild.documents.inspect import Transactions, TransactionsPartition
+from snaprebuild.documents.inspect import Transactions
 from snaprebuild.documents.saved_documents import DocumentHead, typed_members
 from snaprebuild.inspect.kafka_transactions_tool import find_hanging_command
+from snaprebuild.inspect.transaction_model import TransactionsPartition
 from snaprebuild.report.page_data import PagePartition
 from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import SHARED, PageSink
