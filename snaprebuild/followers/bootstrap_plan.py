@@ -345,7 +345,7 @@ def _restore_state(planned: PlannedBootstrap, log: LogOffsets) -> None:
         planned.last = replace(decision, row=12, reason=reason)
     place = view.remote.place
     try:
-        data = view.remote.file(state.segment, LocalTierFile.LEADER_EPOCHS)
+        data = view.remote.read_file(state.segment, LocalTierFile.LEADER_EPOCHS)
     except ReadFailedError as error:
         message = f"{error.message}: the follower fails and tries again each time"
         planned.findings.append(Finding("tier-lost", Severity.DAMAGED, place, message))

@@ -209,7 +209,7 @@ def _remote_fetch(view: PartitionView, offset: int) -> FetchOutcome:
         objects = view.remote.complete_copy(copy)
     except ReadFailedError as error:
         return FetchOutcome(Served.REMOTE, name, None, f"{error.message}: the fetch fails")
-    key = view.remote.files.name(objects)
+    key = view.remote.file_name(objects)
     return FetchOutcome(Served.REMOTE, name, key, f"the copy of {copy.start_offset} to {copy.end_offset}, by leader epoch {epoch}")
 
 

@@ -95,7 +95,7 @@ def check_limited(whole: StoreAudit, limited: StoreAudit, reported: object) -> C
     assert [each.code for each in limited.findings].count("tier-limit") == 1, reported
     for one, other in zip(copies_of(limited), copies_of(whole), strict=True):
         counts[one.verdict.value] += 1
-        place = reported, one.start_offset, one.verdict, one.reason, other.verdict, other.reason
+        place = reported, one.copy.start_offset, one.verdict, one.reason, other.verdict, other.reason
         if one.verdict is SnapshotVerdict.SUSPECT:  # what would decide between two was not read
             assert has_alarm, place
         elif one.verdict is SnapshotVerdict.UNPROVEN:

@@ -1,6 +1,6 @@
 """Compares the producer snapshots in remote storage with a replay of the segments there.
 
-The copies of a partition that follow one another are read as a partition directory (``RemoteLogDir``), so that the verdicts are those of
+The copies of a partition that follow one another are read as a partition directory (``RemotePartition``), so that the verdicts are those of
 ``verify``. Each step takes the result of the one before: listing, manifests, the joined log, what is replayed, verdicts, findings.
 """
 
@@ -117,7 +117,7 @@ class _PartitionWork:
         if self.level is AuditLevel.STRUCTURE or not log.stretches:
             return []
         if self.level is AuditLevel.REACHABLE:
-            start = self.starts.of(self.audit.id.topic, self.audit.id.partition, self.audit.id.topic_id)
+            start = self.starts.of(self.audit.remote.id)
             return [_PlannedReplay(log, stretch, window) for stretch, window in reachable_windows(log, self.clock, start)]
         windows = [None if each.is_from_zero else whole_window(log, each, self.clock) for each in log.stretches]
         return [_PlannedReplay(log, stretch, window) for stretch, window in zip(log.stretches, windows, strict=True)]
@@ -136,13 +136,13 @@ class _PartitionWork:
                     compared=each.copy.facts.index_hits is not None,
                     snapshots=2,
                     index=self.level is AuditLevel.FULL,
-                    end=each.end_offset is None,
+                    end=each.copy.end_offset is None,
                 )
         else:
             yield from self._replayed_reads(self.log)
 
     def _replayed_reads(self, log: CopyLog) -> Iterator[CopyRead]:
-        files = self.audit.remote.files
+        remote = self.audit.remote
         is_compared: dict[str, bool] = {}
         indexed = set[str]()
         snapshots = Counter[str]()
@@ -154,14 +154,14 @@ class _PartitionWork:
             indexed |= set(names) if replay.window is None else set()
             snapshots.update(listed.name for _, listed in directory.snapshots)
         if _compares_members(log, self.level):
-            snapshots.update(files.name(each.copy, LocalTierFile.PRODUCER_SNAPSHOT) for each in log.members)
+            snapshots.update(remote.file_name(each.copy, LocalTierFile.PRODUCER_SNAPSHOT) for each in log.members)
         for each in self.audit.readable:
-            name = files.name(each.copy)
+            name = remote.file_name(each.copy)
             yield CopyRead.of(
                 each.copy,
                 segment=name in is_compared,
                 compared=is_compared.get(name, False),
-                snapshots=snapshots[files.name(each.copy, LocalTierFile.PRODUCER_SNAPSHOT)],
+                snapshots=snapshots[remote.file_name(each.copy, LocalTierFile.PRODUCER_SNAPSHOT)],
                 index=name in indexed,
             )
 
@@ -212,7 +212,7 @@ def tier_audit(
     listed = (copy.copy.objects for each in audits for copy in each.copies)
     refuse_cold_objects(listed, run.stores.max_read_bytes, root.path)
     _read_manifests(audits)
-    starts = (local_starts or LocalStarts()).checked({(each.id.topic, each.id.partition, each.id.topic_id) for each in audits})
+    starts = (local_starts or LocalStarts()).checked({each.remote.id for each in audits})
     work = [_PartitionWork(each, level, run.clock, starts) for each in audits]
     for each in work:
         if each.audit.ends_are_known:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.limits import INT64_MAX
+from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import first_of
 from snaprebuild.replay.window import Clock, window_start
@@ -48,30 +49,29 @@ class LocalStarts:
     by_option: Mapping[tuple[str, int], Sequence[int]] = field(default_factory=dict)
     in_directories: Mapping[tuple[str, bytes | None, int], Sequence[int]] = field(default_factory=dict)
 
-    def of(self, topic: str, partition: int, topic_id: bytes) -> int | None:
+    def of(self, partition: TopicIdPartition) -> int | None:
         """First offset on the leader's disk; the least of several that may be the leader's, None if unknown.
 
-        Args:
-            topic: name.
-            partition: number.
-            topic_id: 16 bytes: a directory of another topic of that name shows nothing.
+        A directory of another topic of that name shows nothing.
         """
-        by_option = self.by_option.get((topic, partition), ())
+        topic = partition.topic
+        number = partition.partition
+        by_option = self.by_option.get((topic, number), ())
         in_directories = [
-            start for id_or_none in (topic_id, None) for start in self.in_directories.get((topic, id_or_none, partition), ())
+            start for id_or_none in (partition.topic_id, None) for start in self.in_directories.get((topic, id_or_none, number), ())
         ]
         return min(by_option or in_directories, default=None)
 
-    def checked(self, partitions: Collection[tuple[str, int, bytes]]) -> LocalStarts:
+    def checked(self, partitions: Collection[TopicIdPartition]) -> LocalStarts:
         """The starts for the partitions in remote storage. If a name has several ids there, a directory without an id shows nothing.
 
         Args:
-            partitions: topic, partition and topic id of all that are there.
+            partitions: all that are there.
 
         Raises:
             UsageError: one that an option names is not there, or its name has several topic ids.
         """
-        count = Counter((topic, partition) for topic, partition, _ in partitions)
+        count = Counter((each.topic, each.partition) for each in partitions)
         for place in self.by_option:
             name = f"{place[0]}-{place[1]}"
             if place not in count:

@@ -43,7 +43,7 @@ def read_copies(audit: PartitionAudit) -> None:
     for copy in remote.copies.values():
         if not copy.objects.by_kind and remote.log.is_live(copy.segment_id):
             audit.copies.append(_lost_copy(audit, copy))
-    audit.copies.sort(key=lambda each: each.start_offset)
+    audit.copies.sort(key=lambda each: each.copy.start_offset)
 
 
 def _lost_copy(audit: PartitionAudit, copy: RemoteCopy) -> CopyAudit:
@@ -69,18 +69,18 @@ def _add_incomplete(audit: PartitionAudit, each: CopyAudit) -> None:
 def _add_unanswered(audit: PartitionAudit, each: CopyAudit, reason: str) -> None:
     """The listing lacks objects of a copy, and whether they are there is unknown."""
     each.reason = f"the listing lacks objects of it, and a request for these had no answer: {reason}"
-    audit.damaged(each.start_offset)
-    audit.findings.append(fault_finding(audit.place, each.copy, each.reason, is_unread=True))
+    audit.damaged(each.copy.start_offset)
+    audit.findings.append(fault_finding(audit.remote.place, each.copy, each.reason, is_unread=True))
 
 
 def _add_damaged(audit: PartitionAudit, each: CopyAudit, message: str, code: str = BAD_COPY) -> None:
-    audit.damaged(each.start_offset)
+    audit.damaged(each.copy.start_offset)
     _add_bad_copy(audit, each, message, code)
 
 
 def _add_bad_copy(audit: PartitionAudit, each: CopyAudit, message: str, code: str = BAD_COPY) -> None:
     text = f"copy {uuid_to_text(each.copy.segment_id)}: {message}"
-    audit.add_finding(code, Severity.DAMAGED, text, each.start_offset)
+    audit.add_finding(code, Severity.DAMAGED, text, each.copy.start_offset)
 
 
 def _is_readable(audit: PartitionAudit, each: CopyAudit) -> bool:
@@ -90,7 +90,7 @@ def _is_readable(audit: PartitionAudit, each: CopyAudit) -> bool:
     if facts.fault is not None:
         each.reason = facts.fault
         audit.damaged(copy.start_offset)
-        audit.findings.append(fault_finding(audit.place, copy, facts.fault))
+        audit.findings.append(fault_finding(audit.remote.place, copy, facts.fault))
         return False
     if facts.torn_index is not None:
         _add_bad_copy(audit, each, facts.torn_index)
@@ -131,7 +131,7 @@ def read_ends(audit: PartitionAudit) -> list[CopyAudit]:
         except (FormatError, ReadFailedError) as error:
             each.not_read(error.message)
             continue
-        if each.end_offset is not None:
+        if each.copy.end_offset is not None:
             readable.append(each)
     for each in readable:
         read_segment_epochs(remote, each.copy)
@@ -148,7 +148,9 @@ def _has_lost_its_end(audit: PartitionAudit, each: CopyAudit) -> bool:
     end = each.copy.next_offset
     if indexed is None or indexed < end:
         return False
-    following = min((other.start_offset for other in audit.copies if other.start_offset > each.start_offset), default=None)
+    following = min(
+        (other.copy.start_offset for other in audit.copies if other.copy.start_offset > each.copy.start_offset), default=None
+    )
     if following is not None and (following <= end or following <= indexed):
         return False
     each.copy.end_offset = None

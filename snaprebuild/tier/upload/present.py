@@ -136,5 +136,5 @@ def _snapshot_of(target: UploadTarget, copy: RemoteCopy) -> bytes:
     Raises:
         SnaprebuildError, FormatError: it cannot be read.
     """
-    snapshot = target.remote.files.file(copy, LocalTierFile.PRODUCER_SNAPSHOT)
+    snapshot = target.remote.file(copy, LocalTierFile.PRODUCER_SNAPSHOT)
     return snapshot.read_small(SNAPSHOT_BYTES_MAX) or b""

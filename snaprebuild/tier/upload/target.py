@@ -18,7 +18,6 @@ from snaprebuild.storage.store import FileIdentity
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.remote_copy import RemoteCopy
 from snaprebuild.tier.remote_log import RemoteLog
-from snaprebuild.tier.remote_log_dir import RemoteLogDir
 from snaprebuild.tier.remote_partition import RemotePartition
 
 __all__ = ["UploadTarget", "last_offset"]
@@ -46,8 +45,7 @@ class UploadTarget:
     @classmethod
     def of(cls, root: StorePath, prefix: str, partition: TopicIdPartition) -> UploadTarget:
         """A partition below a location, before it is listed."""
-        files = RemoteLogDir(partition, root, TierLayout.AIVEN, TierStore(root.store))
-        return cls(prefix, RemotePartition(files, RemoteLog()))
+        return cls(prefix, RemotePartition(partition, root, TierLayout.AIVEN, TierStore(root.store), RemoteLog()))
 
     @property
     def id(self) -> TopicIdPartition:
@@ -57,7 +55,7 @@ class UploadTarget:
     @property
     def root(self) -> StorePath:
         """The location that keys are below."""
-        return self.remote.files.base
+        return self.remote.base
 
     @property
     def copies(self) -> dict[bytes, RemoteCopy]:
