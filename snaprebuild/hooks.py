@@ -28,8 +28,8 @@ from formats.partition.file_names import FileKind, parse_file_name, snapshot_fil
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, RefusalReason, RefusedError, SnapshotRefusedError, UsageError
 from snaprebuild.snapshots.destination.rebuilt_snapshot import create_or_wait
-from snaprebuild.snapshots.engine.boundary_state import ReplayCheckpoint
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.engine.partition_replay import ReplayCheckpoint
 from snaprebuild.snapshots.ensure_snapshot import (
     DEFAULT_OPTIONS,
     BoundaryRequest,

@@ -240,7 +240,7 @@ class IndexEntries(msgspec.Struct, frozen=True, eq=False):
         """2 for each entry of the offset index and 1 for each of the time index that agree, minus 1 for each batch of another epoch.
 
         Summed over the whole segment this is ``2 * len(offset) + len(timestamp)`` if everything agrees, and less otherwise. So the sum only
-        detects that an index may be damaged; ``snapshots.engine.remote_indexes`` then finds the entry.
+        detects that an index may be damaged; ``snapshots.engine.index_check`` then finds the entry.
 
         Args:
             block: not empty, with ``HIT_COLUMNS``.

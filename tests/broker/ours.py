@@ -19,8 +19,7 @@ from snaprebuild.replay import segment_summary
 from snaprebuild.replay.leader_epochs import end_of_epoch
 from snaprebuild.replay.segment_summary import summarise_pieces
 from snaprebuild.replay.window import Clock
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source

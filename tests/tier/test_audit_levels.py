@@ -26,8 +26,8 @@ from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.reachable import LocalStarts, read_local_starts
 from snaprebuild.tier.audit.result import WRONG, CopyAudit, SnapshotVerdict, StoreAudit
+from snaprebuild.tier.audit.window import LocalStarts, read_local_starts
 
 GOOD = (SnapshotVerdict.RIGHT, SnapshotVerdict.CONSISTENT)
 LEVELS = (AuditLevel.STRUCTURE, AuditLevel.REACHABLE, AuditLevel.FULL)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypedDict
 
 from snaprebuild.documents import common as doc
-from snaprebuild.snapshots.engine.cache_hits import NO_CACHE_HITS, CacheHits
+from snaprebuild.snapshots.run_record import NO_CACHE_HITS, CacheHits
 from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.partition_names import names_of

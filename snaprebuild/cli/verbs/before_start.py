@@ -8,7 +8,7 @@ import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-from snaprebuild.cli.launch import deadline_after
+from snaprebuild.cli.loading import deadline_after
 from snaprebuild.cli.options.common import (
     ExpirationMs,
     Jobs,

@@ -97,7 +97,7 @@ def tier_audit(
     from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
     from snaprebuild.storage.store import absolute
     from snaprebuild.tier.audit import audit
-    from snaprebuild.tier.audit.reachable import read_local_starts
+    from snaprebuild.tier.audit.window import read_local_starts
 
     out.begin(private_key=tier_options.key_files)
     check_paths([store, *(tier_options.metadata_log or []), *(log_dir or [])])

@@ -6,10 +6,9 @@ import os
 
 from formats.broker.broker_files import MetaProperties
 from formats.errors import FormatError
-from snaprebuild.broker.cluster_kind import ClusterKind, kind_of
 from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.storage.log_dir import LogDirState
+from snaprebuild.storage.log_dir import ClusterKind, LogDirState, kind_of
 
 __all__ = ["missing_metadata_reason"]
 

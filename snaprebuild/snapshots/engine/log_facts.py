@@ -10,7 +10,7 @@ import msgspec
 from formats import limits
 from formats.errors import FormatError
 from formats.log.batch_headers import HeaderReader, SegmentBytes, TailKind, notes_batches
-from formats.log.plain_log_end import plain_log_end
+from formats.log.batch_walk import plain_log_end
 from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
 from snaprebuild.replay.window import Clock, window_start
 from snaprebuild.snapshots.source.source import PartitionSource

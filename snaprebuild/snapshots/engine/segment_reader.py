@@ -159,7 +159,7 @@ def index_entries_of(task: ReadTask) -> IndexEntries | None:
     """The entries of the indexes next to the segment of a task; None if they are not compared with its batches."""
     if not task.check_indexes:
         return None
-    from snaprebuild.snapshots.engine.remote_indexes import read_index_entries  # needed for remote storage alone
+    from snaprebuild.snapshots.engine.index_check import read_index_entries  # needed for remote storage alone
 
     return read_index_entries(ReadPath(task.store, task.path), task.base_offset)
 

@@ -30,10 +30,9 @@ from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock, expired_mask
 from snaprebuild.snapshots.destination.boundary_result import unfinished
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report, owner_of_snapshot
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.later_producers import LaterProducers
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom, source_replay
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom, source_replay
 from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTask
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan

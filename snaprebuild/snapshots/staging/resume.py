@@ -21,8 +21,7 @@ from snaprebuild.replay.classes import Judgement, ReplayRecord, SnapshotClass
 from snaprebuild.replay.segment_effect import RunningEffect, SegmentEffect, effect_of_entries
 from snaprebuild.snapshots.destination.destinations import Staged
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
-from snaprebuild.snapshots.engine.boundary_state import InitialState, ReplayCheckpoint
-from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import InitialState, ReplayCheckpoint, ReplayFrom
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import stop_index

@@ -31,12 +31,11 @@ from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.copy_log import CopyLog, Stretch, join_copies, stretch_above
-from snaprebuild.tier.audit.reachable import LocalStarts, reachable_windows, whole_window
 from snaprebuild.tier.audit.readable_copies import audit_of, read_copies, read_ends
 from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit, ProvenSnapshots, SnapshotVerdict, StoreAudit
 from snaprebuild.tier.audit.structure import check_structure, compare_members
 from snaprebuild.tier.audit.verdicts import add_findings, add_verdicts, keep_proven, leave_uncompared, leave_unproven
-from snaprebuild.tier.audit.window import Window, WindowOutcome
+from snaprebuild.tier.audit.window import LocalStarts, Window, WindowOutcome, reachable_windows, whole_window
 from snaprebuild.tier.audit.window_task import WindowTask
 from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold, refuse_cold_objects
 from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states

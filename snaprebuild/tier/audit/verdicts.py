@@ -12,7 +12,7 @@ from snaprebuild.findings import FindingCause, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, impossible_entries
 from snaprebuild.replay.window import Clock
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState
 from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 from snaprebuild.snapshots.verify import PartitionVerdict, VerifyOutcome
 from snaprebuild.storage.partition_dir import ListedFile
