@@ -128,7 +128,7 @@ def _check_cost(chain: RemoteChain, announce: Callable[[AuditCost], None] | None
     cost = audit_cost([CopyRead.unknown(partition.complete_copy(each)) for each in chain.segments])
     if announce is not None:
         announce(cost)
-    refuse_cold(cost, partition.stores.max_read_bytes, partition.place)
+    refuse_cold(cost.cold, partition.stores.max_read_bytes, partition.place)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -384,11 +384,6 @@ class Tier:
     stores: S3Settings = USUAL_S3
 
     @property
-    def location(self) -> str:
-        """Location of the store."""
-        return self.base.path
-
-    @property
     def metadata_findings(self) -> list[Finding]:
         """Findings of the metadata logs, without those about other partitions of the store."""
         return [each for each in self.findings if each.cause is FindingCause.METADATA_TOPIC]
@@ -396,7 +391,9 @@ class Tier:
     def listed_partition(self, partition: TopicIdPartition) -> RemotePartition:
         """The partition as the listing and the metadata log have it: no object was read."""
         listed = self.partitions.get(partition)
-        layout = self._layout_of(listed)
+        # Without objects it has the layout of the first partition of the store.
+        sample = next(iter(self.partitions.values()), None) if listed is None else listed
+        layout = TierLayout.AIVEN if sample is None else sample.layout
         store = TierStore(self.base.store, self.private_keys) if layout is TierLayout.AIVEN else self.base.store
         log = self.logs.partitions.get(partition, RemoteLog())
         objects = {} if listed is None else {each.segment_id: each for each in listed.copies}
@@ -407,12 +404,6 @@ class Tier:
         copies.sort(key=lambda copy: copy.start_offset)
         by_id = {copy.segment_id: copy for copy in copies}
         return RemotePartition(partition, self.base, layout, store, log, by_id, self.verified, self.private_keys, self.stores)
-
-    def _layout_of(self, listed: ListedPartition | None) -> TierLayout:
-        """The layout of a partition; of one without objects that of the first partition of the store."""
-        if listed is None:
-            listed = next(iter(self.partitions.values()), None)
-        return TierLayout.AIVEN if listed is None else listed.layout
 
     def partition(self, partition: TopicIdPartition) -> RemotePartition:
         """The partition as a broker knows it: without a metadata log every complete copy is taken for a finished one.
@@ -444,7 +435,7 @@ class Tier:
         if len(ids) > 1:
             among = ", ".join(map(uuid_to_text, ids))
             raise UsageError(
-                f"has copies of several topics called {topic}: name one with --topic-id, of {among}", path=self.location
+                f"has copies of several topics called {topic}: name one with --topic-id, of {among}", path=self.base.path
             )
         return self.partition(TopicIdPartition(topic, ids[0], number)) if ids else None
 

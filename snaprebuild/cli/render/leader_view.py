@@ -100,7 +100,7 @@ class FollowerOffsetsView(View):
         """The document of the verb."""
         request = self._result.request
         return documents.FollowerOffsets(
-            location=None if self._tier is None else self._tier.location,
+            location=None if self._tier is None else self._tier.base.path,
             verified=self._tier is not None and self._tier.verified,
             isolation=request.isolation,
             api_version=request.api_version,
@@ -171,7 +171,7 @@ class FollowerFetchPathView(View):
     def document(self) -> documents.FollowerFetchPath:
         """The document of the verb."""
         return documents.FollowerFetchPath(
-            location=None if self._tier is None else self._tier.location,
+            location=None if self._tier is None else self._tier.base.path,
             verified=self._tier is not None and self._tier.verified,
             offset=self._result.offset,
             partitions=[
@@ -231,7 +231,7 @@ class FollowerPlanView(View):
     def document(self) -> documents.FollowerPlan:
         """The document of the verb."""
         return documents.FollowerPlan(
-            location=self._tier.location,
+            location=self._tier.base.path,
             verified=self._tier.verified,
             profile=self._plan.profile,
             partitions=[

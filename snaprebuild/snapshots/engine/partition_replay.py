@@ -35,7 +35,7 @@ from snaprebuild.replay.segment_effect import (
 )
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock, WindowState
-from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot, has_first_snapshot, judge_first_snapshot
+from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot, judge_first_snapshot
 from snaprebuild.snapshots.engine.log_facts import known_log_end, window_index
 from snaprebuild.snapshots.engine.window_proof import (
     LOOKED_BELOW,
@@ -418,8 +418,10 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
 
         Its segments are read with the first events of each producer, and all of them before the first boundary is handed out.
         """
-        may_use = self.mode is ReplayFrom.AUTO and self.resume_from is None and not self.is_compacted
-        return may_use and has_first_snapshot(self.directory)
+        if self.mode is not ReplayFrom.AUTO or self.resume_from is not None or self.is_compacted:
+            return False
+        first = self.directory.segments[0].base_offset if self.directory.segments else 0
+        return first > 0 and self.directory.snapshot_at(first) is not None
 
     def best_class(self) -> SnapshotClass:
         """The best class that a boundary of a replay from the first segment can get, as far as names show."""

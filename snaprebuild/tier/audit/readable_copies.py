@@ -16,15 +16,9 @@ from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit, SnapshotVer
 from snaprebuild.tier.remote_copy import ICEBERG_LACKS, RemoteCopy, fault_finding
 from snaprebuild.tier.remote_partition import RemotePartition
 
-__all__ = ["audit_of", "epochs_up_to", "read_copies", "read_ends", "read_segment_epochs"]
+__all__ = ["epochs_up_to", "read_copies", "read_ends", "read_segment_epochs"]
 
 BAD_COPY = "tier-bad-copy"
-
-
-def audit_of(remote: RemotePartition) -> PartitionAudit:
-    """The audit of a partition, before anything is read: of the copies with objects that are live, or may be."""
-    copies = [copy for copy in remote.copies.values() if copy.objects.by_kind and remote.may_be_live(copy)]
-    return PartitionAudit(remote, [CopyAudit(copy) for copy in copies])
 
 
 def read_copies(audit: PartitionAudit) -> None:
