@@ -1,8 +1,8 @@
 """What happens before the command is loaded, and so that it loads quickly.
 
-The one file hands on three numbers in the variable ``SNAPREBUILD_LAUNCHED`` (``scripts/release/one_file.c``): this process, the moment
-when it began, and the descriptor whose lock keeps the unpacked tree from being removed. They are for this process alone: the variable is
-removed, and the descriptor closes when another program takes over.
+The one file hands on three numbers in the variable ``SNAPREBUILD_LAUNCHED`` (``scripts/release/one_file.c``). They are this process, the
+moment when it began, and the descriptor whose lock keeps the unpacked tree from being removed. They are for this process alone: the
+variable is removed, and the descriptor closes when another program takes over.
 
 The collector of cycles rests while the command is loaded: the many objects that loading makes stay, and looking at them takes time.
 OpenBLAS, which numpy loads and we do not use, starts no threads, one for each processor. Where a limit of processes or memory leaves no

@@ -12,7 +12,7 @@ import msgspec
 from formats.errors import FormatError
 from snaprebuild.errors import ChangedFileError, LimitReachedError, ReadFailedError, SnaprebuildError
 from snaprebuild.findings import IN_FLUX, Finding, FindingCause, Severity, finding_of_error, in_flux
-from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, VerifiedSnapshot, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
@@ -35,7 +35,6 @@ from snaprebuild.snapshots.source.boundary_needs import (
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, Source, irregular_snapshots, live_broker_notes, log_start_above
 from snaprebuild.snapshots.source.topic_ids import readiness_findings, with_readiness
-from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.storage.partition_names import TopicKind
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES

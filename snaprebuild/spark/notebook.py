@@ -20,8 +20,7 @@ from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild import run as in_process
-from snaprebuild.snapshots.rebuild.result import RebuildResult
-from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
+from snaprebuild.snapshots.rebuild.result import RebuildResult, result_file, write_results
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan import scan as scan_in_process

@@ -245,7 +245,7 @@ def plan(
     from snaprebuild.cli.render.rebuild import RebuildPlanView
     from snaprebuild.cluster.judged_plan import judged_plan
     from snaprebuild.snapshots.plan.plan_file import save_plan
-    from snaprebuild.snapshots.rebuild.rehearsal import rehearsed
+    from snaprebuild.snapshots.staging.resume import rehearsed
 
     out.begin({"--save": save})
     request = options.request(s3, to_dir=directory, stage=to, broker_running=broker_running)
@@ -389,7 +389,7 @@ def _begin(out: OutputOptions, plan: str | None, results: str | None, documents:
     Raises:
         UsageError: a path is empty, or no such file can be made.
     """
-    from snaprebuild.snapshots.rebuild.result_table import result_file
+    from snaprebuild.snapshots.rebuild.result import result_file
 
     check_paths(None, plan=plan)
     if results == "":

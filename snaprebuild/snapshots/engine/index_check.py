@@ -1,6 +1,6 @@
 """Checks the entries of indexes against the log that they point into, in one walk over its headers.
 
-The indexes of a copy in remote storage are compared with its batches while these are read anyway: a broker that fetches from a copy loads
+The indexes of a copy in remote storage are compared with its batches while these are read anyway. A broker that fetches from a copy loads
 them (``RemoteIndexCache``) and follows their entries.
 """
 

@@ -39,7 +39,7 @@ from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.preflight import denied_finding, is_denied
 from snaprebuild.snapshots.rebuild.result import BoundaryAction, BoundaryResult, PartitionResult, RebuildOutcome
-from snaprebuild.snapshots.receipts.write_events import WriteEvent, WriteSettled
+from snaprebuild.snapshots.receipts.receipt_lines import WriteEvent, WriteSettled
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.store_path import path_of

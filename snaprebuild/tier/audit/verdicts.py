@@ -10,10 +10,9 @@ from formats.partition.partition_metadata import uuid_to_text
 from formats.partition.producer_snapshot import write_entries
 from snaprebuild.findings import FindingCause, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.difference import Comparison, impossible_entries
+from snaprebuild.replay.difference import Comparison, VerifiedSnapshot, impossible_entries
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState
-from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 from snaprebuild.snapshots.verify import PartitionVerdict, VerifyOutcome
 from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.tier import AuditLevel
