@@ -19,11 +19,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 from log_dirs import batch, make_log_dir, snapshot_bytes
+from msgspec.structs import replace
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.classes import SnapshotClass

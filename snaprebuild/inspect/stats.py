@@ -353,7 +353,7 @@ class _StatsTask(PartitionTask):
             "moment_ms": self._moment_ms,
             "batches": facts.batches,
             "records": facts.records,
-            "transactional_batches": facts.transactional,
+            "transactional_batches": facts.data.transactional,
             "control_batches": facts.control,
             "producers": len(statistics.producers),
             "new_producers": len(self._prefix) - len(before),

@@ -7,7 +7,6 @@ they were staged are replayed last, on the state that was staged.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import os
 from collections.abc import Sequence
@@ -113,7 +112,7 @@ def install(
 
 def _accepting(plan: StagedPlan) -> StagedPlan:
     partitions = tuple(replace(each, request=replace(each.request, accept_topic_id_zero=True)) for each in plan.partitions)
-    return dataclasses.replace(plan, request=replace(plan.request, accept_topic_id_zero=True), partitions=partitions)
+    return replace(plan, request=replace(plan.request, accept_topic_id_zero=True), partitions=partitions)
 
 
 class _Install:

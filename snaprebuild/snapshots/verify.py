@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -90,8 +90,7 @@ class VerifyOutcome(TaskOutcome):
         self.later_producers += part.later_producers
 
 
-@dataclass(slots=True)
-class PartitionVerdict:
+class PartitionVerdict(msgspec.Struct):
     """A partition, judged.
 
     Attributes:
@@ -99,7 +98,7 @@ class PartitionVerdict:
     """
 
     source: PartitionSource
-    outcome: VerifyOutcome = field(default_factory=VerifyOutcome)
+    outcome: VerifyOutcome = msgspec.field(default_factory=VerifyOutcome)
     needs: BoundaryNeeds = NO_NEEDS
 
     @property
@@ -118,8 +117,7 @@ class PartitionVerdict:
         return list(self.needs.missing_offsets)
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyResult:
+class VerifyResult(msgspec.Struct, frozen=True):
     """Everything that was judged."""
 
     clock: Clock

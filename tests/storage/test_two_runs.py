@@ -12,6 +12,7 @@ from faulty_store import FaultyStore
 from manifests import FIXTURES
 
 from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.errors import LimitReachedError
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
@@ -144,7 +145,7 @@ def test_each_sends_as_many_requests_as_it_may(faulty: FaultyStore) -> None:
 def test_all_parts_of_a_command_are_one_run() -> None:
     """Also where it opens a store several times: else each would send as many requests as the run may."""
     with click.Context(click.Command("verb")):
-        first = S3Options(max_requests=3).settings()
-        assert S3Options(max_requests=3).settings() is first
+        first = stores_of(S3Options(max_requests=3))
+        assert stores_of(S3Options(max_requests=3)) is first
     with click.Context(click.Command("verb")):
-        assert S3Options(max_requests=3).settings().run != first.run
+        assert stores_of(S3Options(max_requests=3)).run != first.run

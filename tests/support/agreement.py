@@ -204,15 +204,15 @@ def _ask_explain(asked: _Asked, partition: PartitionSource, said: dict[int, Sayi
     for offset in _some(sorted(whole), ENSURED_MAX):
         for producer in _some(ids, EXPLAINED_MAX):
             result = explain_producer(source, Question(producer, offset), Run(clock=asked.moment.clock, jobs=1))
-            for each in result.partitions:
-                if each.judgement is None:
+            for each in (explanation.explained for explanation in result.partitions):
+                if each.snapshot_class is None:
                     asked.counts["explain, no state"] += 1
                     continue
                 asked.counts["explain"] += 1
                 own = [entry for entry in said[offset].entries or () if entry.producer_id == producer]  # type: ignore[attr-defined]
                 where = f"{partition.topic_partition} at {offset}"
-                if each.judgement.snapshot_class is not said[offset].snapshot_class:
-                    classes = f"{each.judgement.snapshot_class.value} instead of {said[offset].snapshot_class.value}"
+                if each.snapshot_class is not said[offset].snapshot_class:
+                    classes = f"{each.snapshot_class.value} instead of {said[offset].snapshot_class.value}"
                     asked.wrong.append(f"{where}: explain says {classes}")
                 if [each.entry] != (own or [None]):
                     asked.wrong.append(f"{where}: explain has another entry of producer {producer}")

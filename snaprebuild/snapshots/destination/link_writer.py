@@ -10,9 +10,9 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from formats.partition.file_names import snapshot_file_name, snapshot_temporary_file_name
@@ -50,8 +50,7 @@ is installed."""
 STAGED_EARLIER = "staged by an earlier run: its segments are the same files"
 
 
-@dataclass(slots=True)
-class _Links:
+class _Links(msgspec.Struct):
     """The files of one partition that are to get their names, as far as they are left."""
 
     result: PartitionResult

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from snaprebuild.broker.partition_facts import FactsReader
 from snaprebuild.errors import ChangedFileError, GoneFileError, LockUnknownError, ReadFailedError
@@ -131,8 +133,7 @@ def _remote_storage(source: Source) -> dict[str, RemoteStorage]:
     return states
 
 
-@dataclass(frozen=True, slots=True)
-class _ScanTask:
+class _ScanTask(msgspec.Struct, frozen=True):
     """A partition to be looked at, as a value that can be sent to another process."""
 
     source: PartitionSource

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
+from snaprebuild.broker.leadership import MustNotLead
 from snaprebuild.broker.start_facts import RemoteStorage, Shutdown
 from snaprebuild.published import Int64, Natural, Part, Positive, RunRecord, one_of
 from snaprebuild.snapshots.scan.result import BoundaryScan, EpochSource, ScannedLogEnd, ScanTotals, StraySnapshot
@@ -19,7 +20,6 @@ __all__ = [
     "BrokerSettings",
     "Files",
     "FreeSpace",
-    "MustNotLead",
     "NextStartSnapshots",
     "ScanRequest",
     "ScanRun",
@@ -169,15 +169,6 @@ class NextStartSnapshots(Part, frozen=True):
     removes_corrupt: Sequence[Natural]
     writes_empty: Sequence[Natural]
     rebuilds: Sequence[Natural]
-
-
-class MustNotLead(Part, frozen=True):
-    """Why a replica must not lead: its leader epochs do not cover its batches of format 2, or its next start loses records."""
-
-    cause: str
-    severity: Annotated[str, one_of("finding", "damaged")]
-    remedy: str = ""
-    """What an operator does about the worst fate; empty in earlier documents."""
 
 
 class ScannedPartition(TopicPartition, frozen=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from formats.errors import FormatError
@@ -44,8 +44,7 @@ from snaprebuild.storage.store import Ownership
 __all__ = ["CheckedPartition", "boundary_of", "change_times", "checked_partition", "known_topic_id", "ready_snapshot"]
 
 
-@dataclass(slots=True)
-class CheckedPartition:
+class CheckedPartition(msgspec.Struct):
     """A partition as it is now, and what was staged for it.
 
     Attributes:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -212,8 +211,7 @@ class NotStaged(Line, frozen=True, kw_only=True):
     offsets: tuple[Natural, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StagedPlan:
+class StagedPlan(msgspec.Struct, frozen=True):
     """All staged snapshots.
 
     Attributes:

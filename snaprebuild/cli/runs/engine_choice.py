@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from snaprebuild.cli.options.engine import EngineName, EngineOptions
 from snaprebuild.cli.verb_command import given_options
 from snaprebuild.errors import UsageError
+from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.thread_pool import ParallelMap
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a run without Spark needs none of these, and a scan no engine
     from snaprebuild.snapshots.engine.partition_task import Engine
-    from snaprebuild.snapshots.source.source import PartitionSource
     from snaprebuild.spark.effect_files import EffectCache
     from snaprebuild.spark.job import SparkEngine
-    from snaprebuild.storage.store import S3Settings
-    from snaprebuild.storage.thread_pool import ParallelMap
 
 __all__ = ["EngineChoice", "engine_of"]
 
