@@ -34,8 +34,7 @@ from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
-from snaprebuild.storage.local.index_hints import read_positions_hint
-from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.partition_dir import PartitionDir, read_positions_hint
 
 __all__ = [
     "DEFAULT_MAX_TIMEOUT_MS",

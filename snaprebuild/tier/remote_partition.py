@@ -26,9 +26,8 @@ from snaprebuild.findings import Finding, FindingCause, Severity, pluralize
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.storage.local.index_hints import read_last_entry_hint
 from snaprebuild.storage.log_dir import LogDirState
-from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
+from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles, read_last_entry_hint
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import ListedPartition, TierLayout, UnknownObjects
 from snaprebuild.storage.remote.store import CachedManifest, TierStore

@@ -31,10 +31,9 @@ from snaprebuild.replay.segment_summary import (
     summaries_of,
     summarise_pieces,
 )
-from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.regular_file import once_more
 from snaprebuild.storage.local.store import LOCAL
-from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.partition_dir import PartitionDir, read_positions_hint
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 from snaprebuild.storage.store_path import ReadPath
 
