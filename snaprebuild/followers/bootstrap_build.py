@@ -190,7 +190,7 @@ def plan_build(
     """
     remote = tier.partition_named(request.topic, request.partition, request.topic_id)
     if remote is None:
-        raise UsageError(f"has no copy of {request.topic}-{request.partition}", path=tier.location)
+        raise UsageError(f"has no copy of {request.topic}-{request.partition}", path=tier.base.path)
     newest = _newest(remote)
     log_epochs = remote.leader_epochs_at(newest)
     log_end = newest.end_offset + 1

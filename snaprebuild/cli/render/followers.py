@@ -95,7 +95,7 @@ class FollowerBuildView(View):
             for name, entry in plan.checkpoints.items()
         }
         return documents.FollowerBuild(
-            location=self._tier.location,
+            location=self._tier.base.path,
             verified=self._tier.verified,
             dry_run=self._dry_run,
             **named(plan.topic, plan.partition),
@@ -216,7 +216,7 @@ class FollowerCheckView(View):
         check = self._check
         totals = {verdict.value: self._counts[verdict] for verdict in ReplicaVerdict}
         return documents.FollowerCheck(
-            location=self._tier.location,
+            location=self._tier.base.path,
             level=self._level.value,
             verified=check.verified,
             as_of_ms=check.clock.as_of_ms,
@@ -269,7 +269,7 @@ class FollowerRepairView(View):
         """The document of the verb."""
         check = self._repair.check
         return documents.FollowerRepair(
-            location=self._tier.location,
+            location=self._tier.base.path,
             verified=check.verified,
             as_of_ms=check.clock.as_of_ms,
             expiration_ms=check.clock.expiration_ms,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from snaprebuild.documents import common as doc
-from snaprebuild.snapshots.engine.cache_hits import NO_CACHE_HITS, CacheHits
+from snaprebuild.snapshots.run_record import NO_CACHE_HITS, CacheHits
 from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.partition_names import names_of
