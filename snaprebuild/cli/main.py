@@ -68,8 +68,8 @@ EXAMPLES = {
     ),
     "inspect diff": ("inspect diff 00000000000000008231.snapshot rebuilt.snapshot",),
     "inspect explain": (
-        "inspect explain /var/lib/kafka --producer-id 4711",
-        "inspect explain /kafka/orders-0 --producer-id 4711 --sequence 15",
+        "inspect explain /kafka/orders-0/00000000000000008231.snapshot",
+        "inspect explain /var/lib/kafka --producer-id 4711 --sequence 15",
     ),
     "inspect transactions": ("inspect transactions /var/lib/kafka",),
     "follower offsets": (
@@ -215,7 +215,7 @@ _add("before-start", "Rebuild within a deadline, start the broker", LOG_DIRECTOR
 app.add_typer(GROUPS["inspect"], name="inspect", short_help="dump, diff, explain, transactions, stats")
 _add("inspect dump", "Print the contents of log directory files", NOTHING)
 _add("inspect diff", "Show the producers in which snapshots differ", NOTHING)
-_add("inspect explain", "Explain the state of one producer", NOTHING)
+_add("inspect explain", "Explain a snapshot, or one producer", NOTHING)
 _add("inspect transactions", "List open, late and empty transactions", NOTHING)
 _add("inspect stats", "Count producers, their memory, and batches", NOTHING)
 app.add_typer(GROUPS["tier"], name="tier", short_help="Remote storage: inventory, audit, repair, ...")

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterable, Sequence
 from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_from_text
 from formats.remote.remote_log_metadata import TopicIdPartition
+from snaprebuild.cli.file_kinds import CLIENT_PROPERTIES, check_kind
 from snaprebuild.cli.options.common import quoted
 from snaprebuild.errors import UploadRefusedError, UsageError
 from snaprebuild.hooks import ReplayOptions, prepare_upload
@@ -81,6 +82,8 @@ def announcing(
             or "@" in host
         ):
             raise UsageError(f"--produce-to: expected HOST:PORT, several with commas between; found {quoted(each)}")
+    if producer_config is not None:
+        check_kind(producer_config, CLIENT_PROPERTIES)
     settings = {} if producer_config is None else read_client_config(producer_config)
     topic = MetadataTopic(",".join(servers), settings)
     try:

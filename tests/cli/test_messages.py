@@ -128,10 +128,10 @@ def shown_in(page: str) -> list[str]:
 
 
 def test_the_help_is_short_and_the_whole_one_is_whole() -> None:
-    """At most 10 options and 7 in the median; all but the global ones are at most 24 for a verb, and 95 have different names."""
+    """At most 10 options and 7 in the median; all but the global ones are at most 24 for a verb, and 96 have different names."""
     counts = []
     different = {max(each.opts, key=len) for verb in VERBS for each in options_of(verb)}
-    assert len(different) <= 95, sorted(different)
+    assert len(different) <= 96, sorted(different)
     for verb in VERBS:
         short, whole = (page_of(verb, option) for option in ("--help", "--help-all"))
         counts.append(len(shown_in(short)))

@@ -50,6 +50,7 @@ __all__ = [
     "Verbose",
     "WholeNumber",
     "as_of_ms",
+    "check_directories",
     "check_paths",
     "clock_at",
     "clock_of",
@@ -517,6 +518,51 @@ def check_paths(paths: list[str] | None, **options: str | None) -> None:
             raise UsageError(f"{option}: expected a file, found the directory {path}")
 
 
+def check_directories(paths: list[str] | None, *, server_properties: str | None = None, **options: str | None) -> None:
+    """``check_paths``; and no path of a directory leads to a file, and the configuration of a broker to no other file.
+
+    Args:
+        paths: the arguments.
+        server_properties: path of the configuration of a broker.
+        options: more paths by the names of their options, None for those that are not given.
+
+    Raises:
+        UsageError: as ``check_paths``; a path is a file, whose kind the text names, or was to be expanded by the shell.
+        ReadFailedError: a file cannot be read.
+    """
+    from snaprebuild.storage.local.absent_path import absent_text, unexpanded_part
+    from snaprebuild.storage.store import is_object
+
+    check_paths(paths, server_properties=server_properties, **options)
+    for path in paths or ():
+        if is_object(path) or os.path.isdir(path):
+            continue
+        if not os.path.lexists(path) and unexpanded_part(path) is not None:
+            raise UsageError(absent_text(path), path=path)
+        _check_no_file(path)
+    if server_properties is not None:
+        from snaprebuild.cli.file_kinds import BROKER_PROPERTIES, check_file
+
+        check_file(server_properties, BROKER_PROPERTIES)
+
+
+def _check_no_file(path: str) -> None:
+    """Names a file that was given in the place of a directory.
+
+    Raises:
+        UsageError: it was recognized.
+        ReadFailedError: it cannot be read.
+    """
+    from snaprebuild.cli.file_kinds import DIRECTORY, KAFKA_FILES, recognize
+
+    file = recognize(path) if os.path.isfile(path) else None
+    if file is None:
+        return  # reported where the directory is opened
+    if file.content in KAFKA_FILES:
+        raise UsageError(f"is {file.noun}: name the directory that it is in; {file.advice}", path=path)
+    raise UsageError(f"is {file.noun}, not {DIRECTORY.noun}: {file.advice}", path=path)
+
+
 def locations_of(paths: list[str]) -> list[str]:
     """Files as they were typed, and objects by their location.
 
@@ -539,7 +585,7 @@ def open_selected(paths: list[str] | None, server_properties: str | None, select
     """
     from snaprebuild.snapshots.source.source import open_source, yield_to_brokers
 
-    check_paths(paths, server_properties=server_properties)
+    check_directories(paths, server_properties=server_properties)
     source = open_source(paths or [], server_properties, selection, s3.run())
     yield_to_brokers(source)
     return source

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import S3Options, check_paths, selection_of
+from snaprebuild.cli.options.common import S3Options, check_directories, selection_of
 from snaprebuild.cli.options.remote_storage import TierOptions, opened_tier
 from snaprebuild.errors import UsageError
 
@@ -43,7 +43,7 @@ def opened_log_and_tier(
     from snaprebuild.snapshots.source.source import open_source, yield_to_brokers
     from snaprebuild.tier.remote_partition import open_tier
 
-    check_paths([path, *([] if store is None else [store]), *(options.metadata_log or [])])
+    check_directories([path, *([] if store is None else [store]), *(options.metadata_log or [])])
     if store is None and options.metadata_log:
         raise UsageError("--metadata-log belongs to a STORE: name it after PATH")
     keys = options.keys()

@@ -11,7 +11,7 @@ import typer
 
 from snaprebuild.cli.options.common import (
     S3Options,
-    check_paths,
+    check_directories,
 )
 from snaprebuild.cli.options.description import option
 from snaprebuild.errors import UsageError
@@ -98,7 +98,7 @@ def open_tier(store: str, s3: S3Options, options: TierOptions) -> Tier:
     """
     from snaprebuild.tier.remote_partition import open_tier as opened
 
-    check_paths([store, *(options.metadata_log or [])])
+    check_directories([store, *(options.metadata_log or [])])
     keys = options.keys()
     root, prefix = opened_tier(store, s3, options.key_prefix)
     return opened(root, options.metadata_log or (), s3.settings(), keys, prefix)

@@ -16,7 +16,7 @@ from snaprebuild.cli.options.common import (
     ReceiptFile,
     ServerProperties,
     Topic,
-    check_paths,
+    check_directories,
     command_run,
     deadline_option,
     selection_of,
@@ -136,7 +136,7 @@ def _request(
     from snaprebuild.snapshots.plan.plan_request import RebuildRequest
     from snaprebuild.storage.store import absolute
 
-    check_paths(paths, server_properties=server_properties)
+    check_directories(paths, server_properties=server_properties)
     check_metadata(metadata)
     return RebuildRequest(
         paths=tuple(absolute(path) for path in paths or ()),

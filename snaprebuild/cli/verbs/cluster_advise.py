@@ -14,7 +14,7 @@ import typer
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
-from snaprebuild.cli.options.common import S3Options, WholeNumber, as_of_ms, check_paths, quoted
+from snaprebuild.cli.options.common import S3Options, WholeNumber, as_of_ms, check_directories, quoted
 from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.verbs.simulate_metadata_log import Followers
@@ -154,7 +154,7 @@ def cluster_advise(
 
     out.begin()
     location, configured = _configured(directory, server_properties)
-    check_paths([location, *(others or ())])
+    check_directories([location, *(others or ())])
     readers = assumed.readers()
     settings = assumed.settings(configured)
     advice = advise_start(location, others or (), as_of_ms(as_of), settings, readers, followers, s3.run())
@@ -165,7 +165,7 @@ def _configured(directory: str | None, server_properties: str | None) -> tuple[s
     """The directory that is advised on, and the settings before options change them."""
     from snaprebuild.cluster.quorum.advise import metadata_directory_of, start_settings_of
 
-    check_paths(None, server_properties=server_properties)
+    check_directories(None, server_properties=server_properties)
     if server_properties is None:
         if directory is None:
             raise UsageError("name the directory of a metadata log, or the --server-properties of its node")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.options.common import S3Options, check_directories
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -53,5 +53,5 @@ def cluster_check(
     from snaprebuild.cluster.quorum.check import check_quorum
 
     out.begin()
-    check_paths(directories)
+    check_directories([*directories, *([] if leader is None else [leader])])
     return QuorumCheckView(check_quorum(directories, followers, leader, int(time.time() * 1000), s3.run()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from formats.limits import INT32_MAX, INT64_MAX
-from snaprebuild.cli.options.common import S3Options, WholeNumber, check_paths, moment_ms, quoted
+from snaprebuild.cli.options.common import S3Options, WholeNumber, check_directories, moment_ms, quoted
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import MetadataPath, QuorumAssumptions, VoterLogs, voter_log_of
 from snaprebuild.cli.verb import OutputOptions, verb
@@ -86,7 +86,7 @@ def cluster_history(
 
     out.begin()
     others = tuple(voter_log_of(each) for each in voter or ())
-    check_paths([path, *(each for _, each in others)])
+    check_directories([path, *(each for _, each in others)])
     if topic is None and broker is None:
         raise UsageError("name a --topic, a --broker, or both")
     if topic is None and partition is not None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import click
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import S3Options, Topic, check_paths, quoted
+from snaprebuild.cli.options.common import S3Options, Topic, check_directories, quoted
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import MetadataPath, QuorumAssumptions, VoterLogs, voter_log_of
 from snaprebuild.cli.verb import OutputOptions, verb
@@ -61,7 +61,7 @@ def cluster_image(
 
     out.begin()
     others = tuple(voter_log_of(each) for each in voter or ())
-    check_paths([path, *(each for _, each in others)])
+    check_directories([path, *(each for _, each in others)])
     requested_offset = offset if offset in (None, PROVEN) else int(offset or 0)
     result = metadata_image(ImageQuestion(path, requested_offset, others, assumed.voters), s3.run())
     return ImageView(result, result.image.topics_named(topic))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.options.common import S3Options, check_directories
 from snaprebuild.cli.options.metadata import QuorumAssumptions, VoterLogs, voter_log_of
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -36,5 +36,5 @@ def cluster_isr(
 
     out.begin()
     others = tuple(voter_log_of(each) for each in voter or ())
-    check_paths([path, *(each for _, each in others)])
+    check_directories([path, *(each for _, each in others)])
     return IsrView(isr_check(IsrQuestion(path, others, assumed.voters), s3.run()))

@@ -14,7 +14,7 @@ from snaprebuild.cli.options.common import (
     ServerProperties,
     Topic,
     WholeNumber,
-    check_paths,
+    check_directories,
     selection_of,
 )
 from snaprebuild.cli.options.description import option
@@ -87,7 +87,7 @@ def cluster_source(
     from snaprebuild.storage.store import absolute
 
     out.begin()
-    check_paths([*(paths or ()), *(peer or ())], server_properties=server_properties)
+    check_directories([*(paths or ()), *(peer or ())], server_properties=server_properties)
     if not paths and server_properties is None:
         raise UsageError("name at least one path, or the --server-properties of a broker")
     check_metadata(metadata)

@@ -12,6 +12,7 @@ from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import S3Options, WholeNumber, check_paths
 from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.kafka_release import FleetRelease, fleet_release_of
+from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
@@ -108,6 +109,7 @@ def fleet(
     brokers: the smallest set that holds a replica of each. These brokers restart one at a time, controllers last. Exit code 1
     if segments of a partition cannot be uploaded.
     """
+    from snaprebuild.cli.file_kinds import SCAN_RESULT, check_file
     from snaprebuild.cli.render.fleet import FleetView
     from snaprebuild.cluster.fleet.cluster_view import read_cluster_view
     from snaprebuild.cluster.fleet.elections import write_elections
@@ -115,6 +117,9 @@ def fleet(
     from snaprebuild.documents.saved_scans import saved_scans
 
     check_paths(files, elections=elections)
+    check_metadata(metadata)
+    for path in files or ():
+        check_file(path, SCAN_RESULT)
     if elections is not None and metadata is None:
         raise UsageError("--elections needs --metadata, which has the replicas of each partition in order")
     release = fleet_release_of(kafka_release)

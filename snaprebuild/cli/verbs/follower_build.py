@@ -14,7 +14,7 @@ from formats.limits import INT64_MAX
 from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import Assumption
-from snaprebuild.cli.options.common import AsOf, ExpirationMs, Jobs, S3Options, WholeNumber, clock_at, quoted
+from snaprebuild.cli.options.common import AsOf, ExpirationMs, Jobs, S3Options, WholeNumber, check_directories, clock_at, quoted
 from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.metadata import AcceptOwnLog, Metadata, check_metadata
 from snaprebuild.cli.options.remote_storage import LevelOption, RemoteLevel, TierLocation, TierOptions, open_tier
@@ -124,6 +124,7 @@ def follower_build(
 
     out.begin(private_key=tier_options.key_files)
     check_metadata(metadata)
+    check_directories([directory] if directory else [], server_properties=server_properties)
     if not directory or is_object(directory):
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
     topic, partition = _topic_and_partition(topic_partition)

@@ -50,6 +50,7 @@ def inspect_diff(
     meaning. With --as-of or --expiration-ms, entries are left out that a broker drops when it loads the files at that moment. Without
     them every entry counts. Exit code 1 if the snapshots differ, 4 if one is damaged.
     """
+    from snaprebuild.cli.file_kinds import SNAPSHOT, check_kind
     from snaprebuild.cli.render.inspect import DiffView
     from snaprebuild.inspect.diff import diff_snapshots
 
@@ -57,6 +58,8 @@ def inspect_diff(
     if files is None or len(files) != 2:
         raise UsageError(f"inspect diff: expected two snapshots, A and B; found {len(files or ())}")
     check_paths(files)
+    for path in files:
+        check_kind(path, SNAPSHOT)
     path_a, path_b = locations_of(files)
     return DiffView(diff_snapshots(path_a, path_b, _clock_of(as_of, expiration_ms), s3.settings()))
 

@@ -84,6 +84,7 @@ def inspect_dump(
     The lines are those of kafka-dump-log. An index is compared with the log in the same directory. Exit code 1 if
     an index differs from the log, 4 if a file is damaged.
     """
+    from snaprebuild.cli.file_kinds import DUMPED, check_kind
     from snaprebuild.cli.render.dump import write_dumps
     from snaprebuild.cli.result import begin, emit_streamed_and_exit
     from snaprebuild.inspect.dump import open_dumps
@@ -93,6 +94,8 @@ def inspect_dump(
     if not files:
         raise UsageError("inspect dump: no FILE is named")
     check_paths(files)
+    for path in files if kind is None else ():
+        check_kind(path, DUMPED)
     locations = locations_of(files)
     stores = s3.settings()
     offset_from, offset_to = offsets_range(offsets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from typing import Annotated
@@ -20,6 +21,7 @@ from snaprebuild.cli.options.common import (
     ServerProperties,
     Topic,
     WholeNumber,
+    check_directories,
     clock_of,
     open_selected,
     quoted,
@@ -31,12 +33,16 @@ from snaprebuild.cli.options.rebuild import Crc, CrcOption
 from snaprebuild.cli.options.settings import TextValue
 from snaprebuild.cli.streams import bytes_progress
 from snaprebuild.cli.verb import OutputOptions, verb
+from snaprebuild.cli.verb_command import given_options
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
 
 __all__ = ["inspect_explain"]
 
 EPOCH_MAX = 2**15 - 1
+
+_OF_PRODUCER = ("producer_id", "offset", "sequence", "epoch", "assume", "topic", "partition", "server_properties")
+"""Parameters that choose a producer, or the directories in which it is looked for."""
 
 _VERSION = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9]{1,2})?")
 
@@ -54,15 +60,15 @@ def inspect_explain(
     *,
     paths: Paths = None,
     producer_id: Annotated[
-        int,
+        int | None,
         option(
             "--producer-id",
             metavar="N",
             click_type=WholeNumber(0, INT64_MAX),
             short="Producer to explain",
-            default="none, it is required",
+            default="none, it is required unless PATH is a snapshot",
         ),
-    ],
+    ] = None,
     offset: Annotated[
         int | None,
         option(
@@ -104,18 +110,32 @@ def inspect_explain(
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
-    """Reads only: shows the state of one producer, which batch set each field, and what a broker would answer to its next one.
+    """Reads only: explains what is wrong with one snapshot, or the state of one producer.
 
-    PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
-    named. Every partition that has the producer is shown. A running broker holds the last five batches in memory; after a
-    start it holds one. Both answers are shown. Exit code 1 if no partition has the producer, OFFSET is not in a log, or a log lost its end.
+    PATH is a snapshot in the directory of its partition, also as s3://BUCKET/KEY: it is compared with a replay of the log. For
+    entries that the log contradicts: since which snapshot they are wrong, the batches that set the right values, and what to run.
+
+    With --producer-id, PATH is a partition directory or any directory above; several may be named. Shown are the batch that set each
+    field, and what a broker answers to the next one, now and after a start. Exit code 1 if the snapshot is wrong, no partition has
+    the producer, OFFSET is not in a log, or a log lost its end.
     """
     from snaprebuild.cli.render.inspect import ExplainView
     from snaprebuild.cluster.scan_storage import lost_and_unread
     from snaprebuild.inspect.explain import Question, explain_producer
+    from snaprebuild.inspect.snapshot_explanation import snapshot_offset
     from snaprebuild.snapshots.source.broker_properties import expiration_at
 
     out.begin()
+    snapshot = next((path for path in paths or () if snapshot_offset(path) is not None), None)
+    if snapshot is not None:
+        if len(paths or ()) > 1:
+            raise UsageError(f"{snapshot} is a snapshot: name one alone, or directories")
+        if given_options(_OF_PRODUCER):
+            raise UsageError(f"{snapshot} is a snapshot, all of whose entries are explained: no option of a producer goes with it")
+        return _snapshot_view(snapshot, as_of, expiration_ms, jobs, s3, check_crc=crc is Crc.CHECK)
+    check_directories(paths, server_properties=server_properties)
+    if producer_id is None:
+        raise UsageError("Missing option '--producer-id': name the producer, or a snapshot as PATH")
     question = Question(producer_id, offset, _version(assumed.kafka_release), sequence, epoch)
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     if expiration_ms is None and assumed.kafka_release is not None:
@@ -127,6 +147,29 @@ def inspect_explain(
     seconds = time.perf_counter() - started
     lost, unread = lost_and_unread(source, result.findings)
     return ExplainView(result, seconds, (*result.findings, *lost, *unread))
+
+
+def _snapshot_view(
+    path: str, as_of: str | None, expiration_ms: int | None, jobs: int | None, s3: S3Options, *, check_crc: bool
+) -> View:
+    from snaprebuild.cli.file_kinds import SNAPSHOT, check_file
+    from snaprebuild.cli.render.snapshot_explanation import SnapshotExplanationView
+    from snaprebuild.cluster.judged_snapshot import judged_snapshot
+    from snaprebuild.inspect.snapshot_explanation import explain_snapshot, snapshot_offset
+    from snaprebuild.storage.store import absolute, is_object
+
+    if not is_object(path):
+        check_file(path, SNAPSHOT)
+    directory, name = os.path.split(absolute(path))
+    source = open_selected([directory], None, selection_of(None, None, None), s3)
+    run = s3.run(clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
+    started = time.perf_counter()
+    with bytes_progress("explaining", source.size_bytes) as progress:
+        explained = explain_snapshot(source, name, snapshot_offset(name) or 0, run, check_crc=check_crc, progress=progress)
+    seconds = time.perf_counter() - started
+    explanation = explained.explanation
+    judged = judged_snapshot(source, explanation.path, explanation.comparison, explained.findings)
+    return SnapshotExplanationView(explained, judged, seconds)
 
 
 def _version(text: str | None) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from snaprebuild.cli.options.common import (
     S3Options,
     ServerProperties,
     Topic,
-    check_paths,
+    check_directories,
     clock_of,
     open_selected,
     selection_of,
@@ -119,7 +119,7 @@ def inspect_transactions(
 
     out.begin()
     check_metadata(metadata)
-    check_paths([*(transaction_state or ()), *([] if metadata is None else [metadata])])
+    check_directories([*(transaction_state or ()), *([] if metadata is None else [metadata])])
     late_after_ms = assumed.late_after_ms
     max_timeout_ms = assumed.max_timeout_ms
     if late_after_ms is not None and max_timeout_ms is not None:

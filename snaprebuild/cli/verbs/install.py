@@ -63,6 +63,7 @@ def install(
     if command is not None:
         start_after(command, deadline=until)
     # After the fork: a module that is damaged ends the work, and CMD starts.
+    from snaprebuild.cli.file_kinds import STAGED_PLAN, check_file
     from snaprebuild.cli.render.install import InstallView
     from snaprebuild.cluster.scan_storage import NextStartJudge
     from snaprebuild.cluster.source_check.plan_gate import judge_plans
@@ -72,6 +73,7 @@ def install(
 
     began = time.perf_counter()
     check_paths([plan])
+    check_file(plan, STAGED_PLAN)
     out.begin({"--receipt": receipt}, plan=plan)
     staged = load_staged_plan(plan)
     if require_plan is not None:

@@ -22,6 +22,7 @@ from snaprebuild.cli.options.common import (
     ServerProperties,
     Topic,
     as_of_ms,
+    check_directories,
     check_paths,
     command_run,
     selection_of,
@@ -195,7 +196,7 @@ class RequestOptions(msgspec.Struct, frozen=True):
         from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 
         selection = selection_of(self.topic, self.partition, self.offsets)
-        check_paths(self.paths, server_properties=self.server_properties, out=to_dir)
+        check_directories(self.paths, server_properties=self.server_properties, out=to_dir)
         check_metadata(self.metadata)
         release_of(self.kafka_release)
         return RebuildRequest(
@@ -389,9 +390,12 @@ def _begin(out: OutputOptions, plan: str | None, results: str | None, documents:
     Raises:
         UsageError: a path is empty, or no such file can be made.
     """
+    from snaprebuild.cli.file_kinds import SAVED_PLAN, check_file
     from snaprebuild.snapshots.rebuild.result_table import result_file
 
     check_paths(None, plan=plan)
+    if plan is not None:
+        check_file(plan, SAVED_PLAN)
     if results == "":
         raise UsageError("--results: the path is empty")
     table = None if results is None else result_file(results)

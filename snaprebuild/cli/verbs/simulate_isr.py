@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import WholeNumber, quoted
+from snaprebuild.cli.options.common import WholeNumber, check_paths, quoted
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -111,10 +111,13 @@ def simulate_isr(
     are listed with their results. Three brokers have one partition, and broker 1 leads. Only the FILE of --scenario is read. Exit code
     1 if a committed record is lost, except for losses that KIP-903 accepts.
     """
+    from snaprebuild.cli.file_kinds import ISR_SCENARIO as SCENARIO_FILE
+    from snaprebuild.cli.file_kinds import check_file
     from snaprebuild.cli.render.simulations import IsrSimulationView
     from snaprebuild.simulations.isr.scenarios import SCENARIOS, play_scenarios, read_scenario
     from snaprebuild.simulations.isr.search import search_histories
 
+    check_paths(None, scenario=scenario_file)
     out.begin(scenario=scenario_file)
     if sum((scenario is not None, scenario_file is not None, search)) > 1:
         raise UsageError("SCENARIO, --scenario and --search exclude each other")
@@ -131,6 +134,8 @@ def simulate_isr(
     if scenario is None and scenario_file is None:
         overview = play_scenarios(SCENARIOS.values(), tuple(dict.fromkeys(mode or Mode)), min_insync, with_steps=False)
         return IsrSimulationView(min_insync, overview, is_overview=True)
+    if scenario_file is not None:
+        check_file(scenario_file, SCENARIO_FILE)
     selected = SCENARIOS[scenario] if scenario else read_scenario(scenario_file or "")
     modes = tuple(dict.fromkeys(mode or FIRST_MODES))
     return IsrSimulationView(min_insync, play_scenarios([selected], modes, min_insync, with_messages=show_messages))

@@ -13,7 +13,7 @@ from snaprebuild.cli.options.common import (
     Partition,
     S3Options,
     Topic,
-    check_paths,
+    check_directories,
     clock_at,
     selection_of,
 )
@@ -100,7 +100,7 @@ def tier_audit(
     from snaprebuild.tier.audit.reachable import read_local_starts
 
     out.begin(private_key=tier_options.key_files)
-    check_paths([store, *(tier_options.metadata_log or []), *(log_dir or [])])
+    check_directories([store, *(tier_options.metadata_log or []), *(log_dir or [])])
     check_metadata(metadata)
     if (local_log_start or log_dir) and level is not AuditLevel.REACHABLE:
         raise UsageError("--local-log-start and --log-dir go with --level reachable")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.options.common import S3Options, check_directories
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, opened_tier
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
@@ -28,6 +28,6 @@ def tier_inventory(
     from snaprebuild.tier import inventory
 
     out.begin()
-    check_paths([store, *(tier_options.metadata_log or [])])
+    check_directories([store, *(tier_options.metadata_log or [])])
     root, prefix = opened_tier(store, s3, tier_options.key_prefix)
     return TierInventoryView(inventory.tier_inventory(root, tier_options.metadata_log or (), s3.settings(), prefix))

@@ -12,7 +12,7 @@ from snaprebuild.cli.options.common import (
     Partition,
     S3Options,
     Topic,
-    check_paths,
+    check_directories,
     clock_at,
     selection_of,
 )
@@ -69,7 +69,7 @@ def tier_repair(
     from snaprebuild.tier.repair import repair
 
     out.begin(private_key=tier_options.key_files, receipt=receipt)
-    check_paths([store, *(tier_options.metadata_log or [])], receipt=receipt)
+    check_directories([store, *(tier_options.metadata_log or [])], receipt=receipt)
     keys = tier_options.keys()
     clock = clock_at(as_of, expiration_ms)
     root, prefix = opened_tier(store, s3, tier_options.key_prefix)

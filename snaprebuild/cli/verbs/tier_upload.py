@@ -19,7 +19,7 @@ from snaprebuild.cli.options.common import (
     Size,
     WholeNumber,
     as_of_ms,
-    check_paths,
+    check_directories,
 )
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import (
@@ -191,7 +191,7 @@ def tier_upload(
     from snaprebuild.tier.upload.source_check import UploadSources
 
     out.begin({"--records-file": None if dry_run else records})
-    check_paths([path, store, *(tier_options.metadata_log or []), *(peer or [])])
+    check_directories([path, store, *(tier_options.metadata_log or []), *(peer or [])])
     check_metadata(metadata)
     if produce_to is not None and (records is not None or tier_options.metadata_log):
         raise UsageError(

@@ -97,8 +97,10 @@ def verify(
 
 
 def _receipt_view(path: str, *, details: bool) -> View:
+    from snaprebuild.cli.file_kinds import VERIFIED_RECEIPT, check_file
     from snaprebuild.cli.render.receipts import ReceiptView
     from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
     from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
 
+    check_file(path, VERIFIED_RECEIPT)
     return ReceiptView(verify_receipt(load_receipt(path)), details=details)
