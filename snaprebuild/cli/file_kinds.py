@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.storage.local.absent_path import absent_text
+from snaprebuild.storage.local.absent_path import absent_text, unexpanded_part
 from snaprebuild.storage.local.regular_file import open_named_file
 
 if TYPE_CHECKING:
@@ -358,9 +358,11 @@ def check_kind(path: str, purpose: FilePurpose) -> None:
         purpose: what is taken.
 
     Raises:
-        UsageError: it is of another kind.
+        UsageError: it is of another kind, or the shell was to expand its path.
         ReadFailedError: it cannot be read.
     """
+    if not os.path.lexists(path) and unexpanded_part(path) is not None:
+        raise UsageError(absent_text(path), path=path)
     file = recognize(path)
     if file is None or file.content in purpose.wanted or (file.content is FileContent.RESULT and file.command in purpose.commands):
         return

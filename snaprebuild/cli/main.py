@@ -55,7 +55,7 @@ EXAMPLES = {
     "stage": ("stage /kafka/logs --to /kafka/staged",),
     "install": ("install /kafka/staged/plan.jsonl --dry-run", "install /kafka/staged/plan.jsonl --deadline 30"),
     "verify": ("verify /var/lib/kafka --output json", "verify --receipt receipt.jsonl"),
-    "undo": ("undo", "undo receipt.jsonl --dry-run"),
+    "undo": ("undo", "undo --last --dry-run"),
     "fleet": (
         "fleet broker-1.json broker-2.json broker-3.json",
         "fleet scans/*.json --metadata /kafka --assume rate=200",
@@ -83,7 +83,7 @@ EXAMPLES = {
     ),
     "cluster source": (
         "cluster source /var/lib/kafka",
-        "cluster source /mnt/old-disk --purpose upload --metadata /kafka",
+        "cluster source /mnt/old-disk --purpose upload",
     ),
     "tier inventory": (
         "tier inventory s3://tiered/kafka --metadata-log /var/lib/kafka",
@@ -256,9 +256,14 @@ def _usage_text(error: click.UsageError) -> str:
     where = "snaprebuild" if error.ctx is None else error.ctx.command_path
     option = error.option_name if isinstance(error, click.NoSuchOption) else ""
     setting = option.lstrip("-").replace("-", "_")
+    help_option = "--help"
     if setting in SETTINGS:
         message = f"No such option {option!r}. Did you mean '--set {setting}=VALUE'?"
-    return f"snaprebuild: {printable(message)} (see {where} --help)"
+    elif option and error.ctx is not None:
+        from snaprebuild.cli.unknown_option import unknown_option_text
+
+        message, help_option = unknown_option_text(option, error.ctx)
+    return f"snaprebuild: {printable(message)} (see {where} {help_option})"
 
 
 def main() -> None:

@@ -67,11 +67,26 @@ class VerbGroup(TyperGroup):
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """A name that only a group has is suggested with the name of its group."""
-        meant = [f"{group} {args[0]}" for group, verbs in self.verbs.items() if group != PROGRAM and args[0] in verbs]
-        if self.name == PROGRAM and meant and args[0] not in self.list_commands(ctx):
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, meant))}?")
+        """A name that another group has, or the program itself, is suggested with the words that it is called by."""
+        if args[0] not in self.list_commands(ctx):
+            meant = self._meant(args[0], ctx)
+            if meant:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, meant))}?")
         return super().resolve_command(ctx, args)
+
+    def _meant(self, name: str, ctx: click.Context) -> list[str]:
+        """The verbs of this name elsewhere, as they are called; else those with a name that is like it, here or elsewhere."""
+        before = "" if self.name == PROGRAM else f"{PROGRAM} "
+        names: dict[str, list[str]] = {}
+        for group, verbs in self.verbs.items():
+            for verb in verbs if group != self.name else ():
+                names.setdefault(verb, []).append(f"{before}{verb}" if group == PROGRAM else f"{before}{group} {verb}")
+        if name in names:
+            return names[name]
+        import difflib
+
+        own = difflib.get_close_matches(name, self.list_commands(ctx), 1)
+        return own or [called for close in difflib.get_close_matches(name, names, 2) for called in names[close]]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Global options may be given before the verb."""

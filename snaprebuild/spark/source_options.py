@@ -15,6 +15,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from snaprebuild.errors import UsageError
+from snaprebuild.findings import did_you_mean
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.store_path import StorePath
@@ -78,7 +79,8 @@ class SourceOptions:
         names = {name.lower() for name in (*OWN, *OF_SPARK)}
         unknown = sorted(name for name in options if name.lower().removeprefix(OF_TABLE) not in names)
         if unknown:
-            raise UsageError(f"option {unknown[0]} is not known: {', '.join(OWN[2:])} are")
+            meant = did_you_mean(unknown[0], OWN[2:])
+            raise UsageError(f"option {unknown[0]} is not known: {', '.join(OWN[2:])} are{'; ' if meant else ''}{meant}")
         paths = [options["path"]] if options.get("path") else json.loads(options.get("paths") or "[]")
         if not paths:
             table = "CREATE TABLE gets its columns from OPTIONS (path ..., columns 'topic, ...'), not from a list"
@@ -89,7 +91,10 @@ class SourceOptions:
         columns = _listed(options.get("columns"))
         for name in columns:
             if name not in whole.names:
-                raise UsageError(f"option columns: expected some of {', '.join(whole.names)}, found {name!r}")
+                meant = did_you_mean(name, whole.names)
+                raise UsageError(
+                    f"option columns: expected some of {', '.join(whole.names)}, found {name!r}{'; ' if meant else ''}{meant}"
+                )
         offset_from, offset_to, tasks = (_number(options, name) for name in ("offsetFrom", "offsetTo", "numPartitions"))
         if tasks == 0:
             raise UsageError("option numPartitions: expected 1 or more, found 0")

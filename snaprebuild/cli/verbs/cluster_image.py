@@ -7,11 +7,12 @@ from typing import Annotated, Any
 import click
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import S3Options, Topic, check_directories, quoted
+from snaprebuild.cli.options.common import S3Options, Topic, check_directories, quoted, selection_of
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import MetadataPath, QuorumAssumptions, VoterLogs, voter_log_of
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
+from snaprebuild.errors import UsageError
 
 __all__ = ["cluster_image"]
 
@@ -64,4 +65,8 @@ def cluster_image(
     check_directories([path, *(each for _, each in others)])
     requested_offset = offset if offset in (None, PROVEN) else int(offset or 0)
     result = metadata_image(ImageQuestion(path, requested_offset, others, assumed.voters), s3.run())
-    return ImageView(result, result.image.topics_named(topic))
+    topics = result.image.topics_named(topic)
+    if topic and not topics:
+        hint = selection_of(topic, None, None).hint({each.name for each in result.image.topics.values()})
+        raise UsageError(f"no topic matches {' or '.join(map(quoted, topic))}{hint}", path=result.path)
+    return ImageView(result, topics)

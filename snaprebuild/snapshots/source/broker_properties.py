@@ -61,7 +61,8 @@ def read_server_properties(path: str) -> Properties:
     except FormatError as error:
         raise UsageError(str(error)) from error
     with contextlib.suppress(UsageError):  # raised again where the directories are needed
-        protect_log_dirs(log_dirs_of(properties))
+        protect_log_dirs(_unexpanded_log_dirs(properties))
+    with contextlib.suppress(UsageError):
         metadata_dir = metadata_dir_of(properties)
         protect_log_dirs([] if metadata_dir is None else [metadata_dir])
     return properties
@@ -71,7 +72,20 @@ def log_dirs_of(properties: Properties) -> list[str]:
     """``log.dirs``, else ``log.dir``, else Kafka's default.
 
     Raises:
-        UsageError: none, as Kafka refuses it, more than any machine has disks, or one with a name that no directory has.
+        UsageError: none, as Kafka refuses it, more than any machine has disks, one with a name that no directory has, or one that only
+            the broker or a shell expands.
+    """
+    paths = _unexpanded_log_dirs(properties)
+    for path in paths:
+        _check_expanded("log.dirs", path)
+    return paths
+
+
+def _unexpanded_log_dirs(properties: Properties) -> list[str]:
+    """The directories as they are written.
+
+    Raises:
+        UsageError: as ``log_dirs_of``, but a part that is to be expanded is no error.
     """
     value = properties.get("log.dirs") or properties.get("log.dir") or DEFAULT_LOG_DIR
     if value.count(",") >= LOG_DIRS_MAX:
@@ -81,7 +95,6 @@ def log_dirs_of(properties: Properties) -> list[str]:
         raise UsageError("server.properties: log.dirs: expected at least one directory, found none")
     for path in paths:
         _check_nameable("log.dirs", path)
-        _check_expanded("log.dirs", path)
     return paths
 
 

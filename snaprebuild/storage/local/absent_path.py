@@ -32,8 +32,8 @@ def absent_text(path: str) -> str:
         expanded = os.path.expanduser(path)
         instead = f": write {expanded}" if expanded != path else ""
         return f"does not exist: the shell expands {part} only at the beginning of a word without quotes{instead}"
-    if part.startswith("${"):
-        return f"does not exist: {part} is replaced by the shell (but not in single quotes) or by the broker: write the path"
+    if part.startswith("${") and ":" in part:
+        return f"does not exist: {part} names a config provider, which only the broker can ask: write the path"
     if part.startswith("$"):
         return f"does not exist: the shell replaces {part}, but not in single quotes: write the path"
     return f"does not exist: the quotes are a part of this name: write {path.strip(part)}"
