@@ -172,6 +172,30 @@ def test_heavy_packages_are_imported_where_they_belong() -> None:
     assert not wrong
 
 
+def test_the_command_line_imports_inside_functions_what_help_does_not_need() -> None:
+    """A verb imports its work from ``cli.runs`` when it runs. That module has its imports at the top, and options need none."""
+    inside = {
+        (path.parent.name, imported.module or "")
+        for _, path in MODULES
+        if path.parent.parent.name == "cli"
+        for function in ast.walk(_tree(path))
+        if isinstance(function, ast.FunctionDef)
+        for imported in ast.walk(function)
+        if isinstance(imported, ast.ImportFrom)
+    }
+    assert {module.rpartition(".")[0] for folder, module in inside if folder == "verbs"} == {"snaprebuild.cli.runs"}
+    assert {module for folder, module in inside if folder == "options"} <= IN_OPTIONS
+    assert {module for folder, module in inside if folder == "runs"} <= IN_RUNS
+
+
+IN_OPTIONS = {"snaprebuild.storage.io_limits.policy", "snaprebuild.storage.local.regular_file", "snaprebuild.cli.file_kinds"}
+"""Limits are set before a verb runs, settings are read from a file, and the kind of a file that is named is recognized: a help text needs
+none of these."""
+
+IN_RUNS = {"snaprebuild.spark.job", "snaprebuild.spark.session", "snaprebuild.spark.effect_files", "urllib.parse"}
+"""Spark may not be installed, and most runs name no endpoint."""
+
+
 def test_docstrings_name_modules_that_exist() -> None:
     packages = {name.split(".")[1] for name in KNOWN if name.count(".") > 1 and name.startswith("snaprebuild.")}
     texts = {name: path.read_text() for name, path in MODULES}
@@ -373,7 +397,6 @@ def test_no_number_of_a_rule_means_two_things() -> None:
 
 FUNCTION_LINES_MAX = 60
 LONG_FUNCTIONS = {
-    "snaprebuild/cli/verbs/tier_upload.py tier_upload": "keywords for the options of the command, passed on one by one",
     "snaprebuild/snapshots/source/source.py open_source": "the order in which the files of brokers are read",
     "snaprebuild/broker/partition_fates.py _log_end": "the ways in which a log may have lost its end, with the text of each fate",
 }

@@ -11,9 +11,11 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from snaprebuild.cli.options.common import check_paths
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.local.absent_path import absent_text, unexpanded_part
 from snaprebuild.storage.local.regular_file import open_named_file
+from snaprebuild.storage.store import is_object
 
 if TYPE_CHECKING:
     from formats.partition.file_names import DumpedKind
@@ -36,6 +38,7 @@ __all__ = [
     "FileContent",
     "FilePurpose",
     "NamedFile",
+    "check_directories",
     "check_file",
     "check_kind",
     "recognize",
@@ -367,3 +370,31 @@ def check_kind(path: str, purpose: FilePurpose) -> None:
     if file is None or file.content in purpose.wanted or (file.content is FileContent.RESULT and file.command in purpose.commands):
         return
     raise UsageError(f"is {file.noun}, not {purpose.noun}: {file.advice}", path=path)
+
+
+def check_directories(paths: list[str] | None, *, server_properties: str | None = None, **options: str | None) -> None:
+    """``check_paths``; and no path of a directory leads to a file, and the configuration of a broker to no other file.
+
+    Args:
+        paths: the arguments.
+        server_properties: path of the configuration of a broker.
+        options: more paths by the names of their options, None for those that are not given.
+
+    Raises:
+        UsageError: as ``check_paths``; a path is a file, whose kind the text names, or was to be expanded by the shell.
+        ReadFailedError: a file cannot be read.
+    """
+    check_paths(paths, server_properties=server_properties, **options)
+    for path in paths or ():
+        if is_object(path) or os.path.isdir(path):
+            continue
+        if not os.path.lexists(path) and unexpanded_part(path) is not None:
+            raise UsageError(absent_text(path), path=path)
+        file = recognize(path)
+        if file is None:
+            continue  # reported where the directory is opened
+        if file.content in KAFKA_FILES:
+            raise UsageError(f"is {file.noun}: name the directory that it is in; {file.advice}", path=path)
+        raise UsageError(f"is {file.noun}, not {DIRECTORY.noun}: {file.advice}", path=path)
+    if server_properties is not None:
+        check_file(server_properties, BROKER_PROPERTIES)

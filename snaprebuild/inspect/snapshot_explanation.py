@@ -25,8 +25,8 @@ from snaprebuild.replay.classes import Judgement
 from snaprebuild.replay.difference import ENTRY_FIELDS, Comparison, DifferenceKind, EntryDifference
 from snaprebuild.replay.segment_effect import entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.first_snapshot import wrong_by_the_log
 from snaprebuild.snapshots.engine.partition_replay import source_replay
 from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome

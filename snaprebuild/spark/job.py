@@ -101,7 +101,7 @@ class SparkEngine:
             self._run_wave(wave)
 
     def parallel_map(self, function: Callable[[Item], MapResult], items: Sequence[Item]) -> list[MapResult]:
-        """Maps items in Spark tasks (``storage.parallel_map.ParallelMap``).
+        """Maps items in Spark tasks (``storage.thread_pool.ParallelMap``).
 
         Raises:
             StorageError: the job failed.

@@ -13,14 +13,13 @@ from pyspark.sql import SparkSession
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.errors import RefusedError, UsageError
-from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots import verify as verify_in_process
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.plan.plan_file import load_plan
 from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
-from snaprebuild.snapshots.rebuild import rebuild as in_process
+from snaprebuild.snapshots.rebuild import run as in_process
 from snaprebuild.snapshots.rebuild.result import RebuildResult
 from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
 from snaprebuild.snapshots.receipts.receipt import Receipt

@@ -18,8 +18,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import did_you_mean
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import S3Settings
-from snaprebuild.storage.store_path import StorePath
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import StorePath, path_of
 
 __all__ = ["MODES", "SourceOptions"]
 

@@ -24,7 +24,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.plan.plan_file import save_plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.spark.driver_channel import DriverChannel
 
 if TYPE_CHECKING:

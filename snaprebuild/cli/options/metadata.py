@@ -11,7 +11,7 @@ import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption
-from snaprebuild.cli.options.common import WholeNumber, check_directories, quoted
+from snaprebuild.cli.options.common import WholeNumber, quoted
 from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.errors import UsageError
 
@@ -80,6 +80,8 @@ def voter_log_of(text: str) -> tuple[int | None, str]:
     Raises:
         UsageError: the id is no int32, or the path is empty or that of a file.
     """
+    from snaprebuild.cli.file_kinds import check_directories
+
     match = re.fullmatch(r"([0-9]{1,10})=(.*)", text, re.DOTALL)
     check_directories([text if match is None else match[2]])
     if match is None:
@@ -150,6 +152,8 @@ BrokerEpoch = Annotated[
 
 def check_metadata(location: str | None) -> None:
     """Raises UsageError where ``--metadata`` is empty, as a variable of a shell that is not set makes it, or names a file."""
+    from snaprebuild.cli.file_kinds import check_directories
+
     if location == "":
         raise UsageError("--metadata: the path is empty")
     check_directories(None if location is None else [location])

@@ -7,11 +7,11 @@ if a lower snapshot has an entry that had not expired. ``verify`` proves.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from functools import cache, partial
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from formats import limits
@@ -82,8 +82,7 @@ class NewestSnapshot(Part, frozen=True):
     """First offset of the oldest open transaction; null without one."""
 
 
-@dataclass(slots=True)
-class SnapshotFile:
+class SnapshotFile(msgspec.Struct):
     """One snapshot file.
 
     Attributes:
@@ -103,7 +102,7 @@ class SnapshotFile:
     file: ListedFile
     outcome: ReadOutcome = ReadOutcome.PARSED
     entries: int = 0
-    suspicions: list[Suspicion] = field(default_factory=list)
+    suspicions: list[Suspicion] = msgspec.field(default_factory=list)
     error: FormatError | ReadFailedError | ChangedFileError | None = None
     least_offset: int = NOTHING
     newest_timestamp_ms: int = -1
