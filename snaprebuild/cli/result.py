@@ -64,6 +64,7 @@ __all__ = [
     "print_view",
     "printed_findings",
     "repeated_words",
+    "selects_nothing",
     "shown",
     "size_text",
     "skipped_text",
@@ -93,7 +94,12 @@ def none_read(findings: Sequence[Finding], *, are_named: bool = False) -> tuple[
     if not findings:
         return "No partition is here: this broker has not started yet.", []
     pointer = "" if are_named or unread_paths(findings) else " stderr shows why."
-    return f"No partition was read.{pointer}", ["scan", *given_words("paths", "server_properties")]
+    return f"No partition was read.{pointer}", ["scan", *given_words("paths", "path", "directory", "server_properties")]
+
+
+def selects_nothing(findings: Iterable[Finding]) -> bool:
+    """Whether no partition is at the paths, or none is selected: a result without a partition says nothing about one."""
+    return any(finding.cause is FindingCause.NOTHING_FOUND and finding.severity is not Severity.NOTE for finding in findings)
 
 
 def answer_and_next(
@@ -400,7 +406,7 @@ def printed_findings(view: View, *, hides_tabled: bool) -> list[Finding]:
 
 def members_of_view(view: View) -> Mapping[str, object]:
     """The members of the document of a result, in order."""
-    answer = view.answer()
+    answer = _answer_of(view)
     if answer is not None:
         text, following = answer_and_next(*answer, view.findings, includes_unread=view.names_unread)
         command = command_text(following) if following else None
@@ -411,11 +417,19 @@ def members_of_view(view: View) -> Mapping[str, object]:
     return members_of_document(view.document(), view.findings, summary)
 
 
+def _answer_of(view: View) -> tuple[str, Sequence[str]] | None:
+    """The answer of a view; without one, that nothing is selected, if that is so."""
+    answer = view.answer()
+    return none_read(view.findings) if answer is None and selects_nothing(view.findings) else answer
+
+
 def print_view(view: View, exit_code: int) -> None:
     """Prints a result to stdout: its first lines and its tables."""
-    answer = view.answer()
+    answer = _answer_of(view)
     if answer is not None:
         print_answer(*answer_and_next(*answer, view.findings, includes_unread=view.names_unread), exit_code)
+        if view.answer() is None:
+            return  # the table would be one of nothing
     elif not view.names_unread:
         print_unread(view.findings)
     view.print_table()

@@ -18,11 +18,13 @@ from snaprebuild.cli.options.remote_storage import RemoteLevel
 from snaprebuild.cli.render.shared_parts import source_verdict
 from snaprebuild.cli.result import (
     labels_of,
+    none_read,
     print_line,
     print_table,
     print_text,
     print_undo,
     repeated_words,
+    selects_nothing,
     shown,
     unless_unread,
 )
@@ -234,6 +236,8 @@ class FollowerCheckView(View):
 
     def answer(self) -> tuple[str, Sequence[str]]:
         """The verdicts with their counts; a repair, if a replica needs one."""
+        if selects_nothing(self.findings):
+            return none_read(self.findings)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self._counts.items()))
         live = "." if self._check.verified else "; which copies are live is unverified (--metadata-log)."
         text = f"{pluralize(len(self._check.replicas), 'replica')}: {verdicts or 'none'}{live}"
@@ -310,6 +314,8 @@ class FollowerRepairView(View):
     def answer(self) -> tuple[str, Sequence[str]]:
         """The actions with their counts, and the next command."""
         repair = self._repair
+        if selects_nothing(self.findings):
+            return none_read(self.findings)
         totals = self._totals
         actions = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in totals.items())
         dry = "Dry run: nothing was written. " if self._dry_run else ""

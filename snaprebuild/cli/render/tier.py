@@ -17,6 +17,7 @@ from snaprebuild.cli.result import (
     print_text,
     print_undo,
     repeated_words,
+    shown,
     size_text,
     unless_unread,
 )
@@ -305,8 +306,10 @@ def _actions_text(copies: Sequence[RepairedCopy]) -> str:
 class RepairUndoView(View):
     """What `undo` restored of a repair."""
 
-    def __init__(self, undo: StoreUndo) -> None:
+    def __init__(self, undo: StoreUndo, *, is_last: bool = False) -> None:
+        """Takes the result, and whether its receipt was found by ``--last``."""
         super().__init__(undo.findings)
+        self._is_last = is_last
         self._undo = undo
 
     def document(self) -> doc.TierRepair:
@@ -329,6 +332,8 @@ class RepairUndoView(View):
         actions = Counter(each.action for each in undo.copies)
         totals = _actions_text(undo.copies) or "nothing to take back"
         answer = f"{_dry_text(dry_run=undo.dry_run)}{pluralize(len(undo.copies), 'repair')}: {totals}."
+        if self._is_last:
+            answer += f"\nThe last run was `tier repair`. Its receipt is {shown(undo.undone_receipt)}."
         if undo.dry_run and actions[RepairAction.WOULD_RESTORE]:
             return answer, ["undo", *repeated_words("dry_run")]
         if undo.dry_run or not actions[RepairAction.RESTORED]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from snaprebuild.cli.options.common import LogOptions, S3Options, check_paths
+from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.options.common import LogOptions, S3Options
 from snaprebuild.cli.options.metadata import check_metadata, voter_log_of
 from snaprebuild.cli.render.source import SourceView
 from snaprebuild.cli.runs.run_settings import run_of
@@ -38,7 +39,7 @@ def run_cluster_source(
 ) -> View:
     """Decides whether replicas may be a source."""
     out.begin()
-    check_paths([*(logs.paths or ()), *(peer or ())], server_properties=logs.server_properties)
+    check_directories([*(logs.paths or ()), *(peer or ())], server_properties=logs.server_properties)
     if not logs.paths and logs.server_properties is None:
         raise UsageError("name at least one path, or the --server-properties of a broker")
     check_metadata(metadata)

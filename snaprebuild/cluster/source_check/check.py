@@ -24,7 +24,7 @@ from snaprebuild.cluster.source_check.source_question import SourceQuestion
 from snaprebuild.cluster.source_check.source_verdicts import JudgedReplica, ReadLogs, SourceReplica, judge_sources, replica_of
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.last_stable import stable_ends
@@ -151,7 +151,8 @@ def _nothing_found(result: SourceCheck, found: Discovery, log_dirs: Sequence[str
     question = result.question
     if not result.replicas and not any(each.severity for each in result.findings):
         message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
-        return [Finding("nothing-found", Severity.FINDING, absolute((*question.paths, *log_dirs)[0]), message)]
+        path = absolute((*question.paths, *log_dirs)[0])
+        return [Finding("nothing-found", Severity.FINDING, path, message, cause=FindingCause.NOTHING_FOUND)]
     return []
 
 
