@@ -20,7 +20,14 @@ PARTS = (
     *("formats", "snaprebuild/__init__.py", "snaprebuild/__main__.py"),
     *("snaprebuild/broker", "snaprebuild/cli", "snaprebuild/cluster"),
     *("snaprebuild/documents", "snaprebuild/errors.py", "snaprebuild/findings.py", "snaprebuild/followers"),
-    *("snaprebuild/hooks.py", "snaprebuild/inspect", "snaprebuild/published.py", "snaprebuild/replay", "snaprebuild/report"),
+    *(
+        "snaprebuild/hooks.py",
+        "snaprebuild/inspect",
+        "snaprebuild/library",
+        "snaprebuild/published.py",
+        "snaprebuild/replay",
+        "snaprebuild/report",
+    ),
     *("snaprebuild/simulations", "snaprebuild/snapshots", "snaprebuild/spark"),
     *("snaprebuild/storage", "snaprebuild/tier", "scripts", "tests"),
 )

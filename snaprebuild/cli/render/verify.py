@@ -15,9 +15,8 @@ from snaprebuild.cli.view import View
 from snaprebuild.cluster.judged_verify import JudgedVerify
 from snaprebuild.documents.verify import VerifiedPartition, Verify, VerifyTotals
 from snaprebuild.findings import Severity, deleted_text, pluralize, unread_paths
-from snaprebuild.replay.difference import ComparisonStatus, DifferenceKind, EntryDifference
+from snaprebuild.replay.difference import ComparisonStatus, DifferenceKind, EntryDifference, VerifiedSnapshot
 from snaprebuild.snapshots.run_record import run_record
-from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 from snaprebuild.snapshots.verify import PartitionVerdict, VerifyResult
 
 __all__ = ["VerifyView"]
