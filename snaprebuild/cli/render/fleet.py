@@ -14,7 +14,7 @@ from snaprebuild.cli.result import (
     size_text,
     unless_unread,
 )
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.fleet.cluster_view import ClusterView
 from snaprebuild.cluster.fleet.election_risk import Risk
 from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome, FleetPartition
@@ -95,7 +95,7 @@ class FleetView(View):
             counts=counts,
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         """How many brokers to repair and with which to begin, and the next command."""
         return _answer(self._result)
 

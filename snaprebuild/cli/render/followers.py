@@ -26,7 +26,7 @@ from snaprebuild.cli.result import (
     shown,
     unless_unread,
 )
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.documents import followers as documents
 from snaprebuild.findings import Finding, pluralize
@@ -232,7 +232,7 @@ class FollowerCheckView(View):
             _print_replicas("Replicas", self._check.replicas)
         _print_lost_producers(self._check.replicas)
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         """The verdicts with their counts; a repair, if a replica needs one."""
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self._counts.items()))
         live = "." if self._check.verified else "; which copies are live is unverified (--metadata-log)."
@@ -307,7 +307,7 @@ class FollowerRepairView(View):
             print_table(title, columns, rows, right=("offset", "had", "producers"), drop=("had", "producers", "class"))
         print_undo(self._receipt)
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         """The actions with their counts, and the next command."""
         repair = self._repair
         totals = self._totals

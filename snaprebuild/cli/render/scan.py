@@ -12,7 +12,7 @@ from snaprebuild.broker.cluster_kind import kind_of
 from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.leadership import unfit_replica
 from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents.scan import Scan
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.run_record import run_record
@@ -73,7 +73,7 @@ class ScanView(View):
         if self.prints_all_findings:
             print_boundaries(self._result)
 
-    def answer(self) -> tuple[str, Sequence[str]] | None:
+    def answer(self) -> Answer | None:
         return scan_answer(self._result)
 
 
@@ -86,7 +86,7 @@ class QuietScanView(ScanView):
     def print_table(self) -> None:
         pass
 
-    def answer(self) -> tuple[str, Sequence[str]] | None:
+    def answer(self) -> Answer | None:
         return super().answer() if exit_code_of(self.findings) else None
 
 
