@@ -122,7 +122,7 @@ def answer_and_next(
     if file is not None and not comes_first:
         return answer, ["inspect", "dump", shown(file), *setting_words()]
     if words == [*verb, *repeated_words()]:
-        return answer, AGAIN
+        return answer, following.before_this_again() if isinstance(following, Advice) else AGAIN
     settings = setting_words() if words else []
     if isinstance(following, Advice):
         return answer, following._replace(words=(*words, *settings))

@@ -22,8 +22,12 @@ class Advice(NamedTuple):
     text: str
     words: tuple[str, ...] = ()
 
+    def before_this_again(self) -> Advice:
+        """The advice where the command after it is the one that was just run."""
+        return Advice(f"{self.text}, then run this command again")
 
-AGAIN = Advice("correct what stderr lists, then run this command again")
+
+AGAIN = Advice("correct what stderr lists").before_this_again()
 """Where the same command finds the same until somebody has corrected its cause."""
 
 Answer = tuple[str, Sequence[str] | Advice]

@@ -36,7 +36,7 @@ from snaprebuild.documents.rebuild import Rebuild, RebuildTotals, RebuiltPartiti
 from snaprebuild.findings import Finding, FindingCause, exit_code_of, first_of, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import NextToBroker
-from snaprebuild.snapshots.plan.plan_counts import plan_counts
+from snaprebuild.snapshots.plan.plan_counts import PlanCounts, plan_counts
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.result import NOT_DONE, BoundaryAction, PartitionResult, RebuildResult, is_not_judged
@@ -45,7 +45,7 @@ from snaprebuild.snapshots.source.boundary_needs import NeedTotals
 from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.storage.store import is_object
 
-__all__ = ["RebuildPlanView", "RebuildView", "answer_with_start", "plan_document", "rebuild_document", "request_words"]
+__all__ = ["RebuildPlanView", "RebuildView", "answer_with_start", "plan_document", "rebuild_document", "request_words", "run_text"]
 
 NOT_JUDGED = "not judged"
 """In place of a confidence: the replay proves nothing about an existing file."""
@@ -65,16 +65,19 @@ class RebuildPlanView(View):
         self._plan = plan
         self._again = again
         self._saved = saved
+        self._planned = plan_counts(plan)
 
     def document(self) -> PlanDocument:
-        return plan_document(self._plan)
+        return plan_document(self._plan, self._planned)
 
     def print_table(self) -> None:
         print_plan(self._plan)
         print_readiness_notes(self._plan)
 
     def answer(self) -> Answer:
-        return answer_with_start(plan_answer(self._plan, self._again, self._saved), self._plan.partitions, self._plan)
+        return answer_with_start(
+            plan_answer(self._plan, self._planned, self._again, self._saved), self._plan.partitions, self._plan
+        )
 
 
 class RebuildView(View):
@@ -134,8 +137,8 @@ def answer_with_start(answer: Answer, plans: Sequence[PartitionPlan], plan: Plan
     return answer_with_fate(answer, plans, _selected(plan.request), plan.fates)
 
 
-def plan_document(plan: Plan) -> PlanDocument:
-    """The JSON document of a plan."""
+def plan_document(plan: Plan, planned: PlanCounts) -> PlanDocument:
+    """The JSON document of a plan with its numbers."""
     rate = plan.rate_bytes_per_second
     return PlanDocument(
         request=plan.request.document,
@@ -148,7 +151,7 @@ def plan_document(plan: Plan) -> PlanDocument:
         retention_ms=plan.retention_ms,
         retention_source=plan.retention_source,
         totals=plan.counts,
-        planned=plan_counts(plan),
+        planned=planned,
         partitions=[_partition_plan(partition) for partition in plan.partitions],
         status=plan.status.word.value,
         counts=plan.status.counts,
@@ -184,11 +187,12 @@ def _action_of(reason: LeftOutReason) -> BoundaryAction:
     return BoundaryAction.REFUSED if reason.may_be_needed else BoundaryAction.SKIPPED
 
 
-def plan_answer(plan: Plan, again: Sequence[str], saved: str | None) -> Answer:
+def plan_answer(plan: Plan, planned: PlanCounts, again: Sequence[str], saved: str | None) -> Answer:
     """The answer, and what comes next.
 
     Args:
         plan: that was made.
+        planned: its numbers.
         again: words of the command line that give the request.
         saved: file that the plan was saved in.
     """
@@ -204,7 +208,7 @@ def plan_answer(plan: Plan, again: Sequence[str], saved: str | None) -> Answer:
         f" to {size_text(plan.max_read_bytes)}" if plan.max_read_bytes > plan.min_read_bytes else ""
     )
     seconds = f" in about {plan.min_read_bytes / plan.rate_bytes_per_second:.1f} s" if plan.rate_bytes_per_second else ""
-    answer = f"{faults}{_counts_text(plan)} in {len(busy)} of {partitions}; {read} to read{seconds}."
+    answer = f"{faults}{_counts_text(plan.request, planned)} in {len(busy)} of {partitions}; {read} to read{seconds}."
     doubt = _words_of_doubt(plan, plan.status)
     if doubt:
         return answer, doubt
@@ -213,17 +217,16 @@ def plan_answer(plan: Plan, again: Sequence[str], saved: str | None) -> Answer:
     return answer, [_verb(plan.request), *(again if saved is None else ["--plan", saved])]
 
 
-def _counts_text(plan: Plan) -> str:
+def _counts_text(request: RebuildRequest, counts: PlanCounts) -> str:
     """The numbers of a plan: what is certain, and what only the replay shows."""
-    counts = plan_counts(plan)
-    does = "stage" if plan.request.destination.installed_later else "write"
+    does = "stage" if request.destination.installed_later else "write"
     parts = []
     if counts.to_write:
         most = "" if counts.writes_at_least == counts.to_write else "up to "
         parts.append(f"{most}{pluralize(counts.to_write, 'snapshot')} to {does}")
     if counts.to_compare:
         what = str(counts.to_compare) if parts else pluralize(counts.to_compare, "snapshot")
-        wrong = ", and to set aside and write if wrong," if plan.request.set_aside else ""
+        wrong = ", and to set aside and write if wrong," if request.set_aside else ""
         parts.append(f"{what} to compare{wrong}")
     return ", ".join(parts)
 
@@ -249,8 +252,9 @@ def _after_nothing(plan: Plan) -> Sequence[str] | Advice:
         return ["verify", *_selected(plan.request)]
     reasons = {reason.kind for partition in plan.partitions for _, reason in partition.not_planned if reason.may_be_needed}
     if reasons == {LeftOut.NO_BROKER_FILES}:
-        return ["plan", *request_words(plan.request), "--out", OUT_DIRECTORY]
-    return AGAIN if exit_code_of(plan.findings) else ()
+        log_dir = plan.partitions[0].source.log_dir.path
+        return ["plan", *request_words(plan.request), "--out", shown(os.path.join(os.path.dirname(log_dir), OUT_DIRECTORY))]
+    return AGAIN if exit_code_of(plan.findings) else []
 
 
 def _verb(request: RebuildRequest) -> str:
@@ -353,13 +357,14 @@ def _print_retention(plan: Plan, busy: Sequence[PartitionPlan]) -> None:
     dates = [partition.retention_frees_ms for partition in busy if partition.retention_frees_ms is not None]
     past = sum(date <= plan.clock.as_of_ms for date in dates)
     if past:
+        count = pluralize(past, "of these dates is", "of these dates are")
         print_text(
-            f"Remote storage is off: {pluralize(past, 'of these dates is', 'of these dates are')} past, by {plan.retention_source}. The "
-            "broker deletes those segments minutes after it starts, so they need no snapshot."
+            f"Remote storage is off, and {count} past, by {plan.retention_source}. The broker deletes these segments minutes after its "
+            "start. They need no snapshot."
         )
     if len(dates) > past:
         print_text(
-            f"Remote storage is off: retention deletes segments at a date to come, by {plan.retention_source}. You can wait for it "
+            f"Remote storage is off: retention deletes these segments at that date, by {plan.retention_source}. You can wait for it "
             "instead."
         )
     if not dates and tiered < len(busy) and not plan.is_remote_storage_off:
@@ -436,21 +441,26 @@ def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> Answer:
         result: of the run.
         again: words of the command line that give the request, without those of a dry run.
     """
-    plan = result.plan
-    totals = _totals(result)
     if not result.partitions:
         return none_read(result.findings)
+    return _next_of_run(result, f"{faults_text(result.status)}{run_text(result)}", _totals(result), again)
+
+
+def run_text(result: RebuildResult) -> str:
+    """Sentences about what a run did, or would do."""
+    plan = result.plan
+    totals = _totals(result)
     others = counts_text(_other_counts(result, totals))
     done = others or _nothing_text(plan.counts.missing, plan.findings)
     busy = sum(bool(partition.boundaries) for partition in result.partitions)
     where = f" in {f'{busy} of ' if busy else ''}{pluralize(len(result.partitions), 'partition')}"
     written = totals[BoundaryAction.WRITTEN]
-    answer = f"{faults_text(result.status)}{_title(result, written)}"
+    answer = _title(result, written)
     answer += f"{where}{_in_place_of_wrong(result)}{f'; {others}' if others else ''}." if written else f"; {done}{where}."
     answer += f"{_unsound_text(result)}{_not_judged_text(result)}"
     if written and plan.request.destination.locks_log_dirs:
-        answer += f" The new snapshot{' takes' if written == 1 else 's take'} effect when the broker next starts."
-    return _next_of_run(result, answer, totals, again)
+        answer += f" The new {'one takes' if written == 1 else 'ones take'} effect when the broker next starts."
+    return answer
 
 
 def _next_of_run(result: RebuildResult, answer: str, totals: Counter[str], again: Sequence[str]) -> Answer:
@@ -476,7 +486,7 @@ def _next_of_run(result: RebuildResult, answer: str, totals: Counter[str], again
     if not totals[BoundaryAction.WRITTEN] or refused or failed:
         return answer, _after_no_file(result, is_given_up=bool(refused or failed))
     if result.receipt is None or _in_store(result):
-        return answer, ()
+        return answer, []
     return answer, ["verify", "--receipt", shown(result.receipt)]
 
 

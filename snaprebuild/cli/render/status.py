@@ -46,7 +46,7 @@ NAME_COLUMNS = (48, 36, 28)
 DETAIL_MAX = 40
 
 OUT_DIRECTORY = "snaprebuild-out"
-"""Of a proposed ``--out``: in the working directory."""
+"""Name of the directory of a proposed ``--out``."""
 
 
 Cut = Callable[[str], str]
@@ -291,7 +291,7 @@ def words_after(concern: FateGroup, selected: Sequence[str]) -> Sequence[str] | 
     """
     if concern.kind in (FateKind.SNAPSHOTS_REMOVED, FateKind.SWAP_FINISHED):
         return Advice("start and stop the broker once", ("scan", *selected))
-    return ()
+    return []
 
 
 def next_of_status(
@@ -320,7 +320,7 @@ def next_of_status(
         return ["plan", *selected, *(["--set-aside"] if is_local else elsewhere)]
     if status.missing:
         return ["plan", *selected] if can_plan else AGAIN
-    return () if is_verified else ["verify", *selected]
+    return [] if is_verified else ["verify", *selected]
 
 
 def note_sentences(status: Status) -> str:

@@ -53,33 +53,33 @@ def existing_findings(
         is_broker_running=partition.is_broker_running,
         deadline=deadline,
     )
-    severity = Severity.NOTE if is_replaced else Severity.FINDING
     findings = []
     for snapshot in checked:
         if selection.takes_boundary(snapshot.offset):
-            findings += _findings_of(partition, snapshot, severity)
+            is_at_boundary = snapshot.offset in boundaries
+            findings += _findings_of(partition, snapshot, is_at_boundary=is_at_boundary, is_replaced=is_replaced)
     return findings
 
 
-def _findings_of(partition: PartitionSource, snapshot: SnapshotFile, severity: Severity) -> list[Finding]:
+def _findings_of(partition: PartitionSource, snapshot: SnapshotFile, *, is_at_boundary: bool, is_replaced: bool) -> list[Finding]:
     directory = partition.directory
+    severity = Severity.NOTE if is_replaced and is_at_boundary else Severity.FINDING
     error = snapshot.error
     if isinstance(error, ChangedFileError):
         return [in_flux(error, directory.path, snapshot.offset)]
     if isinstance(error, ReadFailedError):
         return [replace(finding_of_error(error, directory.path), offset=snapshot.offset)]
     if isinstance(error, FormatError):
-        return [_corrupt(partition, snapshot.offset, error, severity)]
+        message = f"{error}; {_remedy(partition, is_at_boundary=is_at_boundary, is_replaced=is_replaced)}"
+        cause = FindingCause.CORRUPT_SNAPSHOT
+        return [Finding("corrupt-snapshot", severity, directory.path, message, snapshot.offset, cause=cause)]
     path = directory.file_path(snapshot.file.name)
     return [suspect_finding(path, snapshot.offset, suspicion, severity) for suspicion in snapshot.suspicions]
 
 
-def _corrupt(partition: PartitionSource, offset: int, error: FormatError, severity: Severity) -> Finding:
-    directory = partition.directory
-    remedy = "it is replaced with --set-aside only"
-    if not directory.store.is_local:
-        remedy = "objects are never replaced"
-    elif severity is Severity.NOTE:
-        remedy = "it is set aside and replaced"
-    message = f"{error}; {remedy}"
-    return Finding("corrupt-snapshot", severity, directory.path, message, offset, cause=FindingCause.CORRUPT_SNAPSHOT)
+def _remedy(partition: PartitionSource, *, is_at_boundary: bool, is_replaced: bool) -> str:
+    if not partition.directory.store.is_local:
+        return "objects are never replaced"
+    if not is_at_boundary:
+        return "it is at no boundary and is never replaced: move it away while the broker is stopped"
+    return "it is set aside and replaced" if is_replaced else "it is replaced with --set-aside only"

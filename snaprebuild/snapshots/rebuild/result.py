@@ -199,7 +199,7 @@ class RebuildResult(msgspec.Struct, frozen=True):
                     replaced.add(at)
                 elif boundary.comparison is not None and boundary.comparison.proven_wrong:
                     wrong.add(at)
-                elif boundary.comparison is not None and not is_not_judged(boundary):
+                elif boundary.comparison is not None and boundary.comparison.status is not ComparisonStatus.UNVERIFIABLE:
                     settled.add(at)
         return snapshot_faults(self.findings, wrong=wrong, replaced=replaced, settled=settled)
 
