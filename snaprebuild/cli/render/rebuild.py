@@ -172,7 +172,7 @@ def _partition_plan(plan: PartitionPlan) -> PlannedPartition:
         max_read_bytes=plan.max_read_bytes,
         retention_frees_ms=plan.retention_frees_ms,
         fault=plan.fault,
-        boundaries=plan.boundaries,
+        boundaries=plan.all_boundaries,
         not_planned=_not_planned(plan),
         verdict=source_verdict(plan.verdict),
     )
@@ -320,15 +320,16 @@ def _class_text(snapshot_class: SnapshotClass) -> str:
 
 def print_plan(plan: Plan) -> None:
     """A table of partitions, the most expensive first, and remarks."""
-    busy = [partition for partition in plan.partitions if partition.boundaries]
+    busy = [partition for partition in plan.partitions if partition.all_boundaries]
     labels = labels_of(partition.source for partition in plan.partitions)
     has_dates = any(partition.retention_frees_ms is not None for partition in busy)
     rows = []
     for partition in sorted(busy, key=lambda each: -each.min_read_bytes):
         base = partition.source.directory.segments[partition.replay_index].base_offset
-        classes = Counter(_class_text(boundary.expected_class) for boundary in partition.boundaries)
+        boundaries = partition.all_boundaries
+        classes = Counter(_class_text(boundary.expected_class) for boundary in boundaries)
         frees = _retention_date(partition.retention_frees_ms, plan.clock.as_of_ms)
-        row = [labels[partition.source.path], len(partition.boundaries), base, size_text(partition.min_read_bytes)]
+        row = [labels[partition.source.path], len(boundaries), base, size_text(partition.min_read_bytes)]
         rows.append([*row, counts_text(classes), *([frees] if has_dates else []), partition.replay_reason])
     if rows:
         dates = ["retention deletes it"] if has_dates else []
