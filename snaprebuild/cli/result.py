@@ -102,8 +102,8 @@ def answer_and_next(
         following: words of the command, without the name of the program, or an advice; empty if there is nothing to do. The settings
             of this command line are added.
         findings: of the result. If something was not read, the answer begins with that, and the advice is to run the command again
-            after a correction. If all of that is damage, which another run would find again, the next command shows the damaged file,
-            unless something was written: then the broker may start, or ``verify`` comes first.
+            after a correction. If all of that is damage, another run would find it again: the next command shows the damaged file.
+            Where something was written, the broker may start, or ``verify`` comes first.
         includes_unread: the answer has what was not read, and what was deleted, itself.
     """
     findings = list(findings)

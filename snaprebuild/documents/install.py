@@ -68,4 +68,4 @@ class Install(Document, frozen=True):
     status: StatusName
     """The worst of the counts."""
     counts: StatusCounts
-    """Those of the first line, after the run; missing ones of the staged plan only. A run does not count what waits."""
+    """The counts of the first line, after the run. Missing are snapshots of the staged plan only; waiting segments are not counted."""

@@ -75,4 +75,4 @@ class PlanDocument(Document, frozen=True):
     status: StatusName
     """The worst of the counts."""
     counts: StatusCounts
-    """Those of the first line. A plan does not count what waits."""
+    """The counts of the first line. A plan does not count waiting segments."""

@@ -49,9 +49,9 @@ class RebuildTotals(NeedTotals, frozen=True):
     refused: Natural = 0
     skipped: Natural = 0
     set_aside: Natural = 0
-    """Those of written and would_write that replace a wrong snapshot, which is set aside."""
+    """Snapshots of written and would_write that replace a wrong one, which is set aside."""
     not_judged: Natural = 0
-    """Those of equal and kept about which the replay proves nothing."""
+    """Snapshots of equal and kept about which the replay proves nothing."""
 
 
 class Rebuild(Document, frozen=True):
@@ -78,4 +78,4 @@ class Rebuild(Document, frozen=True):
     status: StatusName
     """The worst of the counts."""
     counts: StatusCounts
-    """Those of the first line, after the run. A run does not count what waits."""
+    """The counts of the first line, after the run. A run does not count waiting segments."""

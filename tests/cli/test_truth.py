@@ -166,7 +166,7 @@ def test_scan_of_health() -> None:
     assert "`scan` checks no contents; `verify` does." in run.stdout
     assert "takes effect" not in run.stdout
     one = snaprebuild("scan", "fixtures/kraft-metadata")
-    assert "Next start: a broker removes 1 snapshot now on disk.\n" in one.stdout
+    assert "At its next start the broker removes 1 existing snapshot.\n" in one.stdout
     assert "1 snapshot without a segment: 396" in one.stderr
 
 

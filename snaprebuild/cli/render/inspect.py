@@ -160,9 +160,7 @@ class ExplainView(View):
             _print_answers(each, labels[each.source.path], _version_text(result))
         count = f"{pluralize(result.partitions_read, 'partition')} read"
         if len(result.partitions) > DETAILED_MAX:
-            count += (
-                f"; --topic and --partition with at most {DETAILED_MAX} of them show batches and answers, as --output json does"
-            )
+            count += f". Name --topic and --partition ({DETAILED_MAX} partitions at most) to see batches and answers; --output json has all"
         print_text(count)
 
 
@@ -436,8 +434,8 @@ def _print_aborts(late: LateTransactions) -> None:
     if not commands:
         return
     print_text(
-        "Commands that abort the transactions that are over; they were not run. For brokers since 3.0, and after # for older ones "
-        "(before 2.8 with the tool of Kafka 3: that of Kafka 4 does not reach them):"
+        "Commands that abort the transactions that are over; they were not run. Broker 3.0 or newer: the first line. Older: the line "
+        "after #. For 2.7 and older use the tool of Kafka 3, because that of Kafka 4 does not reach them:"
     )
     print_line("")
     for each in commands if is_verbose() else commands[:COMMANDS_SHOWN_MAX]:

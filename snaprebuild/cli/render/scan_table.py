@@ -303,12 +303,13 @@ def _start_text(result: ScanResult) -> str:
                 counts[boundary.at_next_start] += 1
         counts[AtNextStart.REMOVED] += sum(each.at_next_start is AtNextStart.REMOVED for each in partition.other_snapshots)
     parts = [
-        (counts[AtNextStart.REMOVED], "removes {} now on disk", "snapshot"),
+        (counts[AtNextStart.REMOVED], "removes {}", "existing snapshot"),
         (counts[AtNextStart.EMPTY], "writes {}", "EMPTY snapshot"),
-        (counts[AtNextStart.REBUILT], "makes {} by its own replay", "snapshot"),
+        (counts[AtNextStart.REBUILT], "makes {} itself", "snapshot"),
     ]
     texts = [text.format(pluralize(count, what)) for count, text, what in parts if count]
-    return f"Next start: a broker {', '.join(texts)}." if texts else ""
+    whole = f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) > 1 else "".join(texts)
+    return f"At its next start the broker {whole}." if whole else ""
 
 
 def print_boundaries(result: ScanResult) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.remote_readiness import not_ready_text
-from snaprebuild.broker.status import FateGroup, Status
+from snaprebuild.broker.status import FateGroup, Status, StatusCounts
 from snaprebuild.cli.findings_text import concern_text, skipped_text, unread_text
 from snaprebuild.cli.result import size_text
 from snaprebuild.cli.table import middle_cut
@@ -123,12 +123,12 @@ def snapshot_counts(status: Status, partitions: int, affected: int, *, is_incomp
     return [whole, ", ".join([*none, *_counts(status)]), ", ".join([*none, *_brief_counts(status)])]
 
 
-def faults_text(status: Status) -> str:
+def faults_text(status: Status | StatusCounts) -> str:
     """A sentence and a blank about snapshots that are wrong or suspect; empty without any. It comes before what a run does."""
     return f"{_wrong_text(status)}. " if status.wrong or status.suspect else ""
 
 
-def _wrong_text(status: Status) -> str:
+def _wrong_text(status: Status | StatusCounts) -> str:
     if not status.wrong:
         return pluralize(status.suspect, "snapshot suspect", "snapshots suspect")
     wrong = pluralize(status.wrong, "snapshot wrong", "snapshots wrong")

@@ -154,7 +154,7 @@ def tier_upload(
         option(
             "--dry-run",
             short="Check everything, and write nothing",
-            default="upload",
+            default="no",
         ),
     ] = False,
     as_of: AsOf = None,

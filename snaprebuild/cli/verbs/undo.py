@@ -23,7 +23,7 @@ def undo(
         option(
             "--dry-run",
             short="Show what would be removed, and change nothing",
-            default="remove it",
+            default="no",
         ),
     ] = False,
     out: OutputOptions,

@@ -1,7 +1,7 @@
 """How many snapshots a plan writes and compares: what is certain before the replay, and what only the replay shows.
 
-A run does to each boundary of its plan one of these: it writes the snapshot, it compares the one that is there and leaves or replaces it,
-or it gives up. So the numbers of a run are within those of its plan.
+At each boundary of its plan a run writes a snapshot, or compares the one that is there, or gives up. So the numbers of a run are within
+those of its plan.
 """
 
 from __future__ import annotations
