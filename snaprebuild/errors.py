@@ -185,14 +185,85 @@ class SnapshotRefusedError(RefusedError):
         self.reasons = reasons
 
 
+class UploadRefusalReason(StrEnum):
+    """Why a segment may not go to remote storage, or not yet."""
+
+    ABOVE_HIGH_WATERMARK = "above-high-watermark"
+    """It ends above the checkpointed high watermark: the rest may not be replicated."""
+    ABOVE_LAST_STABLE_OFFSET = "above-last-stable-offset"
+    """A transaction that began in or below it is open, or its marker is not replicated."""
+    ABOVE_TRUSTED_OFFSET = "above-trusted-offset"
+    """The cluster's rules trust this replica only up to a lower offset (``tier upload``)."""
+    ACTIVE_SEGMENT = "active-segment"
+    """It is still written to."""
+    BAD_LEADER_EPOCHS = "bad-leader-epochs"
+    """The leader epochs do not parse, or do not ascend."""
+    BELOW_LOG_START = "below-log-start"
+    """All its records are deleted, perhaps during the call."""
+    CHANGED = "changed"
+    """A file changed while it was read. Another call may succeed."""
+    CLAIM_LOST = "claim-lost"
+    """Another uploader has taken the claim of the copy over (``tier upload``)."""
+    DAMAGED_SEGMENT = "damaged-segment"
+    """Its batches do not end with the file, or a checksum is wrong."""
+    DELETED = "deleted"
+    """Brokers delete the partition, or have deleted the copy (``tier upload``)."""
+    EMPTY_SEGMENT = "empty-segment"
+    """It is rolled and has no bytes."""
+    ENCRYPTED_STORE = "encrypted-store"
+    """The copies before it are encrypted, and an unencrypted one would follow (``tier upload``)."""
+    GAP = "gap"
+    """Remote storage ends below it, and segments between are missing (``tier upload``)."""
+    GONE = "gone"
+    """The broker deleted or moved the partition."""
+    INDEX_CONTRADICTS_LOG = "index-contradicts-log"
+    """An index entry differs from the segment."""
+    MISSING_OFFSET_INDEX = "missing-offset-index"
+    """There is no ``.index``. The broker makes one when it loads the log."""
+    MISSING_TIME_INDEX = "missing-time-index"
+    """There is no ``.timeindex``. The broker makes one when it loads the log."""
+    NEVER_TIERED = "never-tiered"
+    """Internal and compacted topics never go to remote storage."""
+    NO_LEADER_EPOCHS = "no-leader-epochs"
+    """No leader epoch covers it: brokers refuse such a segment."""
+    NO_SOURCE = "no-source"
+    """The directory is in transition, or the segment is no regular file."""
+    NO_TOPIC_ID = "no-topic-id"
+    """There is no ``partition.metadata``, and no topic id was given."""
+    NOT_IN_CLUSTER = "not-in-cluster"
+    """The cluster has no such partition (``tier upload``)."""
+    OTHER_STORE = "other-store"
+    """The copies before it are in another object store (``tier upload``)."""
+    OTHER_TOPIC_ID = "other-topic-id"
+    """The topic id that was given is not that of the directory, or of the cluster."""
+    SEGMENT_TOO_LARGE = "segment-too-large"
+    """It is larger than 2,147,483,647 bytes, for which its metadata has no room."""
+    STALE_BROKER_EPOCH = "stale-broker-epoch"
+    """The broker has registered again since this upload began (``tier upload``)."""
+    UNKNOWN_BROKER_EPOCH = "unknown-broker-epoch"
+    """An earlier claim has a broker epoch, and this run knows none (``tier upload``)."""
+    UNKNOWN_CLEANER = "unknown-cleaner"
+    """``cleaner-offset-checkpoint`` cannot be read, so the topic may be compacted."""
+    UNKNOWN_HIGH_WATERMARK = "unknown-high-watermark"
+    """No ``replication-offset-checkpoint`` has the high watermark."""
+    UNKNOWN_PRODUCERS = "unknown-producers"
+    """The replica lacks the producers of offsets that only remote storage holds."""
+
+
 class UploadRefusedError(RefusedError):
     """A segment may not go to remote storage, or not yet (``snaprebuild.prepare_upload``).
 
     Attributes:
-        reason: a stable name, words joined by dashes, as docs/guides/upload.md lists them.
+        reason: a stable name of the cause. docs/guides/uploader.md says for each whether an uploader stops or continues.
     """
 
-    def __init__(self, message: str, *, path: str | None = None, reason: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        reason: UploadRefusalReason = UploadRefusalReason.NO_SOURCE,
+    ) -> None:
         super().__init__(message, path=path)
         self.reason = reason
 

@@ -1,9 +1,9 @@
 """Library for uploaders and backup tools: the snapshot that belongs to a segment, or a refusal with the reason.
 
 Remote storage holds a segment together with the producer snapshot at its next base offset (``RemoteLogManager.copyLogSegment`` takes
-``producerStateManager.fetchSnapshot(nextSegmentOffset)``). ``Partition`` lists a directory once and yields the rolled segments with these
-snapshots. ``ensure_snapshot``, ``validate_snapshot`` and ``prepare_upload`` answer one question each. The bytes are those of the file on
-disk if the log proves it correct, else those of a replay.
+``producerStateManager.fetchSnapshot(nextSegmentOffset)``). ``LogDir`` has the partitions of a log directory. ``Partition`` lists a
+directory once, and has the rolled segments with these snapshots. ``ensure_snapshot``, ``validate_snapshot`` and ``prepare_upload``
+answer one question each. The bytes are those of the file on disk if the log proves it correct, else those of a replay.
 
 Everything only reads, also while the broker runs, configures no logging, and may be called from several threads. Only a ``Partition``
 keeps state between calls.
@@ -14,7 +14,9 @@ from __future__ import annotations
 import operator
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from threading import Lock
 from types import TracebackType
@@ -26,7 +28,9 @@ from formats.errors import FormatError
 from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name, snapshot_temporary_file_name
 from formats.partition.producer_snapshot import read_entries
+from snaprebuild.documents.envelope import reported
 from snaprebuild.errors import ReadFailedError, RefusalReason, RefusedError, SnapshotRefusedError, UsageError
+from snaprebuild.findings import ReportedFinding, pluralize
 from snaprebuild.snapshots.destination.rebuilt_snapshot import create_or_wait
 from snaprebuild.snapshots.engine.boundary_state import ReplayCheckpoint
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
@@ -43,16 +47,17 @@ from snaprebuild.snapshots.ensure_snapshot import (
 )
 from snaprebuild.snapshots.refusals import opened_or_refused, refusal_reason
 from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.snapshots.source.source import PartitionSource, Source, open_source
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
 from snaprebuild.storage.partition_dir import SegmentFiles
+from snaprebuild.storage.partition_names import TopicKind
 from snaprebuild.storage.store import S3Settings, absolute
-from snaprebuild.storage.store_path import StorePath
-from snaprebuild.storage.stores import path_of, store_of
+from snaprebuild.storage.store_path import StorePath, path_of, store_of
 from snaprebuild.tier.upload.prepare import PreparedUpload, candidates, prepare_segment
 
 __all__ = [
     "EnsuredSnapshot",
+    "LogDir",
     "Origin",
     "Partition",
     "PreparedUpload",
@@ -65,21 +70,65 @@ __all__ = [
     "validate_snapshot",
 ]
 
+FilePath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+"""A path on this machine in any form that ``open`` takes, or ``s3://BUCKET/PREFIX`` as text."""
+
+
+class LogDir:
+    """The partitions of a log directory, listed once: ``for partition in LogDir(path)``, in the order of their paths.
+
+    ``len`` is the number of partitions. Each iteration makes new ``Partition`` objects, which have read nothing yet.
+
+    Attributes:
+        path: of the directory.
+        options: those of the caller, for all of the partitions.
+        findings: what is no source of snapshots, and why: directories that a broker deletes or moves, and what cannot be listed. Empty if
+            every directory of a partition is among the partitions.
+    """
+
+    def __init__(self, path: FilePath, options: ReplayOptions = DEFAULT_OPTIONS) -> None:
+        """Lists the directory.
+
+        Args:
+            path: a log directory, any directory above some, or ``s3://BUCKET/PREFIX`` as text. Nothing is written into it.
+            options: for all of its segments.
+
+        Raises:
+            UsageError: there is no such directory.
+            ReadFailedError: an object store cannot be listed.
+        """
+        self.path = absolute(os.fsdecode(path))
+        self.options = options
+        self._run = run_of(options)
+        source = open_source([self.path], run=self._run)
+        self._sources = tuple(each for each in source.partitions if each.topic_kind is not TopicKind.CLUSTER_METADATA)
+        self.findings: tuple[ReportedFinding, ...] = tuple(map(reported, source.findings))
+
+    def __iter__(self) -> Iterator[Partition]:
+        return (Partition._of(source, self.options, self._run) for source in self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def __repr__(self) -> str:
+        return f"LogDir({self.path!r}, {pluralize(len(self), 'partition')})"
+
 
 class Partition:
-    """A partition directory, listed once. Each of its segments is read at most once, whichever snapshots are asked for.
+    """A partition directory, listed once: ``for segment in Partition(path)`` gives its rolled segments.
 
-    Use it in a ``with`` statement: what was read of each segment stays in memory until the end of the block, about 100 bytes for each
-    producer in each segment. Calls of several threads wait for each other.
+    Each segment is read at most once, whichever snapshots are asked for. Use it in a ``with`` statement: what was read of each segment
+    stays in memory until the end of the block, about 100 bytes for each producer in each segment. Calls of several threads wait for
+    each other. ``len`` is the number of rolled segments.
 
     Attributes:
         path: of the directory.
         topic: its name.
-        number: of the partition.
+        partition: its number.
         options: those of the caller. Without ``as_of_ms`` producers expire at the time when the directory was listed.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], options: ReplayOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(self, directory: FilePath, options: ReplayOptions = DEFAULT_OPTIONS) -> None:
         """Lists the directory.
 
         Args:
@@ -91,12 +140,23 @@ class Partition:
             SnapshotRefusedError: a broker deletes or moves the directory, or its compaction was interrupted.
             ReadFailedError: it cannot be listed.
         """
-        self.path = absolute(os.fspath(directory))
+        run = run_of(options)
+        self._begin(opened_or_refused(absolute(os.fsdecode(directory)), run), options, run)
+
+    @classmethod
+    def _of(cls, source: PartitionSource, options: ReplayOptions, run: Run) -> Partition:
+        """A partition that is listed already."""
+        partition = cls.__new__(cls)
+        partition._begin(source, options, run)
+        return partition
+
+    def _begin(self, source: PartitionSource, options: ReplayOptions, run: Run) -> None:
+        self.path = source.directory.path
+        self.topic = source.directory.name.topic
+        self.partition = source.directory.name.partition
         self.options = options
-        self._run = run_of(options)
-        self._source = opened_or_refused(self.path, self._run)
-        self.topic = self._source.directory.name.topic
-        self.number = self._source.directory.name.partition
+        self._run = run
+        self._source = source
         self._summaries: SummaryCache = {}
         self._last: ReplayCheckpoint | None = None
         self._lock = Lock()
@@ -107,6 +167,48 @@ class Partition:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._summaries = {}
         self._last = None
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.rolled_segments())
+
+    def __len__(self) -> int:
+        return len(candidates(self._source))
+
+    def __repr__(self) -> str:
+        return f"Partition({self.path!r}, {pluralize(len(self), 'rolled segment')})"
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that a broker serves: that of the checkpoint, or the base offset of the first segment."""
+        return self._source.log_start_offset
+
+    @cached_property
+    def log_end_offset(self) -> int:
+        """The end of the last whole batch; read from the end of the last segment at the first access.
+
+        Raises:
+            ReadFailedError: the last segment cannot be read.
+            SnapshotRefusedError: it changed while it was read, or is damaged.
+        """
+        directory = self._source.directory
+        try:
+            return log_end_offset(directory)
+        except (RefusedError, FormatError) as error:
+            raise SnapshotRefusedError(str(error), path=directory.path, reason=refusal_reason(error)) from error
+
+    @cached_property
+    def last_stable_offset(self) -> int | None:
+        """The offset that no open transaction is below, as the small files show it at the first access; None if they do not.
+
+        The files show it only after a clean stop with everything replicated: then the snapshot at the log end names each open
+        transaction. It is None while a broker runs, after an unclean stop, in a copy without ``.kafka_cleanshutdown``, and while the
+        high watermark is below the log end: a transaction whose marker is not replicated holds the offset, too. ``snaprebuild inspect
+        transactions`` replays the log for it.
+        """
+        from snaprebuild.snapshots.scan.scan import scan_source  # loads all rules of a start
+
+        (scanned,) = scan_source(Source((self._source,), (), facts=self._run.facts)).partitions
+        return scanned.last_stable_offset
 
     def rolled_segments(self) -> tuple[Segment, ...]:
         """The segments that a broker would upload, by base offset: rolled, and not below the log start offset."""
@@ -141,11 +243,12 @@ class Partition:
         return ensured
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Segment:
     """A rolled segment of a ``Partition``, as it was listed.
 
     Attributes:
+        base_offset: of its first batch, which its file is named after.
         next_base_offset: base offset of the next segment, at which the snapshot of this one belongs.
         size_bytes: of the ``.log``.
         log_path: of the ``.log``.
@@ -164,6 +267,9 @@ class Segment:
     transaction_index_path: str | None
     has_snapshot: bool
     _partition: Partition = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"Segment({self.log_path!r}, offsets {self.base_offset} to {self.next_base_offset - 1})"
 
     def snapshot(self, *, max_bytes: int | None = None, timeout_s: float | None = None) -> EnsuredSnapshot:
         """Returns the producer snapshot of this segment, proven by the log, or refuses.
@@ -211,14 +317,14 @@ class Segment:
 
 
 def ensure_snapshot(
-    partition_dir: str | os.PathLike[str],
+    partition_dir: FilePath,
     next_base_offset: int,
     *,
     options: ReplayOptions = DEFAULT_OPTIONS,
     after: EnsuredSnapshot | None = None,
     max_bytes: int | None = None,
     timeout_s: float | None = None,
-    out: str | os.PathLike[str] | None = None,
+    out: FilePath | None = None,
 ) -> EnsuredSnapshot:
     """Returns the snapshot at the next base offset of a segment, or refuses.
 
@@ -248,12 +354,12 @@ def ensure_snapshot(
         WriteFailedError, OutcomeUnknownError: the file in ``out`` cannot be written.
     """
     request = BoundaryRequest(
-        directory=absolute(os.fspath(partition_dir)),
+        directory=absolute(os.fsdecode(partition_dir)),
         offset=operator.index(next_base_offset),
         options=options,
         run=run_of(options, _deadline(max_bytes, timeout_s)),
         max_bytes=max_bytes,
-        out=None if out is None else absolute(os.fspath(out)),
+        out=None if out is None else absolute(os.fsdecode(out)),
         after=None if after is None else after.point,
     )
     ensured = replay_to_boundary(request, OneBoundaryTask.ensured)
@@ -261,7 +367,7 @@ def ensure_snapshot(
 
 
 def prepare_upload(
-    segment: str | os.PathLike[str],
+    segment: FilePath,
     *,
     options: ReplayOptions = DEFAULT_OPTIONS,
     after: EnsuredSnapshot | None = None,
@@ -306,7 +412,7 @@ def prepare_upload(
         return replay_to_boundary(request, OneBoundaryTask.ensured)
 
     return prepare_segment(
-        os.fspath(segment),
+        os.fsdecode(segment),
         ensure,
         topic_id=topic_id,
         high_watermark=high_watermark,
@@ -316,8 +422,8 @@ def prepare_upload(
 
 
 def validate_snapshot(
-    partition: str | os.PathLike[str],
-    snapshot: bytes | str | os.PathLike[str],
+    partition: FilePath,
+    snapshot: bytes | str | os.PathLike[str] | os.PathLike[bytes],
     next_base_offset: int | None = None,
     *,
     options: ReplayOptions = DEFAULT_OPTIONS,
@@ -348,7 +454,7 @@ def validate_snapshot(
         ReadFailedError: a file cannot be read, or the snapshot does not exist.
     """
     run = run_of(options, _deadline(max_bytes, timeout_s))
-    source, directory, offset = _boundary(absolute(os.fspath(partition)), next_base_offset, run)
+    source, directory, offset = _boundary(absolute(os.fsdecode(partition)), next_base_offset, run)
     try:
         entries = _entries_of(snapshot, options.s3)
     except FormatError as error:
@@ -425,11 +531,11 @@ def _boundary(path: str, next_base_offset: int | None, run: Run) -> tuple[Partit
     return source, directory, end
 
 
-def _entries_of(snapshot: bytes | str | os.PathLike[str], stores: S3Settings) -> np.ndarray:
+def _entries_of(snapshot: bytes | str | os.PathLike[str] | os.PathLike[bytes], stores: S3Settings) -> np.ndarray:
     """Raises FormatError if it does not parse, ReadFailedError if it cannot be read."""
     if isinstance(snapshot, bytes):
         return read_entries(snapshot, file="the snapshot")
-    path = absolute(os.fspath(snapshot))
+    path = absolute(os.fsdecode(snapshot))
     data = store_of(path, stores).read_small(path, SNAPSHOT_BYTES_MAX)
     if data is None:
         raise ReadFailedError("does not exist", path=path)

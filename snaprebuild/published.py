@@ -32,6 +32,7 @@ __all__ = [
     "Uuid",
     "encoded_members",
     "line_of",
+    "members_of_base",
     "one_of",
     "part_of",
 ]
@@ -107,6 +108,11 @@ def encoded_members(part: Part) -> dict[str, Any]:
 _LINE = json.JSONEncoder(separators=(",", ":"))
 """Without blanks, unlike plans and reports: ``document_file.check_place`` must not regard a receipt as one of these and replace
 it."""
+
+
+def members_of_base(kind: type[Part], part: Part) -> dict[str, Any]:
+    """The fields that a struct has of its base ``kind``, as arguments of another struct with that base; values are not converted."""
+    return {name: getattr(part, name) for name in kind.__struct_fields__}
 
 
 def line_of(part: Part) -> str:

@@ -19,15 +19,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 from log_dirs import batch, make_log_dir, snapshot_bytes
+from msgspec.structs import replace
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.plan.plan_model import RebuildRequest
 from snaprebuild.snapshots.staging.staged_plan import (
     StagedEvidence,

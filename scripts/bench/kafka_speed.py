@@ -171,7 +171,7 @@ def spark_seconds(directory: Path, passes: int) -> float:
         "from snaprebuild.cluster.source_check.plan_gate import judge_plans\n"
         "from snaprebuild.snapshots.plan.plan_request import RebuildRequest\n"
         "from snaprebuild.snapshots.plan.planner import make_plan\n"
-        "from snaprebuild.snapshots.rebuild.rebuild import rebuild\n"
+        "from snaprebuild.snapshots.rebuild.run import rebuild\n"
         "from snaprebuild.snapshots.run import Run\n"
         "from snaprebuild.spark.job import SparkEngine\n"
         "from snaprebuild.spark.session import opened_session\n"

@@ -35,7 +35,7 @@ from formats.partition.file_names import PartitionDirectoryName
 from formats.partition.producer_snapshot import ENTRY_DTYPE, read_entries, write_entries
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.segment_summary import BLOCK_ROWS, SUMMARY_COLUMNS
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_group, read_segment, read_tasks
 from snaprebuild.storage.io_limits.policy import IoLimits, limited_io

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
-from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
 
 WANTED_BOUNDARIES = 5

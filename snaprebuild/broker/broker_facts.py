@@ -22,7 +22,7 @@ from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, LogDirPlace
 from snaprebuild.storage.local.broker_lock import BrokerProcess
 from snaprebuild.storage.log_dir import LogDirState, foreign_directories, read_log_dir
 from snaprebuild.storage.partition_dir import REMOTE_LOG_INDEX_CACHE
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import path_of
 
 __all__ = ["configured_log_dir_facts", "log_dir_facts", "lone_future_copies", "node_id_of", "read_broker_facts", "releases_of"]
 

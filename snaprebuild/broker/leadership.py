@@ -9,13 +9,13 @@ Source: ``Partition.makeLeader``, ``LeaderEpochFileCache``, ``RemoteLogManager.c
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-import msgspec
+from typing import Annotated
 
 from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.findings import Severity
+from snaprebuild.published import Part, one_of
 
-__all__ = ["Unfit", "unfit_replica"]
+__all__ = ["MustNotLead", "unfit_replica"]
 
 _UNFIT = frozenset(kind for kind in FateKind if kind.holds_broker and kind is not FateKind.CATCHES_UP) | {
     FateKind.NO_LEADER_EPOCHS,
@@ -24,23 +24,21 @@ _UNFIT = frozenset(kind for kind in FateKind if kind.holds_broker and kind is no
 """A replica that only has to catch up is in sync before it leads."""
 
 
-class Unfit(msgspec.Struct, frozen=True):
-    """Why a replica must not lead.
-
-    Attributes:
-        cause: why, in words that are equal for equal causes.
-        severity: of the finding.
-        remedy: what an operator does; empty where that is not known.
-        is_of_broker: it is that of its broker or log directory, which has one finding for all of its replicas.
-    """
+class MustNotLead(Part, frozen=True):
+    """Why a replica must not lead: its leader epochs do not cover its batches of format 2, or its next start loses records."""
 
     cause: str
-    severity: Severity
+    severity: Annotated[str, one_of("finding", "damaged")]
     remedy: str = ""
-    is_of_broker: bool = False
+    """What an operator does about the worst fate; empty in earlier documents."""
+
+    @property
+    def finding_severity(self) -> Severity:
+        """The severity of a finding about it."""
+        return Severity[self.severity.upper()]
 
 
-def unfit_replica(fates: Iterable[Fate]) -> Unfit | None:
+def unfit_replica(fates: Iterable[Fate]) -> MustNotLead | None:
     """Why a replica must not lead; None if nothing shows that it must not.
 
     Args:
@@ -50,4 +48,4 @@ def unfit_replica(fates: Iterable[Fate]) -> Unfit | None:
     if not unfit:
         return None
     worst = max(unfit, key=lambda fate: fate.severity)
-    return Unfit(worst.cause, worst.severity, worst.remedy)
+    return MustNotLead(worst.cause, worst.severity.name.lower(), worst.remedy)

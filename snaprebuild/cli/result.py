@@ -50,12 +50,15 @@ __all__ = [
     "json_text",
     "labels_of",
     "line_width",
+    "members_of_view",
     "print_command",
     "print_findings",
     "print_line",
     "print_table",
     "print_text",
     "print_undo",
+    "print_view",
+    "printed_findings",
     "repeated_words",
     "shown",
     "size_text",
@@ -266,7 +269,8 @@ def time_text(ms: int) -> str:
 
 def draws_blocks() -> bool:
     """Whether stdout takes more than ASCII."""
-    return sys.stdout.encoding.lower().startswith("utf")
+    # A stream in memory has no encoding, and takes everything.
+    return (sys.stdout.encoding or "utf-8").lower().startswith("utf")
 
 
 def print_table(
@@ -385,18 +389,27 @@ def emit_and_exit(view: View, out: OutputOptions) -> NoReturn:
             failures.append(error)
     everything = out.everything or view.prints_all_findings
     try:
-        is_in_table = set() if out.as_json or everything else view.codes_in_table
-        printed = [each for each in view.findings if each.code not in is_in_table]
         emit_streamed_and_exit(
             print_result,
             view.findings,
-            printed=printed,
+            printed=printed_findings(view, hides_tabled=not (out.as_json or everything)),
             everything=everything,
             notes=view.prints_notes or everything,
             failures=failures,
         )
     finally:
         view.close()
+
+
+def printed_findings(view: View, *, hides_tabled: bool) -> list[Finding]:
+    """The findings of a result that go to stderr.
+
+    Args:
+        view: of the result.
+        hides_tabled: without those that the table shows.
+    """
+    is_in_table = view.codes_in_table if hides_tabled else frozenset()
+    return [each for each in view.findings if each.code not in is_in_table]
 
 
 def members_of_view(view: View) -> Mapping[str, object]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 import click
 import msgspec
 
-from snaprebuild.cli.facts import run_facts
 from snaprebuild.cli.options.assumptions import AssumeOption, Assumption, read_assumptions
 from snaprebuild.cli.options.common import Metrics, OutputFormat, OutputOption, Report, Verbose
 from snaprebuild.cli.options.description import DescribedOption
@@ -146,6 +145,8 @@ def _protect_log_dirs_of(server_properties: str | None) -> None:
     """Before anything is created: a document may not be in one of its log directories, and these may be empty as yet."""
     if not server_properties:
         return
+    from snaprebuild.cli.runs.run_settings import run_facts
+
     with suppress(SnaprebuildError):  # the verb reads it again, and reports what is wrong with it
         run_facts().properties(server_properties)
 

@@ -11,9 +11,8 @@ from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.result import RebuildResult
-from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.source.run_facts import RunFacts
-from snaprebuild.storage.parallel_map import ParallelMap
+from snaprebuild.snapshots.run import Run, RunFacts
+from snaprebuild.storage.thread_pool import ParallelMap
 
 __all__ = ["judged_plan", "load_judged_plan", "rebuild_findings"]
 

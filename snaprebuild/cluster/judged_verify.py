@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -27,8 +27,7 @@ from snaprebuild.snapshots.verify import VerifyResult, verify
 __all__ = ["JudgedVerify", "judged_verify"]
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedVerify:
+class JudgedVerify(msgspec.Struct, frozen=True):
     """A verification and what the next start of the brokers does.
 
     Attributes:
@@ -106,8 +105,7 @@ def _suspects(result: VerifyResult, scanned: Sequence[PartitionScan]) -> list[Fi
     return [finding for partition in scanned for finding in partition.suspects if finding.path in unproven]
 
 
-@dataclass(frozen=True, slots=True)
-class _NextStart:
+class _NextStart(msgspec.Struct, frozen=True):
     """The next start of the brokers, as `scan` reports it.
 
     Attributes:

@@ -9,6 +9,7 @@ from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRec
 from snaprebuild.broker.start_facts import PartitionFacts
 from snaprebuild.cluster.metadata.image_model import MetadataImage
 from snaprebuild.cluster.metadata.log import open_metadata_log
+from snaprebuild.cluster.metadata.registered_model import directory_text
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.snapshots.source.source import PartitionSource
 
@@ -76,6 +77,6 @@ def proven_topic_id(facts: PartitionFacts, source: PartitionSource, image: Metad
     if registered is None or facts.end.leader_epoch > registered.leader_epoch:
         return None
     places = dict(zip(registered.replicas, registered.directories, strict=False))
-    if meta.node_id is None or places.get(meta.node_id) != meta.directory_id:
+    if meta.node_id is None or places.get(meta.node_id) != directory_text(meta.directory_id):
         return None
     return topic_id if history.only_id(name.topic) == topic_id else None

@@ -6,9 +6,9 @@ import contextlib
 import datetime
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from formats.broker.broker_files import MetaProperties, Properties
 from formats.errors import FormatError
@@ -17,14 +17,14 @@ from snaprebuild.broker.releases import Release, release_of_level
 from snaprebuild.broker.start_facts import Assignment, PartitionFacts, SegmentEnd, TopicIdFile
 from snaprebuild.cluster.lost_topic_ids import TopicIdHistory, proven_topic_id
 from snaprebuild.cluster.metadata.image_model import MetadataImage
-from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
+from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION, directory_id_of
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.snapshots.scan.next_start import with_next_start
 from snaprebuild.snapshots.scan.result import ScanResult
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import path_of
 
 __all__ = ["with_images"]
 
@@ -128,8 +128,8 @@ def _with_assignment(
     assignment = _assignment(source.directory.name, facts.end, checkpointed_epoch, images[path], meta.node_id)
     if facts.topic_id_file not in (TopicIdFile.PRESENT, TopicIdFile.UNREADABLE):
         lost = proven_topic_id(facts, source, images[path], histories[path])
-        assignment = msgspec.structs.replace(assignment, lost_topic_id=lost)
-    return msgspec.structs.replace(facts, assignment=assignment)
+        assignment = replace(assignment, lost_topic_id=lost)
+    return replace(facts, assignment=assignment)
 
 
 def _assignment(
@@ -152,7 +152,7 @@ def _assignment(
         is_current=registered.leader_epoch >= (last_epoch or 0),
         in_sync=tuple(each for each in registered.isr if each != node_id),
         age=_age_text(image),
-        directory_id=dict(zip(registered.replicas, registered.directories, strict=False)).get(node_id),
+        directory_id=directory_id_of(registered.directory_of(node_id)),
     )
 
 

@@ -7,13 +7,13 @@ Broker epochs and the lowest release that reads the image are there, too.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace as replace_struct
+from msgspec.structs import replace
 
 from formats.errors import FormatError
 from snaprebuild.broker.fates import Fate, FateKind
@@ -30,7 +30,7 @@ from snaprebuild.snapshots.source.broker_properties import metadata_dir_of
 from snaprebuild.snapshots.source.source import Source, open_source
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
 from snaprebuild.storage.store import is_object
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import path_of
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.metadata.image_model import MetadataImage
@@ -98,7 +98,7 @@ def start_concerns(source: Source, reported: Sequence[Finding], *, without: froz
         if each.severity is not Severity.NOTE and each.kind not in without and each.path not in named
         if _is_about(each, read, log_dirs)
     ]
-    return [*(replace_struct(each, severity=Severity.FINDING) for each in findings_of(fates)), *_also_unread(start, reported)]
+    return [*(replace(each, severity=Severity.FINDING) for each in findings_of(fates)), *_also_unread(start, reported)]
 
 
 def local_start_concerns(
@@ -153,7 +153,7 @@ def _has_small_files(source: Source) -> bool:
 def _lost_records(source: Source, start: JudgedStart, reported: Sequence[Finding]) -> list[Finding]:
     paths = {each.directory.path for each in source.partitions} - _concerned_paths(reported)
     fates = [each for each in start.fates if each.kind in _RECORDS_GONE and not each.is_harmless and each.path in paths]
-    return [replace_struct(each, severity=Severity.FINDING) for each in findings_of(fates)]
+    return [replace(each, severity=Severity.FINDING) for each in findings_of(fates)]
 
 
 class NextStartJudge:
@@ -290,10 +290,10 @@ class _RegisteredEpochs:
             return log_dir
         own = self._of_directory.get(os.path.realpath(log_dir.state.path))
         if own is not None:
-            return replace(log_dir, registered_epoch=own)
+            return dataclasses.replace(log_dir, registered_epoch=own)
         node = _node_of(log_dir.state)
         several = set() if node is None else self._of_node.get(node, set())
-        return replace(log_dir, registered_epoch=next(iter(several)) if len(several) == 1 else None)
+        return dataclasses.replace(log_dir, registered_epoch=next(iter(several)) if len(several) == 1 else None)
 
 
 def _node_of(state: LogDirState) -> tuple[str, int] | None:

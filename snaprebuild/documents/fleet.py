@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snaprebuild.broker.start_facts import Shutdown
 from snaprebuild.broker.status import StatusCounts
 from snaprebuild.cluster.fleet.election_risk import ElectionRisk
 from snaprebuild.cluster.fleet.elections import ElectionMoment
 from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome
-from snaprebuild.cluster.fleet.replicas import ReplicaReadiness
-from snaprebuild.cluster.fleet.restart_plan import RepairCover
+from snaprebuild.cluster.fleet.replicas import FleetBroker, FleetReplica
+from snaprebuild.cluster.fleet.restart_plan import RepairCover, RestartStep
 from snaprebuild.cluster.fleet.upgrade_steps import UpgradeStep
 from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
 from snaprebuild.documents.common import StatusName
 from snaprebuild.published import Document, Natural, Part, Positive, RunRecord, Seconds, Streamed
-from snaprebuild.snapshots.scan.scan_parts import MustNotLead
 from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
     "Fleet",
-    "FleetBroker",
-    "FleetLogDir",
-    "FleetReplica",
     "FleetTotals",
     "Outcomes",
-    "RestartStep",
     "UnhealthyPartition",
 ]
 
@@ -57,66 +51,6 @@ class FleetTotals(Part, frozen=True):
     replay_bytes: Natural
     estimated_seconds: Seconds | None
     """Time for all steps at the stated rate; null without one."""
-
-
-class RestartStep(Part, frozen=True):
-    """The restart of a broker."""
-
-    node_id: Natural
-    is_controller: bool
-    needs_rebuild: bool
-    """Otherwise a start is enough."""
-    partitions: Natural
-    """Partitions that are ready after this step, but not before."""
-    missing: Natural
-    """Snapshots to rebuild."""
-    replay_bytes: Natural
-    estimated_seconds: Seconds | None
-    freed_bytes: Natural
-    hold: str | None = None
-    """Why the order stops before this step; null for a step that may be done. Not stable."""
-
-
-class FleetLogDir(Part, frozen=True):
-    """A log directory."""
-
-    path: str
-    shutdown: Shutdown
-
-
-class FleetBroker(Part, frozen=True):
-    """A broker."""
-
-    node_id: Natural
-    document: str
-    log_dirs: Sequence[FleetLogDir]
-    replicas: Natural
-    size_bytes: Natural
-
-
-class FleetReplica(Part, frozen=True):
-    """A replica of a partition."""
-
-    node_id: Natural
-    state: ReplicaReadiness
-    """What a leader with its files could upload (docs/guides/fleet.md)."""
-    log_start_offset: Natural
-    log_end_offset: Natural | None
-    """Null if the scan does not have it."""
-    log_end_at_least: Natural
-    high_watermark: Natural | None
-    leader_epoch: Natural | None
-    size_bytes: Natural
-    missing: Natural
-    """Boundaries without a snapshot."""
-    suspect: Natural
-    """Snapshots that do not parse or cannot be correct."""
-    blocked_segments: Natural
-    stuck_bytes: Natural
-    replay_bytes: Natural
-    """The most bytes that are read to rebuild the missing snapshots."""
-    must_not_lead: MustNotLead | None = None
-    """Why no advice names it as a leader; null if nothing shows that it must not lead."""
 
 
 class UnhealthyPartition(TopicPartition, frozen=True):

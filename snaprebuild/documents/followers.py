@@ -8,20 +8,15 @@ from typing import Annotated
 import msgspec
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
-from snaprebuild.followers import Profile
-from snaprebuild.followers.bootstrap_plan import BootstrapStep, LeaderRequest, ReplicationShare, RestoredState
-from snaprebuild.followers.bootstrap_rules import BootstrapDecision, BootstrapFollower
+from snaprebuild.followers.bootstrap_plan import FollowerPlan
 from snaprebuild.followers.check import LossCause, ReplicaVerdict
-from snaprebuild.followers.fetch_path import FetchOutcome, RecordDeletion
-from snaprebuild.followers.leader_view import RemoteStorageSetting
-from snaprebuild.followers.list_offsets import OFFSETS_VERSION_MAX, Isolation
-from snaprebuild.followers.offsets import CurrentLeaderEpoch, OffsetAnswer
+from snaprebuild.followers.fetch_path import FollowerFetchPath
+from snaprebuild.followers.offsets import FollowerOffsets
 from snaprebuild.followers.remote_state import StateSource
 from snaprebuild.followers.replica_snapshots import ReplicaSnapshot
-from snaprebuild.published import Document, Natural, OffsetOrNone, Part, Positive, Seconds, Sha256, Uuid, one_of
+from snaprebuild.published import Document, Natural, Part, Positive, Seconds, Sha256, Uuid, one_of
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.boundary_result import ActionTotals, BoundaryResult
-from snaprebuild.snapshots.last_stable import KnownOffset
 from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 from snaprebuild.storage.partition_names import TopicPartition
 from snaprebuild.tier.audit.result import SnapshotVerdict
@@ -29,7 +24,6 @@ from snaprebuild.tier.audit.result import SnapshotVerdict
 __all__ = [
     "CheckpointLine",
     "CheckpointLines",
-    "FetchPathPartition",
     "FollowerBuild",
     "FollowerCheck",
     "FollowerFetchPath",
@@ -38,12 +32,9 @@ __all__ = [
     "FollowerPlan",
     "FollowerRepair",
     "FollowerReplica",
-    "OffsetsPartition",
-    "PlanPartition",
     "RemoteProducers",
     "RepairedReplica",
     "ReplicaTotals",
-    "ViewedPartition",
 ]
 
 # ---------------------------------------------------------------------------------------------------------- check and repair
@@ -162,113 +153,6 @@ class FollowerRepair(Document, frozen=True):
     takes_effect: str
     totals: ActionTotals
     replicas: Sequence[RepairedReplica]
-
-
-# ------------------------------------------------------------------------------------------------- offsets, fetch path, plan
-
-
-class ViewedPartition(TopicPartition, frozen=True):
-    """A partition of a leader and its offsets."""
-
-    path: str
-    """Path of the directory."""
-    topic_id: str | None
-    """From partition.metadata, as Kafka prints ids; null if the directory has none."""
-    remote_storage_setting: RemoteStorageSetting
-    log_start: KnownOffset
-    local_log_start: KnownOffset
-    highest_remote: KnownOffset | None
-    """Last offset in remote storage from the view of a leader; null without a store."""
-    high_watermark: KnownOffset
-    log_end: KnownOffset
-
-
-class OffsetsPartition(ViewedPartition, frozen=True):
-    """A partition and the answers of its leader."""
-
-    last_stable: KnownOffset | None
-    """Null if the request is not for committed records only, or it is not known."""
-    current_leader_epoch: CurrentLeaderEpoch
-    answers: Sequence[OffsetAnswer]
-    """In the order of the request."""
-
-
-class FollowerOffsets(Document, frozen=True):
-    """What `snaprebuild follower offsets --output json` prints."""
-
-    NAME = "follower-offsets"
-    VERSION = 3
-
-    location: str | None
-    """Path or URL of the objects; null if none was named."""
-    verified: bool
-    """A metadata log that could be read whole has the states of the copies."""
-    isolation: Isolation
-    api_version: Annotated[int, msgspec.Meta(ge=0, le=OFFSETS_VERSION_MAX)]
-    """Version of the request."""
-    profile: Profile
-    partitions: Sequence[OffsetsPartition]
-
-
-class FetchPathPartition(ViewedPartition, frozen=True):
-    """A partition, and the segment or copy that contains the offset."""
-
-    consumer: FetchOutcome
-    follower: FetchOutcome
-    delete_records: RecordDeletion
-
-
-class FollowerFetchPath(Document, frozen=True):
-    """What `snaprebuild follower fetch-path --output json` prints."""
-
-    NAME = "follower-fetch-path"
-    VERSION = 3
-
-    location: str | None
-    """Path or URL of the objects; null if none was named."""
-    verified: bool
-    """A metadata log that could be read whole has the states of the copies."""
-    offset: Natural
-    """The requested offset."""
-    partitions: Sequence[FetchPathPartition]
-
-
-class PlanPartition(ViewedPartition, frozen=True):
-    """A partition and how a follower of it starts."""
-
-    last_stable: KnownOffset
-    pending_upload_offset: OffsetOrNone
-    """Offset that the leader uses; -1 if it does not know it."""
-    order_faults: Sequence[str]
-    """Contradictions to log end >= last stable >= local start, and to last stable >= highest remote >= log start."""
-    follower: BootstrapFollower
-    decision: BootstrapDecision
-    then: BootstrapDecision | None
-    """The decision right after row 2, if that leads to an offset that is only in remote storage."""
-    requests: Sequence[LeaderRequest]
-    """Requests that the follower sends, in their order."""
-    restored_state: RestoredState | None
-    """Null if it takes nothing from remote storage."""
-    steps: Sequence[BootstrapStep]
-    share: ReplicationShare
-    drawback: str | None
-    """Drawback of the follower as a leader; null if there is none."""
-
-
-class FollowerPlan(Document, frozen=True):
-    """What `snaprebuild follower plan --output json` prints."""
-
-    NAME = "follower-plan"
-    VERSION = 3
-
-    location: str
-    """Path or URL of the objects."""
-    verified: bool
-    """A metadata log that could be read whole has the states of the copies."""
-    profile: Profile
-    partitions: Sequence[PlanPartition]
-    unknown_objects: Natural = 0
-    """Objects in the store whose layout this version does not know."""
 
 
 # -------------------------------------------------------------------------------------------------------------------- build

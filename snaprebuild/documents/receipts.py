@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from snaprebuild.published import Document, Natural, Part
 from snaprebuild.snapshots.receipts.undo import UndoneFile
-from snaprebuild.snapshots.receipts.verify_receipt import FileTotals, ListedReceipt, VerifiedFile
+from snaprebuild.snapshots.receipts.verify_receipt import FileTotals, Receipts, VerifiedFile
 
 __all__ = ["Receipts", "Undo", "UndoTotals", "VerifyReceipt"]
 
@@ -54,17 +54,3 @@ class Undo(Document, frozen=True):
     files: Sequence[UndoneFile]
     lock_files: Sequence[str]
     """`.lock` of the log directories that were written to. They stay, as the broker's own do."""
-
-
-class Receipts(Document, frozen=True):
-    """What `snaprebuild undo --output json` prints without a receipt."""
-
-    NAME = "receipts"
-    VERSION = 2
-
-    directory: str
-    """Default directory of receipts."""
-    receipts: Sequence[ListedReceipt]
-    """Newest first."""
-    not_listed: Natural
-    """Older receipts, beyond the newest 1,000."""

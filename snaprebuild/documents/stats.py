@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from snaprebuild.inspect.segment_statistics import DataBatches
 from snaprebuild.inspect.stats import ProducerTotals, SegmentCounts
 from snaprebuild.published import Document, Natural, Part, Positive, Seconds, Streamed
 from snaprebuild.storage.partition_names import TopicPartition
@@ -13,7 +14,6 @@ from snaprebuild.storage.partition_names import TopicPartition
 __all__ = [
     "BatchBytes",
     "Codecs",
-    "DataBatches",
     "Expiration",
     "Histogram",
     "Magic",
@@ -31,16 +31,6 @@ class Expiration(Part, frozen=True):
     expiration_ms: Positive
     entries: Natural
     snapshot_bytes: Natural
-
-
-class DataBatches(Part, frozen=True):
-    """Batches of data by kind of producer."""
-
-    transactional: Natural
-    """Batches with a producer id, in a transaction."""
-    idempotent: Natural
-    """Batches with a producer id, in no transaction."""
-    without_producer: Natural
 
 
 class Codecs(Part, frozen=True):

@@ -43,7 +43,7 @@ from snaprebuild.followers.bootstrap_rules import AuxiliaryState, NotInRemoteSto
 from snaprebuild.followers.remote_state import RemoteState, StateSource, remote_state
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.leader_epochs import epoch_of
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
@@ -52,7 +52,7 @@ from snaprebuild.storage.local.new_directory import create_partition_directory
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.log_dir import directory_fault, read_log_dir
 from snaprebuild.storage.store import Ownership
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import path_of
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_log import highest_remote_offset, is_in_lineage
 from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition, Tier

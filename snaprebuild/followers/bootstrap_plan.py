@@ -7,10 +7,11 @@ Source: ``AbstractFetcherThread.fetchOffsetAndTruncate`` and ``handleOffsetsMove
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -33,7 +34,7 @@ from snaprebuild.followers.bootstrap_rules import (
     decide,
     order_faults,
 )
-from snaprebuild.followers.leader_view import PartitionView, view_partitions
+from snaprebuild.followers.leader_view import PartitionView, ViewedPartition, view_partitions
 from snaprebuild.followers.list_offsets import (
     Isolation,
     ListedOffset,
@@ -43,7 +44,7 @@ from snaprebuild.followers.list_offsets import (
     pending_upload_of_proposal,
 )
 from snaprebuild.followers.offsets import log_offsets_of
-from snaprebuild.published import EpochOrNone, Natural, OffsetOrNone, Part, Uuid, one_of
+from snaprebuild.published import Document, EpochOrNone, Natural, OffsetOrNone, Part, Uuid, members_of_base, one_of
 from snaprebuild.replay.leader_epochs import end_of_epoch, epoch_of
 from snaprebuild.snapshots.last_stable import KnownOffset, last_stable_offsets
 from snaprebuild.snapshots.run import Run
@@ -52,8 +53,8 @@ from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.tier.remote_partition import Tier
 
 __all__ = [
-    "BootstrapPlan",
     "BootstrapStep",
+    "FollowerPlan",
     "LeaderAssumptions",
     "LeaderRequest",
     "PlannedBootstrap",
@@ -133,62 +134,47 @@ class ReplicationShare(Part, frozen=True):
     """The bytes of the leader's segments and of the copies below them."""
 
 
-@dataclass(slots=True)
-class PlannedBootstrap:
-    """One partition.
+class PlannedBootstrap(ViewedPartition, frozen=True):
+    """A partition and how a follower of it starts."""
 
-    Attributes:
-        view: with the assumed offsets.
-        high_watermark: that is used.
-        last_stable: that is used.
-        leader: what the follower can ask it for.
-        order_faults: what contradicts KIP-405's order of offsets.
-        follower: before it fetches.
-        decision: the row.
-        then: the row that follows at once, where that one leads to what is only in remote storage; else None.
-        requests: of the follower, in their order.
-        restored_state: what it takes from remote storage; None where it takes nothing.
-        steps: its log in between.
-        share: what is replicated.
-        drawback: of the follower as a leader, or None.
-    """
-
-    view: PartitionView
-    high_watermark: KnownOffset
     last_stable: KnownOffset
-    leader: LeaderOffsets
-    order_faults: list[str]
+    pending_upload_offset: OffsetOrNone
+    """Offset that the leader uses; -1 if it does not know it."""
+    order_faults: Sequence[str]
+    """Contradictions to log end >= last stable >= local start, and to last stable >= highest remote >= log start."""
     follower: BootstrapFollower
     decision: BootstrapDecision
     then: BootstrapDecision | None
+    """The decision right after row 2, if that leads to an offset that is only in remote storage."""
+    requests: Sequence[LeaderRequest]
+    """Requests that the follower sends, in their order."""
+    restored_state: RestoredState | None
+    """Null if it takes nothing from remote storage."""
+    steps: Sequence[BootstrapStep]
     share: ReplicationShare
-    requests: list[LeaderRequest] = field(default_factory=list)
-    restored_state: RestoredState | None = None
-    steps: list[BootstrapStep] = field(default_factory=list)
-    drawback: str | None = None
-    findings: list[Finding] = field(default_factory=list)
+    drawback: str | None
+    """Drawback of the follower as a leader; null if there is none."""
 
     @property
     def last(self) -> BootstrapDecision:
         """The decision that it ends with."""
         return self.decision if self.then is None else self.then
 
-    @last.setter
-    def last(self, decision: BootstrapDecision) -> None:
-        if self.then is None:
-            self.decision = decision
-        else:
-            self.then = decision
 
+class FollowerPlan(Document, frozen=True):
+    """What `snaprebuild follower plan --output json` prints."""
 
-@dataclass(slots=True)
-class BootstrapPlan:
-    """All partitions, with their findings."""
+    NAME = "follower-plan"
+    VERSION = 3
 
+    location: str
+    """Path or URL of the objects."""
+    verified: bool
+    """A metadata log that could be read whole has the states of the copies."""
     profile: Profile
-    follower: BootstrapFollower
-    partitions: list[PlannedBootstrap] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    partitions: Sequence[PlannedBootstrap]
+    unknown_objects: Natural = 0
+    """Objects in the store whose layout this version does not know."""
 
 
 def plan_bootstrap(
@@ -198,8 +184,8 @@ def plan_bootstrap(
     profile: Profile,
     assumptions: LeaderAssumptions,
     run: Run,
-) -> BootstrapPlan:
-    """How a follower of each partition would start.
+) -> tuple[FollowerPlan, list[Finding]]:
+    """How a follower of each partition would start, with the findings about all of them.
 
     Args:
         source: from ``open_source``: directories of the leader.
@@ -214,24 +200,20 @@ def plan_bootstrap(
         UsageError: the assumptions contradict each other.
     """
     views, findings = view_partitions(source, tier, assumptions.remote_storage)
-    plan = BootstrapPlan(profile, follower, findings=findings)
-    marked = []
-    for view in views:
-        _assume(view, assumptions)
-        # Else which of the copies are its own is unknown, and a finding.
-        if not view.remote_storage_setting.enabled or view.remote is not None:
-            marked.append((view, view.high_watermark_of(assumptions.high_watermark)))
+    views = [_assumed(each, assumptions) for each in views]
+    # Of others it is unknown which copies are their own, and a finding.
+    leaders = [view for view in views if not view.remote_storage_setting.enabled or view.remote is not None]
     if assumptions.last_stable is None:
-        stable, damage = last_stable_offsets([(view.source, view.log_start.offset, mark) for view, mark in marked], run)
-        plan.findings += damage
+        stable, damage = last_stable_offsets([(view.source, view.log_start.offset, view.high_watermark) for view in leaders], run)
+        findings += damage
     else:
         stable = {
-            view.directory.path: KnownOffset(min(assumptions.last_stable, mark.offset), "--assume last_stable", assumed=False)
-            for view, mark in marked
+            view.path: KnownOffset(min(assumptions.last_stable, view.high_watermark.offset), "--assume last_stable", assumed=False)
+            for view in leaders
         }
-    for view, mark in marked:
-        path = view.directory.path
-        if path not in stable:
+    partitions = []
+    for view in leaders:
+        if view.path not in stable:
             continue  # damaged, and a finding
         own = replace(
             follower,
@@ -239,74 +221,126 @@ def plan_bootstrap(
             is_compacted=follower.is_compacted or view.source.is_compacted,
         )
         try:
-            planned = _plan_bootstrap(view, own, profile, mark, stable[path])
+            planned, faults = _plan_bootstrap(view, own, profile, stable[view.path])
         except (FormatError, SnaprebuildError) as error:
-            plan.findings.append(finding_of_error(error, path))
+            findings.append(finding_of_error(error, view.path))
         else:
-            plan.partitions.append(planned)
-            plan.findings += planned.findings
-    return plan
+            partitions.append(planned)
+            findings += faults
+    document = FollowerPlan(
+        location=tier.location,
+        verified=tier.verified,
+        profile=profile,
+        partitions=partitions,
+        unknown_objects=tier.unknown.count,
+    )
+    return document, findings
 
 
-def _assume(view: PartitionView, assumptions: LeaderAssumptions) -> None:
-    """Replaces offsets of a view with the assumed ones."""
+def _assumed(view: PartitionView, assumptions: LeaderAssumptions) -> PartitionView:
+    """The view with the assumed offsets."""
     if assumptions.log_end is not None:
-        view.log_end = KnownOffset(assumptions.log_end, "--assume log_end", assumed=False)
-        view.high_watermark = replace(view.high_watermark, offset=min(view.high_watermark.offset, assumptions.log_end))
+        view = replace(
+            view,
+            log_end=KnownOffset(assumptions.log_end, "--assume log_end", assumed=False),
+            high_watermark=replace(view.high_watermark, offset=min(view.high_watermark.offset, assumptions.log_end)),
+        )
     if assumptions.log_start is not None:
-        view.log_start = KnownOffset(assumptions.log_start, "--assume log_start", assumed=False)
-        if view.local_log_start.offset < assumptions.log_start:
-            view.local_log_start = view.log_start
-        view.high_watermark = replace(view.high_watermark, offset=max(view.high_watermark.offset, assumptions.log_start))
+        log_start = KnownOffset(assumptions.log_start, "--assume log_start", assumed=False)
+        view = replace(
+            view,
+            log_start=log_start,
+            local_log_start=log_start if view.local_log_start.offset < assumptions.log_start else view.local_log_start,
+            high_watermark=replace(view.high_watermark, offset=max(view.high_watermark.offset, assumptions.log_start)),
+        )
     if assumptions.highest_remote is not None and view.remote_storage_setting.enabled:
-        view.highest_remote = KnownOffset(assumptions.highest_remote, "--assume highest_remote", assumed=False)
+        view = replace(view, highest_remote=KnownOffset(assumptions.highest_remote, "--assume highest_remote", assumed=False))
     if view.log_end.offset < view.local_log_start.offset:
         raise UsageError(
-            f"the log would end at {view.log_end.offset}, below its start {view.local_log_start.offset}", path=view.directory.path
+            f"the log would end at {view.log_end.offset}, below its start {view.local_log_start.offset}", path=view.path
         )
+    return view.with_high_watermark(assumptions.high_watermark)
+
+
+class _Leader(msgspec.Struct, frozen=True):
+    """The leader of one partition, as its follower sees it.
+
+    Attributes:
+        view: with the assumed offsets.
+        offsets: what the follower can ask it for.
+        log: what decides its answers.
+        profile: whose rules.
+    """
+
+    view: PartitionView
+    offsets: LeaderOffsets
+    log: LogOffsets
+    profile: Profile
+
+    @property
+    def has_remote(self) -> bool:
+        """Whether remote storage is on for the topic."""
+        return self.view.remote_storage_setting.enabled
+
+
+class _Restoration(msgspec.Struct, frozen=True):
+    """The state from remote storage that a decision leads to.
+
+    Attributes:
+        decision: which changes if remote storage does not have what the follower needs.
+        state: that the follower takes; None where it takes nothing.
+        findings: objects that are missing.
+    """
+
+    decision: BootstrapDecision
+    state: RestoredState | None = None
+    findings: tuple[Finding, ...] = ()
 
 
 def _plan_bootstrap(
-    view: PartitionView, follower: BootstrapFollower, profile: Profile, mark: KnownOffset, stable: KnownOffset
-) -> PlannedBootstrap:
+    view: PartitionView, follower: BootstrapFollower, profile: Profile, stable: KnownOffset
+) -> tuple[PlannedBootstrap, list[Finding]]:
     highest = UNKNOWN if view.highest_remote is None else view.highest_remote.offset
-    leader = LeaderOffsets(
+    offsets = LeaderOffsets(
         log_start_offset=view.log_start.offset,
         local_log_start_offset=view.local_log_start.offset,
         pending_upload_offset=UNKNOWN if highest == UNKNOWN else highest + 1,
         log_end_offset=view.log_end.offset,
     )
-    decision = decide(leader, follower, profile)
-    planned = PlannedBootstrap(
-        view=view,
-        high_watermark=mark,
-        last_stable=stable,
-        leader=leader,
-        order_faults=_order_faults(view, stable.offset, highest),
-        follower=follower,
-        decision=decision,
-        then=after_reset(leader, follower, decision, profile) if view.remote_storage_setting.enabled else None,
-        share=ReplicationShare(None, 0, 0),
-    )
-    log, _ = log_offsets_of(view, mark.offset, stable.offset, None)
-    if planned.last.action is FollowerAction.BUILD_STATE:
-        _restore_state(planned, log)
-    planned.requests = list(_requests(planned, planned.decision, follower, profile, log))
-    if planned.then is not None:
+    log, _ = log_offsets_of(view, stable.offset, None)
+    leader = _Leader(view, offsets, log, profile)
+    decision = decide(offsets, follower, profile)
+    then = after_reset(offsets, follower, decision, profile) if leader.has_remote else None
+    last = _restored(leader, decision if then is None else then)
+    state = last.state
+    if then is None:
+        requests = list(_requests(leader, last, follower))
+    else:
+        requests = list(_requests(leader, _Restoration(decision, state), follower))
         assert decision.offset is not None, "row 2 leads to an offset"
         landed = replace(follower, fetch_offset=decision.offset, log_end_offset=decision.offset)
-        planned.requests += _requests(planned, planned.then, landed, profile, log)
-    planned.steps = list(_steps(planned))
-    planned.share = share_of(view, _start_of(planned))
-    if planned.restored_state is not None:
-        planned.drawback = drawback(view, planned.share, leader.log_start_offset, planned.restored_state.next_offset)
-    path = view.directory.path
-    last = planned.last
-    planned.findings += (Finding("offsets-out-of-order", Severity.FINDING, path, fault) for fault in planned.order_faults)
-    if last.action is FollowerAction.RETRY_FOREVER:
-        message = f"row {last.row}: the follower never starts: {last.reason}"
-        planned.findings.append(Finding("bootstrap-never-ends", Severity.FINDING, path, message, last.offset))
-    return planned
+        requests += _requests(leader, last, landed)
+    share = share_of(view, _start_of(last))
+    planned = PlannedBootstrap(
+        **members_of_base(ViewedPartition, view),
+        last_stable=stable,
+        pending_upload_offset=offsets.pending_upload_offset,
+        order_faults=_order_faults(view, stable.offset, highest),
+        follower=follower,
+        decision=last.decision if then is None else decision,
+        then=None if then is None else last.decision,
+        requests=requests,
+        restored_state=state,
+        steps=[] if state is None else list(_steps(leader, state)),
+        share=share,
+        drawback=None if state is None else drawback(view, share, offsets.log_start_offset, state.next_offset),
+    )
+    findings = [*last.findings]
+    findings += (Finding("offsets-out-of-order", Severity.FINDING, view.path, fault) for fault in planned.order_faults)
+    if last.decision.action is FollowerAction.RETRY_FOREVER:
+        message = f"row {last.decision.row}: the follower never starts: {last.decision.reason}"
+        findings.append(Finding("bootstrap-never-ends", Severity.FINDING, view.path, message, last.decision.offset))
+    return planned, findings
 
 
 def _order_faults(view: PartitionView, last_stable_offset: int, highest: int) -> list[str]:
@@ -325,73 +359,70 @@ def _order_faults(view: PartitionView, last_stable_offset: int, highest: int) ->
     )
 
 
-def _restore_state(planned: PlannedBootstrap, log: LogOffsets) -> None:
-    """Looks up the state for the target of the decision, which changes if remote storage does not have what the follower needs."""
-    view = planned.view
-    decision = planned.last
+def _restored(leader: _Leader, decision: BootstrapDecision) -> _Restoration:
+    """Looks up the state for the target of a decision that leads to remote storage."""
+    if decision.action is not FollowerAction.BUILD_STATE:
+        return _Restoration(decision)
+    log = leader.log
+    remote = leader.view.remote
     assert decision.offset is not None
-    assert view.remote is not None
+    assert remote is not None
     epoch = epoch_of(log.leader_epochs, decision.offset)
     try:
         state = auxiliary_state(
-            decision.offset, log.leader_epochs, log.log_end_offset, UNKNOWN if epoch is None else epoch, view.remote.log
+            decision.offset, log.leader_epochs, log.log_end_offset, UNKNOWN if epoch is None else epoch, remote.log
         )
     except NotInRemoteStorageError as error:
         reason = f"{decision.reason}; {error}: it begins anew each time"
-        planned.last = replace(decision, action=FollowerAction.RETRY_FOREVER, reason=reason)
-        return
+        return _Restoration(replace(decision, action=FollowerAction.RETRY_FOREVER, reason=reason))
     if state.next_offset > decision.offset and decision.row in (5, 9):
         reason = f"{decision.reason}; {decision.offset} is inside of a copy, so that the follower starts after it"
-        planned.last = replace(decision, row=12, reason=reason)
-    place = view.remote.place
+        decision = replace(decision, row=12, reason=reason)
     try:
-        data = view.remote.file(state.segment, LocalTierFile.LEADER_EPOCHS)
+        data = remote.file(state.segment, LocalTierFile.LEADER_EPOCHS)
     except ReadFailedError as error:
         message = f"{error.message}: the follower fails and tries again each time"
-        planned.findings.append(Finding("tier-lost", Severity.DAMAGED, place, message))
-        return
-    planned.restored_state = RestoredState(
+        return _Restoration(decision, None, (Finding("tier-lost", Severity.DAMAGED, remote.place, message),))
+    restored = RestoredState(
         segment_id=uuid_to_text(state.segment.segment_id),
         start_offset=state.segment.start_offset,
         end_offset=state.segment.end_offset,
         target_epoch=state.target_epoch,
         next_offset=state.next_offset,
-        leader_epochs=read_leader_epoch_checkpoint(data, file=place),
+        leader_epochs=read_leader_epoch_checkpoint(data, file=remote.place),
     )
+    return _Restoration(decision, restored)
 
 
-def _requests(
-    planned: PlannedBootstrap, decision: BootstrapDecision, follower: BootstrapFollower, profile: Profile, log: LogOffsets
-) -> Iterator[LeaderRequest]:
+def _requests(leader: _Leader, restoration: _Restoration, follower: BootstrapFollower) -> Iterator[LeaderRequest]:
     """The requests of a follower up to its next fetch, and the leader's answers."""
-    leader = planned.leader
+    decision = restoration.decision
+    offsets = leader.offsets
+    log = leader.log
     if decision.row == 1:
         return
-    is_below = (
-        leader.log_start_offset <= follower.fetch_offset < leader.local_log_start_offset
-        and planned.view.remote_storage_setting.enabled
-    )
+    is_below = offsets.log_start_offset <= follower.fetch_offset < offsets.local_log_start_offset and leader.has_remote
     from_tiered = (
         follower.last_tiered_enabled
         and follower.has_remote
         and not follower.is_compacted
         and follower.log_end_offset == 0
-        and leader.log_end_offset
+        and offsets.log_end_offset
     )
     # Brokers ask for the end before they choose (shouldFetchFromLastTieredOffset) and for the lag (TierStateMachine.start).
-    is_kafka = profile is Profile.KAFKA
+    is_kafka = leader.profile is Profile.KAFKA
     if not is_below or is_kafka:
-        yield _list_offsets(log, SpecialTimestamp.LATEST, profile)
+        yield _list_offsets(leader, SpecialTimestamp.LATEST)
         if decision.row == 4:
             return
-    yield _list_offsets(log, SpecialTimestamp.EARLIEST, profile)
+    yield _list_offsets(leader, SpecialTimestamp.EARLIEST)
     if from_tiered:
-        pending = _list_offsets(log, SpecialTimestamp.EARLIEST_PENDING_UPLOAD, profile)
+        pending = _list_offsets(leader, SpecialTimestamp.EARLIEST_PENDING_UPLOAD)
         yield pending
         if pending.offset == UNKNOWN:
-            yield _list_offsets(log, SpecialTimestamp.EARLIEST_LOCAL, profile)
+            yield _list_offsets(leader, SpecialTimestamp.EARLIEST_LOCAL)
     elif is_below:
-        yield _list_offsets(log, SpecialTimestamp.EARLIEST_LOCAL, profile)
+        yield _list_offsets(leader, SpecialTimestamp.EARLIEST_LOCAL)
     if decision.action in (FollowerAction.BUILD_STATE, FollowerAction.RETRY_FOREVER) and decision.offset is not None:
         epoch = epoch_of(log.leader_epochs, decision.offset)
         if epoch:
@@ -402,16 +433,16 @@ def _requests(
                 UNKNOWN if end is None else end.end_offset,
                 UNKNOWN if end is None else end.epoch,
             )
-        if planned.restored_state is not None and (is_below or is_kafka):
-            yield _list_offsets(log, SpecialTimestamp.LATEST, profile)
+        if restoration.state is not None and (is_below or is_kafka):
+            yield _list_offsets(leader, SpecialTimestamp.LATEST)
 
 
-def _list_offsets(log: LogOffsets, timestamp: SpecialTimestamp, profile: Profile) -> LeaderRequest:
+def _list_offsets(leader: _Leader, timestamp: SpecialTimestamp) -> LeaderRequest:
     answer: ListedOffset
-    if timestamp is SpecialTimestamp.EARLIEST_PENDING_UPLOAD and profile is Profile.PROPOSAL:
-        answer = pending_upload_of_proposal(log)
+    if timestamp is SpecialTimestamp.EARLIEST_PENDING_UPLOAD and leader.profile is Profile.PROPOSAL:
+        answer = pending_upload_of_proposal(leader.log)
     else:
-        answer = list_offset(log, timestamp, Isolation.REPLICA, _NoSearch())
+        answer = list_offset(leader.log, timestamp, Isolation.REPLICA, _NoSearch())
     return LeaderRequest(
         "ListOffsets", f"{int(timestamp)} {timestamp.name.lower().replace('_', ' ')}", answer.offset, answer.leader_epoch
     )
@@ -430,30 +461,24 @@ class _NoSearch:
         """Never asked."""
 
 
-def _start_of(planned: PlannedBootstrap) -> int | None:
+def _start_of(restoration: _Restoration) -> int | None:
     """Where the follower begins to replicate; None where it does not."""
-    decision = planned.last
+    decision = restoration.decision
     if decision.action is FollowerAction.BUILD_STATE:
-        return None if planned.restored_state is None else planned.restored_state.next_offset
+        return None if restoration.state is None else restoration.state.next_offset
     return decision.offset if decision.action in (FollowerAction.START_EMPTY_AT, FollowerAction.FETCH) else None
 
 
-def _steps(planned: PlannedBootstrap) -> Iterator[BootstrapStep]:
+def _steps(leader: _Leader, state: RestoredState) -> Iterator[BootstrapStep]:
     """KIP-1023's example step by step: the log is emptied, the state is built, the leader's log follows."""
-    state = planned.restored_state
-    leader = planned.leader
-    if state is None:
-        return
     begin = state.next_offset
-    yield BootstrapStep("the log is emptied", leader.log_start_offset, begin, begin, ())
-    yield BootstrapStep(
-        "leader epochs and producer snapshot are taken over", leader.log_start_offset, begin, begin, state.leader_epochs
-    )
+    start = leader.offsets.log_start_offset
+    end = leader.offsets.log_end_offset
+    yield BootstrapStep("the log is emptied", start, begin, begin, ())
+    yield BootstrapStep("leader epochs and producer snapshot are taken over", start, begin, begin, state.leader_epochs)
     # A follower learns a leader epoch with the first batch of it: an epoch without a batch never reaches it.
-    later = tuple(entry for entry in planned.view.leader_epochs if begin <= entry.start_offset < leader.log_end_offset)
-    yield BootstrapStep(
-        "everything is fetched", leader.log_start_offset, begin, leader.log_end_offset, (*state.leader_epochs, *later)
-    )
+    later = tuple(entry for entry in leader.view.leader_epochs if begin <= entry.start_offset < end)
+    yield BootstrapStep("everything is fetched", start, begin, end, (*state.leader_epochs, *later))
 
 
 # ---------------------------------------------------------------------------------------------------------------- what it replicates

@@ -24,8 +24,8 @@ from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.followers.remote_state import RemoteState, UnknownStateError, remote_state
 from snaprebuild.followers.replica_snapshots import LOST_OF_A_RUN_MAX, ReplicaSnapshot, SnapshotsTask
 from snaprebuild.replay.segment_effect import effect_of_entries
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.boundary_state import InitialState
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, check_segments_are_files

@@ -7,7 +7,7 @@ Source: ``UnifiedLog.read``, ``LocalLog.read``, ``ReplicaManager.handleOffsetOut
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from enum import StrEnum
 from itertools import pairwise
 
@@ -16,12 +16,11 @@ from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.remote_log_metadata import RemoteSegment, SegmentState
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding, Severity
-from snaprebuild.followers.leader_view import PartitionView, view_partitions
-from snaprebuild.published import Natural, OffsetOrNone, Part, Uuid
+from snaprebuild.followers.leader_view import PartitionView, ViewedPartition, view_partitions
+from snaprebuild.published import Document, Natural, OffsetOrNone, Part, Uuid, members_of_base
 from snaprebuild.replay.leader_epochs import epoch_of
-from snaprebuild.snapshots.last_stable import KnownOffset
 from snaprebuild.snapshots.source.source import Source
-from snaprebuild.snapshots.source.topic_kind import TopicKind
+from snaprebuild.storage.partition_names import TopicKind
 from snaprebuild.tier.remote_log import RemoteLog, is_in_lineage
 from snaprebuild.tier.remote_partition import Tier
 
@@ -30,7 +29,7 @@ __all__ = [
     "DeletedCopy",
     "DeletedSegment",
     "FetchOutcome",
-    "FetchPathResult",
+    "FollowerFetchPath",
     "PartitionFetchPath",
     "RecordDeletion",
     "Served",
@@ -120,30 +119,33 @@ class RecordDeletion(Part, frozen=True):
         return [copy for copy in self.copies if not copy.phantom]
 
 
-@dataclass(slots=True)
-class PartitionFetchPath:
-    """What serves a fetch in one partition, and the high watermark that is used."""
+class PartitionFetchPath(ViewedPartition, frozen=True):
+    """A partition, and the segment or copy that contains the offset."""
 
-    view: PartitionView
-    high_watermark: KnownOffset
     consumer: FetchOutcome
     follower: FetchOutcome
     delete_records: RecordDeletion
 
 
-@dataclass(slots=True)
-class FetchPathResult:
-    """All partitions, with their findings."""
+class FollowerFetchPath(Document, frozen=True):
+    """What `snaprebuild follower fetch-path --output json` prints."""
 
-    offset: int
-    partitions: list[PartitionFetchPath] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    NAME = "follower-fetch-path"
+    VERSION = 3
+
+    location: str | None
+    """Path or URL of the objects; null if none was named."""
+    verified: bool
+    """A metadata log that could be read whole has the states of the copies."""
+    offset: Natural
+    """The requested offset."""
+    partitions: Sequence[PartitionFetchPath]
 
 
 def fetch_path(
     source: Source, tier: Tier | None, offset: int, high_watermark: int | None = None, remote_storage: bool | None = None
-) -> FetchPathResult:
-    """What serves a fetch at an offset in each partition, and what DeleteRecords up to it removes.
+) -> tuple[FollowerFetchPath, list[Finding]]:
+    """What serves a fetch at an offset in each partition, and what DeleteRecords up to it removes; with the findings.
 
     Args:
         source: from ``open_source``.
@@ -156,18 +158,28 @@ def fetch_path(
         RefusedError: a limit of the run is used up.
     """
     views, findings = view_partitions(source, tier, remote_storage)
-    result = FetchPathResult(offset, findings=findings)
-    for view in views:
-        mark = view.high_watermark_of(high_watermark)
-        consumer = _fetch(view, offset, mark.offset, is_consumer=True)
-        follower = _fetch(view, offset, mark.offset, is_consumer=False)
-        path = PartitionFetchPath(view, mark, consumer, follower, _deletion(view, offset, mark.offset))
-        result.findings += _findings(path, offset)
-        result.partitions.append(path)
-    return result
+    partitions = []
+    for view in (each.with_high_watermark(high_watermark) for each in views):
+        consumer = _fetch(view, offset, is_consumer=True)
+        findings += _findings(view, consumer, offset)
+        partitions.append(
+            PartitionFetchPath(
+                **members_of_base(ViewedPartition, view),
+                consumer=consumer,
+                follower=_fetch(view, offset, is_consumer=False),
+                delete_records=_deletion(view, offset),
+            )
+        )
+    document = FollowerFetchPath(
+        location=None if tier is None else tier.location,
+        verified=tier is not None and tier.verified,
+        offset=offset,
+        partitions=partitions,
+    )
+    return document, findings
 
 
-def _fetch(view: PartitionView, offset: int, high_watermark: int, *, is_consumer: bool) -> FetchOutcome:
+def _fetch(view: PartitionView, offset: int, *, is_consumer: bool) -> FetchOutcome:
     start = view.log_start.offset
     end = view.log_end.offset
     if not start <= offset <= end:
@@ -176,7 +188,7 @@ def _fetch(view: PartitionView, offset: int, high_watermark: int, *, is_consumer
     index = bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
     if index >= 0:
         name = segments[index].log.name
-        limit, what = (high_watermark, "the high watermark") if is_consumer else (end, "the log end")
+        limit, what = (view.high_watermark.offset, "the high watermark") if is_consumer else (end, "the log end")
         if offset >= limit:
             return FetchOutcome(Served.NOT_YET, name, None, f"nothing is handed out from {what} on, {limit}")
         return FetchOutcome(Served.LOCAL, name, None, f"the disk holds {view.local_log_start.offset} and what follows")
@@ -213,9 +225,8 @@ def _remote_fetch(view: PartitionView, offset: int) -> FetchOutcome:
     return FetchOutcome(Served.REMOTE, name, key, f"the copy of {copy.start_offset} to {copy.end_offset}, by leader epoch {epoch}")
 
 
-def _findings(path: PartitionFetchPath, offset: int) -> list[Finding]:
-    fetch = path.consumer
-    view = path.view
+def _findings(view: PartitionView, fetch: FetchOutcome, offset: int) -> list[Finding]:
+    """The findings about the fetch of a consumer."""
     if fetch.is_lost:
         assert view.remote is not None
         return [Finding("tier-lost", Severity.DAMAGED, view.remote.place, fetch.reason, offset)]
@@ -228,7 +239,8 @@ def _findings(path: PartitionFetchPath, offset: int) -> list[Finding]:
 # ---------------------------------------------------------------------------------------------------------------- DeleteRecords
 
 
-def _deletion(view: PartitionView, offset: int, high_watermark: int) -> RecordDeletion:
+def _deletion(view: PartitionView, offset: int) -> RecordDeletion:
+    high_watermark = view.high_watermark.offset
     start = view.log_start.offset
     if view.source.topic_kind is TopicKind.INTERNAL:
         return _no_deletion(DeleteError.INVALID_TOPIC_EXCEPTION, start, "brokers delete no records of internal topics on request")

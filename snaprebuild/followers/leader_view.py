@@ -7,11 +7,12 @@ Source: ``UnifiedLog``, ``LogLoader``, ``RemoteLogManager`` (``findLogStartOffse
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA, REPLICATION_OFFSET_CHECKPOINT
+from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
@@ -27,11 +28,12 @@ from snaprebuild.snapshots.source.source import (
 )
 from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.partition_names import TopicPartition, names_of
 from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
 from snaprebuild.tier.remote_log import highest_remote_offset
 from snaprebuild.tier.remote_partition import RemotePartition, Tier
 
-__all__ = ["PartitionView", "RemoteStorageSetting", "view_partition", "view_partitions"]
+__all__ = ["PartitionView", "RemoteStorageSetting", "ViewedPartition", "view_partition", "view_partitions"]
 
 FIRST_COPY = "the first copy in remote storage, as a broker that becomes leader takes it"
 FIRST_SEGMENT = "the first segment on disk"
@@ -48,47 +50,48 @@ class RemoteStorageSetting(Part, frozen=True):
     """No file or option contains it."""
 
 
-@dataclass(slots=True)
-class PartitionView:
-    """A partition.
+class ViewedPartition(TopicPartition, frozen=True):
+    """A partition of a leader and its offsets."""
+
+    path: str
+    """Path of the directory."""
+    topic_id: str | None
+    """From partition.metadata, as Kafka prints ids; null if the directory has none."""
+    remote_storage_setting: RemoteStorageSetting
+    log_start: KnownOffset
+    local_log_start: KnownOffset
+    highest_remote: KnownOffset | None
+    """Last offset in remote storage from the view of a leader; null without a store."""
+    high_watermark: KnownOffset
+    log_end: KnownOffset
+
+
+class PartitionView(ViewedPartition, frozen=True):
+    """A partition of a leader with its files.
 
     Attributes:
         source: the partition on disk.
-        topic_id: 16 bytes; None where ``partition.metadata`` is absent.
         leader_epochs: of the leader epoch checkpoint, ascending, cut at the log start and the log end as a broker does.
-        remote_storage_setting: whether it is on for the topic.
         remote: what remote storage has of it; None if no store was named, or which of its partitions it is is unknown.
-        log_start: where the log starts, wherever those records are.
-        local_log_start: first offset on disk.
-        log_end: where the next record goes.
-        high_watermark: offsets below are committed.
-        highest_remote: last offset in remote storage as a leader takes it, -1 for none; None if that is unknown: no store was named.
         findings: what could not be read, or is missing.
     """
 
     source: PartitionSource
-    topic_id: bytes | None
     leader_epochs: tuple[LeaderEpochEntry, ...]
-    remote_storage_setting: RemoteStorageSetting
     remote: RemotePartition | None
-    log_start: KnownOffset
-    local_log_start: KnownOffset
-    log_end: KnownOffset
-    high_watermark: KnownOffset
-    highest_remote: KnownOffset | None
-    findings: list[Finding] = field(default_factory=list)
+    findings: tuple[Finding, ...] = ()
 
     @property
     def directory(self) -> PartitionDir:
         """The listing of its directory."""
         return self.source.directory
 
-    def high_watermark_of(self, assumed: int | None) -> KnownOffset:
-        """The high watermark; or the assumed one, with the limits of a broker (``UnifiedLog.updateHighWatermark``)."""
+    def with_high_watermark(self, assumed: int | None) -> PartitionView:
+        """With an assumed high watermark, within the limits of a broker (``UnifiedLog.updateHighWatermark``); None for its own."""
         if assumed is None:
-            return self.high_watermark
+            return self
         offset = _clamped(assumed, self.log_start.offset, self.log_end.offset)
-        return KnownOffset(offset, "--assume high_watermark", assumed=False)
+        return replace(self, high_watermark=KnownOffset(offset, "--assume high_watermark", assumed=False))
 
 
 def view_partitions(source: Source, tier: Tier | None, remote_storage: bool | None) -> tuple[list[PartitionView], list[Finding]]:
@@ -160,17 +163,19 @@ def _view_of(source: PartitionSource, tier: Tier | None, remote_storage: bool | 
     if setting.enabled:
         highest_remote = _highest_remote(remote, epochs, log_end.offset)
     return PartitionView(
-        source=source,
-        topic_id=topic_id,
-        leader_epochs=epochs,
+        **names_of(directory),
+        path=directory.path,
+        topic_id=None if topic_id is None else uuid_to_text(topic_id),
         remote_storage_setting=setting,
-        remote=remote if setting.enabled else None,
         log_start=log_start,
         local_log_start=local_log_start,
-        log_end=log_end,
-        high_watermark=_high_watermark(source, log_start.offset, log_end.offset),
         highest_remote=highest_remote,
-        findings=findings,
+        high_watermark=_high_watermark(source, log_start.offset, log_end.offset),
+        log_end=log_end,
+        source=source,
+        leader_epochs=epochs,
+        remote=remote if setting.enabled else None,
+        findings=tuple(findings),
     )
 
 

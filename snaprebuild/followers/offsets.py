@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
 
 from formats.errors import FormatError
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, finding_of_error
 from snaprebuild.followers import Profile
-from snaprebuild.followers.leader_view import PartitionView, view_partitions
+from snaprebuild.followers.leader_view import PartitionView, ViewedPartition, view_partitions
 from snaprebuild.followers.list_offsets import (
+    OFFSETS_VERSION_MAX,
     Isolation,
     LogOffsets,
     OffsetError,
@@ -18,7 +23,7 @@ from snaprebuild.followers.list_offsets import (
     pending_upload_of_proposal,
 )
 from snaprebuild.followers.time_search import LogSearch
-from snaprebuild.published import EpochOrNone, Int64, OffsetOrNone, Part
+from snaprebuild.published import Document, EpochOrNone, Int64, OffsetOrNone, Part, members_of_base
 from snaprebuild.snapshots.last_stable import KnownOffset, last_stable_offsets
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import Source
@@ -26,9 +31,9 @@ from snaprebuild.tier.remote_partition import Tier
 
 __all__ = [
     "CurrentLeaderEpoch",
+    "FollowerOffsets",
     "OffsetAnswer",
     "OffsetsRequest",
-    "OffsetsResult",
     "PartitionOffsets",
     "list_offsets",
     "log_offsets_of",
@@ -91,37 +96,35 @@ class OffsetAnswer(Part, frozen=True):
     """The rule that gave it, or why it is not known; not stable."""
 
 
-@dataclass(slots=True)
-class PartitionOffsets:
-    """One partition.
+class PartitionOffsets(ViewedPartition, frozen=True):
+    """A partition and the answers of its leader."""
 
-    Attributes:
-        view: of its files and the store.
-        high_watermark: that is used.
-        last_stable: that is used; None unless only committed records are asked for.
-        current_leader_epoch: that is used.
-        answers: in the order of the request.
-    """
-
-    view: PartitionView
-    high_watermark: KnownOffset
     last_stable: KnownOffset | None
+    """Null if the request is not for committed records only, or it is not known."""
     current_leader_epoch: CurrentLeaderEpoch
-    answers: list[OffsetAnswer] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    answers: Sequence[OffsetAnswer]
+    """In the order of the request."""
 
 
-@dataclass(slots=True)
-class OffsetsResult:
-    """All partitions, with their findings."""
+class FollowerOffsets(Document, frozen=True):
+    """What `snaprebuild follower offsets --output json` prints."""
 
-    request: OffsetsRequest
-    partitions: list[PartitionOffsets] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    NAME = "follower-offsets"
+    VERSION = 3
+
+    location: str | None
+    """Path or URL of the objects; null if none was named."""
+    verified: bool
+    """A metadata log that could be read whole has the states of the copies."""
+    isolation: Isolation
+    api_version: Annotated[int, msgspec.Meta(ge=0, le=OFFSETS_VERSION_MAX)]
+    """Version of the request."""
+    profile: Profile
+    partitions: Sequence[PartitionOffsets]
 
 
-def list_offsets(source: Source, tier: Tier | None, request: OffsetsRequest, run: Run) -> OffsetsResult:
-    """The answers that the leader of each partition would give.
+def list_offsets(source: Source, tier: Tier | None, request: OffsetsRequest, run: Run) -> tuple[FollowerOffsets, list[Finding]]:
+    """The answers that the leader of each partition would give, with the findings about all of them.
 
     Args:
         source: from ``open_source``.
@@ -133,45 +136,51 @@ def list_offsets(source: Source, tier: Tier | None, request: OffsetsRequest, run
         RefusedError: a limit of the run is used up.
     """
     views, findings = view_partitions(source, tier, request.remote_storage)
-    marks = [view.high_watermark_of(request.high_watermark) for view in views]
+    views = [view.with_high_watermark(request.high_watermark) for view in views]
     stable = dict[str, KnownOffset]()
     if request.isolation is Isolation.READ_COMMITTED:
-        stable, damage = last_stable_offsets(
-            [(view.source, view.log_start.offset, mark) for view, mark in zip(views, marks, strict=True)], run
-        )
+        stable, damage = last_stable_offsets([(view.source, view.log_start.offset, view.high_watermark) for view in views], run)
         findings += damage
-    result = OffsetsResult(request, findings=findings)
-    for view, mark in zip(views, marks, strict=True):
-        path = view.directory.path
+    partitions = []
+    for view in views:
         try:
-            offsets = _offsets_of(view, mark, request, stable.get(path))
+            offsets, faults = _offsets_of(view, request, stable.get(view.path))
         except (FormatError, SnaprebuildError) as error:
-            findings.append(finding_of_error(error, path))
+            findings.append(finding_of_error(error, view.path))
         else:
-            result.partitions.append(offsets)
-            findings += offsets.findings
-    return result
+            partitions.append(offsets)
+            findings += faults
+    document = FollowerOffsets(
+        location=None if tier is None else tier.location,
+        verified=tier is not None and tier.verified,
+        isolation=request.isolation,
+        api_version=request.api_version,
+        profile=request.profile,
+        partitions=partitions,
+    )
+    return document, findings
 
 
-def _offsets_of(view: PartitionView, mark: KnownOffset, request: OffsetsRequest, stable: KnownOffset | None) -> PartitionOffsets:
-    last_stable_offset = mark.offset if stable is None else stable.offset
-    log, epoch = log_offsets_of(view, mark.offset, last_stable_offset, request.leader_epoch)
-    offsets = PartitionOffsets(view, mark, stable, epoch)
+def _offsets_of(view: PartitionView, request: OffsetsRequest, stable: KnownOffset | None) -> tuple[PartitionOffsets, list[Finding]]:
+    last_stable_offset = view.high_watermark.offset if stable is None else stable.offset
+    log, epoch = log_offsets_of(view, last_stable_offset, request.leader_epoch)
+    answers = []
+    findings = []
     search = LogSearch(view)
     for timestamp in request.timestamps:
         try:
             answer = _answer(view, log, timestamp, request, search, has_stable=stable is not None)
         except (FormatError, SnaprebuildError) as error:
-            offsets.findings.append(finding_of_error(error, view.directory.path))
+            findings.append(finding_of_error(error, view.path))
             message = error.message if isinstance(error, FormatError) else str(error)
             answer = _unknown_answer(timestamp, f"the search ended: {message}", search.found_in)
-        offsets.answers.append(answer)
-    return offsets
+        answers.append(answer)
+    members = members_of_base(ViewedPartition, view)
+    offsets = PartitionOffsets(**members, last_stable=stable, current_leader_epoch=epoch, answers=answers)
+    return offsets, findings
 
 
-def log_offsets_of(
-    view: PartitionView, high_watermark: int, last_stable_offset: int, leader_epoch: int | None
-) -> tuple[LogOffsets, CurrentLeaderEpoch]:
+def log_offsets_of(view: PartitionView, last_stable_offset: int, leader_epoch: int | None) -> tuple[LogOffsets, CurrentLeaderEpoch]:
     """The offsets of a partition for ``list_offset``, and its leader epoch with the source."""
     last = view.leader_epochs[-1] if view.leader_epochs else None
     if leader_epoch is None:
@@ -186,7 +195,7 @@ def log_offsets_of(
         log_start_offset=view.log_start.offset,
         local_log_start_offset=view.local_log_start.offset,
         highest_remote_offset=-1 if view.highest_remote is None else view.highest_remote.offset,
-        high_watermark=high_watermark,
+        high_watermark=view.high_watermark.offset,
         last_stable_offset=last_stable_offset,
         log_end_offset=view.log_end.offset,
         leader_epochs=view.leader_epochs,

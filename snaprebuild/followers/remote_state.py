@@ -24,9 +24,8 @@ from snaprebuild.findings import Finding
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.window import window_start
+from snaprebuild.replay.window import Clock, window_start
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom, source_replay
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import run_tasks

@@ -32,9 +32,9 @@ from snaprebuild.followers.list_offsets import TimestampAndOffset
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.log_facts import largest_timestamp_hint
 from snaprebuild.snapshots.source.log_records import batch_records
-from snaprebuild.storage.parallel_map import local_map
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 from snaprebuild.storage.store import OpenBytes
+from snaprebuild.storage.thread_pool import local_map
 from snaprebuild.tier.remote_log import is_in_lineage
 
 __all__ = ["LogSearch"]

@@ -27,11 +27,9 @@ from snaprebuild.replay.difference import (
     match_entries,
 )
 from snaprebuild.replay.segment_effect import sorted_entries
-from snaprebuild.replay.window import expired_mask
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock, expired_mask
 from snaprebuild.storage.store import S3Settings
-from snaprebuild.storage.store_path import StorePath
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import StorePath, path_of
 
 __all__ = [
     "DiffKind",

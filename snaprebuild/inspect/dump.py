@@ -40,7 +40,7 @@ from snaprebuild.snapshots.engine.index_check import (
     log_of_index,
 )
 from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings, is_object
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import path_of
 
 __all__ = ["dump_file", "open_dumps"]
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from formats.log.batch_headers import HeaderBlock
 from formats.log.record_batch import ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL, LOG_OVERHEAD_BYTES
+from snaprebuild.published import Natural, Part
 from snaprebuild.replay.block_effect import dense_ids, run_starts
 from snaprebuild.replay.segment_summary import BatchContents
 
@@ -23,6 +24,7 @@ __all__ = [
     "STATISTICS_COLUMNS",
     "BatchFacts",
     "BatchStatistics",
+    "DataBatches",
     "JoinedColumns",
     "JoinedStatistics",
     "KeyedColumns",
@@ -186,15 +188,24 @@ def statistics_of(contents: BatchContents) -> SegmentStatistics:
     return statistics
 
 
+class DataBatches(Part, frozen=True):
+    """Batches of data by kind of producer."""
+
+    transactional: Natural
+    """Batches with a producer id, in a transaction."""
+    idempotent: Natural
+    """Batches with a producer id, in no transaction."""
+    without_producer: Natural
+
+
 class BatchFacts(msgspec.Struct, frozen=True):
-    """Counts of batches. Each is counted once in ``magic`` and ``sizes``, and once in the four counts from ``transactional`` on.
+    """Counts of batches. Each is counted once in ``magic`` and ``sizes``, and once in ``data`` or ``control``.
 
     Attributes:
         batches: all of them.
         records: see ``BatchStatistics.kinds``.
         size_bytes: together.
-        transactional: batches of data with a producer id and in a transaction; ``idempotent``: with a producer id and in none.
-        without_producer: batches of data without a producer id.
+        data: batches of data.
         control: control batches: transaction markers and those of KRaft.
         codecs: batches of data by codec, 0 to 7, of which 5 to 7 do not exist.
         magic: batches by magic, 0 to 2.
@@ -206,9 +217,7 @@ class BatchFacts(msgspec.Struct, frozen=True):
     batches: int
     records: int
     size_bytes: int
-    transactional: int
-    idempotent: int
-    without_producer: int
+    data: DataBatches
     control: int
     codecs: tuple[int, ...]
     magic: tuple[int, ...]
@@ -233,9 +242,11 @@ class BatchFacts(msgspec.Struct, frozen=True):
             batches=int(batches.sum()),
             records=int(statistics.kinds.columns["records"].sum()),
             size_bytes=int(statistics.kinds.columns["bytes"].sum()),
-            transactional=count(~is_control & has_producer & is_transactional),
-            idempotent=count(~is_control & has_producer & ~is_transactional),
-            without_producer=count(~is_control & ~has_producer),
+            data=DataBatches(
+                transactional=count(~is_control & has_producer & is_transactional),
+                idempotent=count(~is_control & has_producer & ~is_transactional),
+                without_producer=count(~is_control & ~has_producer),
+            ),
             control=count(is_control),
             codecs=tuple(count(~is_control & (codec == each)) for each in range(8)),
             magic=tuple(count(magic == each) for each in range(3)),

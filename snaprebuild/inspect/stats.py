@@ -27,8 +27,7 @@ from snaprebuild.published import Natural, Part
 from snaprebuild.replay.classes import ReplayRecord
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.window import expired_mask
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock, expired_mask
 from snaprebuild.snapshots.engine.log_facts import known_log_end
 from snaprebuild.snapshots.engine.partition_task import PartitionTask, Progress, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
@@ -354,7 +353,7 @@ class _StatsTask(PartitionTask):
             "moment_ms": self._moment_ms,
             "batches": facts.batches,
             "records": facts.records,
-            "transactional_batches": facts.transactional,
+            "transactional_batches": facts.data.transactional,
             "control_batches": facts.control,
             "producers": len(statistics.producers),
             "new_producers": len(self._prefix) - len(before),

@@ -39,6 +39,7 @@ from snaprebuild.replay.segment_effect import CLEAR, IF, NONE, SET, SegmentEffec
 
 __all__ = [
     "DEFAULT_EXPIRATION_MS",
+    "Clock",
     "Gap",
     "WindowState",
     "expired_mask",
@@ -50,6 +51,18 @@ __all__ = [
     "window_start",
     "witness_fault",
 ]
+
+
+class Clock(msgspec.Struct, frozen=True):
+    """The moment for which expiry is judged, ms since 1970, and the expiration, ms.
+
+    The expiration comes from an option, else from ``server.properties`` (``snapshots.source.broker_properties.expiration_of``), else it is
+    ``DEFAULT_EXPIRATION_MS``.
+    """
+
+    as_of_ms: int
+    expiration_ms: int
+
 
 GAPS_LISTED_MAX = 100
 """Gaps of one kind that a state lists; all are counted."""

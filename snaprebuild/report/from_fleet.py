@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from snaprebuild.cluster.fleet.restart_plan import RepairCover
-from snaprebuild.documents.fleet import Fleet, FleetReplica, RestartStep, UnhealthyPartition
+from snaprebuild.cluster.fleet.replicas import FleetReplica
+from snaprebuild.cluster.fleet.restart_plan import RepairCover, RestartStep
+from snaprebuild.documents.fleet import Fleet, UnhealthyPartition
 from snaprebuild.documents.saved_documents import DocumentHead, typed_members
 from snaprebuild.published import encoded_members
 from snaprebuild.report.page_data import PagePartition

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from snaprebuild.documents.inspect import Transactions, TransactionsPartition
+from snaprebuild.documents.inspect import Transactions
 from snaprebuild.documents.saved_documents import DocumentHead, typed_members
+from snaprebuild.inspect.transaction_model import TransactionsPartition
 from snaprebuild.report.page_data import PagePartition
 from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import SHARED, PageSink

@@ -33,10 +33,9 @@ from snaprebuild.errors import (
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, expired_mask
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock, expired_mask
 from snaprebuild.snapshots.destination.output_directory import check_output
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState, ReplayCheckpoint
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom, replay_window, source_replay
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
@@ -49,8 +48,7 @@ from snaprebuild.snapshots.source.second_look import with_fresh_listings
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity, judge_snapshot
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings
-from snaprebuild.storage.store_path import StorePath
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import StorePath, path_of
 
 __all__ = [
     "DEFAULT_OPTIONS",

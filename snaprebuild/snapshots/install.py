@@ -7,7 +7,6 @@ they were staged are replayed last, on the state that was staged.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import os
 from collections.abc import Sequence
@@ -35,8 +34,8 @@ from snaprebuild.errors import (
 )
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, pluralize
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.destination.destinations import InPlace
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, SourceGate
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
@@ -44,21 +43,20 @@ from snaprebuild.snapshots.plan.start_gate import StartJudge, fates_of_paths, st
 from snaprebuild.snapshots.rebuild.result import BoundaryAction, BoundaryResult, PartitionResult, RebuildResult
 from snaprebuild.snapshots.rebuild.run import RebuildRun
 from snaprebuild.snapshots.receipts.receipt import Receipt
-from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.run import Run, RunFacts
 from snaprebuild.snapshots.source.broker_properties import expiration_of
-from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, ReplicaPlace, broker_readiness, readiness_findings
-from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 from snaprebuild.snapshots.staging.faulty_snapshots import faults_left
 from snaprebuild.snapshots.staging.staged_check import CheckedPartition, boundary_of, checked_partition
 from snaprebuild.snapshots.staging.staged_plan import NotStaged, StagedPartition, StagedPlan
 from snaprebuild.snapshots.state_replay import StateReplay, replays_by_state
 from snaprebuild.storage.local.broker_lock import check_hold
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
-from snaprebuild.storage.parallel_map import serial_map
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.partition_names import TopicKind, topic_kind_of
+from snaprebuild.storage.store_path import path_of
+from snaprebuild.storage.thread_pool import serial_map
 
 __all__ = ["install", "missing_snapshots"]
 
@@ -115,7 +113,7 @@ def install(
 
 def _accepting(plan: StagedPlan) -> StagedPlan:
     partitions = tuple(replace(each, request=replace(each.request, accept_topic_id_zero=True)) for each in plan.partitions)
-    return dataclasses.replace(plan, request=replace(plan.request, accept_topic_id_zero=True), partitions=partitions)
+    return replace(plan, request=replace(plan.request, accept_topic_id_zero=True), partitions=partitions)
 
 
 class _Install:

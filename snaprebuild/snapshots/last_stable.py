@@ -20,8 +20,8 @@ from snaprebuild.findings import Finding, Severity
 from snaprebuild.published import OffsetOrNone, Part
 from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import source_replay
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions

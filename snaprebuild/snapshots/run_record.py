@@ -2,17 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import shlex
 import socket
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+
+import msgspec
 
 from snaprebuild.published import RunRecord
 from snaprebuild.storage.log_dir import LogDirState
 
-__all__ = ["run_record"]
+__all__ = ["Invocation", "run_record"]
+
+
+class Invocation(msgspec.Struct, frozen=True):
+    """One run of the command, or one call of the library: its documents and its receipt have one moment and one command line.
+
+    Attributes:
+        command: quoted for a shell.
+        began_ms: ms since 1970.
+    """
+
+    command: str
+    began_ms: int
+
+    @classmethod
+    def now(cls, command: str) -> Invocation:
+        """One that begins now."""
+        return cls(command, time.time_ns() // 1_000_000)
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """What this thread records inside the block is of this invocation."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+
+_current: ContextVar[Invocation | None] = ContextVar("invocation", default=None)
 
 
 def run_record(log_dirs: Iterable[LogDirState] = ()) -> RunRecord:
@@ -22,15 +55,16 @@ def run_record(log_dirs: Iterable[LogDirState] = ()) -> RunRecord:
         log_dirs: that were read; their ``meta.properties`` name the cluster.
     """
     clusters = {state.meta.cluster_id for state in log_dirs if state.meta is not None and state.meta.cluster_id is not None}
+    invocation = _current.get() or Invocation(shlex.join(["snaprebuild", *sys.argv[1:]]), _started_ms())
     return RunRecord(
-        at_ms=_started_ms(),
+        at_ms=invocation.began_ms,
         host=socket.gethostname(),
-        command=shlex.join(["snaprebuild", *sys.argv[1:]]),
+        command=invocation.command,
         cluster_ids=tuple(sorted(clusters)),
     )
 
 
 @functools.cache
 def _started_ms() -> int:
-    """One moment for all copies of the document that a run makes."""
+    """One moment for all copies of the document that a command makes."""
     return time.time_ns() // 1_000_000

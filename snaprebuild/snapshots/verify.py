@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -14,8 +14,8 @@ from snaprebuild.errors import ChangedFileError, LimitReachedError, ReadFailedEr
 from snaprebuild.findings import IN_FLUX, Finding, FindingCause, Severity, finding_of_error, in_flux
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.first_snapshot import wrong_by_the_log
 from snaprebuild.snapshots.engine.later_producers import LaterProducers
@@ -36,9 +36,9 @@ from snaprebuild.snapshots.source.boundary_needs import (
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, Source, irregular_snapshots, live_broker_notes, log_start_above
 from snaprebuild.snapshots.source.topic_ids import readiness_findings, with_readiness
-from snaprebuild.snapshots.source.topic_kind import TopicKind
 from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
+from snaprebuild.storage.partition_names import TopicKind
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
 
 __all__ = [
@@ -92,8 +92,7 @@ class VerifyOutcome(TaskOutcome):
         self.later_producers += part.later_producers
 
 
-@dataclass(slots=True)
-class PartitionVerdict:
+class PartitionVerdict(msgspec.Struct):
     """A partition, judged.
 
     Attributes:
@@ -101,7 +100,7 @@ class PartitionVerdict:
     """
 
     source: PartitionSource
-    outcome: VerifyOutcome = field(default_factory=VerifyOutcome)
+    outcome: VerifyOutcome = msgspec.field(default_factory=VerifyOutcome)
     needs: BoundaryNeeds = NO_NEEDS
 
     @property
@@ -120,8 +119,7 @@ class PartitionVerdict:
         return list(self.needs.missing_offsets)
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyResult:
+class VerifyResult(msgspec.Struct, frozen=True):
     """Everything that was judged."""
 
     clock: Clock

@@ -43,7 +43,7 @@ from snaprebuild.spark.selected_files import (
     split,
     text_of,
 )
-from snaprebuild.spark.source_options import SourceOptions
+from snaprebuild.spark.source_options import SourceOptions, did_you_mean
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = ["BatchHeaders", "ProducerSnapshots"]
@@ -194,7 +194,8 @@ class FileSource(DataSource):
         names = schema.fieldNames()
         for name in names:
             if name not in self.whole.names:
-                raise UsageError(f"{self.name()} has no column {name!r}: it has {', '.join(self.whole.names)}")
+                near = did_you_mean(name, self.whole.names)
+                raise UsageError(f"{self.name()} has no column {name!r}{near}: it has {', '.join(self.whole.names)}")
         columns = pa.schema([self.whole.field(name) for name in names])
         if ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema) != ddl(columns):
             raise UsageError(f"columns of {self.name()} have the types {ddl(columns)}")

@@ -33,8 +33,7 @@ from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.summary_rows import Row
 from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings, absolute, is_object
-from snaprebuild.storage.store_path import StorePath
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import StorePath, path_of
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.source.source import PartitionSource

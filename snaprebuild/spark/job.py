@@ -101,7 +101,7 @@ class SparkEngine:
             self._run_wave(wave)
 
     def parallel_map(self, function: Callable[[Item], MapResult], items: Sequence[Item]) -> list[MapResult]:
-        """Maps items in Spark tasks (``storage.parallel_map.ParallelMap``).
+        """Maps items in Spark tasks (``storage.thread_pool.ParallelMap``).
 
         Raises:
             StorageError: the job failed.
@@ -172,7 +172,7 @@ class SparkEngine:
         context = self.session.sparkContext
         reason = "the session was stopped" if _is_stopped(self.session) else _reason(error)
         if missing := re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", reason):
-            needs = "it needs the dependencies of snaprebuild (docs/guides/spark.md)"
+            needs = "before the session starts, set PYSPARK_PYTHON to a Python with the dependencies of snaprebuild (docs/guides/spark.md)"
             reason = f"the Python of an executor ({context.pythonExec}) has no module {missing[1]}: {needs}"
         return StorageError(f"the Spark job failed: {reason}")
 

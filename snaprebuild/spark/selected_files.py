@@ -28,10 +28,10 @@ from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.segment_file import check_parts
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.log_dir import listed_again
-from snaprebuild.storage.parallel_map import local_map
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, ReadStore, S3Settings
 from snaprebuild.storage.store_path import ReadPath
+from snaprebuild.storage.thread_pool import local_map
 
 __all__ = [
     "FileToRead",

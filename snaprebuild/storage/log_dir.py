@@ -46,13 +46,12 @@ from snaprebuild.storage.partition_dir import (
 )
 from snaprebuild.storage.s3.object_tree import find_objects
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute
-from snaprebuild.storage.store_path import StorePath
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import StorePath, path_of
 from snaprebuild.storage.thread_pool import map_in_threads
 
 __all__ = [
     "Discovery",
-    "LogDir",
+    "ListedLogDir",
     "LogDirState",
     "directory_fault",
     "find_partitions",
@@ -112,7 +111,7 @@ class LogDirState(msgspec.Struct, frozen=True):
         return self.clean_shutdown is not None
 
 
-class LogDir(msgspec.Struct, frozen=True):
+class ListedLogDir(msgspec.Struct, frozen=True):
     """A log directory and its requested partitions."""
 
     state: LogDirState
@@ -131,7 +130,7 @@ class Discovery(msgspec.Struct):
         left_out: prefixes with keys that cannot be files below a directory, and a message with one of these keys.
     """
 
-    log_dirs: list[LogDir] = msgspec.field(default_factory=list)
+    log_dirs: list[ListedLogDir] = msgspec.field(default_factory=list)
     named: set[str] = msgspec.field(default_factory=set)
     duplicates: list[str] = msgspec.field(default_factory=list)
     faults: list[ReadFailedError] = msgspec.field(default_factory=list)
@@ -174,7 +173,7 @@ def find_partitions(paths: Iterable[str], stores: S3Settings = USUAL_S3) -> Disc
     each_of = map if all(place.is_local for place in places) else map_in_threads
     for place, state in zip(places, each_of(read_log_dir, places), strict=True):
         partitions = sorted(by_log_dir[place.path], key=lambda each: (each.name.topic, each.name.partition, each.path))
-        discovery.log_dirs.append(LogDir(state, tuple(partitions)))
+        discovery.log_dirs.append(ListedLogDir(state, tuple(partitions)))
     return discovery
 
 

@@ -1,4 +1,4 @@
-"""A path with the store that holds it: one value for what is read or written there."""
+"""A path with the store that holds it: one value for what is read or written there. And the store of each location."""
 
 from __future__ import annotations
 
@@ -11,9 +11,26 @@ import msgspec
 from msgspec.structs import replace
 
 from snaprebuild.errors import ReadFailedError
-from snaprebuild.storage.store import FileIdentity, OpenBytes, Ownership, ReadStore, Status, Store, WholeObject
+from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.storage.store import (
+    USUAL_S3,
+    FileIdentity,
+    OpenBytes,
+    Ownership,
+    ReadStore,
+    S3Settings,
+    Status,
+    Store,
+    WholeObject,
+    is_object,
+)
 
-__all__ = ["ReadPath", "StorePath"]
+__all__ = [
+    "ReadPath",
+    "StorePath",
+    "path_of",
+    "store_of",
+]
 
 
 class ReadPath(msgspec.Struct, frozen=True):
@@ -117,3 +134,18 @@ class StorePath(ReadPath, frozen=True):
     def replace(self, data: bytes, was: WholeObject) -> None:
         """Replaces the file if it is still the one that was read."""
         self.store.replace(self.path, data, was)
+
+
+def store_of(location: str, stores: S3Settings = USUAL_S3) -> Store:
+    """The store that holds a location."""
+    if not is_object(location):
+        return LOCAL
+    # The SDK takes longer to import than most commands run.
+    from snaprebuild.storage.s3.store import S3Store
+
+    return S3Store(stores)
+
+
+def path_of(location: str, stores: S3Settings = USUAL_S3) -> StorePath:
+    """A location with the store that holds it."""
+    return StorePath(store_of(location, stores), location)

@@ -1,4 +1,8 @@
-"""Requests that mostly wait, several at once: one bounded pool of threads for everything in this process.
+"""Threads, and one bounded pool of them in this process: for requests that mostly wait, several at once.
+
+A limit of the system may refuse a thread: that is a lack of memory, not an unforeseen error. Linux counts threads and processes of a user
+together (RLIMIT_NPROC, ``ulimit -u``, pids.max of a container). It refuses a new one with EAGAIN, or ENOMEM. Python raises a plain
+RuntimeError for a thread, and OSError for a process.
 
 A function that runs in a thread of the pool may itself map more items. The caller handles an item itself if it is due and no thread
 has begun it, so that threads never wait for each other in a circle.
@@ -6,15 +10,73 @@ has begun it, so that threads never wait for each other in a circle.
 
 from __future__ import annotations
 
+import contextvars
+import errno
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import ParamSpec, Protocol, TypeVar
 
-from snaprebuild.storage.threads import ThreadPool
+from snaprebuild.errors import OutOfMemoryError
+from snaprebuild.storage.store import ReadStore
 
-__all__ = ["THREADS", "map_in_threads"]
+__all__ = [
+    "NO_ROOM_ERRNOS",
+    "THREADS",
+    "ParallelMap",
+    "ThreadPool",
+    "local_map",
+    "map_in_threads",
+    "no_more_threads",
+    "serial_map",
+    "start_thread",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+NO_ROOM_ERRNOS = (errno.EAGAIN, errno.ENOMEM)
+"""Error numbers of a fork or clone for which a limit leaves no room."""
+
+
+def no_more_threads() -> OutOfMemoryError:
+    """The error of a thread or process that cannot be started."""
+    return OutOfMemoryError(
+        "out of memory: no more threads or processes can be started (see ulimit -u, or pids.max of the container)"
+    )
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Starts a thread.
+
+    Raises:
+        OutOfMemoryError: the system allows no more.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise no_more_threads() from error
+
+
+class ThreadPool(ThreadPoolExecutor):
+    """Threads that are started as they are needed.
+
+    A call has the context of the thread that hands it over, and with it the limits of that run.
+    """
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Hands a call to a thread.
+
+        Raises:
+            OutOfMemoryError: the system allows no more threads.
+        """
+        try:
+            return super().submit(partial(contextvars.copy_context().run, fn, *args, **kwargs))
+        except RuntimeError as error:
+            raise no_more_threads() from error
+
 
 THREADS = 16
 """Threads of this process."""
@@ -88,3 +150,20 @@ def map_in_threads(
         for future, size in begun:
             future.cancel()
             _pool.leave(size)
+
+
+class ParallelMap(Protocol):
+    """Calls a function of a module with each item, and returns the results in the order of the items."""
+
+    def __call__(self, function: Callable[[Item], MapResult], items: Sequence[Item]) -> Iterable[MapResult]:
+        """Raises what the function raises."""
+
+
+def serial_map(function: Callable[[Item], MapResult], items: Sequence[Item]) -> Iterable[MapResult]:
+    """Calls them one after the other."""
+    return map(function, items)
+
+
+def local_map(stores: Iterable[ReadStore]) -> ParallelMap:
+    """The map of this process: several at once if one of the stores mostly waits."""
+    return serial_map if all(store.is_local for store in stores) else map_in_threads

@@ -18,8 +18,8 @@ from snaprebuild.followers.offsets import OffsetAnswer, OffsetsRequest, list_off
 from snaprebuild.replay import segment_summary
 from snaprebuild.replay.leader_epochs import end_of_epoch
 from snaprebuild.replay.segment_summary import summarise_pieces
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.run import Run
@@ -162,16 +162,16 @@ def answers_of_leader(
     source = open_source([str(partition_dir)])
     tier = open_tier(StorePath(LOCAL, str(store)), [str(metadata_log)])
     request = OffsetsRequest(tuple(timestamps), Isolation.REPLICA, 11, Profile.KAFKA)
-    result = list_offsets(source, tier, request, Run(clock=Clock(0, 1)))
-    assert not result.findings, result.findings
+    result, findings = list_offsets(source, tier, request, Run(clock=Clock(0, 1)))
+    assert not findings, findings
     (partition,) = result.partitions
 
     def deleted_below(offset: int) -> tuple[set[int], set[str]]:
-        deletion = fetch_path(source, tier, offset).partitions[0].delete_records
+        deletion = fetch_path(source, tier, offset)[0].partitions[0].delete_records
         bases = {segment.base_offset for segment in source.partitions[0].directory.segments}
         return bases - {each.base_offset for each in deletion.segments}, {each.segment_id for each in deletion.copies}
 
-    fetches = {each: fetch_path(source, tier, each).partitions[0].consumer for each in offsets}
+    fetches = {each: fetch_path(source, tier, each)[0].partitions[0].consumer for each in offsets}
     return (
         answer_numbers(partition.answers),
         {each: fetch.served_from or "-" for each, fetch in fetches.items()},

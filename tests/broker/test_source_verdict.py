@@ -9,8 +9,7 @@ from rule_marks import HOLDS, WARNS, mark_of
 
 from snaprebuild.cluster.source_check.check import CheckedSource, SourceQuestion, check_sources
 from snaprebuild.cluster.source_check.verdict import SourceRule
-from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
 from snaprebuild.snapshots.run import Run
 

@@ -12,7 +12,7 @@ from ours import answer_numbers
 from snaprebuild.followers import Profile
 from snaprebuild.followers.list_offsets import Isolation
 from snaprebuild.followers.offsets import OffsetsRequest, list_offsets
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 
@@ -47,7 +47,8 @@ def theirs(asked: list[tuple[Path, int, int, bool, list[int]]]) -> list[dict[int
 def answers_to_timestamps(partition_dir: Path, timestamps: Sequence[int]) -> dict[int, Answer]:
     """What we say that a leader without remote storage answers to a follower; -1 each for none."""
     request = OffsetsRequest(tuple(timestamps), Isolation.REPLICA, 11, Profile.KAFKA, remote_storage=False)
-    (partition,) = list_offsets(open_source([str(partition_dir)]), None, request, Run(clock=Clock(0, 1))).partitions
+    result, _ = list_offsets(open_source([str(partition_dir)]), None, request, Run(clock=Clock(0, 1)))
+    (partition,) = result.partitions
     return answer_numbers(partition.answers)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import snaprebuild.followers.bootstrap_build
 import snaprebuild.snapshots.plan.plan_file
-import snaprebuild.snapshots.rebuild.rebuild
+import snaprebuild.snapshots.rebuild.run
 import snaprebuild.snapshots.receipts.undo  # noqa: F401  what a run would load
 from snaprebuild.cli import main
 from snaprebuild.storage.local.file_calls import FileCalls

@@ -18,8 +18,8 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import RefusedError
 from snaprebuild.followers.bootstrap_build import BuildRequest, build_follower, plan_build
 from snaprebuild.replay.classes import Judgement, SnapshotClass
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots import run as runs
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.remote_partition import open_tier

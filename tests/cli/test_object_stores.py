@@ -21,9 +21,9 @@ from sentences import PLAN_IS_STALE, WOULD_DISTURB
 
 from snaprebuild import ReplayOptions, SnapshotRefusedError, UsageError, ensure_snapshot
 from snaprebuild.findings import exit_code_of
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.engine import schedule
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
@@ -291,7 +291,7 @@ STARTED_EARLIER = """
 import json, multiprocessing, os, sys
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.findings import exit_code_of
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify

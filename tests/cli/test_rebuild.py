@@ -25,7 +25,7 @@ from manifests import FIXTURES, REPOSITORY, bundled, partition_fixtures
 from other_process import live_broker
 from sentences import DIRECTORY_HAS, NOTHING_TO_REBUILD, PROCESS_HAS, SEGMENTS_HAVE
 
-from snaprebuild.snapshots.rebuild.denied import denied_finding
+from snaprebuild.snapshots.rebuild.preflight import denied_finding
 from snaprebuild.storage.local.file_calls import FileCalls
 from snaprebuild.storage.local.write_advice import ProcessUser
 from snaprebuild.storage.store import Ownership

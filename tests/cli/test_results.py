@@ -16,8 +16,8 @@ from sentences import NOT_REPLACED
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild import result_table
-from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
+from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.storage.local.document_file import new_file
 
 PARQUET = pytest.mark.full

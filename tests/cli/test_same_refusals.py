@@ -22,7 +22,7 @@ from sentences import BROKER_HOLDS
 from staged_logs import AS_OF
 
 import snaprebuild as package
-from snaprebuild.snapshots.rebuild import rebuild as rebuild_module
+from snaprebuild.snapshots.rebuild import run as rebuild_module
 from snaprebuild.snapshots.receipts import receipt_places
 from snaprebuild.snapshots.staging import resume
 from snaprebuild.storage.local.directories import hold_directory

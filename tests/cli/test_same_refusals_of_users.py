@@ -13,7 +13,7 @@ from command import snaprebuild
 
 from cli.test_permissions import USER, give, place, run
 from cli.test_same_refusals import BELOW, IN_PLACE, INSTALLED, STAGED, Place, answer
-from snaprebuild.snapshots.rebuild import rebuild as rebuild_module
+from snaprebuild.snapshots.rebuild import run as rebuild_module
 from snaprebuild.snapshots.staging import resume, staged_check
 from snaprebuild.storage.local import broker_lock
 

@@ -60,6 +60,17 @@ def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:
     assert arguments != ["--version"] or done.stdout == f"snaprebuild {snaprebuild.__version__}\n"
 
 
+def test_no_help_loads_the_work_of_its_verb() -> None:
+    script = "import json, sys; from snaprebuild.cli.main import verbs; words = list(verbs())\n"
+    script += "sys.stderr.write(json.dumps([words, sorted(sys.modules)]))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    words, modules = json.loads(done.stderr)
+    assert len(words) >= 29
+    assert "snaprebuild.cli.verbs.rebuild" in modules
+    work = ("snaprebuild.cli.runs", "snaprebuild.cli.render", "snaprebuild.cli.result", "snaprebuild.storage.store")
+    assert not [name for name in modules if name.startswith(work) or name.partition(".")[0] in HEAVY]
+
+
 def modules_after(*arguments: str) -> set[str]:
     """Modules of verbs that a run has loaded at its end."""
     known = {verb.module for group in VerbGroup.verbs.values() for verb in group.values()}
@@ -145,12 +156,14 @@ runpy.run_module("snaprebuild", run_name="__main__", alter_sys=True)
 DATACLASSES_MAX = 12
 
 
-def test_a_run_defines_few_dataclasses(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", ["rebuild DIR --out OUT", "plan DIR", "scan DIR", "verify DIR"])
+def test_a_run_defines_few_dataclasses(words: str, tmp_path: Path) -> None:
     """Each takes nearly a millisecond, and a struct a fiftieth of that."""
-    words = ["rebuild", "fixtures/magic0", "--out", str(tmp_path), "--output", "json"]
-    script = f"import json, sys\nsys.argv[1:] = {words!r}\nOURS = ('formats', 'snaprebuild')\n{DATACLASSES}"
-    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    found = json.loads(done.stderr)
+    places = {"DIR": "fixtures/magic0", "OUT": str(tmp_path)}
+    arguments = [places.get(word, word) for word in words.split()] + ["--output", "json"]
+    script = f"import json, sys\nsys.argv[1:] = {arguments!r}\nOURS = ('formats', 'snaprebuild')\n{DATACLASSES}"
+    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    found = json.loads(done.stderr.splitlines()[-1])
     assert "LocalStore" in found
     assert len(found) <= DATACLASSES_MAX, found
 

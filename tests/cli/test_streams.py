@@ -401,7 +401,7 @@ def test_another_pipe_that_breaks_is_no_reader_who_went_away(
     def break_pipe(*_: object, **__: object) -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr("snaprebuild.inspect.diff.diff_snapshots", break_pipe)
+    monkeypatch.setattr("snaprebuild.cli.runs.inspect_diff.diff_snapshots", break_pipe)
     monkeypatch.setattr(sys, "argv", ["snaprebuild", "inspect", "diff", "a", "b"])
     with pytest.raises(SystemExit) as left:
         main()

@@ -18,7 +18,7 @@ from snaprebuild.cli.table import middle_cut, printable, table_text
 from snaprebuild.inspect.dump_items import Words
 from snaprebuild.inspect.stats import collect_statistics
 from snaprebuild.published import encoded_members
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 

@@ -12,8 +12,7 @@ from formats.metadata.cluster_metadata import MetadataRecordType
 from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cluster.source_check.check import SourceCheck, SourceQuestion, check_sources
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
-from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.run import Run
 

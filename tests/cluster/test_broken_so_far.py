@@ -15,8 +15,7 @@ from metadata_dirs import DIRECTORY
 
 from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
-from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.run import Run
 

@@ -178,11 +178,11 @@ def test_each_partition_once_in_any_order(
     brokers = sorted({node for nodes, _, _ in partitions for node in nodes})
     steps = restart_order(brokers, choices, controllers, leader, 10)
     assert sorted(step.node_id for step in steps) == brokers, "each is restarted once, and no two at a time"
-    repaired = [key for step in steps for key in step.partitions]
+    repaired = [key for step in steps for key in step.keys]
     assert sorted(repaired) == [("t", number, None) for number in range(len(partitions))]
     for step in steps:
-        assert all(step.node_id in partitions[key[1]][0] for key in step.partitions)
-        assert step.freed_bytes == sum(partitions[key[1]][1] for key in step.partitions)
+        assert all(step.node_id in partitions[key[1]][0] for key in step.keys)
+        assert step.freed_bytes == sum(partitions[key[1]][1] for key in step.keys)
         assert step.estimated_seconds == step.replay_bytes / 10
     flags = [(step.node_id == leader, step.is_controller) for step in steps]
     assert flags == sorted(flags)

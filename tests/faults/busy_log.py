@@ -225,7 +225,7 @@ class BusyBroker:
         with contextlib.ExitStack() as patched:
             for name, call in real.items():
                 patched.enter_context(mock.patch.object(os, name, stepping(call)))
-            for module in ("source.source", "source.run_facts"):
+            for module in ("source.source", "run"):
                 patched.enter_context(mock.patch(f"snaprebuild.snapshots.{module}.lock_holder", return_value=1))
             patched.enter_context(mock.patch("snaprebuild.storage.io_limits.policy.set_priority"))
             yield

@@ -11,8 +11,7 @@ from manifests import FIXTURES
 from snaprebuild.findings import Severity
 from snaprebuild.followers.check import ReplicaCheck, check_replicas
 from snaprebuild.followers.repair import repair_plan
-from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.local.store import LOCAL

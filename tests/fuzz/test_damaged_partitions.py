@@ -14,8 +14,8 @@ from plans import make_plan
 from snaprebuild.findings import exit_code_of
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import BoundaryResult, RebuildResult
+from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
 
 pytestmark = pytest.mark.full

@@ -21,7 +21,7 @@ from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRec
 from snaprebuild.cluster.metadata.leadership import read_leaderships
 from snaprebuild.inspect.hang_reasons import HangReason
 from snaprebuild.inspect.transactions import read_transactions
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 
@@ -300,7 +300,7 @@ def test_why_it_is_open(name: str, tmp_path: Path) -> None:
         1,
         read_leaders=lambda wanted: read_leaderships(metadata, wanted) if case.metadata else None,
     )
-    (found,) = [each for partition in result.partitions for each in partition.open]
+    (found,) = [each for partition in result.partitions for each in partition.reported.open]
     assert found.hang_reason is not None
     assert found.reason is not None
     facts = " ".join(each.what for each in found.facts)

@@ -23,7 +23,7 @@ from snaprebuild.inspect import stats as stats_module
 from snaprebuild.inspect.segment_statistics import BatchFacts, StatisticsAnalysis, statistics_of
 from snaprebuild.inspect.stats import collect_statistics
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 
@@ -92,7 +92,7 @@ def test_blocks_and_pieces_add_up(log: GeneratedLog, block_bytes: int, cuts: lis
     hand = totals_of([partition_of([(base, log.data)], 0, 1)], 0, 1)
     facts = BatchFacts.of(total)
     assert (facts.batches, facts.records, facts.size_bytes) == (hand["batches"], hand["records"], len(log.data))
-    assert (facts.transactional, facts.idempotent, facts.without_producer) == tuple(hand["data_batches"].values())
+    assert (facts.data.transactional, facts.data.idempotent, facts.data.without_producer) == tuple(hand["data_batches"].values())
     assert facts.control == hand["control_batches"]
     sizes = hand["batch_bytes"]
     assert facts.median_range == (None if sizes["median_from"] is None else (sizes["median_from"], sizes["median_below"]))

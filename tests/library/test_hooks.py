@@ -46,7 +46,7 @@ from snaprebuild.snapshots import ensure_snapshot as ensure_snapshot_module
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.ensure_snapshot import OneBoundaryTask
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage import log_dir
 from snaprebuild.storage.local import segment_file

@@ -19,11 +19,11 @@ from snaprebuild.cli.render.verify import VerifyView
 from snaprebuild.cli.result import json_text
 from snaprebuild.cluster.judged_verify import JudgedVerify
 from snaprebuild.documents.envelope import members_of_document
+from snaprebuild.replay.window import Clock
 from snaprebuild.report.make import make_report
 from snaprebuild.report.page_status import page_totals
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan import scan_parts
 from snaprebuild.snapshots.scan.next_start import with_next_start

@@ -12,7 +12,7 @@ from manifests import FIXTURES
 from plans import make_plan
 
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan.copy_lag import CopyLag, copy_lag, with_copy_lag
 from snaprebuild.snapshots.scan.result import PartitionScan

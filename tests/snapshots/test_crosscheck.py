@@ -19,8 +19,8 @@ from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker
 from formats.partition.transaction_index import AbortedTransaction
 from snaprebuild.findings import Finding
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, DifferenceKind, EntryDifference
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine import crosscheck
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.crosscheck import CrossCheck, ListedDifferences
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.source.source import PartitionSource, open_source

@@ -17,7 +17,7 @@ from replays import DAY_MS, EXACT, EXACT_FROM_LOG_START, FIXTURE_AS_OF_MS, NOW, 
 from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker, listed
 
 from formats.partition.producer_snapshot import ProducerEntry
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.segment_reader import read_segment, read_tasks
 

@@ -25,8 +25,7 @@ from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.followers.bootstrap_build import judge_target
-from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
 from snaprebuild.snapshots.run import Run

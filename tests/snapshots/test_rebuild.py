@@ -32,8 +32,8 @@ from snaprebuild.snapshots.destination.out_writer import OutWriter
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot
 from snaprebuild.snapshots.engine import schedule, worker_pool
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_each, read_segment
-from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import BoundaryResult, PartitionResult, RebuildOutcome, RebuildResult
+from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local import publish, record_lock
@@ -272,7 +272,7 @@ def test_a_snapshot_that_appears_meanwhile_is_not_replaced(tmp_path: Path, monke
     """Between the look under the lock and the link: the other boundaries are written all the same."""
     logs = copy_of("kafka27-mixed", tmp_path)
     plan = planned(logs)
-    monkeypatch.setattr("snaprebuild.snapshots.rebuild.run_locks._check_unchanged", lambda _plan: None)
+    monkeypatch.setattr("snaprebuild.snapshots.rebuild.run._check_unchanged", lambda _plan: None)
     (logs / "mixed-0" / snapshot_name(1151)).write_bytes(EMPTY_SNAPSHOT)
     result = rebuild(plan, Run(jobs=1))
     assert exit_code_of(result.findings) == 3

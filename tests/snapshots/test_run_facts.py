@@ -12,10 +12,9 @@ from manifests import REPOSITORY
 from snaprebuild.broker.start_facts import Shutdown
 from snaprebuild.errors import LockUnknownError, RefusedError, UsageError
 from snaprebuild.findings import FindingCause
-from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots import run as run_module
+from snaprebuild.snapshots.run import Run, RunFacts
 from snaprebuild.snapshots.scan.scan import scan_source
-from snaprebuild.snapshots.source import run_facts
-from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
 from snaprebuild.storage.local.broker_lock import hold
@@ -23,7 +22,7 @@ from snaprebuild.storage.local.broker_lock import hold
 PACKAGE = REPOSITORY / "snaprebuild"
 CALLS = ("lock_holder", "read_server_properties")
 ASK_THEMSELVES = {
-    "snapshots/source/run_facts.py": "reads for the run",
+    "snapshots/run.py": "reads for the run",
     "snapshots/source/source.py": "whether the cleaner is at work: of directories with its files only",
     "snapshots/receipts/undo.py": "a dry run of undo opens no source",
     "storage/local/broker_lock.py": "whether the process that was read about still holds the lock",
@@ -79,7 +78,7 @@ def test_what_was_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     assert facts.properties("server.properties").get("broker.id") == "1", "the same file by another name"
     assert facts.holder(str(tmp_path)) is None
-    monkeypatch.setattr(run_facts, "lock_holder", lambda _: 1)
+    monkeypatch.setattr(run_module, "lock_holder", lambda _: 1)
     assert facts.holder(str(tmp_path)) is None
 
 

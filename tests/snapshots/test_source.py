@@ -13,8 +13,8 @@ from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity, exit_code_of
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import Source, check_segments_are_files, open_source
-from snaprebuild.snapshots.source.topic_kind import TopicKind
 from snaprebuild.storage import log_dir
+from snaprebuild.storage.partition_names import TopicKind
 
 
 def names(source: Source) -> list[str]:

@@ -10,10 +10,10 @@ from snapshot_by_grammar import build_snapshot
 
 from formats.partition.producer_snapshot import ProducerEntry, parse_snapshot
 from snaprebuild.findings import exit_code_of
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.log_facts import largest_timestamp_hint, window_index
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 

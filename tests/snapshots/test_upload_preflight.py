@@ -12,7 +12,7 @@ from plans import make_plan
 from sentences import NEXT_ATTEMPT, NOTHING_UPLOADED_BEFORE, OF_A_CLEAN_STOP
 
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan.result import PartitionScan
 from snaprebuild.snapshots.scan.scan import scan_source

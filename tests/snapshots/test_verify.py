@@ -13,8 +13,8 @@ from sentences import BELOW_LOG_START, BELOW_SNAPSHOT, RETRY_OF_SEQUENCE
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.replay.segment_effect import RunningEffect
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine import crosscheck, schedule
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs
 from snaprebuild.snapshots.source.selection import Selection

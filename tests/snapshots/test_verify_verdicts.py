@@ -26,7 +26,7 @@ from sentences import NOTHING_BELOW, OPEN_FROM
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.findings import Finding, exit_code_of
 from snaprebuild.replay.difference import EntryDifference
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source

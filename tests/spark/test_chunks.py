@@ -27,8 +27,8 @@ from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import read_segment
 from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.rebuild import rebuild
 from snaprebuild.snapshots.rebuild.result import BoundaryAction, PartitionResult
+from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.rebuild.task import RebuildJob
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source

@@ -26,7 +26,7 @@ from plans import make_plan
 from waiting import SECONDS_MAX, wait_until
 
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.rebuild import rebuild
+from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.spark.session import code_archive
 

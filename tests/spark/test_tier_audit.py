@@ -18,8 +18,8 @@ from manifests import AIVEN, FIXTURES
 from same_result import without
 from tiers import copied
 
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots import run as runs
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store_path import StorePath

@@ -18,7 +18,7 @@ from snaprebuild.broker.partition_facts import FactsReader
 from snaprebuild.broker.releases import parse_release
 from snaprebuild.broker.start_facts import Assignment, PartitionFacts, Shutdown
 from snaprebuild.snapshots.scan.next_start import next_start_fates
-from snaprebuild.storage.log_dir import LogDir, LogDirState, find_partitions
+from snaprebuild.storage.log_dir import ListedLogDir, LogDirState, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
 
 HARNESS_KRAFT = {"process.roles": "broker", "node.id": "1"}
@@ -180,7 +180,7 @@ def _is_emptied(partition: ByKafka, directory: Path) -> bool:
 class Facts:
     """What is read of a state once, for all releases."""
 
-    log_dirs: list[LogDir]
+    log_dirs: list[ListedLogDir]
     partitions: list[PartitionFacts]
 
 
@@ -208,7 +208,7 @@ def _properties(root: Path, state: StartState) -> str:
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
-def _outcome(fates: list[Fate], log_dirs: list[LogDir]) -> Outcome:
+def _outcome(fates: list[Fate], log_dirs: list[ListedLogDir]) -> Outcome:
     kinds: dict[FateKind, set[str]] = {}
     for fate in fates:
         kinds.setdefault(fate.kind, set()).add(fate.subject)
@@ -231,7 +231,7 @@ def _shutdown(state: LogDirState) -> Shutdown:
     return Shutdown.CLEAN if state.was_shut_down_cleanly else Shutdown.UNCLEAN
 
 
-def _facts(partition: PartitionDir, log_dir: LogDir, state: StartState) -> PartitionFacts:
+def _facts(partition: PartitionDir, log_dir: ListedLogDir, state: StartState) -> PartitionFacts:
     name = partition.topic_partition
     reader = FactsReader(partition, log_dir.state, _shutdown(log_dir.state))
     facts = reader.read(is_served=name != "__cluster_metadata-0", reads_log=True)
@@ -251,7 +251,7 @@ def _assignment(topic_partition: str, state: StartState) -> Assignment:
     )
 
 
-def _log_dir_of(fate: Fate, log_dirs: list[LogDir]) -> str:
+def _log_dir_of(fate: Fate, log_dirs: list[ListedLogDir]) -> str:
     """The name of the log directory that a fate is about."""
     for log_dir in log_dirs:
         if fate.path.startswith(f"{log_dir.state.path}/"):

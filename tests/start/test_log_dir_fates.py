@@ -11,7 +11,7 @@ from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.log_dir_fates import log_dir_fates, same_broker_fates
 from snaprebuild.broker.start_facts import Shutdown
 from snaprebuild.storage.log_dir import read_log_dir
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import path_of
 
 KRAFT = "version=1\nnode.id=1\ncluster.id=5L6g3nShT-eMCtK--X86sw\n"
 OFFSET_CHECKPOINTS = (

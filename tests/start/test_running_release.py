@@ -12,7 +12,7 @@ from snaprebuild.broker.broker_facts import read_broker_facts
 from snaprebuild.broker.releases import ALL_RELEASES
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, BrokerProcess, broker_process
 from snaprebuild.storage.log_dir import read_log_dir
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import path_of
 
 LIBS = "/opt/kafka/libs"
 Release = tuple[int, int, int]

@@ -11,7 +11,7 @@ from manifests import FIXTURES, partition_fixtures
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage import log_dir, partition_dir
 from snaprebuild.storage.log_dir import Discovery, find_partitions, read_leader_epochs, read_log_dir
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import path_of
 
 
 def names(found: Discovery) -> list[str]:

@@ -12,8 +12,9 @@ from faulty_store import FaultyStore
 from manifests import FIXTURES
 
 from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.errors import LimitReachedError
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
@@ -22,7 +23,7 @@ from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS, IoLimits, current
 from snaprebuild.storage.io_limits.read_rate import ReadRate
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.store import S3Settings
-from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.store_path import store_of
 from snaprebuild.storage.thread_pool import map_in_threads
 
 RATES = {"kafka27-mixed": 50_000_000, "kafka4-mixed": 70_000_000}
@@ -145,7 +146,7 @@ def test_each_sends_as_many_requests_as_it_may(faulty: FaultyStore) -> None:
 def test_all_parts_of_a_command_are_one_run() -> None:
     """Also where it opens a store several times: else each would send as many requests as the run may."""
     with click.Context(click.Command("verb")):
-        first = S3Options(max_requests=3).settings()
-        assert S3Options(max_requests=3).settings() is first
+        first = stores_of(S3Options(max_requests=3))
+        assert stores_of(S3Options(max_requests=3)) is first
     with click.Context(click.Command("verb")):
-        assert S3Options(max_requests=3).settings().run != first.run
+        assert stores_of(S3Options(max_requests=3)).run != first.run

@@ -13,7 +13,7 @@ from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Severity
 from snaprebuild.followers.bootstrap_build import BuildRequest, plan_build
 from snaprebuild.followers.check import ReplicaVerdict, check_replicas
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.local.store import LocalStore

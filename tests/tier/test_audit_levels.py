@@ -20,7 +20,7 @@ from manifests import FIXTURES
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.findings import Severity, exit_code_of
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store_path import StorePath

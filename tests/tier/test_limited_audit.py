@@ -16,7 +16,7 @@ from generated_stores import DAY_MS, FAULTS, Entries, Store, generated_store, sp
 
 from snaprebuild.errors import LimitReachedError, ReadFailedError
 from snaprebuild.findings import exit_code_of
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import FileIdentity, OpenBytes

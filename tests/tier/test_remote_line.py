@@ -4,7 +4,7 @@ from budgets import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snaprebuild.tier.audit.overlaps import CopySpan, agreed_end, follow_one_another, remote_line
+from snaprebuild.tier.audit.copy_log import CopySpan, agreed_end, follow_one_another, remote_line
 
 Epochs = tuple[tuple[int, int], ...]
 

@@ -3,7 +3,7 @@
 import pytest
 from manifests import FIXTURES
 
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store_path import StorePath

@@ -14,8 +14,8 @@ from command import in_json
 from manifests import AIVEN, FIXTURES, LONG_AGO
 
 from snaprebuild.findings import Severity
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine import remote_indexes
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.partition_dir import SegmentFiles

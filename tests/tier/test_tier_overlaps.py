@@ -15,7 +15,7 @@ from tiers import Copy, write_tier
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import ReadFailedError
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store_path import StorePath

@@ -22,13 +22,13 @@ from tiers import Copy, write_tier
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage import thread_pool
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
-from snaprebuild.tier.audit import remembering_store
+from snaprebuild.tier.audit import window_task
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.reachable import LocalStarts, read_local_starts
 from snaprebuild.tier.audit.result import WRONG, SnapshotVerdict, StoreAudit
@@ -184,7 +184,7 @@ def test_local_log_starts_that_are_none(text: str) -> None:
 
 def test_states_are_held_only_as_long_as_they_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With nothing below the window no snapshot waits for another: four times as many take little more memory."""
-    monkeypatch.setattr(remembering_store, "REMEMBERED_BYTES_MAX", 0)
+    monkeypatch.setattr(window_task, "REMEMBERED_BYTES_MAX", 0)
     monkeypatch.setattr(thread_pool, "AHEAD_BYTES_MAX", 0)
     peaks = []
     for segments in (10, 40):

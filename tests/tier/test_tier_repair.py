@@ -15,7 +15,7 @@ from manifests import AIVEN, READS
 
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, WriteFailedError
 from snaprebuild.findings import exit_code_of
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.store import LOCAL

@@ -8,37 +8,31 @@ import re
 import time
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import click
 import msgspec
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
-from snaprebuild.cli.facts import run_facts, stores_of_command
 from snaprebuild.cli.options.description import DescribedOption, option
 from snaprebuild.errors import UsageError
-
-if TYPE_CHECKING:
-    from snaprebuild.snapshots.engine.clock import Clock
-    from snaprebuild.snapshots.engine.partition_task import Engine
-    from snaprebuild.snapshots.run import Run
-    from snaprebuild.snapshots.source.selection import Selection
-    from snaprebuild.snapshots.source.source import Source
-    from snaprebuild.storage.store import S3Settings
 
 __all__ = [
     "AllowUnverified",
     "AsOf",
     "Duration",
     "ExpirationMs",
+    "ExpiryOptions",
     "Jobs",
+    "LogOptions",
     "Metrics",
     "Offset",
     "OneOf",
     "OutputFormat",
     "OutputOption",
     "Partition",
+    "PartitionOptions",
     "Paths",
     "ReceiptFile",
     "Report",
@@ -51,15 +45,9 @@ __all__ = [
     "WholeNumber",
     "as_of_ms",
     "check_paths",
-    "clock_at",
-    "clock_of",
-    "command_run",
     "deadline_option",
-    "locations_of",
     "offsets_range",
-    "open_selected",
     "quoted",
-    "selection_of",
 ]
 
 
@@ -300,6 +288,29 @@ def deadline_option(short: str) -> DescribedOption:
     return option("--deadline", metavar="SECONDS", click_type=WholeNumber(0, DEADLINE_MAX), short=short, default="none")
 
 
+class PartitionOptions(msgspec.Struct, frozen=True):
+    """Which partitions are selected."""
+
+    topic: Topic = None
+    partition: Partition = None
+
+
+class LogOptions(msgspec.Struct, frozen=True):
+    """The log directories that are read, and which partitions of them."""
+
+    paths: Paths = None
+    server_properties: ServerProperties = None
+    topic: Topic = None
+    partition: Partition = None
+
+
+class ExpiryOptions(msgspec.Struct, frozen=True):
+    """When producers expire."""
+
+    as_of: AsOf = None
+    expiration_ms: ExpirationMs = None
+
+
 class S3Options(msgspec.Struct, frozen=True):
     """The option and the settings of every verb that reads from object stores."""
 
@@ -319,82 +330,6 @@ class S3Options(msgspec.Struct, frozen=True):
     s3_sse_c_key_file: str | None = None
     max_requests: int | None = None
     max_read_bytes: int | None = None
-
-    def settings(self) -> S3Settings:
-        """How object stores are reached in this run: the same value for each part of a command.
-
-        Raises:
-            UsageError: it is no URL, or holds what documents would show: a user, a password, a query; or no one would pay.
-        """
-        return stores_of_command(self._read)
-
-    def run(
-        self,
-        *,
-        clock: Clock | None = None,
-        jobs: int | None = None,
-        engine: Engine | None = None,
-    ) -> Run:
-        """The run of a verb with these options: with the facts and the stores of its command.
-
-        Args:
-            clock: when producers expire; None for now, by Kafka's default.
-            jobs: as of ``--jobs``.
-            engine: as of ``Run``.
-
-        Raises:
-            UsageError: as ``settings``.
-        """
-        run = msgspec.structs.replace(command_run(jobs=jobs, engine=engine), stores=self.settings())
-        return run if clock is None else msgspec.structs.replace(run, clock=clock)
-
-    def _read(self) -> S3Settings:
-        import secrets
-
-        from snaprebuild.storage.store import S3Settings
-
-        check_paths(None, s3_sse_c_key_file=self.s3_sse_c_key_file)
-        if self.s3_anonymous and self.s3_requester_pays:
-            raise UsageError("s3_anonymous: an anonymous request has no account that pays, as s3_requester_pays asks for")
-        key_file = self.s3_sse_c_key_file
-        return S3Settings(
-            endpoint_url=None if self.s3_endpoint_url is None else _endpoint(self.s3_endpoint_url),
-            path_style=self.s3_path_style,
-            profile=self.s3_profile,
-            anonymous=self.s3_anonymous,
-            requester_pays=self.s3_requester_pays,
-            sse_c_key_file=None if key_file is None else os.path.abspath(key_file),
-            max_requests=self.max_requests,
-            max_read_bytes=self.max_read_bytes,
-            run=secrets.token_hex(8),
-        )
-
-
-def command_run(*, jobs: int | None = None, engine: Engine | None = None, deadline: float | None = None) -> Run:
-    """The run of a verb with the facts of its command, and the stores of the environment.
-
-    Args:
-        jobs: as of ``--jobs``.
-        engine: as of ``Run``.
-        deadline: as of ``Run``.
-    """
-    from snaprebuild.snapshots.run import Run
-
-    return Run(jobs=jobs, engine=engine, deadline=deadline, facts=run_facts())
-
-
-def _endpoint(url: str) -> str:
-    from urllib.parse import urlsplit
-
-    expected = "--s3-endpoint-url: expected http://HOST:PORT or https://HOST, without user, password, query or fragment"
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise UsageError(expected) from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in url or "?" in url or "#" in url or port == 0:
-        raise UsageError(expected)  # without the URL: it may hold a password
-    return url
 
 
 def as_of_ms(text: str | None) -> int:
@@ -430,27 +365,6 @@ def moment_ms(option: str, text: str) -> int:
         raise UsageError(f"{option}: {expected}; found {quoted(text)}") from error
 
 
-def clock_of(source: Source, as_of: str | None, expiration_ms: int | None = None) -> Clock:
-    """The moment of ``--as-of``, and the expiration that is asked for, else that of the source, else Kafka's default.
-
-    Raises:
-        UsageError: as ``as_of_ms``.
-    """
-    return clock_at(as_of, expiration_ms or source.expiration_ms)
-
-
-def clock_at(as_of: str | None, expiration_ms: int | None) -> Clock:
-    """The moment of ``--as-of``, and an expiration, ms; None for Kafka's default.
-
-    Raises:
-        UsageError: as ``as_of_ms``.
-    """
-    from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-    from snaprebuild.snapshots.engine.clock import Clock
-
-    return Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
-
-
 def _moment_ms(text: str) -> int:
     moment = datetime.datetime.fromisoformat(text)
     if moment.tzinfo is None:
@@ -461,20 +375,6 @@ def _moment_ms(text: str) -> int:
 def quoted(text: str) -> str:
     """A value as it was typed, cut where it is long."""
     return repr(text if len(text) <= 60 else text[:57] + "...")
-
-
-def selection_of(topics: list[str] | None, partitions: list[int] | None, offsets: str | None) -> Selection:
-    """The selection that the options ask for.
-
-    Raises:
-        UsageError: a pattern is empty, or ``--offsets`` is no range.
-    """
-    from snaprebuild.snapshots.source.selection import Selection
-
-    if not all(topics or ()):
-        raise UsageError("--topic: the pattern is empty")
-    offset_from, offset_to = offsets_range(offsets)
-    return Selection(tuple(topics or ()), frozenset(partitions or ()), offset_from, offset_to)
 
 
 def offsets_range(offsets: str | None) -> tuple[int | None, int | None]:
@@ -515,31 +415,3 @@ def check_paths(paths: list[str] | None, **options: str | None) -> None:
             raise UsageError(f"{option}: the path is empty")
         if path is not None and name not in ("out", "elections") and os.path.isdir(path):
             raise UsageError(f"{option}: expected a file, found the directory {path}")
-
-
-def locations_of(paths: list[str]) -> list[str]:
-    """Files as they were typed, and objects by their location.
-
-    Raises:
-        UsageError: ``s3://`` names no object, or a path is a directory.
-    """
-    from snaprebuild.storage.store import absolute, is_object
-
-    for path in paths:
-        if not is_object(path) and os.path.isdir(path):
-            raise UsageError("is a directory; name the files in it", path=path)
-    return [absolute(path) if is_object(path) else path for path in paths]
-
-
-def open_selected(paths: list[str] | None, server_properties: str | None, selection: Selection, s3: S3Options) -> Source:
-    """The source that the options ask for.
-
-    Raises:
-        UsageError: as ``check_paths`` and ``open_source``.
-    """
-    from snaprebuild.snapshots.source.source import open_source, yield_to_brokers
-
-    check_paths(paths, server_properties=server_properties)
-    source = open_source(paths or [], server_properties, selection, s3.run())
-    yield_to_brokers(source)
-    return source

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snaprebuild.broker.leadership import Unfit
 from snaprebuild.broker.status import total_counts, word_of
 from snaprebuild.cli.render.status import faults_text
 from snaprebuild.cli.result import (
@@ -21,22 +20,13 @@ from snaprebuild.cluster.fleet.cluster_view import ClusterView
 from snaprebuild.cluster.fleet.election_risk import Risk
 from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome, FleetPartition
 from snaprebuild.cluster.fleet.merge import FleetResult
-from snaprebuild.cluster.fleet.replicas import ReplicaReadiness, ScannedBroker, ScannedReplica
-from snaprebuild.cluster.fleet.restart_plan import Restart
+from snaprebuild.cluster.fleet.replicas import FleetBroker, FleetReplica, ReplicaReadiness
+from snaprebuild.cluster.fleet.restart_plan import Restart, RestartStep
 from snaprebuild.cluster.fleet.upgrade_steps import Go, StepName, UpgradeStep
-from snaprebuild.documents.fleet import (
-    Fleet,
-    FleetBroker,
-    FleetLogDir,
-    FleetReplica,
-    FleetTotals,
-    Outcomes,
-    RestartStep,
-    UnhealthyPartition,
-)
+from snaprebuild.documents.fleet import Fleet, FleetTotals, Outcomes, UnhealthyPartition
 from snaprebuild.findings import first_of, pluralize
+from snaprebuild.published import members_of_base
 from snaprebuild.snapshots.run_record import run_record
-from snaprebuild.snapshots.scan.scan_parts import MustNotLead
 from snaprebuild.storage.partition_names import named
 
 __all__ = ["FleetView"]
@@ -90,7 +80,7 @@ class FleetView(View):
             steps=[_step(step) for step in result.steps],
             elections=result.elections(),
             upgrade=result.upgrade,
-            brokers=[_broker(broker) for _, broker in sorted(result.fleet.brokers.items())],
+            brokers=[FleetBroker(**members_of_base(FleetBroker, each)) for _, each in sorted(result.fleet.brokers.items())],
             partitions=(_partition(each) for each in result.partitions if each.outcome is not FleetOutcome.HEALTHY),
             unknown_contents=None if view is None else view.unknown.contents(view.other_files),
             status=word_of(counts).value,
@@ -136,27 +126,10 @@ class FleetView(View):
 
 
 def _step(step: Restart) -> RestartStep:
-    return RestartStep(
-        node_id=step.node_id,
-        is_controller=step.is_controller,
-        needs_rebuild=step.needs_rebuild,
-        partitions=len(step.partitions),
-        missing=step.missing,
-        replay_bytes=step.replay_bytes,
-        estimated_seconds=None if step.estimated_seconds is None else round(step.estimated_seconds, 1),
-        freed_bytes=step.freed_bytes,
-        hold=None if step.hold is None else step.hold.reason,
-    )
-
-
-def _broker(broker: ScannedBroker) -> FleetBroker:
-    return FleetBroker(
-        node_id=broker.node_id,
-        document=broker.document,
-        log_dirs=[FleetLogDir(path=path, shutdown=shutdown) for path, shutdown in sorted(broker.log_dirs.items())],
-        replicas=broker.replicas,
-        size_bytes=broker.size_bytes,
-    )
+    members = members_of_base(RestartStep, step)
+    if step.estimated_seconds is not None:
+        members["estimated_seconds"] = round(step.estimated_seconds, 1)
+    return RestartStep(**members)
 
 
 def _partition(partition: FleetPartition) -> UnhealthyPartition:
@@ -173,33 +146,8 @@ def _partition(partition: FleetPartition) -> UnhealthyPartition:
         in_sync=None if placement is None else sorted(placement.in_sync),
         not_scanned=partition.not_scanned,
         stuck_bytes=partition.stuck_bytes,
-        replicas=[_replica(each) for each in partition.replicas],
+        replicas=[FleetReplica(**members_of_base(FleetReplica, each)) for each in partition.replicas],
     )
-
-
-def _replica(replica: ScannedReplica) -> FleetReplica:
-    return FleetReplica(
-        node_id=replica.node_id,
-        state=replica.state,
-        log_start_offset=replica.log_start_offset,
-        log_end_offset=replica.log_end_offset,
-        log_end_at_least=replica.log_end_at_least,
-        high_watermark=replica.high_watermark,
-        leader_epoch=replica.leader_epoch,
-        size_bytes=replica.size_bytes,
-        missing=replica.missing,
-        suspect=replica.suspect,
-        blocked_segments=replica.blocked_segments,
-        stuck_bytes=replica.stuck_bytes,
-        replay_bytes=replica.replay_bytes,
-        must_not_lead=_must_not_lead(replica.must_not_lead),
-    )
-
-
-def _must_not_lead(unfit: Unfit | None) -> MustNotLead | None:
-    if unfit is None:
-        return None
-    return MustNotLead(cause=unfit.cause, severity=unfit.severity.name.lower(), remedy=unfit.remedy)
 
 
 # -------------------------------------------------------------------------------------------------------------------- first lines
@@ -241,12 +189,12 @@ def _following(result: FleetResult, first: Restart | None) -> Sequence[str] | Ad
     brokers = result.fleet.brokers
     faulty = sorted(result.fleet.start_faults)
     if faulty:
-        return ["scan", *sorted(brokers[faulty[0]].log_dirs)]
+        return ["scan", *brokers[faulty[0]].paths]
     doubtful = [each.node_id for partition in result.partitions for each in partition.replicas if each.suspect]
     if doubtful:
-        return ["verify", *sorted(brokers[min(doubtful)].log_dirs)]
+        return ["verify", *brokers[min(doubtful)].paths]
     if first is not None:
-        return ["plan", *sorted(brokers[first.node_id].log_dirs)]
+        return ["plan", *brokers[first.node_id].paths]
     return _after_repairs(result)
 
 
@@ -264,7 +212,7 @@ def _after_repairs(result: FleetResult) -> Sequence[str] | Advice:
     unproven = next((each for each in result.partitions if each.outcome in (FleetOutcome.VERIFY, FleetOutcome.WAIT)), None)
     if unproven is None:
         return []
-    log_dirs = sorted(result.fleet.brokers[unproven.replicas[0].node_id].log_dirs)
+    log_dirs = result.fleet.brokers[unproven.replicas[0].node_id].paths
     return ["cluster", "source", *log_dirs, "--topic", unproven.key[0]]
 
 
@@ -338,7 +286,7 @@ def _print_steps(result: FleetResult) -> None:
             number,
             step.node_id,
             _what_to_do(step),
-            len(step.partitions),
+            step.partitions,
             step.missing,
             size_text(step.replay_bytes),
             "-" if step.estimated_seconds is None else f"{step.estimated_seconds / 60:.1f}",

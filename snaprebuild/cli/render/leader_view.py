@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from formats.partition.partition_metadata import uuid_to_text
+from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
 from snaprebuild.cli.view import View
-from snaprebuild.documents import followers as documents
 from snaprebuild.findings import Finding, pluralize
-from snaprebuild.followers.bootstrap_plan import BootstrapPlan, PlannedBootstrap, ReplicationShare
-from snaprebuild.followers.fetch_path import FetchPathResult, RecordDeletion
-from snaprebuild.followers.leader_view import PartitionView
+from snaprebuild.followers.bootstrap_plan import FollowerPlan, PlannedBootstrap, ReplicationShare
+from snaprebuild.followers.fetch_path import FollowerFetchPath, RecordDeletion
+from snaprebuild.followers.leader_view import ViewedPartition
 from snaprebuild.followers.list_offsets import SpecialTimestamp
-from snaprebuild.followers.offsets import CurrentLeaderEpoch, OffsetAnswer, OffsetsResult
+from snaprebuild.followers.offsets import CurrentLeaderEpoch, FollowerOffsets, OffsetAnswer
 from snaprebuild.snapshots.last_stable import KnownOffset
-from snaprebuild.storage.partition_names import names_of
-from snaprebuild.tier.remote_partition import Tier
+from snaprebuild.snapshots.source.source import Source
 
 __all__ = ["FollowerFetchPathView", "FollowerOffsetsView", "FollowerPlanView"]
 
@@ -34,24 +31,10 @@ NAMES = {
 # ---------------------------------------------------------------------------------------------------------------- every partition
 
 
-def _viewed_partition(view: PartitionView, high_watermark: KnownOffset) -> dict[str, Any]:
-    """The members of a ``ViewedPartition``."""
-    return {
-        **names_of(view.directory),
-        "path": view.directory.path,
-        "topic_id": None if view.topic_id is None else uuid_to_text(view.topic_id),
-        "remote_storage_setting": view.remote_storage_setting,
-        "log_start": view.log_start,
-        "local_log_start": view.local_log_start,
-        "highest_remote": view.highest_remote,
-        "high_watermark": high_watermark,
-        "log_end": view.log_end,
-    }
-
-
-def _labels(views: Sequence[PartitionView]) -> dict[str, str]:
+def _labels(source: Source, partitions: Sequence[ViewedPartition]) -> dict[str, str]:
     """Names of the partitions in tables, by path."""
-    return labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
+    ids = {each.path: None if each.topic_id is None else uuid_from_text(each.topic_id) for each in partitions}
+    return labels_of((each for each in source.partitions if each.path in ids), ids)
 
 
 def _offset_text(known: KnownOffset | None) -> str:
@@ -61,7 +44,7 @@ def _offset_text(known: KnownOffset | None) -> str:
     return f"{known.offset}{'*' if known.assumed else ''}"
 
 
-def _offsets_by_name(view: PartitionView) -> dict[str, KnownOffset | CurrentLeaderEpoch | None]:
+def _offsets_by_name(view: ViewedPartition) -> dict[str, KnownOffset | CurrentLeaderEpoch | None]:
     """The offsets of a view that no option of the verb replaces, by their names in tables."""
     return {
         "log start": view.log_start,
@@ -71,7 +54,7 @@ def _offsets_by_name(view: PartitionView) -> dict[str, KnownOffset | CurrentLead
     }
 
 
-def _print_assumed(used: Iterable[tuple[PartitionView, Mapping[str, KnownOffset | CurrentLeaderEpoch | None]]]) -> None:
+def _print_assumed(used: Iterable[tuple[ViewedPartition, Mapping[str, KnownOffset | CurrentLeaderEpoch | None]]]) -> None:
     """Prints one line with what no file shows: offsets by name, and whether remote storage is on."""
     assumed = dict[str, None]()
     for view, by_name in used:
@@ -91,51 +74,34 @@ def _print_assumed(used: Iterable[tuple[PartitionView, Mapping[str, KnownOffset 
 class FollowerOffsetsView(View):
     """The result of ``follower offsets``."""
 
-    def __init__(self, result: OffsetsResult, tier: Tier | None, findings: Sequence[Finding]) -> None:
+    def __init__(self, result: FollowerOffsets, findings: Sequence[Finding], source: Source) -> None:
         super().__init__(findings)
         self._result = result
-        self._tier = tier
+        self._source = source
 
-    def document(self) -> documents.FollowerOffsets:
+    def document(self) -> FollowerOffsets:
         """The document of the verb."""
-        request = self._result.request
-        return documents.FollowerOffsets(
-            location=None if self._tier is None else self._tier.location,
-            verified=self._tier is not None and self._tier.verified,
-            isolation=request.isolation,
-            api_version=request.api_version,
-            profile=request.profile,
-            partitions=[
-                documents.OffsetsPartition(
-                    **_viewed_partition(each.view, each.high_watermark),
-                    last_stable=each.last_stable,
-                    current_leader_epoch=each.current_leader_epoch,
-                    answers=each.answers,
-                )
-                for each in self._result.partitions
-            ],
-        )
+        return self._result
 
     def print_table(self) -> None:
         """Prints the answers, the offsets that decide them, and what is assumed."""
-        labels = _labels([each.view for each in self._result.partitions])
+        labels = _labels(self._source, self._result.partitions)
         answers = []
         inputs = []
         used = []
         for each in self._result.partitions:
-            view = each.view
-            label = labels[view.directory.path]
+            label = labels[each.path]
             answers += [_answer_row(label, answer) for answer in each.answers]
             offsets = {
-                "log start": view.log_start,
-                "local start": view.local_log_start,
-                "highest remote": view.highest_remote,
+                "log start": each.log_start,
+                "local start": each.local_log_start,
+                "highest remote": each.highest_remote,
                 "last stable": each.last_stable,
                 "high watermark": each.high_watermark,
-                "log end": view.log_end,
+                "log end": each.log_end,
             }
             inputs.append((label, *map(_offset_text, offsets.values())))
-            used.append((view, {**offsets, "leader epoch": each.current_leader_epoch}))
+            used.append((each, {**offsets, "leader epoch": each.current_leader_epoch}))
         if answers:
             print_table("ListOffsets", ("partition", "asked", "offset", "epoch", "rule"), answers, right=("offset", "epoch"))
             columns = ("log start", "local start", "highest remote", "last stable", "high watermark", "log end")
@@ -163,37 +129,24 @@ def _answer_row(label: str, answer: OffsetAnswer) -> tuple[object, ...]:
 class FollowerFetchPathView(View):
     """The result of ``follower fetch-path``."""
 
-    def __init__(self, result: FetchPathResult, tier: Tier | None, findings: Sequence[Finding]) -> None:
+    def __init__(self, result: FollowerFetchPath, findings: Sequence[Finding], source: Source) -> None:
         super().__init__(findings)
         self._result = result
-        self._tier = tier
+        self._source = source
 
-    def document(self) -> documents.FollowerFetchPath:
+    def document(self) -> FollowerFetchPath:
         """The document of the verb."""
-        return documents.FollowerFetchPath(
-            location=None if self._tier is None else self._tier.location,
-            verified=self._tier is not None and self._tier.verified,
-            offset=self._result.offset,
-            partitions=[
-                documents.FetchPathPartition(
-                    **_viewed_partition(each.view, each.high_watermark),
-                    consumer=each.consumer,
-                    follower=each.follower,
-                    delete_records=each.delete_records,
-                )
-                for each in self._result.partitions
-            ],
-        )
+        return self._result
 
     def print_table(self) -> None:
         """Prints what serves a fetch, what DeleteRecords would remove, and what is assumed."""
         partitions = self._result.partitions
-        labels = _labels([each.view for each in partitions])
+        labels = _labels(self._source, partitions)
         fetches = []
         deletions = []
         reasons = dict[str, None]()
         for each in partitions:
-            label = labels[each.view.directory.path]
+            label = labels[each.path]
             for requester, fetch in (("consumer", each.consumer), ("follower", each.follower)):
                 fetches.append((label, requester, fetch.served, fetch.served_from or "-", fetch.reason))
             if each.consumer.object_key is not None:
@@ -204,7 +157,7 @@ class FollowerFetchPathView(View):
             print_table(f"A fetch at {self._result.offset}", ("partition", "asks", "served", "from", "why"), fetches)
             columns = ("partition", "log start", "from disk", "from remote storage")
             print_table(f"DeleteRecords to {self._result.offset} would remove", columns, deletions)
-        _print_assumed((each.view, {**_offsets_by_name(each.view), "high watermark": each.high_watermark}) for each in partitions)
+        _print_assumed((each, {**_offsets_by_name(each), "high watermark": each.high_watermark}) for each in partitions)
         print_text(f"{pluralize(len(partitions), 'partition')}: {'; '.join(reasons) or 'none'}")
 
 
@@ -223,57 +176,35 @@ def _deletion_row(label: str, deletion: RecordDeletion) -> tuple[object, ...]:
 class FollowerPlanView(View):
     """The result of ``follower plan``."""
 
-    def __init__(self, plan: BootstrapPlan, tier: Tier, findings: Sequence[Finding]) -> None:
+    def __init__(self, plan: FollowerPlan, findings: Sequence[Finding], source: Source) -> None:
         super().__init__(findings)
         self._plan = plan
-        self._tier = tier
+        self._source = source
 
-    def document(self) -> documents.FollowerPlan:
+    def document(self) -> FollowerPlan:
         """The document of the verb."""
-        return documents.FollowerPlan(
-            location=self._tier.location,
-            verified=self._tier.verified,
-            profile=self._plan.profile,
-            partitions=[
-                documents.PlanPartition(
-                    **_viewed_partition(each.view, each.high_watermark),
-                    last_stable=each.last_stable,
-                    pending_upload_offset=each.leader.pending_upload_offset,
-                    order_faults=each.order_faults,
-                    follower=each.follower,
-                    decision=each.decision,
-                    then=each.then,
-                    requests=each.requests,
-                    restored_state=each.restored_state,
-                    steps=each.steps,
-                    share=each.share,
-                    drawback=each.drawback,
-                )
-                for each in self._plan.partitions
-            ],
-            unknown_objects=self._tier.unknown.count,
-        )
+        return self._plan
 
     def print_table(self) -> None:
         """Prints the decisions, the requests, the follower's log after each step, the order of offsets, and what is assumed."""
         partitions = self._plan.partitions
-        labels = _labels([each.view for each in partitions])
+        labels = _labels(self._source, partitions)
         self._print_decisions(labels)
         for each in partitions:
-            name = labels[each.view.directory.path]
+            name = labels[each.path]
             print_text(f"{name}: {_order_text(each)}: {'; '.join(each.order_faults) or 'in order'}")
             if each.drawback is not None:
                 print_text(f"{name}: {each.drawback}")
         _print_assumed(
             (
-                each.view,
-                {**_offsets_by_name(each.view), "last stable": each.last_stable, "high watermark": each.high_watermark},
+                each,
+                {**_offsets_by_name(each), "last stable": each.last_stable, "high watermark": each.high_watermark},
             )
             for each in partitions
         )
         print_text(pluralize(len(partitions), "partition"))
-        if self._tier.unknown.count:
-            objects = pluralize(self._tier.unknown.count, "object")
+        if self._plan.unknown_objects:
+            objects = pluralize(self._plan.unknown_objects, "object")
             print_text(f"Not covered: {objects} in the store whose layout this version of snaprebuild does not know.")
 
     def _print_decisions(self, labels: Mapping[str, str]) -> None:
@@ -281,7 +212,7 @@ class FollowerPlanView(View):
         requests: list[tuple[object, ...]] = []
         steps: list[tuple[object, ...]] = []
         for each in self._plan.partitions:
-            label = labels[each.view.directory.path]
+            label = labels[each.path]
             decisions += [(label, *row) for row in _decision_rows(each)]
             for request in each.requests:
                 epoch = "-" if request.leader_epoch < 0 else request.leader_epoch
@@ -327,10 +258,9 @@ def _share_text(share: ReplicationShare) -> str:
 
 def _order_text(planned: PlannedBootstrap) -> str:
     """The order of offsets that KIP-405 asks for."""
-    view = planned.view
     last_stable = _offset_text(planned.last_stable)
-    text = f"log end {view.log_end.offset} >= last stable {last_stable} >= local start {view.local_log_start.offset}"
-    if planned.leader.pending_upload_offset > view.log_start.offset:
-        highest = _offset_text(view.highest_remote)
-        text += f", last stable >= highest remote {highest} >= log start {_offset_text(view.log_start)}"
+    text = f"log end {planned.log_end.offset} >= last stable {last_stable} >= local start {planned.local_log_start.offset}"
+    if planned.pending_upload_offset > planned.log_start.offset:
+        highest = _offset_text(planned.highest_remote)
+        text += f", last stable >= highest remote {highest} >= log start {_offset_text(planned.log_start)}"
     return text

@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import asdict
 
 from snaprebuild.cli.result import print_table, print_text, shown, time_text
 from snaprebuild.cli.table import counts_text, range_text
 from snaprebuild.cli.view import Answer, View
-from snaprebuild.documents.receipts import Receipts, Undo, UndoTotals, VerifyReceipt
-from snaprebuild.findings import first_of, pluralize
+from snaprebuild.documents.receipts import Undo, UndoTotals, VerifyReceipt
+from snaprebuild.findings import Finding, first_of, pluralize
 from snaprebuild.snapshots.receipts.undo import FileAction, UndoneFile, UndoResult
-from snaprebuild.snapshots.receipts.verify_receipt import FileStatus, FileTotals, ReceiptList, ReceiptVerdict, VerifiedFile
+from snaprebuild.snapshots.receipts.verify_receipt import FileStatus, FileTotals, Receipts, ReceiptVerdict, VerifiedFile
 
 __all__ = ["ReceiptListView", "ReceiptView", "UndoView"]
 
@@ -162,17 +162,12 @@ def _scan_words(files: Iterable[VerifiedFile | UndoneFile]) -> list[str]:
 class ReceiptListView(View):
     """The result of ``undo`` without a receipt."""
 
-    def __init__(self, result: ReceiptList) -> None:
-        """Takes the list."""
-        super().__init__(result.findings)
+    def __init__(self, result: Receipts, findings: Sequence[Finding]) -> None:
+        super().__init__(findings)
         self._result = result
 
     def document(self) -> Receipts:
-        return Receipts(
-            directory=self._result.directory,
-            receipts=self._result.receipts,
-            not_listed=self._result.not_listed,
-        )
+        return self._result
 
     def answer(self) -> Answer:
         """The next command is a dry run of the newest receipt that has files that are still there."""

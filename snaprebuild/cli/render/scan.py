@@ -10,7 +10,7 @@ from formats.broker.broker_files import Properties
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.broker.cluster_kind import kind_of
 from snaprebuild.broker.fates import Fate
-from snaprebuild.broker.leadership import unfit_replica
+from snaprebuild.broker.leadership import MustNotLead, unfit_replica
 from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents.scan import Scan
@@ -22,7 +22,6 @@ from snaprebuild.snapshots.scan.scan_parts import (
     BrokerSettings,
     Files,
     FreeSpace,
-    MustNotLead,
     NextStartSnapshots,
     ScannedLogDir,
     ScannedPartition,
@@ -231,10 +230,7 @@ def _must_not_lead(partition: PartitionScan, fates: Sequence[Fate]) -> MustNotLe
     """By the fates of this directory: another log directory may have a partition of the same name."""
     path = partition.source.path
     own = [fate for fate in fates if fate.path == path or fate.path.startswith(f"{path}/")]
-    unfit = unfit_replica(own)
-    if unfit is None:
-        return None
-    return MustNotLead(cause=unfit.cause, severity=unfit.severity.name.lower(), remedy=unfit.remedy)
+    return unfit_replica(own)
 
 
 def _upload(partition: PartitionScan, *, may_upload: bool) -> Upload:

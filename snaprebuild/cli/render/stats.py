@@ -11,7 +11,6 @@ from snaprebuild.cli.view import View
 from snaprebuild.documents.stats import (
     BatchBytes,
     Codecs,
-    DataBatches,
     Expiration,
     Histogram,
     Magic,
@@ -112,9 +111,7 @@ def _totals(totals: StatisticsSums, result: StatsResult) -> StatsTotals:
         ],
         batches=facts.batches,
         records=facts.records,
-        data_batches=DataBatches(
-            transactional=facts.transactional, idempotent=facts.idempotent, without_producer=facts.without_producer
-        ),
+        data_batches=facts.data,
         control_batches=facts.control,
         codecs=Codecs(**_codecs(facts)),
         magic=Magic(**{f"magic_{magic}": count for magic, count in enumerate(facts.magic)}),
@@ -207,9 +204,9 @@ def _print_expirations(result: StatsResult) -> None:
 def _print_batches(totals: StatisticsSums) -> None:
     facts = BatchFacts.of(totals.batches)
     rows: list[tuple[str, int]] = [
-        ("data, transactional", facts.transactional),
-        ("data, idempotent", facts.idempotent),
-        ("data, without producer id", facts.without_producer),
+        ("data, transactional", facts.data.transactional),
+        ("data, idempotent", facts.data.idempotent),
+        ("data, without producer id", facts.data.without_producer),
         ("control", facts.control),
         *((f"codec {name}", count) for name, count in _codecs(facts).items() if count),
         *((f"magic {magic}", count) for magic, count in enumerate(facts.magic) if count),

@@ -23,12 +23,12 @@ from snaprebuild.cli.result import (
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents import tier as doc
 from snaprebuild.findings import Finding, pluralize, unread_paths
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.storage.partition_names import named
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict, StoreAudit
-from snaprebuild.tier.inventory import SERVING, StoreInventory
+from snaprebuild.tier.inventory import SERVING, TierInventory
 from snaprebuild.tier.repair.repair import StoreRepair, would_repair
 from snaprebuild.tier.repair.result import ObjectPart, RepairAction, RepairedCopy, repair_totals
 from snaprebuild.tier.repair.undo import StoreUndo
@@ -62,18 +62,12 @@ class TierInventoryView(View):
 
     prints_notes = True
 
-    def __init__(self, inventory: StoreInventory) -> None:
-        super().__init__(inventory.findings)
+    def __init__(self, inventory: TierInventory, findings: Sequence[Finding]) -> None:
+        super().__init__(findings)
         self._inventory = inventory
 
-    def document(self) -> doc.TierInventory:
-        inventory = self._inventory
-        return doc.TierInventory(
-            location=inventory.location,
-            verified=inventory.verified,
-            unknown_objects=inventory.unknown.count,
-            partitions=inventory.partitions,
-        )
+    def document(self) -> TierInventory:
+        return self._inventory
 
     def print_table(self) -> None:
         inventory = self._inventory

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -49,9 +48,12 @@ def cluster_check(
     DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it; several are those of several
     nodes. It is safe while the node runs. Exit code 1 if a rule is violated, 4 if bytes are damaged or missing.
     """
-    from snaprebuild.cli.render.quorum import QuorumCheckView
-    from snaprebuild.cluster.quorum.check import check_quorum
+    from snaprebuild.cli.runs.cluster_check import run_cluster_check
 
-    out.begin()
-    check_paths(directories)
-    return QuorumCheckView(check_quorum(directories, followers, leader, int(time.time() * 1000), s3.run()))
+    return run_cluster_check(
+        directories=directories,
+        leader=leader,
+        followers=followers,
+        out=out,
+        s3=s3,
+    )

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from formats.limits import INT32_MAX, INT64_MAX
-from snaprebuild.cli.options.common import S3Options, WholeNumber, check_paths, moment_ms, quoted
+from formats.limits import INT32_MAX
+from snaprebuild.cli.options.common import S3Options, WholeNumber
 from snaprebuild.cli.options.description import option
-from snaprebuild.cli.options.metadata import MetadataPath, QuorumAssumptions, VoterLogs, voter_log_of
+from snaprebuild.cli.options.metadata import MetadataPath, QuorumAssumptions, VoterLogs
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
-from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from snaprebuild.cluster.metadata.history import LogPoint
+    pass
 
 __all__ = ["cluster_history"]
 
@@ -81,34 +80,17 @@ def cluster_history(
     sync, the table below it each change; --from and --to choose a part. A topic that was deleted and created again is another
     one, with another id.
     """
-    from snaprebuild.cli.render.metadata import HistoryView
-    from snaprebuild.cluster.metadata.history import HistoryQuestion, metadata_history
+    from snaprebuild.cli.runs.cluster_history import run_cluster_history
 
-    out.begin()
-    others = tuple(voter_log_of(each) for each in voter or ())
-    check_paths([path, *(each for _, each in others)])
-    if topic is None and broker is None:
-        raise UsageError("name a --topic, a --broker, or both")
-    if topic is None and partition is not None:
-        raise UsageError("--partition belongs to a --topic")
-    begin_at = log_point_of("--from", since)
-    end_at = log_point_of("--to", until)
-    question = HistoryQuestion(path, topic, partition, broker, begin_at, end_at, others, assumed.voters)
-    return HistoryView(metadata_history(question, s3.run()))
-
-
-def log_point_of(option: str, text: str | None) -> LogPoint | None:
-    """An offset or a time.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    from snaprebuild.cluster.metadata.history import LogPoint
-
-    if text is None:
-        return None
-    if text.isascii() and text.isdecimal():
-        if len(text) > 19 or int(text) > INT64_MAX:
-            raise UsageError(f"{option}: expected an offset up to {INT64_MAX}, found {quoted(text)}")
-        return LogPoint(int(text))
-    return LogPoint(None, moment_ms(option, text))
+    return run_cluster_history(
+        path=path,
+        topic=topic,
+        partition=partition,
+        broker=broker,
+        since=since,
+        until=until,
+        voter=voter,
+        voter_ids=assumed.voters,
+        out=out,
+        s3=s3,
+    )

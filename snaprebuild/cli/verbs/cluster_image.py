@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import click
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import S3Options, Topic, check_paths, quoted
+from snaprebuild.cli.options.common import S3Options, Topic, quoted
 from snaprebuild.cli.options.description import option
-from snaprebuild.cli.options.metadata import MetadataPath, QuorumAssumptions, VoterLogs, voter_log_of
+from snaprebuild.cli.options.metadata import MetadataPath, QuorumAssumptions, VoterLogs
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
@@ -56,12 +56,14 @@ def cluster_image(
     configurations, ACLs, credentials, quotas. Secrets are masked as a broker masks them. The end of one log may not be
     committed. Proven is what a checkpoint holds, and what the logs of a majority of the voters share (--voter).
     """
-    from snaprebuild.cli.render.metadata import ImageView
-    from snaprebuild.cluster.metadata.image_result import PROVEN, ImageQuestion, metadata_image
+    from snaprebuild.cli.runs.cluster_image import run_cluster_image
 
-    out.begin()
-    others = tuple(voter_log_of(each) for each in voter or ())
-    check_paths([path, *(each for _, each in others)])
-    requested_offset = offset if offset in (None, PROVEN) else int(offset or 0)
-    result = metadata_image(ImageQuestion(path, requested_offset, others, assumed.voters), s3.run())
-    return ImageView(result, result.image.topics_named(topic))
+    return run_cluster_image(
+        path=path,
+        offset=offset,
+        voter=voter,
+        voter_ids=assumed.voters,
+        topic=topic,
+        out=out,
+        s3=s3,
+    )

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import S3Options, check_paths
-from snaprebuild.cli.options.metadata import QuorumAssumptions, VoterLogs, voter_log_of
+from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.metadata import QuorumAssumptions, VoterLogs
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
@@ -31,10 +31,12 @@ def cluster_isr(
     unknown. Each finding shows whether its record is proven to be committed: by a checkpoint, or by logs of a majority of the
     voters (--voter).
     """
-    from snaprebuild.cli.render.metadata import IsrView
-    from snaprebuild.cluster.metadata.isr_check import IsrQuestion, isr_check
+    from snaprebuild.cli.runs.cluster_isr import run_cluster_isr
 
-    out.begin()
-    others = tuple(voter_log_of(each) for each in voter or ())
-    check_paths([path, *(each for _, each in others)])
-    return IsrView(isr_check(IsrQuestion(path, others, assumed.voters), s3.run()))
+    return run_cluster_isr(
+        path=path,
+        voter=voter,
+        voter_ids=assumed.voters,
+        out=out,
+        s3=s3,
+    )

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import (
     Jobs,
-    Partition,
-    Paths,
+    LogOptions,
     S3Options,
-    ServerProperties,
-    Topic,
     WholeNumber,
-    check_paths,
-    selection_of,
 )
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.io_limits import Load
@@ -27,12 +21,9 @@ from snaprebuild.cli.options.metadata import (
     Peers,
     QuorumAssumptions,
     VoterLogs,
-    check_metadata,
-    voter_log_of,
 )
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
-from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.plan.source_verdict import Purpose
 
 __all__ = ["cluster_source"]
@@ -41,8 +32,7 @@ __all__ = ["cluster_source"]
 @verb(Load)
 def cluster_source(
     *,
-    paths: Paths = None,
-    server_properties: ServerProperties = None,
+    logs: LogOptions,
     purpose: Annotated[
         Purpose,
         option(
@@ -69,8 +59,6 @@ def cluster_source(
     i_am_the_leader: LeaderByWord = False,
     accept_own_log: AcceptOwnLog = False,
     broker_epoch: BrokerEpoch = None,
-    topic: Topic = None,
-    partition: Partition = None,
     jobs: Jobs = None,
     out: OutputOptions,
     s3: S3Options,
@@ -82,29 +70,20 @@ def cluster_source(
     rule that fails. Evidence that a cluster cannot have is not missing: before KRaft there is no metadata log. Exit code 1 if a verdict
     is UNKNOWN, or only directories that no broker serves are REJECTED; 3 if any other replica is REJECTED.
     """
-    from snaprebuild.cli.render.source import SourceView
-    from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources, start_findings
-    from snaprebuild.storage.store import absolute
+    from snaprebuild.cli.runs.cluster_source import run_cluster_source
 
-    out.begin()
-    check_paths([*(paths or ()), *(peer or ())], server_properties=server_properties)
-    if not paths and server_properties is None:
-        raise UsageError("name at least one path, or the --server-properties of a broker")
-    check_metadata(metadata)
-    question = SourceQuestion(
-        paths=tuple(absolute(path) for path in paths or ()),
-        server_properties=None if server_properties is None else os.path.abspath(server_properties),
+    return run_cluster_source(
+        logs=logs,
         purpose=purpose,
-        metadata=None if metadata is None else absolute(metadata),
-        requested_offset=offset,
-        peers=tuple(absolute(path) for path in peer or ()),
+        metadata=metadata,
+        offset=offset,
+        voter=voter,
+        voter_ids=assumed.voters,
+        peer=peer,
         i_am_the_leader=i_am_the_leader,
         accept_own_log=accept_own_log,
         broker_epoch=broker_epoch,
-        selection=selection_of(topic, partition, None),
-        voters=tuple(voter_log_of(each) for each in voter or ()),
-        voter_ids=assumed.voters,
+        jobs=jobs,
+        out=out,
+        s3=s3,
     )
-    run = s3.run(jobs=jobs)
-    result = check_sources(question, run)
-    return SourceView(result, [*result.findings, *start_findings(result, run)], everything=out.everything)

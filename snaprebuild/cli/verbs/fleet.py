@@ -9,12 +9,11 @@ import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption
-from snaprebuild.cli.options.common import S3Options, WholeNumber, check_paths
+from snaprebuild.cli.options.common import S3Options, WholeNumber
 from snaprebuild.cli.options.description import OptionText, option
-from snaprebuild.cli.options.kafka_release import FleetRelease, fleet_release_of
+from snaprebuild.cli.options.kafka_release import FleetRelease
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
-from snaprebuild.errors import UsageError
 
 __all__ = ["fleet"]
 
@@ -108,27 +107,18 @@ def fleet(
     brokers: the smallest set that holds a replica of each. These brokers restart one at a time, controllers last. Exit code 1
     if segments of a partition cannot be uploaded.
     """
-    from snaprebuild.cli.render.fleet import FleetView
-    from snaprebuild.cluster.fleet.cluster_view import read_cluster_view
-    from snaprebuild.cluster.fleet.elections import write_elections
-    from snaprebuild.cluster.fleet.merge import merge_scans
-    from snaprebuild.documents.saved_scans import saved_scans
+    from snaprebuild.cli.runs.fleet import run_fleet
 
-    check_paths(files, elections=elections)
-    if elections is not None and metadata is None:
-        raise UsageError("--elections needs --metadata, which has the replicas of each partition in order")
-    release = fleet_release_of(kafka_release)
-    out.begin({}, **{f"scan {number}": path for number, path in enumerate(files or (), 1)})
-    view = None if metadata is None else read_cluster_view(metadata, s3.run())
-    result = merge_scans(
-        saved_scans(files or []),
-        view,
-        frozenset(controller or ()),
-        None if assumed.rate is None else assumed.rate << 20,
-        release=release,
+    return run_fleet(
+        files=files,
+        metadata=metadata,
+        controller=controller,
+        elections=elections,
+        allow_election_risk=allow_election_risk,
+        kafka_release=kafka_release,
+        rate=assumed.rate,
         retention_bytes=assumed.retention_bytes,
-        allows_risk=allow_election_risk,
-        down=frozenset(assumed.down or ()),
+        down=assumed.down,
+        out=out,
+        s3=s3,
     )
-    election_paths = [] if elections is None else write_elections(result.elections() or (), elections)
-    return FleetView(result, view, election_paths)

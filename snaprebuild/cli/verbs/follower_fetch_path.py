@@ -8,10 +8,10 @@ import msgspec
 
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.assumptions import HighWatermark, RemoteStorage
-from snaprebuild.cli.options.common import Partition, S3Options, Topic, WholeNumber
+from snaprebuild.cli.options.common import PartitionOptions, S3Options, WholeNumber
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.io_limits import LoadAlone
-from snaprebuild.cli.options.log_and_tier import LogPath, OptionalStore, opened_log_and_tier
+from snaprebuild.cli.options.log_and_tier import LogPath, OptionalStore
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -43,8 +43,7 @@ def follower_fetch_path(
     ] = 0,
     assumed: FetchAssumptions,
     tier_options: TierOptions,
-    topic: Topic = None,
-    partition: Partition = None,
+    partitions: PartitionOptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
@@ -54,12 +53,16 @@ def follower_fetch_path(
     is a directory or s3://BUCKET/PREFIX with the copies of its segments. Exit code 1 if nothing serves an offset inside of the
     log, 4 if objects of the copy that holds it are gone.
     """
-    from snaprebuild.cli.render.leader_view import FollowerFetchPathView
-    from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, start_concerns
-    from snaprebuild.followers.fetch_path import fetch_path
+    from snaprebuild.cli.runs.follower_fetch_path import run_follower_fetch_path
 
-    out.begin(private_key=tier_options.key_files)
-    source, tier = opened_log_and_tier(path, store, tier_options, topic, partition, s3)
-    result = fetch_path(source, tier, offset, assumed.high_watermark, assumed.remote_storage)
-    findings = [*result.findings, *start_concerns(source, result.findings, without=SNAPSHOTS_ALONE)]
-    return FollowerFetchPathView(result, tier, findings)
+    return run_follower_fetch_path(
+        path=path,
+        store=store,
+        offset=offset,
+        high_watermark=assumed.high_watermark,
+        remote_storage=assumed.remote_storage,
+        tier_options=tier_options,
+        partitions=partitions,
+        out=out,
+        s3=s3,
+    )

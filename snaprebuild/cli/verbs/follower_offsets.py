@@ -8,15 +8,15 @@ import msgspec
 
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption, HighWatermark, RemoteStorage
-from snaprebuild.cli.options.common import Jobs, Partition, S3Options, Topic, WholeNumber
+from snaprebuild.cli.options.common import Jobs, PartitionOptions, S3Options, WholeNumber
 from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.io_limits import Load
-from snaprebuild.cli.options.log_and_tier import LogPath, OptionalStore, opened_log_and_tier
+from snaprebuild.cli.options.log_and_tier import LogPath, OptionalStore
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.followers import Profile
-from snaprebuild.followers.list_offsets import OFFSETS_VERSION_MAX, Isolation, SpecialTimestamp
+from snaprebuild.followers.list_offsets import OFFSETS_VERSION_MAX, Isolation
 
 __all__ = [
     "follower_offsets",
@@ -86,8 +86,7 @@ def follower_offsets(
     ] = Profile.KAFKA,
     assumed: OffsetsAssumptions,
     tier_options: TierOptions,
-    topic: Topic = None,
-    partition: Partition = None,
+    partitions: PartitionOptions,
     jobs: Jobs = None,
     out: OutputOptions,
     s3: S3Options,
@@ -99,21 +98,21 @@ def follower_offsets(
     unknown. Timestamps from 0 on are looked for there first, then on disk. What no file shows is assumed, and marked with a
     star.
     """
-    from snaprebuild.cli.render.leader_view import FollowerOffsetsView
-    from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, start_concerns
-    from snaprebuild.followers.offsets import OffsetsRequest, list_offsets
+    from snaprebuild.cli.runs.follower_offsets import run_follower_offsets
 
-    out.begin(private_key=tier_options.key_files)
-    source, tier = opened_log_and_tier(path, store, tier_options, topic, partition, s3)
-    request = OffsetsRequest(
-        timestamps=tuple(timestamp) if timestamp else tuple(map(int, SpecialTimestamp)),
+    return run_follower_offsets(
+        path=path,
+        store=store,
+        timestamp=timestamp,
         isolation=isolation,
         api_version=api_version,
         profile=profile,
         leader_epoch=assumed.leader_epoch,
         high_watermark=assumed.high_watermark,
         remote_storage=assumed.remote_storage,
+        tier_options=tier_options,
+        partitions=partitions,
+        jobs=jobs,
+        out=out,
+        s3=s3,
     )
-    result = list_offsets(source, tier, request, s3.run(jobs=jobs))
-    findings = [*result.findings, *start_concerns(source, result.findings, without=SNAPSHOTS_ALONE)]
-    return FollowerOffsetsView(result, tier, findings)

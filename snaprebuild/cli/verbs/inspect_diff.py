@@ -7,12 +7,10 @@ from typing import Annotated
 import typer
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import Duration, S3Options, check_paths, clock_at, locations_of
+from snaprebuild.cli.options.common import Duration, S3Options
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
-from snaprebuild.errors import UsageError
-from snaprebuild.snapshots.engine.clock import Clock
 
 __all__ = ["inspect_diff"]
 
@@ -50,18 +48,12 @@ def inspect_diff(
     meaning. With --as-of or --expiration-ms, entries are left out that a broker drops when it loads the files at that moment. Without
     them every entry counts. Exit code 1 if the snapshots differ, 4 if one is damaged.
     """
-    from snaprebuild.cli.render.inspect import DiffView
-    from snaprebuild.inspect.diff import diff_snapshots
+    from snaprebuild.cli.runs.inspect_diff import run_inspect_diff
 
-    out.begin()
-    if files is None or len(files) != 2:
-        raise UsageError(f"inspect diff: expected two snapshots, A and B; found {len(files or ())}")
-    check_paths(files)
-    path_a, path_b = locations_of(files)
-    return DiffView(diff_snapshots(path_a, path_b, _clock_of(as_of, expiration_ms), s3.settings()))
-
-
-def _clock_of(as_of: str | None, expiration_ms: int | None) -> Clock | None:
-    if as_of is None and expiration_ms is None:
-        return None
-    return clock_at(as_of, expiration_ms)
+    return run_inspect_diff(
+        files=files,
+        as_of=as_of,
+        expiration_ms=expiration_ms,
+        out=out,
+        s3=s3,
+    )

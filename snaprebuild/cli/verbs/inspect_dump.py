@@ -7,14 +7,11 @@ from typing import Annotated
 
 import typer
 
-from formats.limits import INT64_MAX, INT64_MIN
 from formats.partition.file_names import DumpedKind
-from snaprebuild.cli.options.common import S3Options, Verbose, check_paths, locations_of, offsets_range
+from snaprebuild.cli.options.common import S3Options, Verbose
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.io_limits import LoadAlone
 from snaprebuild.cli.verb import verb
-from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding
 
 __all__ = ["inspect_dump"]
 
@@ -84,30 +81,15 @@ def inspect_dump(
     The lines are those of kafka-dump-log. An index is compared with the log in the same directory. Exit code 1 if
     an index differs from the log, 4 if a file is damaged.
     """
-    from snaprebuild.cli.render.dump import write_dumps
-    from snaprebuild.cli.result import begin, emit_streamed_and_exit
-    from snaprebuild.inspect.dump import open_dumps
-    from snaprebuild.inspect.dump_items import DumpRequest
+    from snaprebuild.cli.runs.inspect_dump import run_inspect_dump
 
-    begin(verbose, {})
-    if not files:
-        raise UsageError("inspect dump: no FILE is named")
-    check_paths(files)
-    locations = locations_of(files)
-    stores = s3.settings()
-    offset_from, offset_to = offsets_range(offsets)
-    request = DumpRequest(
-        kind,
-        deep=deep or payload,
+    run_inspect_dump(
+        files=files,
+        kind=kind,
+        deep=deep,
         payload=payload,
-        offset_from=INT64_MIN if offset_from is None else offset_from,
-        offset_to=INT64_MAX if offset_to is None else offset_to,
-    )
-    findings: list[Finding] = []
-    emit_streamed_and_exit(
-        lambda: write_dumps(
-            open_dumps(locations, request, stores), findings, as_json=output is DumpOutput.JSON, payload=request.payload
-        ),
-        findings,
-        everything=verbose > 0,
+        offsets=offsets,
+        as_json=output is DumpOutput.JSON,
+        verbose=verbose,
+        s3=s3,
     )

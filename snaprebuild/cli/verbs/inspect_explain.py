@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import time
 from typing import Annotated
 
 import msgspec
@@ -11,34 +9,22 @@ import msgspec
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import (
-    AsOf,
-    ExpirationMs,
+    ExpiryOptions,
     Jobs,
-    Partition,
-    Paths,
+    LogOptions,
     S3Options,
-    ServerProperties,
-    Topic,
     WholeNumber,
-    clock_of,
-    open_selected,
-    quoted,
-    selection_of,
 )
 from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
 from snaprebuild.cli.options.settings import TextValue
-from snaprebuild.cli.streams import bytes_progress
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
-from snaprebuild.errors import UsageError
 
 __all__ = ["inspect_explain"]
 
 EPOCH_MAX = 2**15 - 1
-
-_VERSION = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9]{1,2})?")
 
 
 class ExplainAssumptions(msgspec.Struct, frozen=True):
@@ -52,7 +38,6 @@ class ExplainAssumptions(msgspec.Struct, frozen=True):
 @verb(Load)
 def inspect_explain(
     *,
-    paths: Paths = None,
     producer_id: Annotated[
         int,
         option(
@@ -93,12 +78,9 @@ def inspect_explain(
             default="that of the producer",
         ),
     ] = None,
-    server_properties: ServerProperties = None,
+    logs: LogOptions,
     crc: CrcOption = Crc.CHECK,
-    as_of: AsOf = None,
-    expiration_ms: ExpirationMs = None,
-    topic: Topic = None,
-    partition: Partition = None,
+    expiry: ExpiryOptions,
     jobs: Jobs = None,
     assumed: ExplainAssumptions,
     out: OutputOptions,
@@ -110,32 +92,18 @@ def inspect_explain(
     named. Every partition that has the producer is shown. A running broker holds the last five batches in memory; after a
     start it holds one. Both answers are shown. Exit code 1 if no partition has the producer, OFFSET is not in a log, or a log lost its end.
     """
-    from snaprebuild.cli.render.inspect import ExplainView
-    from snaprebuild.cluster.scan_storage import lost_and_unread
-    from snaprebuild.inspect.explain import Question, explain_producer
-    from snaprebuild.snapshots.source.broker_properties import expiration_at
+    from snaprebuild.cli.runs.inspect_explain import run_inspect_explain
 
-    out.begin()
-    question = Question(producer_id, offset, _version(assumed.kafka_release), sequence, epoch)
-    source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
-    if expiration_ms is None and assumed.kafka_release is not None:
-        expiration_ms = expiration_at(source.properties, question.broker_version)
-    run = s3.run(clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
-    started = time.perf_counter()
-    with bytes_progress("explaining", source.size_bytes) as progress:
-        result = explain_producer(source, question, run, check_crc=crc is Crc.CHECK, progress=progress)
-    seconds = time.perf_counter() - started
-    lost, unread = lost_and_unread(source, result.findings)
-    return ExplainView(result, seconds, (*result.findings, *lost, *unread))
-
-
-def _version(text: str | None) -> tuple[int, int]:
-    from snaprebuild.inspect.broker_answer import VERSIONS
-
-    if text is None:
-        return VERSIONS[-1]
-    match = _VERSION.fullmatch(text)
-    version = (int(match[1]), int(match[2])) if match else (0, 0)
-    if version not in VERSIONS:
-        raise UsageError(f"--assume kafka_release: expected a release of Kafka from 2.4 to 4.4; found {quoted(text)}")
-    return version
+    return run_inspect_explain(
+        producer_id=producer_id,
+        offset=offset,
+        sequence=sequence,
+        epoch=epoch,
+        logs=logs,
+        crc=crc,
+        expiry=expiry,
+        jobs=jobs,
+        kafka_release=assumed.kafka_release,
+        out=out,
+        s3=s3,
+    )

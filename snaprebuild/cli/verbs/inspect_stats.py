@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 from formats.limits import INT64_MAX
@@ -10,20 +9,13 @@ from snaprebuild.cli.options.common import (
     AsOf,
     Duration,
     Jobs,
-    Partition,
-    Paths,
+    LogOptions,
     S3Options,
-    ServerProperties,
-    Topic,
     WholeNumber,
-    clock_of,
-    open_selected,
-    selection_of,
 )
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc
-from snaprebuild.cli.streams import bytes_progress
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
@@ -68,14 +60,11 @@ CrcCompared = Annotated[
 @verb(Load)
 def inspect_stats(
     *,
-    paths: Paths = None,
-    server_properties: ServerProperties = None,
+    logs: LogOptions,
     top: Top = TOP_DEFAULT,
     crc: CrcCompared = Crc.SKIP,
     as_of: AsOf = None,
     expiration_ms: ExpirationCompared = None,
-    topic: Topic = None,
-    partition: Partition = None,
     jobs: Jobs = None,
     out: OutputOptions,
     s3: S3Options,
@@ -86,14 +75,15 @@ def inspect_stats(
     named. The headers of every segment are read. Only the retained log counts: a producer whose batches were all deleted is not
     seen. Damage is a finding, and what can be read is counted.
     """
-    from snaprebuild.cli.render.stats import StatsView
-    from snaprebuild.inspect.stats import collect_statistics
+    from snaprebuild.cli.runs.inspect_stats import run_inspect_stats
 
-    out.begin()
-    source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
-    run = s3.run(clock=clock_of(source, as_of, expiration_ms), jobs=jobs)
-    started = time.perf_counter()
-    with bytes_progress("counting", source.size_bytes) as progress:
-        result = collect_statistics(source, run, top=top, check_crc=crc is Crc.CHECK, progress=progress)
-    seconds = time.perf_counter() - started
-    return StatsView(result, seconds, top=top, all_segments=out.everything)
+    return run_inspect_stats(
+        logs=logs,
+        top=top,
+        crc=crc,
+        as_of=as_of,
+        expiration_ms=expiration_ms,
+        jobs=jobs,
+        out=out,
+        s3=s3,
+    )

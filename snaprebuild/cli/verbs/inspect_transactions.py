@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import msgspec
@@ -12,24 +11,14 @@ from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import (
     Duration,
     Jobs,
-    Partition,
-    Paths,
+    LogOptions,
     S3Options,
-    ServerProperties,
-    Topic,
-    check_paths,
-    clock_of,
-    open_selected,
-    selection_of,
 )
 from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.io_limits import Load
-from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
-from snaprebuild.cli.streams import bytes_progress
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
-from snaprebuild.errors import UsageError
 
 __all__ = ["inspect_transactions"]
 
@@ -64,8 +53,7 @@ class TransactionAssumptions(msgspec.Struct, frozen=True):
 @verb(Load)
 def inspect_transactions(
     *,
-    paths: Paths = None,
-    server_properties: ServerProperties = None,
+    logs: LogOptions,
     assumed: TransactionAssumptions,
     as_of: Annotated[
         str | None,
@@ -97,8 +85,6 @@ def inspect_transactions(
         ),
     ] = None,
     crc: CrcOption = Crc.CHECK,
-    topic: Topic = None,
-    partition: Partition = None,
     jobs: Jobs = None,
     out: MeasuredOutput,
     s3: S3Options,
@@ -110,34 +96,17 @@ def inspect_transactions(
     transaction is printed only if the files show that its coordinator ended it, and that this replica leads. Commands are those
     of Kafka's own tool; they are never run.
     """
-    from snaprebuild.cli.render.inspect import TransactionsView
-    from snaprebuild.cluster.scan_storage import lost_and_unread
-    from snaprebuild.inspect.coordinator_records import TransactionStates, find_transaction_states
-    from snaprebuild.inspect.leader_reader import LeaderReader
-    from snaprebuild.inspect.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS, read_transactions
-    from snaprebuild.snapshots.source.broker_properties import milliseconds_of
+    from snaprebuild.cli.runs.inspect_transactions import run_inspect_transactions
 
-    out.begin()
-    check_metadata(metadata)
-    check_paths([*(transaction_state or ()), *([] if metadata is None else [metadata])])
-    late_after_ms = assumed.late_after_ms
-    max_timeout_ms = assumed.max_timeout_ms
-    if late_after_ms is not None and max_timeout_ms is not None:
-        raise UsageError("--assume: late_after_ms and max_timeout_ms both set when a transaction is late; give one of them")
-    source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
-    if late_after_ms is None:
-        if max_timeout_ms is None:
-            max_timeout_ms = milliseconds_of(source.properties, "transaction.max.timeout.ms", DEFAULT_MAX_TIMEOUT_MS)
-        late_after_ms = max_timeout_ms + LATE_BUFFER_MS
-    run = s3.run(clock=clock_of(source, as_of), jobs=jobs)
-    states = TransactionStates(find_transaction_states(transaction_state, s3.settings())) if transaction_state else None
-    leaders = LeaderReader(metadata, source, run)
-    started = time.perf_counter()
-    with bytes_progress("reading transactions", source.size_bytes) as progress:
-        result = read_transactions(
-            source, run, late_after_ms, states=states, read_leaders=leaders.read, check_crc=crc is Crc.CHECK, progress=progress
-        )
-    seconds = time.perf_counter() - started
-    lost, unread = lost_and_unread(source, result.findings)
-    findings = (*result.findings, *leaders.findings, *lost, *unread)
-    return TransactionsView(result, seconds, findings, len(lost))
+    return run_inspect_transactions(
+        logs=logs,
+        late_after_ms=assumed.late_after_ms,
+        max_timeout_ms=assumed.max_timeout_ms,
+        as_of=as_of,
+        transaction_state=transaction_state,
+        metadata=metadata,
+        crc=crc,
+        jobs=jobs,
+        out=out,
+        s3=s3,
+    )

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
 
 from snaprebuild.cli.launch import deadline_after
-from snaprebuild.cli.options.common import Jobs, ReceiptFile, Sha256, check_paths, command_run, deadline_option
+from snaprebuild.cli.options.common import Jobs, ReceiptFile, Sha256, deadline_option
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.rebuild import AcceptTopicIdZero
-from snaprebuild.cli.result import shown
-from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.cli.wrapped_command import start_after, wrapped_command
@@ -63,40 +60,17 @@ def install(
     if command is not None:
         start_after(command, deadline=until)
     # After the fork: a module that is damaged ends the work, and CMD starts.
-    from snaprebuild.cli.render.install import InstallView
-    from snaprebuild.cluster.scan_storage import NextStartJudge
-    from snaprebuild.cluster.source_check.plan_gate import judge_plans
-    from snaprebuild.snapshots import install as installing
-    from snaprebuild.snapshots.receipts.receipt import default_receipt_path
-    from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
+    from snaprebuild.cli.runs.install import run_install
 
-    began = time.perf_counter()
-    check_paths([plan])
-    out.begin({"--receipt": receipt}, plan=plan)
-    staged = load_staged_plan(plan)
-    if require_plan is not None:
-        staged.require(require_plan)
-    load_seconds = time.perf_counter() - began
-    receipt_file = default_receipt_path(None) if receipt is None else receipt
-    try:
-        result = installing.install(
-            staged,
-            judge_plans,
-            NextStartJudge(),
-            command_run(jobs=jobs, deadline=until),
-            dry_run=dry_run,
-            receipt=receipt_file,
-            accept_topic_id_zero=accept_topic_id_zero,
-        )
-    except KeyboardInterrupt:
-        if not dry_run:
-            undo = "(`snaprebuild undo` takes it back)"
-            print_on_stderr(f"receipt of what was installed, if anything was: {shown(receipt_file)} {undo}")
-        raise
-    return InstallView(
-        staged,
-        result,
-        {"load": load_seconds, **result.phase_seconds},
+    return run_install(
+        plan=plan,
         deadline_seconds=deadline,
+        until=until,
+        dry_run=dry_run,
+        require_plan=require_plan,
+        accept_topic_id_zero=accept_topic_id_zero,
+        receipt=receipt,
+        jobs=jobs,
         starts_broker=command is not None,
+        out=out,
     )

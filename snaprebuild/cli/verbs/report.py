@@ -6,17 +6,13 @@ from typing import Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import check_paths
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
-from snaprebuild.errors import UsageError
 
 __all__ = ["report"]
 
 PAGE = "snaprebuild-report.html"
-
-TITLE_CHARS_MAX = 200
 
 
 @verb()
@@ -49,11 +45,11 @@ def report(
     make one page, with one entry for each partition. The page shows the segments of each partition, the state of each boundary, the
     producers that a wrong snapshot forgets, and open transactions. Exit code 0 if the page is written, whatever it shows.
     """
-    from snaprebuild.cli.render.report import ReportView
-    from snaprebuild.report.make import make_report
+    from snaprebuild.cli.runs.report import run_report
 
-    check_paths(files, html=html)
-    out.begin({"--html": html}, **{f"document {number}": path for number, path in enumerate(files or (), 1)})
-    if title is not None and not 0 < len(title) <= TITLE_CHARS_MAX:
-        raise UsageError(f"--title: expected 1 to {TITLE_CHARS_MAX} characters, found {len(title)}")
-    return ReportView(make_report(files or [], html, title))
+    return run_report(
+        files=files,
+        html=html,
+        title=title,
+        out=out,
+    )

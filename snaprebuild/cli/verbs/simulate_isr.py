@@ -6,17 +6,13 @@ from typing import Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import WholeNumber, quoted
+from snaprebuild.cli.options.common import WholeNumber
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
-from snaprebuild.errors import UsageError
 from snaprebuild.simulations.isr import Mode
 
 __all__ = ["simulate_isr"]
-
-FIRST_MODES = (Mode.NO_EPOCHS, Mode.KIP_903)
-"""Played unless other modes are named."""
 
 SEED = 1
 RUNS = 3000
@@ -111,26 +107,17 @@ def simulate_isr(
     are listed with their results. Three brokers have one partition, and broker 1 leads. Only the FILE of --scenario is read. Exit code
     1 if a committed record is lost, except for losses that KIP-903 accepts.
     """
-    from snaprebuild.cli.render.simulations import IsrSimulationView
-    from snaprebuild.simulations.isr.scenarios import SCENARIOS, play_scenarios, read_scenario
-    from snaprebuild.simulations.isr.search import search_histories
+    from snaprebuild.cli.runs.simulate_isr import run_simulate_isr
 
-    out.begin(scenario=scenario_file)
-    if sum((scenario is not None, scenario_file is not None, search)) > 1:
-        raise UsageError("SCENARIO, --scenario and --search exclude each other")
-    if scenario is not None and scenario not in SCENARIOS:
-        raise UsageError(f"SCENARIO: expected one of {', '.join(SCENARIOS)}, found {quoted(scenario)}")
-    if show_messages and scenario is None and scenario_file is None:
-        raise UsageError("--show-messages needs SCENARIO or --scenario: without them no steps are shown")
-    if search:
-        results = [
-            search_histories(each, runs=runs, steps=steps, seed=seed, min_insync_replicas=min_insync)
-            for each in dict.fromkeys(mode or FIRST_MODES)
-        ]
-        return IsrSimulationView(min_insync, searches=results, seed=seed)
-    if scenario is None and scenario_file is None:
-        overview = play_scenarios(SCENARIOS.values(), tuple(dict.fromkeys(mode or Mode)), min_insync, with_steps=False)
-        return IsrSimulationView(min_insync, overview, is_overview=True)
-    selected = SCENARIOS[scenario] if scenario else read_scenario(scenario_file or "")
-    modes = tuple(dict.fromkeys(mode or FIRST_MODES))
-    return IsrSimulationView(min_insync, play_scenarios([selected], modes, min_insync, with_messages=show_messages))
+    return run_simulate_isr(
+        scenario=scenario,
+        scenario_file=scenario_file,
+        mode=mode,
+        search=search,
+        min_insync=min_insync,
+        seed=seed,
+        runs=runs,
+        steps=steps,
+        show_messages=show_messages,
+        out=out,
+    )

@@ -45,11 +45,11 @@ def simulate_metadata_log(
     SCENARIO is a file in TOML: what is written, when nodes take checkpoints, how far each reader is (docs/reference/simulations.md).
     The policies are immediate (to each newer checkpoint at once), retention (what Kafka does), kafka-14932 (the heuristic of that issue).
     """
-    from snaprebuild.cli.render.simulations import CHART_COLUMNS, StartSimulationView
-    from snaprebuild.simulations.metadata_log.scenario import load_scenario
-    from snaprebuild.simulations.metadata_log.simulation import simulate_policies
+    from snaprebuild.cli.runs.simulate_metadata_log import run_simulate_metadata_log
 
-    out.begin(scenario=scenario)
-    loaded = load_scenario(scenario)
-    runs = simulate_policies(loaded, list(dict.fromkeys(policy or Policy)), followers, CHART_COLUMNS)
-    return StartSimulationView(scenario, loaded, followers, runs, everything=out.everything)
+    return run_simulate_metadata_log(
+        scenario=scenario,
+        policy=policy,
+        followers=followers,
+        out=out,
+    )

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
-from snaprebuild.cli.engine_choice import engine_of
 from snaprebuild.cli.options.common import (
-    AsOf,
-    ExpirationMs,
+    ExpiryOptions,
     Jobs,
-    Partition,
+    PartitionOptions,
     S3Options,
-    Topic,
-    check_paths,
-    clock_at,
-    selection_of,
 )
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.engine import EngineOptions
-from snaprebuild.cli.options.metadata import check_metadata
-from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, opened_tier
+from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
-from snaprebuild.errors import UsageError
 from snaprebuild.tier import AuditLevel
 
 __all__ = ["tier_audit"]
@@ -33,8 +24,7 @@ __all__ = ["tier_audit"]
 def tier_audit(
     *,
     store: TierLocation,
-    topic: Topic = None,
-    partition: Partition = None,
+    partitions: PartitionOptions,
     tier_options: TierOptions,
     level: Annotated[
         AuditLevel,
@@ -77,8 +67,7 @@ def tier_audit(
             default="none, they are not compared",
         ),
     ] = None,
-    expiration_ms: ExpirationMs = None,
-    as_of: AsOf = None,
+    expiry: ExpiryOptions,
     jobs: Jobs = None,
     engine: EngineOptions,
     out: MeasuredOutput,
@@ -91,38 +80,19 @@ def tier_audit(
     live. If remote storage begins above offset 0, earlier producers are unknown, and a snapshot from which all later ones
     follow is consistent. Exit code 1 if a snapshot is wrong, suspect, unproven or not read, 4 if one does not parse.
     """
-    from snaprebuild.cli.render.remote_storage import announced
-    from snaprebuild.cli.render.tier import TierAuditView
-    from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, local_start_concerns
-    from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
-    from snaprebuild.storage.store import absolute
-    from snaprebuild.tier.audit import audit
-    from snaprebuild.tier.audit.reachable import read_local_starts
+    from snaprebuild.cli.runs.tier_audit import run_tier_audit
 
-    out.begin(private_key=tier_options.key_files)
-    check_paths([store, *(tier_options.metadata_log or []), *(log_dir or [])])
-    check_metadata(metadata)
-    if (local_log_start or log_dir) and level is not AuditLevel.REACHABLE:
-        raise UsageError("--local-log-start and --log-dir go with --level reachable")
-    keys = tier_options.keys()
-    clock = clock_at(as_of, expiration_ms)
-    root, prefix = opened_tier(store, s3, tier_options.key_prefix)
-    run = s3.run(clock=clock, jobs=jobs)
-    cluster = None if metadata is None else MetadataLogs(absolute(metadata), run).named()
-    started = time.perf_counter()
-    with engine_of(engine) as chosen:
-        result = audit.tier_audit(
-            root,
-            run,
-            level=level,
-            selection=selection_of(topic, partition, None),
-            metadata_logs=tier_options.metadata_log or (),
-            private_keys=keys,
-            key_prefix=prefix,
-            engine=lambda size_bytes: chosen.reading(size_bytes, None),
-            announce=announced,
-            local_starts=read_local_starts(local_log_start or (), log_dir or (), run),
-            cluster=cluster,
-        )
-    seconds = time.perf_counter() - started
-    return TierAuditView(result, clock, seconds, local_start_concerns(log_dir or (), run, without=SNAPSHOTS_ALONE))
+    return run_tier_audit(
+        store=store,
+        partitions=partitions,
+        tier_options=tier_options,
+        level=level,
+        local_log_start=local_log_start,
+        log_dir=log_dir,
+        metadata=metadata,
+        expiry=expiry,
+        jobs=jobs,
+        engine=engine,
+        out=out,
+        s3=s3,
+    )

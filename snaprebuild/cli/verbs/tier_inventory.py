@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options, check_paths
-from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, opened_tier
+from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
 
@@ -24,10 +24,11 @@ def tier_inventory(
     --metadata-log the manifests are read, one request for each copy. Exit code 1 if objects are left over or missing, 4 if
     finished copies have lost objects.
     """
-    from snaprebuild.cli.render.tier import TierInventoryView
-    from snaprebuild.tier import inventory
+    from snaprebuild.cli.runs.tier_inventory import run_tier_inventory
 
-    out.begin()
-    check_paths([store, *(tier_options.metadata_log or [])])
-    root, prefix = opened_tier(store, s3, tier_options.key_prefix)
-    return TierInventoryView(inventory.tier_inventory(root, tier_options.metadata_log or (), s3.settings(), prefix))
+    return run_tier_inventory(
+        store=store,
+        tier_options=tier_options,
+        out=out,
+        s3=s3,
+    )

@@ -6,18 +6,13 @@ from typing import Annotated
 
 from snaprebuild.cli.options.common import (
     AllowUnverified,
-    AsOf,
-    ExpirationMs,
+    ExpiryOptions,
     Jobs,
-    Partition,
+    PartitionOptions,
     S3Options,
-    Topic,
-    check_paths,
-    clock_at,
-    selection_of,
 )
 from snaprebuild.cli.options.description import option
-from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions, opened_tier
+from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
@@ -28,8 +23,7 @@ __all__ = ["tier_repair"]
 def tier_repair(
     *,
     store: TierLocation,
-    topic: Topic = None,
-    partition: Partition = None,
+    partitions: PartitionOptions,
     tier_options: TierOptions,
     allow_unverified: AllowUnverified = False,
     dry_run: Annotated[
@@ -50,8 +44,7 @@ def tier_repair(
             "cannot be written to: the current directory",
         ),
     ] = None,
-    expiration_ms: ExpirationMs = None,
-    as_of: AsOf = None,
+    expiry: ExpiryOptions,
     jobs: Jobs = None,
     out: OutputOptions,
     s3: S3Options,
@@ -63,25 +56,17 @@ def tier_repair(
     Each write fails if the object has changed. After an interruption, run the same command again. Exit code 1 if a wrong snapshot
     stays, 3 if one was refused.
     """
-    from snaprebuild.cli.render.remote_storage import announced
-    from snaprebuild.cli.render.tier import TierRepairView
-    from snaprebuild.snapshots.receipts.receipt import default_receipt_path
-    from snaprebuild.tier.repair import repair
+    from snaprebuild.cli.runs.tier_repair import run_tier_repair
 
-    out.begin(private_key=tier_options.key_files, receipt=receipt)
-    check_paths([store, *(tier_options.metadata_log or [])], receipt=receipt)
-    keys = tier_options.keys()
-    clock = clock_at(as_of, expiration_ms)
-    root, prefix = opened_tier(store, s3, tier_options.key_prefix)
-    result = repair.tier_repair(
-        root,
-        s3.run(clock=clock, jobs=jobs),
-        selection=selection_of(topic, partition, None),
-        metadata_logs=tier_options.metadata_log or (),
-        private_keys=keys,
-        key_prefix=prefix,
-        announce=announced,
+    return run_tier_repair(
+        store=store,
+        partitions=partitions,
+        tier_options=tier_options,
         allow_unverified=allow_unverified,
-        undo_path=None if dry_run else receipt or default_receipt_path(None),
+        dry_run=dry_run,
+        receipt=receipt,
+        expiry=expiry,
+        jobs=jobs,
+        out=out,
+        s3=s3,
     )
-    return TierRepairView(result, clock)

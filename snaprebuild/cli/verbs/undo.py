@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -35,19 +35,11 @@ def undo(
     remote storage it may run. Only files that still have the bytes and the time of that run are removed. What was changed or replaced
     since is left alone and reported, exit code 1. A second undo finds nothing to do; one that was interrupted can be run again.
     """
-    from snaprebuild.cli.render.receipts import ReceiptListView, UndoView
-    from snaprebuild.cli.render.tier import RepairUndoView
-    from snaprebuild.snapshots.receipts import undo as undoing
-    from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
-    from snaprebuild.snapshots.receipts.verify_receipt import list_receipts, receipt_path, schema_of
-    from snaprebuild.tier.repair.undo import KIND, undo_receipt
+    from snaprebuild.cli.runs.undo import run_undo
 
-    if receipt is None:
-        out.begin()
-        return ReceiptListView(list_receipts())
-    check_paths([receipt])
-    receipt = receipt_path(receipt)
-    out.begin(receipt=receipt)
-    if (schema_of(receipt) or "").startswith(KIND):
-        return RepairUndoView(undo_receipt(receipt, s3.settings(), dry_run=dry_run))
-    return UndoView(undoing.undo(load_receipt(receipt), dry_run=dry_run), receipt)
+    return run_undo(
+        receipt=receipt,
+        dry_run=dry_run,
+        out=out,
+        s3=s3,
+    )

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from snaprebuild.cli.engine_choice import engine_of
 from snaprebuild.cli.options.common import (
-    AsOf,
-    ExpirationMs,
+    ExpiryOptions,
     Jobs,
+    LogOptions,
     Offset,
-    Partition,
-    Paths,
     S3Options,
-    ServerProperties,
-    Topic,
     check_paths,
-    clock_of,
-    open_selected,
-    selection_of,
 )
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.engine import CachingEngine
 from snaprebuild.cli.options.io_limits import Load
-from snaprebuild.cli.options.kafka_release import KafkaRelease, release_of
+from snaprebuild.cli.options.kafka_release import KafkaRelease
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
-from snaprebuild.cli.streams import bytes_progress
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
@@ -36,13 +27,9 @@ __all__ = ["verify"]
 @verb(Load)
 def verify(
     *,
-    paths: Paths = None,
-    server_properties: ServerProperties = None,
+    logs: LogOptions,
     crc: CrcOption = Crc.CHECK,
-    as_of: AsOf = None,
-    expiration_ms: ExpirationMs = None,
-    topic: Topic = None,
-    partition: Partition = None,
+    expiry: ExpiryOptions,
     offsets: Offset = None,
     kafka_release: KafkaRelease = None,
     jobs: Jobs = None,
@@ -67,38 +54,25 @@ def verify(
     `scan` and not proven right. A missing one is counted, and is no finding. It also reports what the broker does at its
     next start, as `scan` does.
     """
-    check_paths(paths, receipt=receipt)
-    out.begin(receipt=receipt)
+    check_paths(logs.paths, receipt=receipt)
     if receipt is not None:
-        if paths or server_properties is not None or topic or partition or offsets is not None:
+        if logs != LogOptions() or offsets is not None:
             raise UsageError("--receipt names the files by itself: no PATH, --server-properties or selection goes with it")
         if out.metrics is not None:
             raise UsageError("--receipt compares no snapshot with the log: --metrics does not go with it")
-        return _receipt_view(receipt, details=out.everything)
-    from snaprebuild.cli.render.verify import VerifyView
-    from snaprebuild.cluster.judged_verify import judged_verify
+        from snaprebuild.cli.runs.verify_receipt import run_verify_receipt
 
-    release = release_of(kafka_release)
-    selection = selection_of(topic, partition, offsets)
-    source = open_selected(paths, server_properties, selection, s3)
-    clock = clock_of(source, as_of, expiration_ms)
-    size_bytes = source.size_bytes
-    with engine_of(engine) as chosen, bytes_progress("verifying", size_bytes) as progress:
-        chosen.keep_effects(source.partitions, s3.settings())
-        judged = judged_verify(
-            source,
-            s3.run(clock=clock, jobs=jobs, engine=chosen.reading(size_bytes, progress)),
-            release=release,
-            selection=selection,
-            check_crc=crc is Crc.CHECK,
-            progress=progress,
-        )
-    return VerifyView(judged, chosen.cache, details=out.everything)
+        return run_verify_receipt(receipt, out=out)
+    from snaprebuild.cli.runs.verify import run_verify
 
-
-def _receipt_view(path: str, *, details: bool) -> View:
-    from snaprebuild.cli.render.receipts import ReceiptView
-    from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
-    from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
-
-    return ReceiptView(verify_receipt(load_receipt(path)), details=details)
+    return run_verify(
+        logs=logs,
+        crc=crc,
+        expiry=expiry,
+        offsets=offsets,
+        kafka_release=kafka_release,
+        jobs=jobs,
+        engine=engine,
+        out=out,
+        s3=s3,
+    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from snaprebuild.broker.releases import Release
 from snaprebuild.cluster.fleet.cluster_view import ClusterView

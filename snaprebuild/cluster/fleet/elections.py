@@ -69,7 +69,7 @@ def elections_of(partitions: Iterable[FleetPartition], steps: Sequence[Restart],
         risky: also those that may delete data (KAFKA-20732), or of which that is not known.
     """
     nodes = [step.node_id for step in steps]
-    step_of = {key: number for number, step in enumerate(steps, 1) for key in step.partitions}
+    step_of = {key: number for number, step in enumerate(steps, 1) for key in step.keys}
     due: dict[int, list[LeaderElection]] = {}
     for each in partitions:
         placement = each.placement

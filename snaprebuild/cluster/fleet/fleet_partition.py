@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
+
+import msgspec
 
 from snaprebuild.cluster.fleet.cluster_view import Placement
 from snaprebuild.cluster.fleet.election_risk import ElectionRisk
@@ -37,8 +38,7 @@ class FleetOutcome(StrEnum):
     """Not judged: the metadata log has no topic of this id. It was deleted or made again, or it is newer than the log."""
 
 
-@dataclass(frozen=True, slots=True)
-class FleetPartition:
+class FleetPartition(msgspec.Struct, frozen=True):
     """A partition over all brokers that were scanned.
 
     Attributes:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from snaprebuild.broker.releases import Release
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
@@ -35,7 +37,7 @@ from snaprebuild.cluster.fleet.unfit import start_fault_findings, unfit_findings
 from snaprebuild.cluster.fleet.upgrade_steps import UpgradeStep, upgrade_steps
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
-from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
+from snaprebuild.storage.partition_names import TopicKind, topic_kind_of
 
 __all__ = ["FleetResult", "merge_scans"]
 
@@ -220,7 +222,8 @@ def _repairs(
         avoided |= corrected_first
     ranks = {node: rank for rank, node in enumerate((*order.brokers, *order.holds))}
     steps = restart_order(cover.brokers, choices, controllers, quorum_leader, rate_bytes_per_second, ranks)
-    return cover, tuple(replace(step, hold=order.holds.get(step.node_id)) for step in steps)
+    reasons = {node: hold.reason for node, hold in order.holds.items()}
+    return cover, tuple(replace(step, hold=reasons.get(step.node_id)) for step in steps)
 
 
 def _upgrade_order(
@@ -322,7 +325,7 @@ def _replay_costs(choices: Iterable[tuple[FleetPartition, dict[int, ScannedRepli
 
 def _with_repaired(partitions: tuple[FleetPartition, ...], steps: tuple[Restart, ...]) -> tuple[FleetPartition, ...]:
     """The partitions, each with the repaired broker as the one to elect."""
-    by_partition = {key: step for step in steps for key in step.partitions}
+    by_partition = {key: step for step in steps for key in step.keys}
 
     def with_leader(each: FleetPartition) -> FleetPartition:
         if each.outcome is not FleetOutcome.REPAIR:
@@ -336,7 +339,7 @@ def _with_repaired(partitions: tuple[FleetPartition, ...], steps: tuple[Restart,
 
 def _findings(partitions: Iterable[FleetPartition], fleet: ScannedFleet, steps: tuple[Restart, ...]) -> Iterator[Finding]:
     for step in steps:
-        count = pluralize(len(step.partitions), "partition")
+        count = pluralize(step.partitions, "partition")
         message = f"no replica of {count} can be uploaded from as it is: repair broker {step.node_id}"
         yield Finding("stuck-until-repaired", Severity.FINDING, fleet.brokers[step.node_id].document, message)
     for each in partitions:

@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+import msgspec
+from msgspec.structs import replace
+
 from snaprebuild.broker.fates import StartFate
-from snaprebuild.broker.leadership import Unfit
+from snaprebuild.broker.leadership import MustNotLead
 from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.broker.start_facts import Shutdown
 from snaprebuild.broker.status import StatusCounts
 from snaprebuild.cluster.fleet.start_faults import StartFault, start_fault_of
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import ReportedFinding, Severity, pluralize
+from snaprebuild.findings import ReportedFinding, pluralize
+from snaprebuild.published import Natural, Part
 from snaprebuild.snapshots.scan.result import BoundaryScan, EpochSource
 from snaprebuild.snapshots.scan.scan_parts import BrokerSettings, ScannedLogDir, ScannedPartition, Upload
 from snaprebuild.snapshots.scan.snapshot_check import NewestSnapshot
-from snaprebuild.snapshots.source.topic_kind import TopicKind
+from snaprebuild.storage.partition_names import TopicKind
 
-__all__ = ["PartitionKey", "ReplicaReadiness", "ScanDocument", "ScannedBroker", "ScannedFleet", "ScannedReplica", "read_scans"]
+__all__ = [
+    "FleetBroker",
+    "FleetLogDir",
+    "FleetReplica",
+    "PartitionKey",
+    "ReplicaReadiness",
+    "ScanDocument",
+    "ScannedBroker",
+    "ScannedFleet",
+    "ScannedReplica",
+    "read_scans",
+]
 
 NOT_LOOKED_AT = frozenset({"storage", "refused"})
 """Severities of findings about what a scan could not read."""
@@ -66,17 +81,29 @@ class ReplicaReadiness(StrEnum):
     (``ScannedReplica.must_not_lead``)."""
 
 
-@dataclass(slots=True)
-class ScannedBroker:
+class FleetLogDir(Part, frozen=True):
+    """A log directory."""
+
+    path: str
+    shutdown: Shutdown
+
+
+class FleetBroker(Part, frozen=True):
+    """A broker."""
+
+    node_id: Natural
+    document: str
+    log_dirs: Sequence[FleetLogDir]
+    replicas: Natural
+    size_bytes: Natural
+
+
+class ScannedBroker(FleetBroker, frozen=True):
     """One broker, from its scan.
 
     Attributes:
-        node_id: of the broker.
-        document: path of the scan.
-        log_dirs: its log directories, with how it stopped.
-        directory_ids: of those, where they have one.
-        replicas, size_bytes: of all partitions, also those that are never uploaded.
         scanned_ms: when the scan was taken, ms since 1970.
+        directory_ids: of its log directories, where they have one.
         newest_ms: when a segment of it was last changed, ms since 1970; 0 for none.
         is_kraft: it is a node of a KRaft cluster, which has a metadata log.
         release: of Kafka that ran when it was scanned; None if that is not known.
@@ -84,65 +111,66 @@ class ScannedBroker:
         settings: of its ``server.properties``; None if the scan was not given that file.
     """
 
-    node_id: int
-    document: str
-    log_dirs: dict[str, Shutdown] = field(default_factory=dict)
-    directory_ids: set[str] = field(default_factory=set)
-    replicas: int = 0
-    size_bytes: int = 0
-    scanned_ms: int = 0
+    scanned_ms: int
+    directory_ids: frozenset[str] = frozenset()
     newest_ms: int = 0
     is_kraft: bool = False
     release: Release | None = None
-    free_bytes: dict[str, int] = field(default_factory=dict)
+    free_bytes: Mapping[str, int] = msgspec.field(default_factory=dict)
     settings: BrokerSettings | None = None
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of its log directories, ascending."""
+        return [each.path for each in self.log_dirs]
 
     @property
     def is_running(self) -> bool:
         """Whether it was at work when it was scanned."""
-        return Shutdown.RUNNING in self.log_dirs.values()
+        return any(each.shutdown is Shutdown.RUNNING for each in self.log_dirs)
 
 
-@dataclass(frozen=True, slots=True)
-class ScannedReplica:
-    """A replica of a partition that can be uploaded.
+class FleetReplica(Part, frozen=True):
+    """A replica of a partition."""
+
+    node_id: Natural
+    state: ReplicaReadiness
+    """What a leader with its files could upload (docs/guides/fleet.md)."""
+    log_start_offset: Natural
+    log_end_offset: Natural | None
+    """Null if the scan does not have it."""
+    log_end_at_least: Natural
+    high_watermark: Natural | None
+    leader_epoch: Natural | None
+    size_bytes: Natural
+    missing: Natural
+    """Boundaries without a snapshot."""
+    suspect: Natural
+    """Snapshots that do not parse or cannot be correct."""
+    blocked_segments: Natural
+    stuck_bytes: Natural
+    replay_bytes: Natural
+    """The most bytes that are read to rebuild the missing snapshots."""
+    must_not_lead: MustNotLead | None = None
+    """Why no advice names it as a leader; null if nothing shows that it must not lead."""
+
+
+class ScannedReplica(FleetReplica, frozen=True):
+    """A replica of a partition that can be uploaded, with the facts that decide which one leads.
 
     Attributes:
-        node_id: of its broker.
-        state: what a leader with its files could upload.
-        log_start_offset: log start offset.
-        log_end_offset: log end offset, None where the scan does not know; ``log_end_at_least``: a lower bound.
-        high_watermark: as it was checkpointed; None where that is not known.
-        leader_epoch: last one of its checkpoint; None without any.
-        size_bytes: of its segments.
-        missing: boundaries without a snapshot; ``suspect``: snapshots that do not parse or cannot be true.
-        blocked_segments, stuck_bytes: as in the scan.
-        replay_bytes: of the segments below the last boundary that lacks a snapshot: at most so much is read to rebuild all.
+        is_broker_unfit: ``must_not_lead`` is about its broker or log directory, which has one finding for all of its replicas.
         is_running: its broker was at work when it was scanned.
-        must_not_lead: why it must not lead; None if nothing shows that it must not.
         log_dir: its log directory, as the scan names it.
         leader_epoch_start_offset: offset at which ``leader_epoch`` began; None if that is not known.
         high_watermark_epoch: leader epoch of the last record below ``high_watermark``; None if that is not known.
         is_down: the operator counts its broker as stopped.
-        newest_snapshot: what it knows; None without any, or if it does not parse.
         rolled_bytes: of the segments that can be uploaded, or could be if nothing blocked them.
+        newest_snapshot: what it knows; None without any, or if it does not parse.
     """
 
-    node_id: int
-    state: ReplicaReadiness
-    log_start_offset: int
-    log_end_offset: int | None
-    log_end_at_least: int
-    high_watermark: int | None
-    leader_epoch: int | None
-    size_bytes: int
-    missing: int
-    suspect: int
-    blocked_segments: int
-    stuck_bytes: int
-    replay_bytes: int
+    is_broker_unfit: bool = False
     is_running: bool = False
-    must_not_lead: Unfit | None = None
     log_dir: str = ""
     leader_epoch_start_offset: int | None = None
     high_watermark_epoch: int | None = None
@@ -274,6 +302,8 @@ class _ScanReader:
         self._free_bytes: dict[str, int] = {}
         self._replaced: dict[str, str] = {}
         self._node_of: dict[str, int] = {}
+        self._sizes_bytes: dict[int, list[int]] = {}
+        self._newest_ms: dict[int, int] = {}
         self._seen: set[tuple[int, str, int]] = set()
 
     def read(self) -> None:
@@ -298,8 +328,15 @@ class _ScanReader:
                 faults.append(value)
         for fate in fates:
             self._take_fate(fate)
-        for node in self._node_of.values():
-            self._fleet.brokers[node].settings = single.get("settings")
+        for node in set(self._node_of.values()):
+            sizes_bytes = self._sizes_bytes.get(node, [])
+            self._fleet.brokers[node] = replace(
+                self._fleet.brokers[node],
+                replicas=len(sizes_bytes),
+                size_bytes=sum(sizes_bytes),
+                newest_ms=self._newest_ms.get(node, 0),
+                settings=single.get("settings"),
+            )
         reasons = [*self._unread(faults, single["unread_paths"]), *self._replaced.values()]
         if single["request"].topics or single["request"].partitions:
             reasons.append("it covers selected topics or partitions only")
@@ -326,21 +363,25 @@ class _ScanReader:
             message = f"does not show the broker of {path}: it has no meta.properties; scan the log directory of the broker itself"
             raise UsageError(message, path=self._path)
         self._fleet.take_cluster(log_dir.cluster_id, self._path)
-        broker = self._fleet.brokers.setdefault(node_id, ScannedBroker(node_id, self._path))
+        broker = self._fleet.brokers.get(node_id)
+        if broker is None:
+            broker = ScannedBroker(
+                node_id=node_id, document=self._path, log_dirs=(), replicas=0, size_bytes=0, scanned_ms=self._scanned_ms
+            )
         if broker.document != self._path:
             raise UsageError(f"is of broker {node_id}, as {broker.document}: name one scan of each broker", path=self._path)
-        broker.log_dirs[path] = log_dir.shutdown
-        if path in self._free_bytes:
-            broker.free_bytes[path] = self._free_bytes[path]
-        broker.scanned_ms = self._scanned_ms
-        broker.is_kraft = broker.is_kraft or log_dir.cluster_kind == "kraft"
-        if log_dir.kafka_release is not None:
-            broker.release = parse_release(log_dir.kafka_release)
         directory_id = log_dir.directory_id
-        if directory_id is not None:
-            if directory_id in broker.directory_ids:
-                raise UsageError(f"has the directory id {directory_id} twice: one is a copy of the other, {path}", path=self._path)
-            broker.directory_ids.add(directory_id)
+        if directory_id is not None and directory_id in broker.directory_ids:
+            raise UsageError(f"has the directory id {directory_id} twice: one is a copy of the other, {path}", path=self._path)
+        others = [each for each in broker.log_dirs if each.path != path]
+        self._fleet.brokers[node_id] = replace(
+            broker,
+            log_dirs=sorted((*others, FleetLogDir(path=path, shutdown=log_dir.shutdown)), key=lambda each: each.path),
+            directory_ids=broker.directory_ids | ({directory_id} if directory_id is not None else frozenset[str]()),
+            is_kraft=broker.is_kraft or log_dir.cluster_kind == "kraft",
+            release=broker.release if log_dir.kafka_release is None else parse_release(log_dir.kafka_release),
+            free_bytes={name: free for name, free in self._free_bytes.items() if name in {path, *broker.free_bytes}},
+        )
         reason = self._contradiction(node_id, log_dir.broker_epoch, log_dir.broker_epoch_source is EpochSource.METADATA_LOG)
         if reason is not None:
             self._fleet.refused.setdefault(self._path, f"{path}: {reason}")
@@ -365,9 +406,9 @@ class _ScanReader:
         if partition.log_dir in self._replaced or self._path in self._fleet.refused:
             return
         broker = self._fleet.brokers[node_id]
-        broker.newest_ms = max(broker.newest_ms, max((each.modified_ms for each in partition.segments), default=0))
-        broker.replicas += 1
-        broker.size_bytes += partition.totals.size_bytes
+        newest_ms = max((each.modified_ms for each in partition.segments), default=0)
+        self._newest_ms[node_id] = max(self._newest_ms.get(node_id, 0), newest_ms)
+        self._sizes_bytes.setdefault(node_id, []).append(partition.totals.size_bytes)
         name = (partition.topic, partition.partition, partition.topic_id)
         replica = _replica_of(partition, node_id, is_running=broker.is_running)
         if partition.can_be_tiered:
@@ -440,16 +481,17 @@ def _with_start_faults(replica: ScannedReplica, faults: Iterable[StartFault]) ->
     fault = next((each for each in faults if each.concerns(replica.log_dir)), None)
     if fault is None:
         return replica
-    return replace(replica, state=ReplicaReadiness.BLOCKED, must_not_lead=replica.must_not_lead or fault.unfit())
+    if replica.must_not_lead is not None:
+        return replace(replica, state=ReplicaReadiness.BLOCKED)
+    return replace(replica, state=ReplicaReadiness.BLOCKED, must_not_lead=fault.unfit(), is_broker_unfit=True)
 
 
-def _unfit(partition: ScannedPartition) -> Unfit | None:
+def _unfit(partition: ScannedPartition) -> MustNotLead | None:
     """Why it must not lead. Earlier scans show only that a rolled segment has no leader epoch."""
     if partition.must_not_lead is not None:
-        verdict = partition.must_not_lead
-        return Unfit(verdict.cause, Severity[verdict.severity.upper()], verdict.remedy)
+        return partition.must_not_lead
     is_lost = any(each.blocker == "leader-epochs-lost" for each in partition.upload.blockers)
-    return Unfit("no leader epochs", Severity.DAMAGED) if is_lost else None
+    return MustNotLead("no leader epochs", "damaged") if is_lost else None
 
 
 def _is_suspect(boundary: BoundaryScan, log_start_offset: int) -> bool:

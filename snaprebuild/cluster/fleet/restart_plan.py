@@ -12,15 +12,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Protocol
 
 from snaprebuild.cluster.fleet.replicas import PartitionKey, ReplicaReadiness, ScannedReplica
-from snaprebuild.cluster.fleet.restart_safety import Hold
-from snaprebuild.published import Natural, Part
+from snaprebuild.published import Natural, Part, Seconds
 
-__all__ = ["RepairCover", "Restart", "restart_order", "smallest_cover"]
+__all__ = ["RepairCover", "Restart", "RestartStep", "restart_order", "smallest_cover"]
 
 
 WORK_MAX = 30_000_000
@@ -146,31 +144,32 @@ class RepairedPartition(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Restart:
+class RestartStep(Part, frozen=True):
+    """The restart of a broker."""
+
+    node_id: Natural
+    is_controller: bool
+    needs_rebuild: bool
+    """Otherwise a start is enough."""
+    partitions: Natural
+    """Partitions that are ready after this step, but not before."""
+    missing: Natural
+    """Snapshots to rebuild."""
+    replay_bytes: Natural
+    estimated_seconds: Seconds | None
+    freed_bytes: Natural
+    hold: str | None = None
+    """Why the order stops before this step; null for a step that may be done. Not stable."""
+
+
+class Restart(RestartStep, frozen=True):
     """One broker: stop it, rebuild, start it, wait until it is in sync.
 
     Attributes:
-        node_id: of the broker.
-        partitions: that are ready after this step, and were not before.
-        freed_bytes: of those, what was stuck.
-        replay_bytes: of those, to read at most.
-        missing: snapshots to rebuild.
-        estimated_seconds: at the stated rate; None without one.
-        is_controller: the broker is known to be one, too.
-        needs_rebuild: otherwise the start alone gets them ready.
-        hold: why the order stops before this step; None for a step that may be done.
+        keys: the partitions that are ready after this step, but not before.
     """
 
-    node_id: int
-    partitions: tuple[PartitionKey, ...]
-    freed_bytes: int
-    replay_bytes: int
-    missing: int
-    estimated_seconds: float | None
-    is_controller: bool
-    needs_rebuild: bool
-    hold: Hold | None = None
+    keys: tuple[PartitionKey, ...] = ()
 
 
 def restart_order(
@@ -226,11 +225,12 @@ def _restart(
     replay_bytes = sum(replica.replay_bytes for _, replica in repairs)
     return Restart(
         node_id=node,
-        partitions=tuple(partition.key for partition, _ in repairs),
+        partitions=len(repairs),
         freed_bytes=sum(partition.stuck_bytes for partition, _ in repairs),
         replay_bytes=replay_bytes,
         missing=sum(replica.missing for _, replica in repairs),
         estimated_seconds=None if rate_bytes_per_second is None else replay_bytes / rate_bytes_per_second,
         is_controller=is_controller,
         needs_rebuild=any(replica.state is not ReplicaReadiness.START for _, replica in repairs),
+        keys=tuple(partition.key for partition, _ in repairs),
     )

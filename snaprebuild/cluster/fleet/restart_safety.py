@@ -108,14 +108,10 @@ class _Partition:
         self.damaged = {
             each.node_id: each.must_not_lead.cause
             for each in leaders.replicas
-            if each.must_not_lead is not None and each.must_not_lead.severity is Severity.DAMAGED
+            if each.must_not_lead is not None and each.must_not_lead.finding_severity is Severity.DAMAGED
         }
         # A broker that does not start is held for that, and a log directory that goes offline elects nothing.
-        unfit = {
-            each.node_id: each
-            for each in leaders.replicas
-            if each.must_not_lead is not None and not each.must_not_lead.is_of_broker
-        }
+        unfit = {each.node_id: each for each in leaders.replicas if each.must_not_lead is not None and not each.is_broker_unfit}
         self.unfit = {
             node: each.must_not_lead.cause for node, each in unfit.items() if each.must_not_lead is not None and node not in down
         }

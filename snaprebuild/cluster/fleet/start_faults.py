@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from snaprebuild.broker.fates import FateKind, StartFate
-from snaprebuild.broker.leadership import Unfit
+from snaprebuild.broker.leadership import MustNotLead
 from snaprebuild.findings import Severity
 
 __all__ = ["StartFault", "start_fault_of"]
@@ -35,10 +35,10 @@ class StartFault:
     severity: Severity
     remedy: str
 
-    def unfit(self) -> Unfit:
+    def unfit(self) -> MustNotLead:
         """Why no replica that it concerns must lead."""
         subject = "its broker" if self.log_dir is None else "its log directory"
-        return Unfit(f"{subject} {self.what}: {self.cause}", self.severity, self.remedy, is_of_broker=True)
+        return MustNotLead(f"{subject} {self.what}: {self.cause}", self.severity.name.lower(), self.remedy)
 
     def concerns(self, log_dir: str) -> bool:
         """Whether it concerns the replicas of a log directory of its broker."""

@@ -21,9 +21,9 @@ def unfit_findings(partitions: Iterable[FleetPartition], fleet: ScannedFleet, st
     elected: dict[int, list[tuple[FleetPartition, Severity]]] = {}
     for partition in partitions:
         for replica in partition.replicas:
-            if replica.must_not_lead is None or replica.must_not_lead.is_of_broker:
+            if replica.must_not_lead is None or replica.is_broker_unfit:
                 continue
-            pair = (partition, replica.must_not_lead.severity)
+            pair = (partition, replica.must_not_lead.finding_severity)
             by_cause.setdefault((replica.node_id, replica.must_not_lead.cause, replica.must_not_lead.remedy), []).append(pair)
             if _may_be_elected(partition, replica, restarted):
                 elected.setdefault(replica.node_id, []).append(pair)

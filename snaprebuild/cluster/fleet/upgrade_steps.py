@@ -221,7 +221,7 @@ def _suspect(fleet: ScannedFleet, partitions: Iterable[FleetPartition]) -> Upgra
 
 def _on(fleet: ScannedFleet, verb: str, nodes: Iterable[int]) -> str:
     """A command for the log directories of brokers."""
-    paths = [path for node in nodes for path in sorted(fleet.brokers[node].log_dirs)]
+    paths = [path for node in nodes for path in fleet.brokers[node].paths]
     return shlex.join(["snaprebuild", verb, *paths])
 
 
@@ -236,7 +236,7 @@ def _free_space(brokers: Sequence[ScannedBroker]) -> UpgradeStep:
         for path, free in sorted(broker.free_bytes.items())
         if free < FREE_BYTES_MIN
     ]
-    unknown = [broker.node_id for broker in brokers if broker.log_dirs.keys() - broker.free_bytes.keys()]
+    unknown = [broker.node_id for broker in brokers if set(broker.paths) - broker.free_bytes.keys()]
     if full:
         evidence = f"free: {first_of(full)}; the index cache of remote storage takes up to 1 GiB by default"
         return UpgradeStep(StepName.FREE_SPACE, Go.NO_GO, evidence, "df -h")

@@ -36,8 +36,7 @@ from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.log_dir import directory_fault, find_partitions
 from snaprebuild.storage.partition_dir import ENTRIES_MAX
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, OpenBytes, S3Settings, absolute
-from snaprebuild.storage.store_path import StorePath
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import StorePath, path_of
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run

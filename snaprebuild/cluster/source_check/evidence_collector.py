@@ -26,8 +26,8 @@ from snaprebuild.cluster.source_check.metadata_places import missing_metadata_re
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.plan.source_verdict import Purpose
+from snaprebuild.snapshots.run import RunFacts
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
-from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.log_dir import LogDirState, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir

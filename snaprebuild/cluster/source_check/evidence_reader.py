@@ -16,7 +16,7 @@ from snaprebuild.broker.start_facts import Shutdown
 from snaprebuild.cluster.source_check.evidence import LogDirEvidence, LogEvidence, PeerEvidence
 from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.snapshots.engine.log_facts import LogTail, log_tail
-from snaprebuild.snapshots.source.run_facts import RunFacts
+from snaprebuild.snapshots.run import RunFacts
 from snaprebuild.snapshots.source.source import is_cleaner_at_work
 from snaprebuild.storage.log_dir import LogDirState, read_leader_epochs, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir

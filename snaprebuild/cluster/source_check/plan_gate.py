@@ -33,7 +33,7 @@ from snaprebuild.snapshots.plan.start_gate import (
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.second_look import with_new_listings
 from snaprebuild.snapshots.source.source import Source
-from snaprebuild.storage.parallel_map import ParallelMap
+from snaprebuild.storage.thread_pool import ParallelMap
 
 __all__ = ["judge_plans", "judge_start"]
 

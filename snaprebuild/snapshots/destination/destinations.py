@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.destination.boundary_result import BoundaryResult
 from snaprebuild.snapshots.destination.in_place_writer import InPlaceWriter, NextToBrokerWriter
 from snaprebuild.snapshots.destination.out_writer import OutWriter
@@ -24,14 +25,13 @@ from snaprebuild.snapshots.destination.placement_rules import (
 )
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report
 from snaprebuild.snapshots.destination.stage_writer import StageWriter
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.source.boundary_needs import reason_not_needed
 from snaprebuild.snapshots.source.left_out import LeftOutReason
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.hard_links import check_links
 from snaprebuild.storage.store import S3Settings, is_object
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import path_of
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.plan.plan_request import RebuildRequest

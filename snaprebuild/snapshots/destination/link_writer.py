@@ -10,9 +10,9 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from formats.partition.file_names import snapshot_file_name, snapshot_temporary_file_name
@@ -34,7 +34,7 @@ from snaprebuild.storage.local.hard_links import correction, difference, link_fi
 from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.local.whole_file import sync_directory
-from snaprebuild.storage.threads import ThreadPool
+from snaprebuild.storage.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.plan.plan_model import PartitionPlan, ReadySnapshot
@@ -50,8 +50,7 @@ is installed."""
 STAGED_EARLIER = "staged by an earlier run: its segments are the same files"
 
 
-@dataclass(slots=True)
-class _Links:
+class _Links(msgspec.Struct):
     """The files of one partition that are to get their names, as far as they are left."""
 
     result: PartitionResult

@@ -11,7 +11,7 @@ from formats.partition.producer_snapshot import read_entries, snapshot_size
 from snaprebuild.errors import WriteFailedError
 from snaprebuild.findings import Severity
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.window import same_when_loaded
+from snaprebuild.replay.window import Clock, same_when_loaded
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult
 from snaprebuild.snapshots.destination.rebuilt_snapshot import (
     RebuiltSnapshot,
@@ -21,7 +21,6 @@ from snaprebuild.snapshots.destination.rebuilt_snapshot import (
     log_class,
     remove_other_name,
 )
-from snaprebuild.snapshots.engine.clock import Clock
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.plan.plan_request import RebuildRequest

@@ -13,9 +13,9 @@ from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.local.hard_links import mount_of
 from snaprebuild.storage.local.log_dir_guard import CERTAIN_FILES
 from snaprebuild.storage.local.store import LOCAL
-from snaprebuild.storage.parallel_map import local_map
 from snaprebuild.storage.store import ABOVE_BUCKETS, is_object
 from snaprebuild.storage.store_path import StorePath
+from snaprebuild.storage.thread_pool import local_map
 
 __all__ = ["check_output", "staged_directories", "target_directories", "without_output"]
 

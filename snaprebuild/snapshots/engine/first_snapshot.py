@@ -31,8 +31,7 @@ from snaprebuild.replay.difference import (
 from snaprebuild.replay.first_events import NO_EVENTS, FirstEvents, joined_events
 from snaprebuild.replay.segment_effect import NONE, RunningEffect, SegmentEffect, effect_of_entries, lookup
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.engine.snapshot_file import readable_snapshot
 from snaprebuild.snapshots.engine.window_proof import Held, boundary_after
 from snaprebuild.storage.partition_dir import PartitionDir

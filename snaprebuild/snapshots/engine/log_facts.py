@@ -12,13 +12,12 @@ from formats.errors import FormatError
 from formats.log.batch_headers import HeaderReader, SegmentBytes, TailKind, notes_batches
 from formats.log.plain_log_end import plain_log_end
 from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
-from snaprebuild.replay.window import window_start
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock, window_start
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.local.index_hints import read_last_timestamp_hint, read_positions_hint
 from snaprebuild.storage.local.regular_file import once_more
-from snaprebuild.storage.parallel_map import local_map
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.thread_pool import local_map
 
 __all__ = [
     "LogTail",

@@ -31,7 +31,7 @@ from snaprebuild.replay.segment_effect import (
     entries_of,
 )
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.window import WindowState
+from snaprebuild.replay.window import Clock, WindowState
 from snaprebuild.snapshots.engine.boundary_state import (
     BaseBoundary,
     BoundaryState,
@@ -40,7 +40,6 @@ from snaprebuild.snapshots.engine.boundary_state import (
     base_and_identity,
     boundary_on_base,
 )
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot, has_first_snapshot, judge_first_snapshot
 from snaprebuild.snapshots.engine.log_facts import known_log_end, window_index
 from snaprebuild.snapshots.engine.window_proof import (

@@ -15,6 +15,7 @@ from snaprebuild.replay.difference import Knowledge, compare
 from snaprebuild.replay.segment_effect import IDENTITY, RunningEffect, SegmentEffect, effect_of_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import (
+    Clock,
     WindowState,
     expired_mask,
     open_below_fault,
@@ -22,10 +23,9 @@ from snaprebuild.replay.window import (
     shows_transactions,
     witness_fault,
 )
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.snapshot_file import readable_snapshot
-from snaprebuild.storage.parallel_map import local_map
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
+from snaprebuild.storage.thread_pool import local_map
 
 __all__ = [
     "LOOKED_BELOW",

@@ -25,7 +25,7 @@ from snaprebuild.snapshots.engine.worker_start import begin_worker, interrupts_l
 from snaprebuild.storage.io_limits.block_device import readers_at_once
 from snaprebuild.storage.io_limits.policy import RunLimits
 from snaprebuild.storage.s3.request_limits import meters
-from snaprebuild.storage.threads import NO_ROOM_ERRNOS
+from snaprebuild.storage.thread_pool import NO_ROOM_ERRNOS
 
 __all__ = ["WorkerPool"]
 

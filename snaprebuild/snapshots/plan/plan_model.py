@@ -16,9 +16,9 @@ from snaprebuild.broker.status import Status, snapshot_faults, status_of
 from snaprebuild.findings import Finding, Severity, unread_paths
 from snaprebuild.published import Natural, Part
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.snapshots.engine.boundary_state import InitialState, ReplayCheckpoint
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 from snaprebuild.snapshots.run import Run
@@ -27,7 +27,7 @@ from snaprebuild.snapshots.source.left_out import LeftOutReason
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
 from snaprebuild.storage.local.fingerprint import Fingerprint
-from snaprebuild.storage.parallel_map import ParallelMap
+from snaprebuild.storage.thread_pool import ParallelMap
 
 __all__ = [
     "CLASS_NOT_ESTIMATED",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -13,10 +14,12 @@ from msgspec.structs import replace
 from formats.broker.broker_files import Properties
 from formats.errors import FormatError
 from formats.limits import INT32_MAX, INT64_MAX
+from formats.log.batch_headers import HeaderReader
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.status import JudgedStart
 from snaprebuild.errors import (
+    ChangedFileError,
     DeadlinePassedError,
     GoneFileError,
     GonePartitionError,
@@ -24,19 +27,18 @@ from snaprebuild.errors import (
     RefusedError,
 )
 from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.destination.destinations import Destination
 from snaprebuild.snapshots.destination.output_directory import without_output
 from snaprebuild.snapshots.destination.placement_rules import (
     IRREGULAR_NAME,
     not_planned_findings,
 )
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import check_deadline, largest_timestamp_hint, log_end_offset
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom, replay_window, source_replay
 from snaprebuild.snapshots.plan.existing_snapshots import existing_findings
-from snaprebuild.snapshots.plan.measured_rate import measured_rate
 from snaprebuild.snapshots.plan.plan_model import (
     CLASS_NOT_ESTIMATED,
     DEFAULT_RETENTION_MS,
@@ -60,10 +62,17 @@ from snaprebuild.snapshots.source.source import (
     yield_to_brokers,
 )
 from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, readiness_findings, with_readiness
-from snaprebuild.storage.parallel_map import ParallelMap, local_map, serial_map
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.thread_pool import ParallelMap, local_map, serial_map
 
-__all__ = ["make_plan", "missing_boundaries", "plan_partition", "replan_partition", "stop_index"]
+__all__ = [
+    "make_plan",
+    "measured_rate",
+    "missing_boundaries",
+    "plan_partition",
+    "replan_partition",
+    "stop_index",
+]
 
 
 def make_plan(
@@ -435,3 +444,32 @@ def _retention_frees(partition: PartitionSource, due: list[BoundaryPlan], retent
         return None
     newest = largest_timestamp_hint(partition, blocking[-1])
     return None if newest is None else newest + retention_ms
+
+
+RATE_SAMPLE_BYTES = 32 << 20
+
+
+def measured_rate(plans: Sequence[PartitionPlan], check_crc: bool) -> float | None:
+    """Bytes a second, measured on the beginning of the largest segment that would be read; None if nothing can be read."""
+    candidates = [
+        (segment, plan.source.directory)
+        for plan in plans
+        for segment in plan.source.directory.segments[plan.replay_index : plan.stop_index]
+        if segment.size_bytes
+    ]
+    if not candidates:
+        return None
+    segment, directory = max(candidates, key=lambda each: (each[0].size_bytes, each[1].file_path(each[0].log.name)))
+    started = time.perf_counter()
+    read = 0
+    try:
+        with directory.open_segment(segment) as source:
+            reader = HeaderReader(source, check_crc=check_crc)
+            for block in reader:
+                effect_of_block(block)
+                read = reader.bytes_read
+                if read >= RATE_SAMPLE_BYTES:
+                    break
+    except (ReadFailedError, ChangedFileError, FormatError):
+        return None
+    return read / max(time.perf_counter() - started, 1e-6) if read else None

@@ -13,18 +13,24 @@ from msgspec.structs import replace
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import HeldError, RefusedError, SnaprebuildError, WriteFailedError
-from snaprebuild.findings import finding_of_error
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.plan.plan_model import Blocked, BoundaryPlan, PartitionPlan, Plan
-from snaprebuild.snapshots.rebuild.denied import denied_finding, is_denied
 from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.storage.local.broker_lock import check_hold
-from snaprebuild.storage.local.write_advice import nearest_existing
+from snaprebuild.storage.local.write_advice import DENIED, advice_on_directory, nearest_existing
 from snaprebuild.storage.local.write_checks import check_new_files, check_owner, check_room
-from snaprebuild.storage.store import is_object
+from snaprebuild.storage.store import Ownership, is_object
 
-__all__ = ["blocked_by", "blocked_in_place", "with_preflight", "without_blocked"]
+__all__ = [
+    "blocked_by",
+    "blocked_in_place",
+    "denied_finding",
+    "is_denied",
+    "with_preflight",
+    "without_blocked",
+]
 
 
 def with_preflight(plan: Plan, *, is_rehearsal: bool = False) -> Plan:
@@ -182,3 +188,24 @@ def _error_of_room(place: str, files: int) -> WriteFailedError | None:
     except WriteFailedError as error:
         return error
     return None
+
+
+def is_denied(error: BaseException, directory: str) -> bool:
+    """Whether this user may not write to a directory. An error about a receipt elsewhere is none of these."""
+    if not isinstance(error, WriteFailedError) or error.path is None:
+        return False
+    return error.errno in DENIED and directory in (error.path, os.path.dirname(error.path))
+
+
+def denied_finding(directory: str, count: int, owner: Ownership | None) -> Finding:
+    """One for all snapshots of a directory that this user may not write, with the user that may.
+
+    Args:
+        directory: that was to be written to, and may be missing.
+        count: of the snapshots.
+        owner: that they must have; None for that of the process.
+    """
+    directory = nearest_existing(directory)
+    advice = advice_on_directory(directory, owner)
+    message = f"permission denied: {pluralize(count, 'snapshot')} not written. {advice}"
+    return Finding("storage-failed", Severity.STORAGE, directory, message)

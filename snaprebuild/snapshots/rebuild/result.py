@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -30,8 +29,6 @@ __all__ = [
     "RebuildResult",
     "is_not_judged",
 ]
-
-HTML_FINDINGS_MAX = 20
 
 
 class RebuildOutcome(TaskOutcome):
@@ -213,24 +210,6 @@ class RebuildResult(msgspec.Struct, frozen=True):
     def totals(self) -> dict[str, int]:
         """Boundaries by action."""
         return dict(Counter(boundary.action.value for partition in self.partitions for boundary in partition.boundaries))
-
-    def __repr__(self) -> str:
-        """One line: the counts, whatever the number of partitions."""
-        done = ", ".join(f"{count} {action}" for action, count in self.totals.items()) or "nothing to do"
-        counts = f"{len(self.partitions)} partitions, {len(self.findings)} findings"
-        return f"RebuildResult({counts}{', dry run' if self.dry_run else ''}: {done})"
-
-    def _repr_html_(self) -> str:
-        """The counts, and the first findings, for a notebook."""
-        items = [f"{finding.path}: {finding.message}" for finding in self.findings]
-        more = [f"and {len(items) - HTML_FINDINGS_MAX} more"] if len(items) > HTML_FINDINGS_MAX else []
-        lines = "".join(f"<li>{html.escape(each)}</li>" for each in (*items[:HTML_FINDINGS_MAX], *more))
-        return f"<p>{html.escape(repr(self))}</p><ul>{lines}</ul>"
-
-    def to_dict(self) -> dict[str, object]:
-        """Counts, findings and a row for each boundary as plain values, for ``json`` or a DataFrame."""
-        findings = [{"path": each.path, "code": each.code, "message": each.message} for each in self.findings]
-        return {"dry_run": self.dry_run, "totals": self.totals, "findings": findings, "boundaries": list(self.rows())}
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row for each boundary that was wanted, by partition and offset."""

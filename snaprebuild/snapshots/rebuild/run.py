@@ -26,20 +26,81 @@ from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.plan.plan_model import Blocked, BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.snapshots.plan.planner import replan_partition
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing
-from snaprebuild.snapshots.rebuild.preflight import blocked_by
+from snaprebuild.snapshots.rebuild.preflight import blocked_by, with_preflight
 from snaprebuild.snapshots.rebuild.result import NOT_DONE, PartitionResult, RebuildOutcome, RebuildResult
-from snaprebuild.snapshots.rebuild.run_locks import RunLocks
 from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.write_events import WriteEvent
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.second_look import read_in_rounds
 from snaprebuild.snapshots.source.source import Source
-from snaprebuild.storage.local.broker_lock import HeldLock
-from snaprebuild.storage.parallel_map import serial_map
-from snaprebuild.storage.threads import ThreadPool
+from snaprebuild.storage.local.broker_lock import HeldLock, hold
+from snaprebuild.storage.log_dir import listed_again, read_log_dir
+from snaprebuild.storage.thread_pool import ThreadPool, serial_map
 
-__all__ = ["RebuildRun"]
+__all__ = [
+    "RebuildRun",
+    "RunLocks",
+    "rebuild",
+]
+
+
+class RunLocks:
+    """Holds each log directory once while it is written to, so that no broker starts on it."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        """Holds nothing yet; the locks are released with ``stack``."""
+        self._stack = stack
+        self._held: dict[str, HeldLock | RefusedError | WriteFailedError] = {}
+
+    def hold(self, log_dir: str) -> HeldLock:
+        """The lock of a log directory. A failure is remembered, and raised again.
+
+        Raises:
+            RefusedError: a broker, or another run, holds it, or that is not known.
+            WriteFailedError: nothing can be written there.
+        """
+        if log_dir not in self._held:
+            try:
+                self._held[log_dir] = self._stack.enter_context(hold(log_dir))
+            except (RefusedError, WriteFailedError) as error:
+                self._held[log_dir] = error
+        lock = self._held[log_dir]
+        if not isinstance(lock, HeldLock):
+            raise lock
+        return lock
+
+    def is_held(self, log_dir: str) -> bool:
+        """Whether this run holds the lock of a log directory: no broker runs on it then."""
+        return isinstance(self._held.get(log_dir), HeldLock)
+
+    def hold_for(self, plan: PartitionPlan) -> HeldLock | None:
+        """The lock for a partition that is replayed; None where no broker can be at work. The partition must be what was planned for.
+
+        Raises:
+            RefusedError, WriteFailedError: as ``hold``; or the partition has changed since it was planned.
+        """
+        log_dir = plan.source.log_dir
+        if not log_dir.is_broker_directory:
+            return None
+        lock = self.hold(log_dir.path) if log_dir.store.is_local else None  # no broker works on objects
+        _check_unchanged(plan)
+        return lock
+
+
+def _check_unchanged(plan: PartitionPlan) -> None:
+    """A broker may have run between the plan and the lock.
+
+    Raises:
+        RefusedError: the partition, or the state that its broker recorded, is not what was planned for.
+    """
+    directory = plan.source.directory
+    state = plan.source.log_dir
+    if replace(read_log_dir(state.place), faults=()) != replace(state, faults=()):
+        raise RefusedError("the broker's files changed since the plan was made: plan again", path=state.path)
+    now = listed_again(directory)
+    if (now.segments, now.snapshots) != (directory.segments, directory.snapshots):
+        raise RefusedError("segments or snapshots changed since the plan was made: plan again", path=directory.path)
 
 
 class RebuildRun:
@@ -320,3 +381,44 @@ def _give_up(result: PartitionResult, blocked: Blocked) -> None:
     result.findings.append(blocked.finding)
     for boundary in result.plan.boundaries:
         result.give_up(boundary, blocked.text, blocked.action)
+
+
+def rebuild(
+    plan: Plan,
+    run: Run | None = None,
+    *,
+    dry_run: bool = False,
+    receipt: Receipt | None = None,
+    progress: Progress | None = None,
+    on_event: Callable[[PartitionPlan, WriteEvent], None] | None = None,
+    is_rehearsal: bool = False,
+) -> RebuildResult:
+    """Carries out ``plan``. A failure in one partition does not stop the others.
+
+    Args:
+        plan: from ``make_plan`` or ``load_plan``.
+        run: its jobs, its engine and its deadline: a partition that is not done by then keeps what was written, and a finding lists
+            what it lacks. None for a run as nothing else is asked for. The clock is that of the plan.
+        dry_run: replay and judge, write nothing.
+        receipt: lists what is written; None for no receipt. A dry run checks its place.
+        progress: called for every segment.
+        on_event: takes the events about files in place of a receipt.
+        is_rehearsal: of a dry run: a broker may hold the log directories now, and is stopped before the run.
+
+    Raises:
+        RefusedError: the receipt would be among the files of a broker, or its name is taken; or a store would replace what is there.
+        StorageError: the receipt cannot be written, or a store does not answer. Nothing was read or written.
+    """
+    run = run or Run()
+    if not any(partition.boundaries for partition in plan.partitions):
+        receipt = None
+    if receipt is not None:
+        receipt.check_place()
+    if dry_run:
+        receipt = None
+    plan = with_preflight(plan, is_rehearsal=is_rehearsal)
+    with RebuildRun(run, receipt=receipt, on_event=on_event, dry_run=dry_run, progress=progress) as writing:
+        results = [PartitionResult(partition) for partition in plan.partitions]
+        writing.take_ready(results)
+        writing.replay(plan, results)
+        return writing.ended(plan, results)

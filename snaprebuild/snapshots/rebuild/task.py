@@ -27,11 +27,10 @@ from snaprebuild.findings import FindingCause, Severity, finding_of_error, in_fl
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.window import expired_mask
+from snaprebuild.replay.window import Clock, expired_mask
 from snaprebuild.snapshots.destination.boundary_result import unfinished
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report, owner_of_snapshot
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.later_producers import LaterProducers
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom, source_replay
@@ -39,13 +38,13 @@ from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTas
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.denied import denied_finding, is_denied
+from snaprebuild.snapshots.rebuild.preflight import denied_finding, is_denied
 from snaprebuild.snapshots.rebuild.result import BoundaryAction, BoundaryResult, PartitionResult, RebuildOutcome
 from snaprebuild.snapshots.receipts.write_events import WriteEvent, WriteSettled
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
-from snaprebuild.storage.stores import path_of
-from snaprebuild.storage.threads import ThreadPool
+from snaprebuild.storage.store_path import path_of
+from snaprebuild.storage.thread_pool import ThreadPool
 
 __all__ = ["WRITERS", "RebuildJob", "RebuildTask"]
 

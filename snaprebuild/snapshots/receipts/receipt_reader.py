@@ -33,7 +33,7 @@ from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.regular_file import open_named_file
 from snaprebuild.storage.log_dir import read_log_dir
 from snaprebuild.storage.store import is_object
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import path_of
 
 __all__ = ["PartitionReceipt", "WrittenFile", "WrittenReceipt", "load_receipt", "read_receipt"]
 

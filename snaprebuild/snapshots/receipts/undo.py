@@ -34,7 +34,7 @@ from snaprebuild.storage.local.broker_lock import hold, lock_holder
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at, fingerprint_of
 from snaprebuild.storage.local.whole_file import remove_file, set_aside, sync_directory
 from snaprebuild.storage.log_dir import read_log_dir
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import path_of
 
 __all__ = ["FileAction", "SetAsideResult", "UndoResult", "UndoneFile", "undo"]
 

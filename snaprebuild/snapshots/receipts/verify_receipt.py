@@ -12,7 +12,7 @@ import json
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
-from snaprebuild.published import Natural, Part
+from snaprebuild.published import Document, Natural, Part
 from snaprebuild.replay.broker_start import SnapshotOrigin, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
@@ -37,8 +37,8 @@ __all__ = [
     "FileStatus",
     "FileTotals",
     "ListedReceipt",
-    "ReceiptList",
     "ReceiptVerdict",
+    "Receipts",
     "VerifiedFile",
     "list_receipts",
     "schema_of",
@@ -269,21 +269,18 @@ class ListedReceipt(Part, frozen=True):
     """Null for remote storage, which is not checked."""
 
 
-@dataclass(slots=True)
-class ReceiptList:
-    """All receipts of a directory.
+class Receipts(Document, frozen=True):
+    """What `snaprebuild undo --output json` prints without a receipt."""
 
-    Attributes:
-        directory: that was listed.
-        receipts: newest first.
-        not_listed: number of older ones.
-        findings: receipts that cannot be read.
-    """
+    NAME = "receipts"
+    VERSION = 2
 
     directory: str
-    receipts: list[ListedReceipt] = field(default_factory=list)
-    not_listed: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    """Default directory of receipts."""
+    receipts: Sequence[ListedReceipt]
+    """Newest first."""
+    not_listed: Natural
+    """Older receipts, beyond the newest 1,000."""
 
 
 def schema_of(path: str) -> str | None:
@@ -315,23 +312,23 @@ def receipt_path(name: str) -> str:
     return listed if os.path.lexists(listed) else name
 
 
-def list_receipts() -> ReceiptList:
-    """The receipts of the default directory: for users without a home the current one."""
+def list_receipts() -> tuple[Receipts, list[Finding]]:
+    """The receipts of the default directory, for users without a home the current one; and findings for those that cannot be read."""
     places = default_receipt_places()
     directory = next(filter(can_be_written, places), places[0])
-    result = ReceiptList(directory)
-    try:
+    names: list[str] = []
+    with contextlib.suppress(FileNotFoundError):
         names = sorted((name for name in os.listdir(directory) if name.startswith("snaprebuild-receipt-")), reverse=True)
-    except FileNotFoundError:
-        return result
-    result.not_listed = max(0, len(names) - RECEIPTS_MAX)
+    receipts = []
+    findings = []
     for name in names[:RECEIPTS_MAX]:
         path = os.path.join(directory, name)
         try:
-            result.receipts.append(_listed(path))
+            receipts.append(_listed(path))
         except SnaprebuildError as error:
-            result.findings.append(Finding("unreadable-receipt", Severity.FINDING, path, error.message))
-    return result
+            findings.append(Finding("unreadable-receipt", Severity.FINDING, path, error.message))
+    not_listed = max(0, len(names) - RECEIPTS_MAX)
+    return Receipts(directory=directory, receipts=receipts, not_listed=not_listed), findings
 
 
 def _listed(path: str) -> ListedReceipt:

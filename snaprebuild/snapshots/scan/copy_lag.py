@@ -12,11 +12,10 @@ Source: ``RemoteLogManager.RLMCopyTask.candidateLogSegments``, ``isEligibleForUp
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
 from msgspec.structs import replace
 
 from snaprebuild.snapshots.scan.result import PartitionScan
@@ -36,8 +35,7 @@ TOPIC_SETTINGS = frozenset(
 BROKER_SETTINGS = frozenset({*(f"log.{name}" for name in TOPIC_SETTINGS), "log.retention.minutes", "log.retention.hours"})
 
 
-@dataclass(frozen=True, slots=True)
-class CopyLag:
+class CopyLag(msgspec.Struct, frozen=True):
     """The lag of a topic; 0 makes every segment due, -1 none.
 
     Attributes:
@@ -103,7 +101,7 @@ def with_copy_lag(partition: PartitionScan, lag: CopyLag, now_ms: int) -> Partit
     if wait is None:
         return partition
     split = [part for each in rolled for part in _split(each, partition.source.directory.segments, wait.base_offset)]
-    return dataclasses.replace(partition, preflight=Preflight(preflight.bound, tuple(split), preflight.next_attempt, wait))
+    return replace(partition, preflight=Preflight(preflight.bound, tuple(split), preflight.next_attempt, wait))
 
 
 def _wait(directory: PartitionDir, lag: CopyLag, now_ms: int, first_offset: int) -> LagWait | None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
-import msgspec
+from msgspec.structs import replace
 
 from formats.broker.broker_files import Properties
 from snaprebuild.broker.broker_facts import (
@@ -90,7 +89,7 @@ def next_start_fates(
         topic = partition.topic_partition.rpartition("-")[0]
         storage = remote_storage.get(topic, partition.remote_storage)
         is_same = storage is partition.remote_storage
-        now = partition if is_same else msgspec.structs.replace(partition, remote_storage=storage)
+        now = partition if is_same else replace(partition, remote_storage=storage)
         by_dir.setdefault(_log_dir_of(partition, log_dirs), []).append(now)
     configured = set() if properties is None else {os.path.realpath(path) for path in log_dirs_of(properties)}
     fates: list[Fate] = []
@@ -104,9 +103,9 @@ def next_start_fates(
         broker = read_broker_facts([log_dirs[path][0] for path in members], of_broker, release, newest, running)
         # Only a configuration lists all directories of a broker.
         if of_broker is None:
-            broker = msgspec.structs.replace(broker, log_dirs=0)
+            broker = replace(broker, log_dirs=0)
         else:
-            broker = msgspec.structs.replace(broker, log_dirs=len(configured), metadata_dir=_metadata_dir(of_broker))
+            broker = replace(broker, log_dirs=len(configured), metadata_dir=_metadata_dir(of_broker))
         brokers |= dict.fromkeys(members, broker)
         of_dirs = [log_dir_facts(*log_dirs[path], len(by_dir[path])) for path in members]
         replicas = [each for path in members for each in by_dir[path]]
@@ -124,7 +123,7 @@ def next_start_fates(
     if properties is not None and not configured.intersection(log_dirs):
         # None of them has a partition, or is a directory.
         broker = read_broker_facts([], properties, release)
-        broker = msgspec.structs.replace(broker, log_dirs=len(configured), metadata_dir=_metadata_dir(properties))
+        broker = replace(broker, log_dirs=len(configured), metadata_dir=_metadata_dir(properties))
         fates += _with_releases(_configured_fates([], properties, broker), broker)
     for path, of_one_dir in by_dir.items():
         broker = brokers.get(path, BrokerFacts())
@@ -138,10 +137,7 @@ def _with_releases(fates: Iterable[Fate], broker: BrokerFacts) -> list[Fate]:
     releases = broker.releases.evidence
     if releases is None:
         return list(fates)
-    return [
-        fate if fate.severity is Severity.NOTE else msgspec.structs.replace(fate, evidence=f"{fate.evidence}; {releases}")
-        for fate in fates
-    ]
+    return [fate if fate.severity is Severity.NOTE else replace(fate, evidence=f"{fate.evidence}; {releases}") for fate in fates]
 
 
 def _configured_fates(of_dirs: Sequence[LogDirFacts], properties: Properties, broker: BrokerFacts) -> list[Fate]:

@@ -40,7 +40,7 @@ from snaprebuild.snapshots.scan.upload_preflight import (
 from snaprebuild.snapshots.source.boundary_needs import boundary_needs, reason_not_needed
 from snaprebuild.snapshots.source.left_out import LeftOut
 from snaprebuild.snapshots.source.source import IRREGULAR, PartitionSource, log_start_above
-from snaprebuild.snapshots.source.topic_kind import TopicKind
+from snaprebuild.storage.partition_names import TopicKind
 
 __all__ = [
     "at_next_start",

@@ -148,8 +148,7 @@ class EpochSource(StrEnum):
     METADATA_LOG = "metadata-log"
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionScan:
+class PartitionScan(msgspec.Struct, frozen=True):
     """One partition. A look at its next start alone (``start_of_partition``) leaves what follows ``facts`` empty.
 
     Attributes:
@@ -186,7 +185,7 @@ class PartitionScan:
     stuck_bytes_after_rebuild: int = 0
     preflight: Preflight = NO_PREFLIGHT
     next_start: BrokerStart | None = None
-    totals: ScanTotals = field(default_factory=ScanTotals)
+    totals: ScanTotals = msgspec.field(default_factory=ScanTotals)
     missing_offsets: tuple[int, ...] = ()
     greatest_producer_id: int = -1
     suspects: tuple[Finding, ...] = ()
@@ -202,8 +201,7 @@ class PartitionScan:
         return Counter(blocker for segment in self.blocked_segments for blocker in segment.blockers)
 
 
-@dataclass(frozen=True, slots=True)
-class SkippedPartition:
+class SkippedPartition(msgspec.Struct, frozen=True):
     """A directory that is no source, and that the next start loads all the same: a future copy, a stray, an interrupted compaction."""
 
     source: PartitionSource
@@ -256,8 +254,7 @@ class LogDirScan:
         return None if clean is None or (clean.broker_epoch or 0) < 0 else clean.broker_epoch
 
 
-@dataclass(frozen=True, slots=True)
-class ScanResult:
+class ScanResult(msgspec.Struct, frozen=True):
     """Everything that was found.
 
     Attributes:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from snaprebuild.broker.partition_facts import FactsReader
 from snaprebuild.errors import ChangedFileError, GoneFileError, LockUnknownError, ReadFailedError
 from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error, unread_paths
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.snapshots.run import RunFacts
 from snaprebuild.snapshots.scan.partition import scan_partition, start_of_partition
 from snaprebuild.snapshots.scan.result import (
     LogDirScan,
@@ -26,16 +29,15 @@ from snaprebuild.snapshots.scan.result import (
     SkippedPartition,
 )
 from snaprebuild.snapshots.source.broker_properties import has_remote_storage
-from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.second_look import LISTINGS_MAX, listings_of, without_files
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, readiness_findings, with_readiness
-from snaprebuild.snapshots.source.topic_kind import TopicKind
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, BrokerProcess, broker_process
-from snaprebuild.storage.local.free_space import free_bytes_of
+from snaprebuild.storage.local.write_checks import free_bytes_of
 from snaprebuild.storage.log_dir import LogDirState
-from snaprebuild.storage.parallel_map import ParallelMap, local_map
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.partition_names import TopicKind
+from snaprebuild.storage.thread_pool import ParallelMap, local_map
 
 __all__ = ["scan_source"]
 
@@ -131,8 +133,7 @@ def _remote_storage(source: Source) -> dict[str, RemoteStorage]:
     return states
 
 
-@dataclass(frozen=True, slots=True)
-class _ScanTask:
+class _ScanTask(msgspec.Struct, frozen=True):
     """A partition to be looked at, as a value that can be sent to another process."""
 
     source: PartitionSource

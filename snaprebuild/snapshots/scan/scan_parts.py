@@ -6,21 +6,20 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from snaprebuild.broker.cluster_kind import ClusterKind
+from snaprebuild.broker.leadership import MustNotLead
 from snaprebuild.broker.start_facts import RemoteStorage, Shutdown
 from snaprebuild.published import Int64, Natural, Part, Positive, RunRecord, one_of
 from snaprebuild.snapshots.scan.result import BoundaryScan, EpochSource, ScannedLogEnd, ScanTotals, StraySnapshot
 from snaprebuild.snapshots.scan.snapshot_check import NewestSnapshot
 from snaprebuild.snapshots.scan.upload_attempts import WayToStop
 from snaprebuild.snapshots.scan.upload_preflight import BlockedSegment, Blocker, FreedBy, LagWait, NextAttempt, RolledSegments
-from snaprebuild.snapshots.source.topic_kind import TopicKind
-from snaprebuild.storage.partition_names import TopicPartition
+from snaprebuild.storage.partition_names import TopicKind, TopicPartition
 
 __all__ = [
     "BlockerCount",
     "BrokerSettings",
     "Files",
     "FreeSpace",
-    "MustNotLead",
     "NextStartSnapshots",
     "ScanRequest",
     "ScanRun",
@@ -170,15 +169,6 @@ class NextStartSnapshots(Part, frozen=True):
     removes_corrupt: Sequence[Natural]
     writes_empty: Sequence[Natural]
     rebuilds: Sequence[Natural]
-
-
-class MustNotLead(Part, frozen=True):
-    """Why a replica must not lead: its leader epochs do not cover its batches of format 2, or its next start loses records."""
-
-    cause: str
-    severity: Annotated[str, one_of("finding", "damaged")]
-    remedy: str = ""
-    """What an operator does about the worst fate; empty in earlier documents."""
 
 
 class ScannedPartition(TopicPartition, frozen=True):

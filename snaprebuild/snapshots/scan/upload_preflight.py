@@ -13,9 +13,10 @@ is not uploaded.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby, pairwise
+
+import msgspec
 
 from formats.limits import SEGMENT_BYTES_MAX
 from snaprebuild.published import Natural, Part, Positive
@@ -168,8 +169,7 @@ class SegmentUploadState(StrEnum):
     """Nothing is wrong with it; whether it is below the last stable offset is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class StableBound:
+class StableBound(msgspec.Struct, frozen=True):
     """The known bounds of the last stable offset.
 
     Attributes:
@@ -240,8 +240,7 @@ class LagWait(Part, frozen=True):
     """Bytes to be written until it is due; null if they do not matter."""
 
 
-@dataclass(frozen=True, slots=True)
-class Preflight:
+class Preflight(msgspec.Struct, frozen=True):
     """The outcome of the upload of a partition.
 
     Attributes:

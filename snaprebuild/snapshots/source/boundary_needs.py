@@ -15,7 +15,7 @@ from snaprebuild.published import Natural, Part
 from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.snapshots.source.topic_kind import TopicKind
+from snaprebuild.storage.partition_names import TopicKind
 
 __all__ = [
     "NO_NEEDS",

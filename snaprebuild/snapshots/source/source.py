@@ -16,21 +16,21 @@ from formats.partition.file_names import BROKER_FILES, DirectoryForm, FileKind, 
 from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError, UsageError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, first_of, pluralize
 from snaprebuild.replay.broker_start import loaded_log_start
+from snaprebuild.snapshots.run import RunFacts
 from snaprebuild.snapshots.source.broker_properties import (
     expiration_of,
     log_dirs_of,
     log_dirs_online,
     offline_log_dir,
 )
-from snaprebuild.snapshots.source.run_facts import RunFacts
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
-from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 from snaprebuild.storage.io_limits.policy import RunLimits, current_limits
 from snaprebuild.storage.local.broker_lock import lock_holder
 from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions, read_leader_epochs
 from snaprebuild.storage.partition_dir import PartitionDir, gone_partition
+from snaprebuild.storage.partition_names import TopicKind, topic_kind_of
 from snaprebuild.storage.store import USUAL_S3, absolute, common_ancestor, relative
-from snaprebuild.storage.stores import store_of
+from snaprebuild.storage.store_path import store_of
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run

@@ -26,8 +26,8 @@ from snaprebuild.errors import ChangedFileError, ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.source.broker_properties import has_remote_storage, log_dirs_of, protocol_of
 from snaprebuild.snapshots.source.source import PartitionSource, Source
-from snaprebuild.snapshots.source.topic_kind import TopicKind, topic_kind_of
 from snaprebuild.storage.log_dir import LogDirState
+from snaprebuild.storage.partition_names import TopicKind, topic_kind_of
 
 __all__ = ["BrokerReadiness", "ReplicaPlace", "broker_readiness", "readiness_findings", "topics_under_id_zero", "with_readiness"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from formats.errors import FormatError
@@ -15,12 +15,11 @@ from formats.partition.producer_snapshot import read_entries
 from snaprebuild.broker.fates import Fate
 from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.findings import Severity, pluralize
-from snaprebuild.replay.window import same_when_loaded
+from snaprebuild.replay.window import Clock, same_when_loaded
 from snaprebuild.snapshots.destination.destinations import Destination
 from snaprebuild.snapshots.destination.link_writer import segment_path
 from snaprebuild.snapshots.destination.placement_rules import IRREGULAR_NAME, is_needed_after, not_planned_findings, reason_of_fate
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.plan.kept_snapshots import REMOVED_AT_START
 from snaprebuild.snapshots.plan.plan_model import CLASS_NOT_ESTIMATED, BoundaryPlan, PartitionPlan, ReadySnapshot
@@ -41,8 +40,7 @@ from snaprebuild.storage.store import Ownership
 __all__ = ["CheckedPartition", "boundary_of", "change_times", "checked_partition", "known_topic_id", "ready_snapshot"]
 
 
-@dataclass(slots=True)
-class CheckedPartition:
+class CheckedPartition(msgspec.Struct):
     """A partition as it is now, and what was staged for it.
 
     Attributes:

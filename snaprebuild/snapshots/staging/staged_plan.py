@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -16,7 +15,7 @@ from msgspec.structs import asdict
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.published import Inode, Int64, Natural, Positive
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.plan.plan_file import Line, PlanLines, plan_lines
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
@@ -229,8 +228,7 @@ class FaultySnapshot(Line, frozen=True, kw_only=True):
     is_proven: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StagedPlan:
+class StagedPlan(msgspec.Struct, frozen=True):
     """All staged snapshots.
 
     Attributes:

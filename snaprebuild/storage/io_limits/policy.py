@@ -4,7 +4,7 @@ Each run has limits of its own (``RunLimits``), so that two runs in one process 
 exception: the system slows down or kills processes. The library reads like any program unless its caller sets something else. The
 command sets its values at the start; values that were left open are settled when it finds a live broker.
 
-What opens a file takes the limits of the run whose work its thread does (``current_limits``). The threads of ``storage.threads`` do
+What opens a file takes the limits of the run whose work its thread does (``current_limits``). The threads of ``storage.thread_pool`` do
 the work of the run that hands it to them.
 """
 

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 
-from snaprebuild.storage.threads import start_thread
+from snaprebuild.storage.thread_pool import start_thread
 
 __all__ = ["piped"]
 

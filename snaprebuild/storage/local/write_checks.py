@@ -14,7 +14,14 @@ from snaprebuild.storage.local.publish import owner_refusal
 from snaprebuild.storage.local.write_advice import nearest_existing, with_advice
 from snaprebuild.storage.store import Ownership
 
-__all__ = ["check_new_files", "check_owner", "check_room", "is_link_allowed", "why_not_writable"]
+__all__ = [
+    "check_new_files",
+    "check_owner",
+    "check_room",
+    "free_bytes_of",
+    "is_link_allowed",
+    "why_not_writable",
+]
 
 CAP_CHOWN = 0
 CAP_FOWNER = 3
@@ -126,3 +133,12 @@ def _effective_capabilities(process_id: int, uid: int) -> int:
             return next(int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))
     except (OSError, StopIteration, ValueError):
         return 0 if uid else -1
+
+
+def free_bytes_of(path: str) -> int | None:
+    """Bytes that users without privileges can still write; None if the path is not on this machine, or cannot be looked at."""
+    try:
+        status = os.statvfs(path)
+    except OSError:
+        return None
+    return status.f_bavail * status.f_frsize

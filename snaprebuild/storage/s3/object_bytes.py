@@ -18,12 +18,13 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Self
+
+import msgspec
 
 from snaprebuild.errors import DeadlinePassedError
 from snaprebuild.storage.store import FileIdentity
-from snaprebuild.storage.threads import ThreadPool
+from snaprebuild.storage.thread_pool import ThreadPool
 
 __all__ = [
     "PIECE_BYTES",
@@ -93,8 +94,7 @@ class _Fetchers:
 _fetchers = _Fetchers()
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
+class _Range(msgspec.Struct, frozen=True):
     start: int
     end: int
     buffer: memoryview

@@ -20,7 +20,7 @@ from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import LimitReachedError, UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.partition_task import Engine
 from snaprebuild.snapshots.engine.schedule import run_partitions
 from snaprebuild.snapshots.run import Run
@@ -30,21 +30,19 @@ from snaprebuild.snapshots.verify import OnBoundary, PartitionVerdict, VerifyOut
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
+from snaprebuild.tier.audit.copy_log import CopyLog, Stretch, join_copies, stretch_above
 from snaprebuild.tier.audit.reachable import LocalStarts, reachable_windows, whole_window
-from snaprebuild.tier.audit.readable_copies import CopyLog, audit_of, join_copies, read_copies, read_ends
+from snaprebuild.tier.audit.readable_copies import audit_of, read_copies, read_ends
 from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit, ProvenSnapshots, SnapshotVerdict, StoreAudit
-from snaprebuild.tier.audit.stretches import Stretch, stretch_above
 from snaprebuild.tier.audit.structure import check_structure, compare_members
 from snaprebuild.tier.audit.verdicts import add_findings, add_verdicts, keep_proven, leave_uncompared, leave_unproven
-from snaprebuild.tier.audit.window import Window
-from snaprebuild.tier.audit.window_outcome import WindowOutcome
+from snaprebuild.tier.audit.window import Window, WindowOutcome
 from snaprebuild.tier.audit.window_task import WindowTask
 from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold, refuse_cold_objects
 from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
-from snaprebuild.tier.listing import unreadable_objects
+from snaprebuild.tier.listing import unreadable_objects, zero_id_findings
 from snaprebuild.tier.remote_log import RemoteLogs
 from snaprebuild.tier.remote_partition import RemotePartition, Tier, list_store
-from snaprebuild.tier.zero_ids import zero_id_findings
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.source_check.metadata_read import MetadataRead

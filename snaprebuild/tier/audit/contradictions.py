@@ -18,8 +18,7 @@ import numpy as np
 
 from formats.partition.producer_snapshot import ENTRY_DTYPE
 from snaprebuild.replay.segment_effect import NONE, SegmentEffect, compose, effect_of_entries, entries_of, lookup, sorted_entries
-from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 
 __all__ = ["ParsedSnapshot", "SnapshotLine", "is_certainly_young"]
 

@@ -23,7 +23,7 @@ from snaprebuild.cluster.source_check.producer_ids import (
 )
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.tier.audit.readable_copies import epochs_up_to
 from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit, StoreAudit
 from snaprebuild.tier.audit.structure import newest_first, snapshot_entries

@@ -20,14 +20,12 @@ from formats.errors import FormatError
 from formats.limits import INT64_MAX
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import first_of
-from snaprebuild.replay.window import window_start
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock, window_start
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.log_dir import read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.tier.audit.readable_copies import CopyLog
+from snaprebuild.tier.audit.copy_log import CopyLog, Stretch
 from snaprebuild.tier.audit.result import SnapshotVerdict
-from snaprebuild.tier.audit.stretches import Stretch
 from snaprebuild.tier.audit.window import Window
 
 if TYPE_CHECKING:

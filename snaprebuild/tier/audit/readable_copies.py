@@ -1,10 +1,8 @@
-"""The copies of one partition as an audit reads them: which can be read, where they end, and the log that they make together."""
+"""The copies of one partition as an audit reads them: which can be read, and where they end."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from formats.errors import FormatError
 from formats.partition.checkpoint_file import LeaderEpochEntry
@@ -14,15 +12,11 @@ from formats.remote.aiven_encryption import ENCRYPTION_BYTES
 from formats.remote.aiven_manifest import read_aiven_manifest
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Severity
-from snaprebuild.storage.partition_dir import SegmentFiles
-from snaprebuild.tier.audit.overlaps import RemoteLine, follow_one_another, remote_line
 from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit, SnapshotVerdict
-from snaprebuild.tier.audit.stretches import Stretch, split_at_holes
 from snaprebuild.tier.remote_copy import ICEBERG_LACKS, RemoteCopy, fault_finding
-from snaprebuild.tier.remote_log_dir import RemoteLogDir
 from snaprebuild.tier.remote_partition import RemotePartition
 
-__all__ = ["CopyLog", "audit_of", "epochs_up_to", "join_copies", "read_copies", "read_ends"]
+__all__ = ["audit_of", "epochs_up_to", "read_copies", "read_ends", "read_segment_epochs"]
 
 BAD_COPY = "tier-bad-copy"
 
@@ -140,7 +134,7 @@ def read_ends(audit: PartitionAudit) -> list[CopyAudit]:
         if each.end_offset is not None:
             readable.append(each)
     for each in readable:
-        _read_epochs(remote, each.copy)
+        read_segment_epochs(remote, each.copy)
         remote.read_time(each.copy)
     return [each for each in readable if not _has_lost_its_end(audit, each)]
 
@@ -163,7 +157,7 @@ def _has_lost_its_end(audit: PartitionAudit, each: CopyAudit) -> bool:
     return True
 
 
-def _read_epochs(remote: RemotePartition, copy: RemoteCopy) -> None:
+def read_segment_epochs(remote: RemotePartition, copy: RemoteCopy) -> None:
     """Reads the leader epochs of a segment, if nothing else has them and its leader epoch checkpoint can be read."""
     with contextlib.suppress(FormatError, ReadFailedError):
         remote.read_epochs(copy)
@@ -175,91 +169,3 @@ def epochs_up_to(remote: RemotePartition, copy: RemoteCopy) -> tuple[LeaderEpoch
         return remote.read_log_epochs(copy)
     except (FormatError, ReadFailedError):
         return ()
-
-
-# ---------------------------------------------------------------------------------------------------------------- the log
-
-
-@dataclass(frozen=True, slots=True)
-class CopyLog:
-    """Copies of one partition, joined to the log that they are copies of.
-
-    Attributes:
-        audit: of the partition.
-        copies: those that can be read.
-        line: which of them, and how much of each.
-        stretches: the log without its holes; none if no copy can be read.
-        by_name: the copies, by name of the snapshot in that directory.
-        by_end: copies without a snapshot, by the offset after their end.
-    """
-
-    audit: PartitionAudit
-    copies: Sequence[CopyAudit]
-    line: RemoteLine
-    stretches: tuple[Stretch, ...]
-    by_name: dict[str, CopyAudit]
-    by_end: dict[int, CopyAudit]
-
-    @property
-    def parts(self) -> list[CopyAudit]:
-        """The copies that are replayed, in the order of the log."""
-        return [self.copies[part.number] for part in self.line.parts]
-
-    @property
-    def members(self) -> list[CopyAudit]:
-        """The copies whose ends are boundaries of the log."""
-        members = [self.copies[number] for number in self.line.members]
-        return sorted(members, key=lambda each: (each.copy.next_offset, each.start_offset))
-
-    def members_of(self, stretch: Stretch) -> list[CopyAudit]:
-        """The members whose ends are in a stretch."""
-        return [each for each in self.members if stretch.holds_boundary(each.copy.next_offset)]
-
-    def parts_of(self, stretch: Stretch) -> list[CopyAudit]:
-        """The copies of a stretch that are replayed."""
-        bases = {segment.base_offset for segment in stretch.source.directory.segments}
-        return [each for each in self.parts if each.start_offset in bases]
-
-    def times(self) -> dict[int, int | None]:
-        """Largest timestamp below the end of each member, by that end; None if one below is unknown."""
-        times: dict[int, int | None] = {}
-        largest: int | None = 0
-        for each in self.members:
-            timestamp_ms = each.copy.max_timestamp_ms
-            largest = None if largest is None or timestamp_ms is None else max(largest, timestamp_ms)
-            times[each.copy.next_offset] = largest
-        return times
-
-
-def join_copies(audit: PartitionAudit, readable: Sequence[CopyAudit]) -> CopyLog:
-    """Joins copies whose ends are known to one log."""
-    epochs: tuple[tuple[int, int], ...] = ()
-    files = audit.remote.files
-    if not follow_one_another([each.span for each in readable]):
-        for each in readable:
-            _read_epochs(audit.remote, each.copy)
-        newest = max(readable, key=lambda each: (*each.span.rank[:1], each.copy.next_offset, each.copy.event_timestamp_ms))
-        entries = epochs_up_to(audit.remote, newest.copy) or newest.copy.leader_epochs
-        epochs = tuple((each.epoch, each.start_offset) for each in entries)
-    line = remote_line([each.span for each in readable], epochs)
-    for number, reason in line.left_out.items():
-        readable[number].not_read(reason)
-    log = CopyLog(audit, readable, line, (), {}, {})
-    if not line.parts:
-        return log
-    segments = [(_part(files, readable[part.number], part.until), part.until) for part in line.parts]
-    snapshots = []
-    for each in log.members:
-        listed = files.snapshot(each.copy)
-        if listed is None:
-            log.by_end[each.copy.next_offset] = each
-        else:
-            log.by_name[listed.name] = each
-            snapshots.append((each.copy.next_offset, listed))
-    there = {id(each) for each in readable}
-    unread = [each for each in audit.copies if id(each) not in there]
-    return replace(log, stretches=split_at_holes(files, segments, snapshots, unread))
-
-
-def _part(files: RemoteLogDir, each: CopyAudit, until: int) -> SegmentFiles:
-    return files.segment(each.copy, until=until if until < each.copy.next_offset else None)

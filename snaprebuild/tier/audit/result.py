@@ -15,7 +15,6 @@ from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, EntryDifference
 from snaprebuild.storage.local.temporary_directory import choose_temporary_directory
 from snaprebuild.tier import AuditLevel
-from snaprebuild.tier.audit.overlaps import CopySpan
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_copy import RemoteCopy
 from snaprebuild.tier.remote_partition import RemotePartition
@@ -171,13 +170,6 @@ class CopyAudit:
     def snapshot_name(self) -> str:
         """For messages."""
         return f"the snapshot of the segment {uuid_to_text(self.copy.segment_id)}"
-
-    @property
-    def span(self) -> CopySpan:
-        """For ``remote_line``; its end is known."""
-        epochs = tuple((each.epoch, each.start_offset) for each in self.copy.leader_epochs)
-        last_epoch = epochs[-1][0] if epochs else -1
-        return CopySpan(self.start_offset, self.copy.next_offset - 1, epochs, (last_epoch, self.copy.event_timestamp_ms))
 
     def settle(self, verdict: SnapshotVerdict, reason: str) -> None:
         """Records a verdict and its reason."""

@@ -25,10 +25,10 @@ from formats.remote.local_tier_name import LocalTierFile
 from snaprebuild.errors import LimitReachedError, ReadFailedError
 from snaprebuild.findings import Severity, finding_of_error, pluralize
 from snaprebuild.replay.difference import impossible_entries
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.audit.contradictions import ParsedSnapshot, SnapshotLine
-from snaprebuild.tier.audit.readable_copies import CopyLog
+from snaprebuild.tier.audit.copy_log import CopyLog
 from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict
 from snaprebuild.tier.remote_log_dir import RemoteLogDir
 

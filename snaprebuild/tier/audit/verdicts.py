@@ -11,17 +11,16 @@ from formats.partition.producer_snapshot import write_entries
 from snaprebuild.findings import FindingCause, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, impossible_entries
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.clock import Clock
 from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 from snaprebuild.snapshots.verify import PartitionVerdict, VerifyOutcome
 from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.contradictions import is_certainly_young
-from snaprebuild.tier.audit.readable_copies import CopyLog
+from snaprebuild.tier.audit.copy_log import CopyLog, Stretch
 from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, ProvenSnapshots, SnapshotVerdict
-from snaprebuild.tier.audit.stretches import Stretch
-from snaprebuild.tier.audit.window_outcome import WindowOutcome
+from snaprebuild.tier.audit.window import WindowOutcome
 from snaprebuild.tier.listing import unreadable_objects
 
 __all__ = ["add_findings", "add_verdicts", "keep_proven", "leave_uncompared", "leave_unproven"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from formats.errors import FormatError
@@ -12,13 +13,19 @@ from snaprebuild.errors import ReadFailedError
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, Knowledge, impossible_entries
 from snaprebuild.replay.segment_effect import RunningEffect
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.engine.window_proof import Held
 from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.snapshots.verify import VerifyOutcome
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 
-__all__ = ["Window", "WindowContents", "WindowSnapshot"]
+__all__ = [
+    "Window",
+    "WindowContents",
+    "WindowOutcome",
+    "WindowSnapshot",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +127,28 @@ class WindowSnapshot:
     entries: np.ndarray | None
     comparison: Comparison
     snapshot_class: SnapshotClass | None = None
+
+
+class WindowOutcome(VerifyOutcome):
+    """The result of a window. Names are those of snapshots in the directory.
+
+    Attributes:
+        consistent: why each of some snapshots is consistent.
+        suspect: why each of some snapshots may be wrong.
+        noted: why each of some snapshots may be wrong if brokers keep idle producers for longer.
+        resume_at: segments that begin here or above are replayed next, without those below, which are damaged; None if none is.
+    """
+
+    consistent: dict[str, str] = msgspec.field(default_factory=dict)
+    suspect: dict[str, str] = msgspec.field(default_factory=dict)
+    noted: dict[str, str] = msgspec.field(default_factory=dict)
+    resume_at: int | None = None
+
+    def take(self, judged: WindowOutcome) -> None:
+        """Adds the verdicts on segments that were read, or on some of them."""
+        self.add(judged)
+        self.consistent |= judged.consistent
+        self.suspect |= judged.suspect
+        self.noted |= judged.noted
+        if self.resume_at is None:
+            self.resume_at = judged.resume_at

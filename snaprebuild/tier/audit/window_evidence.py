@@ -15,13 +15,19 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from formats.errors import FormatError
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.replay.base_judge import BaseJudge
 from snaprebuild.replay.base_verdict import BaseVerdict
-from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.difference import Comparison, ComparisonStatus, compare
+from snaprebuild.replay.classes import ReplayRecord, SnapshotClass
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, compare, impossible_entries
+from snaprebuild.replay.first_events import NO_EVENTS, FirstEvents, joined_events
 from snaprebuild.replay.segment_effect import IDENTITY, RunningEffect, effect_of_entries
-from snaprebuild.replay.window import same_when_loaded, settle, shows_transactions
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.window import Clock, same_when_loaded, settle, shows_transactions
 from snaprebuild.snapshots.engine.boundary_state import boundary_on_base
-from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot, judge_first_snapshot
+from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot, judge_first_snapshot, wrong_by_the_log
+from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.engine.window_proof import (
     Held,
     WindowProof,
@@ -33,11 +39,11 @@ from snaprebuild.snapshots.engine.window_proof import (
 )
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.tier.audit.contradictions import ParsedSnapshot, SnapshotLine
-from snaprebuild.tier.audit.refuted_snapshots import refuted_by_the_log
-from snaprebuild.tier.audit.window import WindowContents, WindowSnapshot
-from snaprebuild.tier.audit.window_outcome import WindowOutcome
+from snaprebuild.tier.audit.window import WindowContents, WindowOutcome, WindowSnapshot
 
-__all__ = ["WindowEvidence"]
+__all__ = [
+    "WindowEvidence",
+]
 
 BASES_MAX = 8
 """Snapshots that are tried as a base: each try replays the effects of the whole window."""
@@ -86,7 +92,7 @@ class WindowEvidence:
 
     def _by_records_above(self, judged: list[WindowSnapshot]) -> set[str]:
         """Names of the snapshots that the records above them contradict; those that are judged get that comparison."""
-        refuted = refuted_by_the_log(self._directory, self._held, self._clock)
+        refuted = _refuted_by_the_log(self._directory, self._held, self._clock)
         for each in judged:
             if not each.comparison.proven_wrong:
                 each.comparison = refuted.get(each.listed.name, each.comparison)
@@ -251,3 +257,66 @@ class WindowEvidence:
         if witness is None:
             return "no other snapshot holds a producer from below it"
         return "no other snapshot proves what is below: a transaction that was opened there may still be open"
+
+
+# ------------------------------------------------------------------------------------------------------------ records above
+
+
+def _refuted_by_the_log(directory: PartitionDir, held: Held, clock: Clock) -> dict[str, Comparison]:
+    """Comparisons of the snapshots that the records above them contradict, by file name.
+
+    Each snapshot is the first one of the log above it (``replay.base_judge``, B1 to B5). A batch that continues another sequence, or has a
+    lower epoch, shows that it is wrong. Nothing else shows that of the lowest copies of a store, in which the producer wrote nothing.
+
+    Args:
+        directory: the listing.
+        held: summaries of consecutive segments, with first events. What is above damage is left out.
+        clock: for expiry.
+    """
+    refuted: dict[str, Comparison] = {}
+    above = NO_EVENTS
+    for index, summary in reversed(_whole(directory, held)):
+        offset, _ = boundary_after(directory.segments, index, summary)
+        if offset is not None:
+            refuted |= _refuted_at(directory, offset, above, clock)
+        events = summary.contents.first_events
+        above = joined_events([NO_EVENTS if events is None else events, above])
+    if held:
+        refuted |= _refuted_at(directory, directory.segments[min(held)].base_offset, above, clock)
+    return refuted
+
+
+def _whole(directory: PartitionDir, held: Held) -> list[tuple[int, SegmentSummary]]:
+    """Segments, or pieces of them, up to the first damage."""
+    record = ReplayRecord()
+    whole = list[tuple[int, SegmentSummary]]()
+    segments = directory.segments
+    for index, summary in in_order(held):
+        following = segments[index + 1].base_offset if index + 1 < len(segments) else None
+        record.take(summary, is_last=following is None, following=following, path=segments[index].log.name)
+        if record.damage is not None or record.unsound_reasons:
+            break
+        whole.append((index, summary))
+    return whole
+
+
+def _refuted_at(directory: PartitionDir, offset: int, above: FirstEvents, clock: Clock) -> dict[str, Comparison]:
+    if not len(above):
+        return {}
+    refuted = {}
+    for listed in directory.snapshots_at(offset):
+        comparison = _compared(directory, offset, listed, above, clock)
+        if comparison is not None:
+            refuted[listed.name] = comparison
+    return refuted
+
+
+def _compared(directory: PartitionDir, offset: int, listed: ListedFile, above: FirstEvents, clock: Clock) -> Comparison | None:
+    try:
+        entries = read_snapshot_file(directory, offset, listed)
+    except (FormatError, ReadFailedError):
+        return None
+    if entries is None or impossible_entries(entries, offset) is not None:
+        return None
+    verdict = BaseJudge(offset, entries, clock.expiration_ms).verdict(above, ())
+    return wrong_by_the_log(FirstSnapshot(verdict, None))

@@ -1,4 +1,7 @@
-"""Reads one window of a partition in remote storage, and has it judged.
+"""Reads one window of a partition in remote storage, and judges its snapshots, without any evidence from the segments below it.
+
+The window alone contradicts much, and proves nothing: a producer that is silent in it may have a transaction open. What other snapshots
+show is in ``window_evidence``.
 
 If a segment cannot be read, or a limit of the run is used up, what was read before is judged as a partition that ends there.
 """
@@ -8,25 +11,247 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from formats.errors import FormatError
 from snaprebuild.errors import LimitReachedError, ReadFailedError, SnaprebuildError
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
+from snaprebuild.replay.classes import ReplayRecord, SnapshotClass
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, compare
+from snaprebuild.replay.segment_effect import RunningEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine.clock import Clock
+from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
-from snaprebuild.snapshots.engine.window_proof import boundary_after
-from snaprebuild.snapshots.verify import PartitionVerdict, snapshot_needs
-from snaprebuild.tier.audit.remembering_store import RememberingStore
-from snaprebuild.tier.audit.window import Window, WindowContents
-from snaprebuild.tier.audit.window_judge import judge_window, judge_without_replay
-from snaprebuild.tier.audit.window_outcome import WindowOutcome
+from snaprebuild.snapshots.engine.window_proof import boundary_after, prefixes_of
+from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
+from snaprebuild.snapshots.verify import UNSOUND, PartitionVerdict, compared_alone, snapshot_needs
+from snaprebuild.storage.partition_dir import ListedFile
+from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
+from snaprebuild.tier.audit.window import Window, WindowContents, WindowOutcome, WindowSnapshot
+from snaprebuild.tier.audit.window_evidence import WindowEvidence
 
-__all__ = ["WindowTask"]
+__all__ = [
+    "RememberingStore",
+    "WindowTask",
+]
+
+REMEMBERED_BYTES_MAX = 64 << 20
+"""Bytes of the snapshots of a window that are kept in memory. Further ones are read again when they are evidence."""
+
+
+@dataclass(slots=True)
+class RememberingStore:
+    """Another store, small files of which are read once: the snapshots of a window are evidence for one another.
+
+    Attributes:
+        ended: why nothing more is read; None as long as the other store is read.
+    """
+
+    base: ReadStore
+    ended: str | None = None
+    _found: dict[str, bytes | None] = field(default_factory=dict)
+    _size: int = 0
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the other store is local."""
+        return self.base.is_local
+
+    def for_file(self, location: str) -> ReadStore:
+        """``ReadStore.for_file`` of the other store."""
+        return self.base.for_file(location)
+
+    def has_room_for(self, size_bytes: int) -> bool:
+        """Whether a file of this size would be kept."""
+        return self._size + size_bytes <= REMEMBERED_BYTES_MAX
+
+    def has_read(self, location: str) -> bool:
+        """Whether a file is kept."""
+        return location in self._found
+
+    def without_requests(self, reason: str) -> RememberingStore:
+        """The files that are kept. To read any other one fails for a reason."""
+        return replace(self, ended=reason)
+
+    def read_small(self, location: str, bytes_max: int) -> bytes | None:
+        """``ReadStore.read_small``, from memory if the file was read before."""
+        if location in self._found:
+            return self._found[location]
+        if self.ended is not None:
+            raise ReadFailedError(f"was not read: {self.ended}", path=location)
+        data = self.base.read_small(location, bytes_max)
+        size = 0 if data is None else len(data)
+        if self._size + size <= REMEMBERED_BYTES_MAX:
+            self._found[location] = data
+            self._size += size
+        return data
+
+    def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
+        """``ReadStore.read_end`` of the other store."""
+        return self.base.read_end(location, count)
+
+    def open_bytes(
+        self,
+        location: str,
+        identity: FileIdentity | None = None,
+        deadline: float | None = None,
+        may_grow: bool = False,
+    ) -> OpenBytes:
+        """``ReadStore.open_bytes`` of the other store."""
+        return self.base.open_bytes(location, identity, deadline, may_grow)
+
+
+NOTHING = RunningEffect()
+
+
+def _judge_window(contents: WindowContents) -> WindowOutcome:
+    """The verdicts on the snapshots of a window, and what is wrong with its segments."""
+    outcome = WindowOutcome()
+    judge = _WindowJudge(contents, outcome)
+    judged, reason = judge.by_the_window()
+    if not contents.window.is_whole:
+        WindowEvidence(contents, outcome).settle(judged)
+    judge.add_verdicts(judged, reason)
+    return outcome
+
+
+def _judge_without_replay(contents: WindowContents, reason: str) -> WindowOutcome:
+    """The verdicts on snapshots by their own content, because the replay failed for a reason."""
+    outcome = WindowOutcome()
+    _WindowJudge(contents, outcome).add_verdicts([], reason)
+    return outcome
+
+
+class _WindowJudge:
+    """Judges one window, and collects the result."""
+
+    def __init__(self, contents: WindowContents, outcome: WindowOutcome) -> None:
+        self._contents = contents
+        self._outcome = outcome
+        self._window = contents.window
+        self._directory = contents.directory
+
+    def by_the_window(self) -> tuple[list[WindowSnapshot], str | None]:
+        """Every snapshot that the replay reaches; and why it ended early, None if it did not."""
+        record = ReplayRecord(absence="in no batch")
+        judged = list[WindowSnapshot]()
+        for index, summary, prefix in prefixes_of(self._contents.held):
+            following = self._directory.segments[index + 1 : index + 2]
+            record.take(
+                summary,
+                is_last=not following,
+                following=following[0].base_offset if following else None,
+                path=self._directory.file_path(self._directory.segments[index].log.name),
+                known_end=self._directory.log_end_offset or 0,
+            )
+            if record.damage is not None or prefix.failure_offset is not None:
+                self._outcome.resume_at = self._outcome.resume_at or self._directory.segments[index].base_offset + 1
+                self._outcome.ended = self._damaged(record, prefix)
+                return judged, self._outcome.ended
+            offset, _ = boundary_after(self._directory.segments, index, summary)
+            if offset is None:
+                continue
+            unproven = next(iter(record.evidence().unsound_reasons), None)
+            self._find_unsound(offset, unproven)
+            judged += self._judged_at(offset, summary, prefix, unproven)
+        return judged, None
+
+    def _find_unsound(self, offset: int, unproven: str | None) -> None:
+        """Reports once from where on the log proves nothing, as ``verify`` does."""
+        if unproven is not None and self._outcome.resume_at is None:
+            self._outcome.resume_at = offset
+        if unproven is not None and not self._outcome.is_unsound_reported:
+            message = f"from here on the copies below prove nothing: {unproven}"
+            self._outcome.findings.append(
+                Finding(UNSOUND, Severity.FINDING, self._directory.path, message, offset, cause=FindingCause.UNSOUND_BOUNDARY)
+            )
+
+    def _damaged(self, record: ReplayRecord, prefix: RunningEffect) -> str:
+        reason = f"no broker could go on at offset {prefix.failure_offset}"
+        offset = prefix.failure_offset
+        if record.damage is not None:
+            reason = record.damage.reason
+            offset = record.damage.offset
+        message = f"{reason}: what is above it does not follow from what is below"
+        self._outcome.findings.append(
+            Finding(
+                "damaged-segment",
+                Severity.DAMAGED,
+                self._directory.path,
+                message,
+                offset,
+                is_unread=True,
+                cause=FindingCause.BROKEN_BATCHES,
+            )
+        )
+        return reason
+
+    def _judged_at(
+        self, offset: int, summary: SegmentSummary, prefix: RunningEffect, unproven: str | None
+    ) -> Iterator[WindowSnapshot]:
+        for listed in self._directory.snapshots_at(offset):
+            try:
+                entries = read_snapshot_file(self._directory, offset, listed)
+            except ReadFailedError as error:
+                self._outcome.findings.append(finding_of_error(error, self._directory.path))
+                continue
+            except FormatError as error:
+                comparison = Comparison(
+                    status=ComparisonStatus.CORRUPT,
+                    proven_wrong=True,
+                    expected_entries=0,
+                    found_entries=0,
+                    difference_count=0,
+                    differences=(),
+                    reason=str(error),
+                )
+                yield WindowSnapshot(offset, listed, NOTHING, unproven, None, comparison)
+                continue
+            if entries is None:
+                continue
+            if summary.cut_batch_offset is not None and unproven is None:
+                reason = f"no broker writes a snapshot here: {offset} is inside the batch that begins at {summary.cut_batch_offset}"
+                comparison = Comparison(
+                    status=ComparisonStatus.CORRUPT,
+                    proven_wrong=True,
+                    expected_entries=0,
+                    found_entries=len(entries),
+                    difference_count=0,
+                    differences=(),
+                    reason=reason,
+                )
+            else:
+                knowledge = self._contents.knowledge(unproven, is_complete=self._window.is_whole)
+                comparison = compare(prefix.total(), entries, offset, knowledge)
+            if self._window.is_whole or comparison.proven_wrong or offset < self._window.least_offset:
+                yield WindowSnapshot(offset, listed, NOTHING, unproven, None, comparison)  # nothing more is asked of it
+            else:
+                yield WindowSnapshot(offset, listed, prefix, unproven, entries, comparison)
+
+    def add_verdicts(self, judged: list[WindowSnapshot], reason: str | None) -> None:
+        """Adds the verdicts; snapshots that the replay did not reach get one by their own content."""
+        least = self._window.least_offset
+        seen = {each.listed.name for each in judged}
+        for each in judged:
+            if each.offset >= least:
+                is_exact = self._window.is_whole and each.unproven_reason is None
+                snapshot_class = each.snapshot_class or (SnapshotClass.EXACT if is_exact else SnapshotClass.UNPROVEN)
+                self._outcome.snapshots.append(VerifiedSnapshot(each.offset, each.listed.name, snapshot_class, each.comparison))
+        for offset, listed in self._directory.snapshots:
+            if offset >= least and listed.name not in seen:
+                comparison = self._by_itself(offset, listed, reason or "the replay has no state at its end")
+                if comparison is not None:
+                    self._outcome.snapshots.append(VerifiedSnapshot(offset, listed.name, None, comparison))
+        self._outcome.snapshots.sort(key=lambda each: each.offset)
+
+    def _by_itself(self, offset: int, listed: ListedFile, reason: str) -> Comparison | None:
+        with contextlib.suppress(ReadFailedError):
+            return compared_alone(self._directory, offset, listed, reason)
+        return None
 
 
 class WindowTask(PartitionTask):
@@ -87,7 +312,7 @@ class WindowTask(PartitionTask):
                 return
         contents = self._before_failure(str(self.outcome.limit))
         while contents is not None:
-            outcome = judge_window(contents)
+            outcome = _judge_window(contents)
             self.outcome.take(outcome)
             contents = None if outcome.resume_at is None else _above_damage(contents, outcome.resume_at)
 
@@ -99,11 +324,11 @@ class WindowTask(PartitionTask):
         """
         contents = self._before_failure(str(error))
         reason = f"the replay failed: {error}"
-        below = WindowOutcome() if contents is None else judge_window(contents)
+        below = WindowOutcome() if contents is None else _judge_window(contents)
         judged = {each.name for each in below.snapshots}
         rest = tuple(each for each in self._directory.snapshots if each[1].name not in judged)
         directory = dataclasses.replace(self._directory, snapshots=rest)
-        below.take(judge_without_replay(WindowContents(self._window, directory, {}, self._clock), reason))
+        below.take(_judge_without_replay(WindowContents(self._window, directory, {}, self._clock), reason))
         below.snapshots.sort(key=lambda each: each.offset)
         self.outcome.take(below)
         self.outcome.ended = self.outcome.ended or reason
@@ -114,7 +339,7 @@ class WindowTask(PartitionTask):
 
     def finish(self) -> None:
         """Judges the snapshots."""
-        self.outcome.take(judge_window(self._contents()))
+        self.outcome.take(_judge_window(self._contents()))
 
     def job(self, report: Callable[[object], None]) -> _WindowJob:
         """The task as a value (``PartitionTask.job``)."""

@@ -34,8 +34,7 @@ from snaprebuild.storage.local.regular_file import open_named_file
 from snaprebuild.storage.log_dir import directory_fault
 from snaprebuild.storage.partition_names import named
 from snaprebuild.storage.store import FileIdentity, S3Settings, WholeObject
-from snaprebuild.storage.store_path import StorePath
-from snaprebuild.storage.stores import path_of
+from snaprebuild.storage.store_path import StorePath, path_of
 from snaprebuild.tier.remote_copy import RemoteCopy
 from snaprebuild.tier.repair.copy_repair import CopyRepair, read_back
 from snaprebuild.tier.repair.result import RepairAction, RepairedCopy

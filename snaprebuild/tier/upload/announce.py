@@ -32,7 +32,7 @@ from formats.remote.remote_log_metadata import (
     read_remote_log_record,
     write_remote_log_record,
 )
-from snaprebuild.errors import OutcomeUnknownError, RefusedError, StorageError, UploadRefusedError
+from snaprebuild.errors import OutcomeUnknownError, RefusedError, StorageError, UploadRefusalReason, UploadRefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.storage.remote.metadata_topic import ClusterTopic
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs, epoch_end_offsets
@@ -205,13 +205,13 @@ class Announcer:
         topic = self.cluster.get(partition.topic)
         if topic is None or partition.partition not in topic.partitions:
             message = f"the cluster has no partition {partition.topic}-{partition.partition}: no broker would read its records"
-            raise UploadRefusedError(message, reason="not-in-cluster")
+            raise UploadRefusedError(message, reason=UploadRefusalReason.NOT_IN_CLUSTER)
         if topic.topic_id not in (None, partition.topic_id):
             assert topic.topic_id is not None
             message = f"the topic {partition.topic} of the cluster has the id {uuid_to_text(topic.topic_id)}, and this one"
-            raise UploadRefusedError(f"{message} {uuid_to_text(partition.topic_id)}", reason="other-topic-id")
+            raise UploadRefusedError(f"{message} {uuid_to_text(partition.topic_id)}", reason=UploadRefusalReason.OTHER_TOPIC_ID)
         if partition in self.logs.deletions:
-            raise UploadRefusedError("brokers are deleting this partition from remote storage", reason="deleted")
+            raise UploadRefusedError("brokers are deleting this partition from remote storage", reason=UploadRefusalReason.DELETED)
 
     def check_not_deleted(self, segment_id: bytes) -> None:
         """Makes sure that brokers have not deleted a copy.
@@ -222,7 +222,7 @@ class Announcer:
         if segment_id in self.deleted:
             copy = uuid_to_text(segment_id)
             message = f"brokers deleted the copy {copy} of it, as retention or DeleteRecords asked: it must not come back"
-            raise UploadRefusedError(message, reason="deleted")
+            raise UploadRefusedError(message, reason=UploadRefusalReason.DELETED)
 
     # ---- after it ----
 

@@ -17,7 +17,7 @@ from formats.partition.offset_index import read_offset_index
 from formats.partition.producer_snapshot import read_entries
 from formats.partition.time_index import read_time_index
 from formats.partition.transaction_index import read_transaction_index
-from snaprebuild.errors import UploadRefusedError
+from snaprebuild.errors import UploadRefusalReason, UploadRefusedError
 from snaprebuild.findings import pluralize
 from snaprebuild.snapshots.engine.index_check import IndexCheck, LogWalk, OffsetIndexCheck, TimeIndexCheck, TransactionIndexCheck
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
@@ -26,8 +26,6 @@ from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.store import OpenBytes
 
 __all__ = ["SegmentIndexes", "check_indexes", "check_stable"]
-
-CONTRADICTS = "index-contradicts-log"
 
 E = TypeVar("E")
 
@@ -75,16 +73,16 @@ def check_indexes(log: OpenBytes, indexes: SegmentIndexes, directory: str) -> in
         begin = min(begin, int(first[0]))
         if len(block.bad_crc):
             message = f"the checksum of the batch at byte {block.position_bytes[block.bad_crc[0]]} differs"
-            raise UploadRefusedError(message, path=f"{stem}.log", reason="damaged-segment")
+            raise UploadRefusedError(message, path=f"{stem}.log", reason=UploadRefusalReason.DAMAGED_SEGMENT)
         max_timestamp = max(max_timestamp, int(block.column("max_timestamp").max()))
         for check in checks.values():
             check.add(block, first, last)
     if walk.fault is not None or walk.tail is not TailKind.CLEAN:
         message = walk.fault or f"ends with bytes that are not a whole batch, at byte {walk.end_position}"
-        raise UploadRefusedError(message, path=f"{stem}.log", reason="damaged-segment")
+        raise UploadRefusedError(message, path=f"{stem}.log", reason=UploadRefusalReason.DAMAGED_SEGMENT)
     if begin < base or walk.end_offset > indexes.next_base_offset:
         message = f"holds offsets from {begin} to {walk.end_offset - 1}, and should hold {base} to {indexes.next_base_offset - 1}"
-        raise UploadRefusedError(message, path=f"{stem}.log", reason="damaged-segment")
+        raise UploadRefusedError(message, path=f"{stem}.log", reason=UploadRefusalReason.DAMAGED_SEGMENT)
     for path, check in checks.items():
         _agrees(check.result(walk), path)
     return max_timestamp
@@ -94,7 +92,7 @@ def _parsed(read: Callable[[bytes], Index[E]], data: bytes, path: str) -> Index[
     try:
         index = read(data)
     except FormatError as error:
-        raise UploadRefusedError(error.message, path=path, reason=CONTRADICTS) from error
+        raise UploadRefusedError(error.message, path=path, reason=UploadRefusalReason.INDEX_CONTRADICTS_LOG) from error
     _not_padded(index.preallocated_bytes, path)
     return index
 
@@ -104,17 +102,18 @@ def _not_padded(padding_bytes: int, path: str) -> None:
         message = (
             f"ends with {padding_bytes} bytes of zeros, as of a segment that is not closed; a broker trims it when it loads the log"
         )
-        raise UploadRefusedError(message, path=path, reason=CONTRADICTS)
+        raise UploadRefusedError(message, path=path, reason=UploadRefusalReason.INDEX_CONTRADICTS_LOG)
 
 
 def _agrees(check: IndexCheck, path: str) -> None:
     if check.unchecked_reason is not None:
-        raise UploadRefusedError(f"cannot be compared with its segment: {check.unchecked_reason}", path=path, reason=CONTRADICTS)
+        message = f"cannot be compared with its segment: {check.unchecked_reason}"
+        raise UploadRefusedError(message, path=path, reason=UploadRefusalReason.INDEX_CONTRADICTS_LOG)
     wrong = np.flatnonzero(~check.agrees)
     if len(wrong):
         message = f"{pluralize(len(wrong), 'entry', 'entries')} contradict the segment, the first is entry {wrong[0]}"
         message += "; deleted while the broker is stopped, it is made anew when the broker starts"
-        raise UploadRefusedError(message, path=path, reason=CONTRADICTS)
+        raise UploadRefusedError(message, path=path, reason=UploadRefusalReason.INDEX_CONTRADICTS_LOG)
 
 
 def check_stable(
@@ -149,7 +148,7 @@ def check_stable(
             f"or whose marker is not replicated: no broker uploads segments above it"
         )
         path = partition.directory.file_path(partition.directory.segments[number].log.name)
-        raise UploadRefusedError(message, path=path, reason="above-last-stable-offset")
+        raise UploadRefusedError(message, path=path, reason=UploadRefusalReason.ABOVE_LAST_STABLE_OFFSET)
 
 
 def _close(

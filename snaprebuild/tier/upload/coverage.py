@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.upload_claim import UploadClaim
-from snaprebuild.errors import UploadRefusedError
+from snaprebuild.errors import UploadRefusalReason, UploadRefusedError
 from snaprebuild.tier.remote_copy import RemoteCopy
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.tier.upload.fence import Uploader
@@ -78,7 +78,7 @@ class CoverageView:
                 f"the metadata log has the finished copy {uuid_to_text(copy.segment_id)} of offsets {copy.start_offset} to "
                 f"{copy.end_offset}, and STORE has no live copy of the partition: check STORE and key_prefix"
             )
-            raise UploadRefusedError(message, path=path, reason="other-store")
+            raise UploadRefusedError(message, path=path, reason=UploadRefusalReason.OTHER_STORE)
         encrypted = (each for each in self.target.copies.values() if each.facts.key_id is not None)
         read = next((each for each in encrypted if self.is_live(each) or not self.verified), None)
         if read is not None and not allow_plain:
@@ -86,7 +86,7 @@ class CoverageView:
                 f"the copy {uuid_to_text(read.segment_id)} of this partition is encrypted, and this one would not be: "
                 "--allow-plain uploads it all the same"
             )
-            raise UploadRefusedError(message, path=path, reason="encrypted-store")
+            raise UploadRefusedError(message, path=path, reason=UploadRefusalReason.ENCRYPTED_STORE)
 
     def covering_copy(self, start_offset: int, end_offset: int) -> RemoteCopy | None:
         """A copy that holds all of a segment; one that brokers read, if that is known."""
@@ -119,7 +119,7 @@ class CoverageView:
             )
         if start_offset > max(ends) + 1:
             message = f"begins at {start_offset}, and remote storage ends at {max(ends)}: the offsets between would be lost"
-            raise UploadRefusedError(message, path=path, reason="gap")
+            raise UploadRefusedError(message, path=path, reason=UploadRefusalReason.GAP)
         return None
 
     def misaligned_claim(self, start_offset: int, end_offset: int) -> Conflict | None:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from formats.errors import FormatError
 from formats.remote.upload_claim import CLAIM_BYTES_MAX, UploadClaim, read_claim, write_claim
-from snaprebuild.errors import RefusedError, UploadRefusedError
+from snaprebuild.errors import RefusedError, UploadRefusalReason, UploadRefusedError
 from snaprebuild.tier.upload.target import UploadTarget
 
-__all__ = ["CLAIM_LOST", "STALE", "UNKNOWN_BROKER", "UNKNOWN_EPOCH", "BrokerIdentity", "UploadFence", "Uploader", "epoch_text"]
+__all__ = ["UNKNOWN_BROKER", "BrokerIdentity", "UploadFence", "Uploader", "epoch_text"]
 
 STALE = "stale-broker-epoch"
 """``UploadRefusedError.reason``: the broker registered again after the run began."""
@@ -102,11 +102,11 @@ class Uploader:
             message = (
                 f"{claimed_by}, and this is broker epoch {identity.broker_epoch}: a later registration of the same broker uploads"
             )
-            raise UploadRefusedError(message, path=location, reason=STALE)
+            raise UploadRefusedError(message, path=location, reason=UploadRefusalReason.STALE_BROKER_EPOCH)
         if claim.uploader == self.name and identity.may_be_stale_for(claim):
             advice = "give --metadata or --broker-epoch, or stop the broker cleanly"
             message = f"{claimed_by}, and the epoch of this broker is unknown, so that it may be an earlier one: {advice}"
-            raise UploadRefusedError(message, path=location, reason=UNKNOWN_EPOCH)
+            raise UploadRefusedError(message, path=location, reason=UploadRefusalReason.UNKNOWN_BROKER_EPOCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,8 @@ class UploadFence:
         now = self.epoch_now()
         if now != epoch:
             since = "is unknown now: the broker was started" if now is None else f"is {now} now: the broker registered again"
-            raise UploadRefusedError(f"the broker epoch was {epoch} when the upload began, and {since}", path=path, reason=STALE)
+            message = f"the broker epoch was {epoch} when the upload began, and {since}"
+            raise UploadRefusedError(message, path=path, reason=UploadRefusalReason.STALE_BROKER_EPOCH)
 
     def check(self, target: UploadTarget, claim: UploadClaim, start_offset: int, end_offset: int) -> None:
         """Makes sure that epoch and claim are still ours.
@@ -159,7 +160,8 @@ class UploadFence:
             now = (
                 "is gone" if current is None else f"was taken over by {current.uploader!r}, run {current.run}{epoch_text(current)}"
             )
-            raise UploadRefusedError(f"the claim {now}: this copy is not completed", path=location, reason=CLAIM_LOST)
+            message = f"the claim {now}: this copy is not completed"
+            raise UploadRefusedError(message, path=location, reason=UploadRefusalReason.CLAIM_LOST)
 
     def take_over(self, target: UploadTarget, old: UploadClaim, new: UploadClaim, start_offset: int, end_offset: int) -> None:
         """Replaces the claim of an earlier registration, if it is still that.

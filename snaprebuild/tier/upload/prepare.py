@@ -32,17 +32,18 @@ from snaprebuild.errors import (
     ChangedFileError,
     DeadlinePassedError,
     GoneFileError,
+    GonePartitionError,
     ReadFailedError,
     RefusalReason,
     RefusedError,
     SnapshotRefusedError,
+    UploadRefusalReason,
     UploadRefusedError,
     UsageError,
 )
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
-from snaprebuild.snapshots.refusals import is_being_deleted, refusal_reason
-from snaprebuild.snapshots.scan.upload_preflight import Blocker
+from snaprebuild.snapshots.refusals import is_being_deleted
 from snaprebuild.snapshots.source.second_look import with_new_listings
 from snaprebuild.snapshots.source.source import PartitionSource, opened_partition
 from snaprebuild.storage.partition_dir import SegmentFiles
@@ -119,7 +120,7 @@ class PreparedUpload:
         try:
             return self._log.open(self.log_identity)
         except RefusedError as error:
-            raise UploadRefusedError(error.message, path=self.log_path, reason="changed") from error
+            raise UploadRefusedError(error.message, path=self.log_path, reason=UploadRefusalReason.CHANGED) from error
 
     def check_unchanged(self) -> None:
         """Makes sure that every file is still the one that was read; to be called again just before an upload is complete.
@@ -130,7 +131,8 @@ class PreparedUpload:
         """
         for file, identity in self._files:
             if file.identity() != identity:
-                raise UploadRefusedError("changed while it was read: another program writes here", path=file.path, reason="changed")
+                message = "changed while it was read: another program writes here"
+                raise UploadRefusedError(message, path=file.path, reason=UploadRefusalReason.CHANGED)
 
 
 @contextlib.contextmanager
@@ -177,13 +179,13 @@ def prepare_segment(
     try:
         partition = opened_partition(path, run) if source is None else source
     except RefusedError as error:
-        reason = RefusalReason.GONE if is_being_deleted(path) else RefusalReason.NO_SOURCE
-        raise UploadRefusedError(error.message, path=path, reason=reason.value) from error
+        reason = UploadRefusalReason.GONE if is_being_deleted(path) else UploadRefusalReason.NO_SOURCE
+        raise UploadRefusedError(error.message, path=path, reason=reason) from error
     base = parsed.offset
     segments = partition.directory.segments
     if partition.directory.path == path and segments and base < segments[0].base_offset:
         message = f"was deleted: the log start offset is {partition.log_start_offset}"
-        raise UploadRefusedError(message, path=log, reason="below-log-start")
+        raise UploadRefusedError(message, path=log, reason=UploadRefusalReason.BELOW_LOG_START)
     if partition.directory.path != path or _number_of(partition, base) is None:
         raise UsageError("does not exist, or is not a regular file", path=log)
 
@@ -191,7 +193,7 @@ def prepare_segment(
         number = _number_of(listed, base)
         if number is None:
             message = f"was deleted while it was read: the log start offset is {listed.log_start_offset} now"
-            raise UploadRefusedError(message, path=log, reason="below-log-start")
+            raise UploadRefusedError(message, path=log, reason=UploadRefusalReason.BELOW_LOG_START)
         try:
             return _Preparation(listed, number, run.deadline).prepared(ensure, topic_id, high_watermark)
         except (UploadRefusedError, SnapshotRefusedError) as error:
@@ -203,7 +205,8 @@ def prepare_segment(
     try:
         return with_new_listings(prepared, partition)
     except ChangedFileError as error:
-        raise UploadRefusedError(error.message, path=error.path, reason=refusal_reason(error).value) from error
+        reason = UploadRefusalReason.GONE if isinstance(error, GonePartitionError) else UploadRefusalReason.CHANGED
+        raise UploadRefusedError(error.message, path=error.path, reason=reason) from error
 
 
 def _number_of(partition: PartitionSource, base_offset: int) -> int | None:
@@ -240,16 +243,17 @@ def _checked_topic_id(data: bytes | None, given: str | None, path: str) -> bytes
         known = None if data is None else read_partition_metadata(data).topic_id
         wanted = None if given is None else uuid_from_text(given)
     except FormatError as error:
-        raise UploadRefusedError(error.message, path=path, reason="no-topic-id") from error
+        raise UploadRefusedError(error.message, path=path, reason=UploadRefusalReason.NO_TOPIC_ID) from error
     if wanted == ZERO_UUID:
-        raise UploadRefusedError("the topic id that was given is zero, which no topic has", path=path, reason="no-topic-id")
+        message = "the topic id that was given is zero, which no topic has"
+        raise UploadRefusedError(message, path=path, reason=UploadRefusalReason.NO_TOPIC_ID)
     if known is not None and wanted not in (None, known):
         message = f"has the topic id {uuid_to_text(known)}, not the one that was given"
-        raise UploadRefusedError(message, path=path, reason="other-topic-id")
+        raise UploadRefusedError(message, path=path, reason=UploadRefusalReason.OTHER_TOPIC_ID)
     found = wanted if known is None else known
     if found is None:
         message = "does not exist, as in directories of brokers before 2.8: the topic id must be given"
-        raise UploadRefusedError(message, path=path, reason="no-topic-id")
+        raise UploadRefusedError(message, path=path, reason=UploadRefusalReason.NO_TOPIC_ID)
     return found
 
 
@@ -272,8 +276,10 @@ class _Preparation:
         metadata = self._read(PARTITION_METADATA, limits.TEXT_FILE_BYTES_MAX)
         known_id = _checked_topic_id(metadata, topic_id, self._directory.file_path(PARTITION_METADATA))
         epochs = self._epochs(next_base)
-        offset_index = self._needed(offset_index_file_name(base), self._segment.offset_index, Blocker.MISSING_OFFSET_INDEX)
-        time_index = self._needed(time_index_file_name(base), self._segment.time_index, Blocker.MISSING_TIME_INDEX)
+        offset_index = self._needed(
+            offset_index_file_name(base), self._segment.offset_index, UploadRefusalReason.MISSING_OFFSET_INDEX
+        )
+        time_index = self._needed(time_index_file_name(base), self._segment.time_index, UploadRefusalReason.MISSING_TIME_INDEX)
         transaction_index = self._read(transaction_index_file_name(base), limits.INDEX_BYTES_MAX)
         indexes = SegmentIndexes(base, next_base, offset_index, time_index, transaction_index)
         try:
@@ -281,14 +287,14 @@ class _Preparation:
         except GoneFileError:
             raise  # the directory is listed again
         except RefusedError as error:
-            raise self._refused(error.message, "changed", self._log.path) from error
+            raise self._refused(error.message, UploadRefusalReason.CHANGED, self._log.path) from error
         with source:
             self._files.append((self._log, source.identity))
             max_timestamp = check_indexes(source, indexes, self._directory.path)
         snapshot = self._ensured(ensure, next_base)
         if snapshot.index_fault is not None:
             path = self._directory.transaction_index_path(base)
-            raise self._refused(snapshot.index_fault, "index-contradicts-log", path)
+            raise self._refused(snapshot.index_fault, UploadRefusalReason.INDEX_CONTRADICTS_LOG, path)
         check_stable(self._partition, self._number, snapshot, watermark, self._deadline)
         upload = PreparedUpload(
             topic=self._directory.name.topic,
@@ -310,7 +316,7 @@ class _Preparation:
         upload.check_unchanged()
         return upload
 
-    def _refused(self, message: str, reason: str, path: str | None = None) -> UploadRefusedError:
+    def _refused(self, message: str, reason: UploadRefusalReason, path: str | None = None) -> UploadRefusedError:
         return UploadRefusedError(message, path=path or self._directory.path, reason=reason)
 
     def _next_base(self) -> int:
@@ -322,19 +328,22 @@ class _Preparation:
         next_base = INT64_MAX if is_active else segments[self._number + 1].base_offset
         start = partition.log_start_offset
         largest = limits.SEGMENT_BYTES_MAX
-        unknown_cleaner = "whether the topic is compacted is unknown: cleaner-offset-checkpoint cannot be read"
-        too_large = f"has {size} bytes, and the metadata of a segment has room for {largest}"
         log = self._log.path
-        for is_refused, message, reason, path in (
-            (not partition.can_be_tiered, "internal and compacted topics never go to remote storage", "never-tiered", None),
-            (not partition.log_dir.is_cleaner_known, unknown_cleaner, "unknown-cleaner", None),
-            (is_active, "is the active segment, which is still written to", "active-segment", log),
-            (next_base <= start, f"ends below the log start offset {start}: its records are deleted", "below-log-start", log),
-            (size > largest, too_large, Blocker.SEGMENT_TOO_LARGE.value, log),
-            (size == 0, "is rolled and has no bytes", "empty-segment", log),
-        ):
-            if is_refused:
-                raise self._refused(message, reason, path)
+        if not partition.can_be_tiered:
+            raise self._refused("internal and compacted topics never go to remote storage", UploadRefusalReason.NEVER_TIERED)
+        if not partition.log_dir.is_cleaner_known:
+            message = "whether the topic is compacted is unknown: cleaner-offset-checkpoint cannot be read"
+            raise self._refused(message, UploadRefusalReason.UNKNOWN_CLEANER)
+        if is_active:
+            raise self._refused("is the active segment, which is still written to", UploadRefusalReason.ACTIVE_SEGMENT, log)
+        if next_base <= start:
+            message = f"ends below the log start offset {start}: its records are deleted"
+            raise self._refused(message, UploadRefusalReason.BELOW_LOG_START, log)
+        if size > largest:
+            message = f"has {size} bytes, and the metadata of a segment has room for {largest}"
+            raise self._refused(message, UploadRefusalReason.SEGMENT_TOO_LARGE, log)
+        if size == 0:
+            raise self._refused("is rolled and has no bytes", UploadRefusalReason.EMPTY_SEGMENT, log)
         return next_base
 
     def _ensured(self, ensure: Ensure, next_base: int) -> EnsuredSnapshot:
@@ -353,17 +362,17 @@ class _Preparation:
             f"what producers did from the log start offset {remote_from} up to {self._directory.segments[0].base_offset}, which only "
             "remote storage holds, is unknown here: its snapshots may lack them"
         )
-        raise self._refused(message, "unknown-producers") from cause
+        raise self._refused(message, UploadRefusalReason.UNKNOWN_PRODUCERS) from cause
 
     def _watermark(self, next_base: int, given: int | None) -> int:
         found = (self._partition.log_dir.high_watermarks or {}).get(self._directory.topic_partition)
         watermark = found if given is None else given
         if watermark is None:
             message = "no replication-offset-checkpoint has the high watermark, up to which records are replicated"
-            raise self._refused(message, "unknown-high-watermark")
+            raise self._refused(message, UploadRefusalReason.UNKNOWN_HIGH_WATERMARK)
         if next_base > watermark:
             message = f"ends at {next_base - 1}, and the high watermark is {watermark}: the rest may not be replicated"
-            raise self._refused(message, "above-high-watermark", self._log.path)
+            raise self._refused(message, UploadRefusalReason.ABOVE_HIGH_WATERMARK, self._log.path)
         return watermark
 
     def _epochs(self, next_base: int) -> tuple[LeaderEpochEntry, ...]:
@@ -373,25 +382,23 @@ class _Preparation:
                 self._read(LEADER_EPOCH_CHECKPOINT, limits.TEXT_FILE_BYTES_MAX) or b"", file=path
             )
         except FormatError as error:
-            raise self._refused(error.message, "bad-leader-epochs", path) from error
+            raise self._refused(error.message, UploadRefusalReason.BAD_LEADER_EPOCHS, path) from error
         ascending = pairwise(entries)
         if not all(one.epoch < other.epoch and one.start_offset < other.start_offset for one, other in ascending):
-            raise self._refused("its leader epochs or their offsets do not ascend", "bad-leader-epochs", path)
+            raise self._refused("its leader epochs or their offsets do not ascend", UploadRefusalReason.BAD_LEADER_EPOCHS, path)
         if not _trimmed(entries, self._segment.base_offset, next_base):
             message = (
                 f"no leader epoch covers the offsets {self._segment.base_offset} to {next_base - 1}: brokers refuse such a segment"
             )
-            raise self._refused(message, Blocker.NO_LEADER_EPOCHS.value, path)
+            raise self._refused(message, UploadRefusalReason.NO_LEADER_EPOCHS, path)
         return entries
 
-    def _needed(self, name: str, listed: str | None, blocker: Blocker) -> bytes:
+    def _needed(self, name: str, listed: str | None, reason: UploadRefusalReason) -> bytes:
         data = None if listed is None else self._read(name, limits.INDEX_BYTES_MAX)
         if data is None and listed is not None:
             raise GoneFileError("is gone since it was listed", path=self._directory.file_path(name))
         if data is None:
-            raise self._refused(
-                "is missing; the broker makes one when it loads the log", blocker.value, self._directory.file_path(name)
-            )
+            raise self._refused("is missing; the broker makes one when it loads the log", reason, self._directory.file_path(name))
         return data
 
     def _read(self, name: str, bytes_max: int) -> bytes | None:
@@ -409,7 +416,7 @@ class _Preparation:
                 raise ReadFailedError(f"has {source.size_bytes} bytes, more than the limit of {bytes_max}", path=file.path)
             data = bytearray(source.size_bytes)
             if source.read_into(0, memoryview(data)) != len(data):
-                raise self._refused("became shorter while it was read", "changed", file.path)
+                raise self._refused("became shorter while it was read", UploadRefusalReason.CHANGED, file.path)
             self._files.append((file, source.identity))
         return bytes(data)
 

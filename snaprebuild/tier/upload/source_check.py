@@ -18,7 +18,7 @@ from snaprebuild.cluster.source_check.producer_ids import (
 )
 from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, judge_sources, replica_of
 from snaprebuild.cluster.source_check.verdict import SourceRule, SourceVerdict
-from snaprebuild.errors import UploadRefusedError
+from snaprebuild.errors import UploadRefusalReason, UploadRefusedError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.source.selection import Selection
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.source_check.metadata_read import MetadataRead
     from snaprebuild.snapshots.run import Run
 
-__all__ = ["ABOVE_TRUSTED", "UploadSources", "check_trusted", "source_refusal"]
-
-ABOVE_TRUSTED = "above-trusted-offset"
+__all__ = ["UploadSources", "check_trusted", "source_refusal"]
 
 
 class UploadSources:
@@ -174,4 +172,4 @@ def check_trusted(verdict: SourceVerdict | None, end_offset: int, path: str) -> 
     limits = [(each.trusted_below, each.evidence) for each in results if each.trusted_below is not None]
     if limits and end_offset >= (least := min(limits, key=lambda each: each[0]))[0]:
         message = f"ends above {least[0]}, below which the replica is trusted: {least[1]}"
-        raise UploadRefusedError(message, path=path, reason=ABOVE_TRUSTED)
+        raise UploadRefusedError(message, path=path, reason=UploadRefusalReason.ABOVE_TRUSTED_OFFSET)

@@ -18,7 +18,7 @@ from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.remote_log_metadata import RemoteSegment, TopicIdPartition, metadata_partition
 from formats.remote.upload_claim import UploadClaim
-from snaprebuild.errors import ChangedFileError, SnaprebuildError, UploadRefusedError
+from snaprebuild.errors import ChangedFileError, SnaprebuildError, UploadRefusalReason, UploadRefusedError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource
@@ -26,16 +26,23 @@ from snaprebuild.tier.remote_copy import RemoteCopy
 from snaprebuild.tier.upload.announce import Announcement, WrittenCopy
 from snaprebuild.tier.upload.copy import claimed, finished_copy, new_segment_id, write_copy
 from snaprebuild.tier.upload.coverage import Conflict, CoverageView
-from snaprebuild.tier.upload.fence import CLAIM_LOST, STALE, UploadFence, epoch_text
+from snaprebuild.tier.upload.fence import UploadFence, epoch_text
 from snaprebuild.tier.upload.model import DONE, PartitionUpload, Prepare, SegmentUpload, StoreUpload, UploadAction, UploadRequest
 from snaprebuild.tier.upload.prepare import candidates, topic_id_of
 from snaprebuild.tier.upload.present import PresentCopies
-from snaprebuild.tier.upload.source_check import ABOVE_TRUSTED, check_trusted, source_refusal
+from snaprebuild.tier.upload.source_check import check_trusted, source_refusal
 from snaprebuild.tier.upload.target import UploadTarget, last_offset
 
 __all__ = ["tier_upload"]
 
-WAITING = ("above-high-watermark", "above-last-stable-offset", "active-segment", ABOVE_TRUSTED)
+WAITING = frozenset(
+    (
+        UploadRefusalReason.ABOVE_HIGH_WATERMARK,
+        UploadRefusalReason.ABOVE_LAST_STABLE_OFFSET,
+        UploadRefusalReason.ABOVE_TRUSTED_OFFSET,
+        UploadRefusalReason.ACTIVE_SEGMENT,
+    )
+)
 """Why a segment does not go up yet: nothing is wrong with it."""
 
 UNVERIFIED = (
@@ -153,7 +160,7 @@ class _PartitionUpload:
             if conflict is not None:
                 self._stop(segment, conflict)
         except (UploadRefusedError, ChangedFileError) as error:
-            reason = error.reason if isinstance(error, UploadRefusedError) else "changed"
+            reason = error.reason if isinstance(error, UploadRefusedError) else UploadRefusalReason.CHANGED
             action = UploadAction.REFUSED
             code = "tier-upload-refused"
             severity = Severity.REFUSED
@@ -161,7 +168,7 @@ class _PartitionUpload:
                 action = UploadAction.WAITS
                 code = "tier-upload-waits"
                 severity = Severity.NOTE
-            elif reason in (STALE, CLAIM_LOST):
+            elif reason in (UploadRefusalReason.STALE_BROKER_EPOCH, UploadRefusalReason.CLAIM_LOST):
                 code = "tier-upload-stale"
             segment.end(action, str(error))
             message = f"{error.message} ({reason})"

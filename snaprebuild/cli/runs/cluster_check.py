@@ -1,0 +1,29 @@
+"""The work of the verb ``cluster check``."""
+
+from __future__ import annotations
+
+import time
+
+from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.render.quorum import QuorumCheckView
+from snaprebuild.cli.runs.run_settings import run_of
+from snaprebuild.cli.verb import OutputOptions
+from snaprebuild.cli.view import View
+from snaprebuild.cluster.quorum.check import check_quorum
+from snaprebuild.cluster.quorum.rules import Followers
+
+__all__ = ["run_cluster_check"]
+
+
+def run_cluster_check(
+    *,
+    directories: list[str],
+    leader: str | None,
+    followers: Followers,
+    out: OutputOptions,
+    s3: S3Options,
+) -> View:
+    """Checks metadata logs by rules K1 to K20."""
+    out.begin()
+    check_paths(directories)
+    return QuorumCheckView(check_quorum(directories, followers, leader, int(time.time() * 1000), run_of(s3)))

@@ -1,0 +1,57 @@
+"""The work of the verb ``cluster history``."""
+
+from __future__ import annotations
+
+from formats.limits import INT64_MAX
+from snaprebuild.cli.options.common import S3Options, check_paths, moment_ms, quoted
+from snaprebuild.cli.options.metadata import voter_log_of
+from snaprebuild.cli.render.metadata import HistoryView
+from snaprebuild.cli.runs.run_settings import run_of
+from snaprebuild.cli.verb import OutputOptions
+from snaprebuild.cli.view import View
+from snaprebuild.cluster.metadata.history import HistoryQuestion, LogPoint, metadata_history
+from snaprebuild.errors import UsageError
+
+__all__ = ["run_cluster_history"]
+
+
+def run_cluster_history(
+    *,
+    path: str,
+    topic: str | None,
+    partition: int | None,
+    broker: int | None,
+    since: str | None,
+    until: str | None,
+    voter: list[str] | None,
+    voter_ids: tuple[int, ...] | None,
+    out: OutputOptions,
+    s3: S3Options,
+) -> View:
+    """Reads the history of a topic or a broker."""
+    out.begin()
+    others = tuple(voter_log_of(each) for each in voter or ())
+    check_paths([path, *(each for _, each in others)])
+    if topic is None and broker is None:
+        raise UsageError("name a --topic, a --broker, or both")
+    if topic is None and partition is not None:
+        raise UsageError("--partition belongs to a --topic")
+    begin_at = log_point_of("--from", since)
+    end_at = log_point_of("--to", until)
+    question = HistoryQuestion(path, topic, partition, broker, begin_at, end_at, others, voter_ids)
+    return HistoryView(metadata_history(question, run_of(s3)))
+
+
+def log_point_of(option: str, text: str | None) -> LogPoint | None:
+    """An offset or a time.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if text is None:
+        return None
+    if text.isascii() and text.isdecimal():
+        if len(text) > 19 or int(text) > INT64_MAX:
+            raise UsageError(f"{option}: expected an offset up to {INT64_MAX}, found {quoted(text)}")
+        return LogPoint(int(text))
+    return LogPoint(None, moment_ms(option, text))

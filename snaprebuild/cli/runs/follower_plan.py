@@ -1,0 +1,56 @@
+"""The work of the verb ``follower plan``."""
+
+from __future__ import annotations
+
+from snaprebuild.cli.options.common import PartitionOptions, S3Options
+from snaprebuild.cli.options.follower_plan import PlanAssumptions
+from snaprebuild.cli.options.remote_storage import TierOptions
+from snaprebuild.cli.render.leader_view import FollowerPlanView
+from snaprebuild.cli.runs.log_and_tier import open_log_and_tier
+from snaprebuild.cli.runs.remote_storage import key_files
+from snaprebuild.cli.runs.run_settings import run_of
+from snaprebuild.cli.verb import OutputOptions
+from snaprebuild.cli.view import View
+from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, start_concerns
+from snaprebuild.followers import Profile
+from snaprebuild.followers.bootstrap_plan import LeaderAssumptions, plan_bootstrap
+from snaprebuild.followers.bootstrap_rules import BootstrapFollower
+
+__all__ = ["run_follower_plan"]
+
+
+def run_follower_plan(
+    *,
+    path: str,
+    store: str,
+    profile: Profile,
+    assumed: PlanAssumptions,
+    tier_options: TierOptions,
+    partitions: PartitionOptions,
+    jobs: int | None,
+    out: OutputOptions,
+    s3: S3Options,
+) -> View:
+    """Plans how an empty follower would start from remote storage."""
+    out.begin(private_key=key_files(tier_options))
+    source, tier = open_log_and_tier(path, store, tier_options, partitions, s3)
+    assert tier is not None
+    follower = BootstrapFollower(
+        fetch_offset=assumed.follower_end if assumed.follower_offset is None else assumed.follower_offset,
+        log_end_offset=assumed.follower_end,
+        last_tiered_enabled=assumed.last_tiered_offset,
+        has_remote=assumed.follower_remote,
+        metadata_is_ready=assumed.follower_metadata,
+        is_compacted=False,
+    )
+    leader = LeaderAssumptions(
+        log_start=assumed.log_start,
+        log_end=assumed.log_end,
+        highest_remote=assumed.highest_remote,
+        high_watermark=assumed.high_watermark,
+        last_stable=assumed.last_stable,
+        remote_storage=assumed.remote_storage,
+    )
+    plan, findings = plan_bootstrap(source, tier, follower, profile, leader, run_of(s3, jobs=jobs))
+    findings += start_concerns(source, findings, without=SNAPSHOTS_ALONE)
+    return FollowerPlanView(plan, findings, source)

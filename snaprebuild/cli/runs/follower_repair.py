@@ -1,0 +1,66 @@
+"""The work of the verb ``follower repair``."""
+
+from __future__ import annotations
+
+import time
+
+from snaprebuild.cli.options.common import ExpiryOptions, PartitionOptions, S3Options
+from snaprebuild.cli.options.remote_storage import TierOptions
+from snaprebuild.cli.render.followers import FollowerRepairView
+from snaprebuild.cli.render.remote_storage import announced
+from snaprebuild.cli.result import shown
+from snaprebuild.cli.runs.remote_storage import key_files, open_tier
+from snaprebuild.cli.runs.run_settings import clock_at, run_of
+from snaprebuild.cli.runs.sources import open_selected, selection_of
+from snaprebuild.cli.streams import bytes_progress, print_on_stderr
+from snaprebuild.cli.verb import OutputOptions
+from snaprebuild.cli.view import View
+from snaprebuild.cluster.scan_storage import start_concerns
+from snaprebuild.errors import UsageError
+from snaprebuild.followers.check import check_replicas
+from snaprebuild.followers.repair import refuse_live_broker, repair_plan, repair_replicas
+from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
+from snaprebuild.storage.store import is_object
+
+__all__ = ["run_follower_repair"]
+
+
+def run_follower_repair(
+    *,
+    directory: str,
+    store: str,
+    tier_options: TierOptions,
+    partitions: PartitionOptions,
+    set_aside: bool,
+    dry_run: bool,
+    receipt: str | None,
+    expiry: ExpiryOptions,
+    jobs: int | None,
+    out: OutputOptions,
+    s3: S3Options,
+) -> View:
+    """Writes the right snapshots into replicas, unless ``dry_run``."""
+    out.begin({"--receipt": receipt}, private_key=key_files(tier_options))
+    if is_object(directory):
+        raise UsageError("objects are never replaced or set aside: copy the replica to a disk", path=directory)
+    run = run_of(s3, clock=clock_at(expiry.as_of, expiry.expiration_ms), jobs=jobs)
+    source = open_selected([directory], None, selection_of(partitions.topic, partitions.partition), s3)
+    if not dry_run:
+        refuse_live_broker(source)
+    tier = open_tier(store, s3, tier_options)
+    started = time.perf_counter()
+    check = check_replicas(source, tier, run, announce=announced)
+    plan, refused = repair_plan(check, set_aside=set_aside)
+    written = None
+    if plan is not None and not dry_run:
+        written = Receipt(default_receipt_path(None) if receipt is None else receipt, plan)
+    try:
+        with bytes_progress("replaying", 0 if plan is None else plan.min_read_bytes) as progress:
+            repair = repair_replicas(check, plan, refused, run, dry_run=dry_run, receipt=written, progress=progress)
+    except BaseException:
+        if written is not None and written.is_there:
+            print_on_stderr(f"receipt of what was written: {shown(written.path)} (`snaprebuild undo` takes it back)")
+        raise
+    elapsed_seconds = time.perf_counter() - started
+    findings = [*repair.findings, *start_concerns(source, repair.findings)]
+    return FollowerRepairView(repair, tier, findings, dry_run=dry_run, elapsed_seconds=elapsed_seconds)

@@ -1,0 +1,41 @@
+"""A log and its remote storage, as the options of the verbs on followers name them."""
+
+from __future__ import annotations
+
+from snaprebuild.cli.options.common import PartitionOptions, S3Options, check_paths
+from snaprebuild.cli.options.remote_storage import TierOptions
+from snaprebuild.cli.runs.remote_storage import private_keys, tier_root
+from snaprebuild.cli.runs.run_settings import run_of
+from snaprebuild.cli.runs.sources import selection_of
+from snaprebuild.cli.runs.stores import stores_of
+from snaprebuild.errors import UsageError
+from snaprebuild.snapshots.source.source import Source, open_source, yield_to_brokers
+from snaprebuild.tier import remote_partition
+from snaprebuild.tier.remote_partition import Tier
+
+__all__ = ["open_log_and_tier"]
+
+
+def open_log_and_tier(
+    path: str,
+    store: str | None,
+    options: TierOptions,
+    partitions: PartitionOptions,
+    s3: S3Options,
+) -> tuple[Source, Tier | None]:
+    """The log and the store that arguments and options ask for.
+
+    Raises:
+        UsageError: a path leads nowhere, or the key is none; or a metadata log is given, and no store.
+    """
+    check_paths([path, *([] if store is None else [store]), *(options.metadata_log or [])])
+    if store is None and options.metadata_log:
+        raise UsageError("--metadata-log belongs to a STORE: name it after PATH")
+    keys = private_keys(options)
+    source = open_source([path], None, selection_of(partitions.topic, partitions.partition), run_of(s3))
+    yield_to_brokers(source)
+    if store is None:
+        return source, None
+    root, prefix = tier_root(store, s3, options)
+    tier = remote_partition.open_tier(root, options.metadata_log or (), stores_of(s3), keys, prefix, may_be_empty=True)
+    return source, tier

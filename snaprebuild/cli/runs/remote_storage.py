@@ -1,0 +1,60 @@
+"""The remote storage that the options of a verb name."""
+
+from __future__ import annotations
+
+from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.options.remote_storage import TierOptions
+from snaprebuild.cli.runs.stores import stores_of
+from snaprebuild.errors import UsageError
+from snaprebuild.storage.log_dir import directory_fault
+from snaprebuild.storage.private_keys import PrivateKeys, split_private_key
+from snaprebuild.storage.remote.listing import split_key_prefix
+from snaprebuild.storage.store import absolute
+from snaprebuild.storage.store_path import StorePath, path_of
+from snaprebuild.tier import remote_partition
+from snaprebuild.tier.remote_partition import Tier
+
+__all__ = ["key_files", "open_tier", "private_keys", "tier_root"]
+
+
+def key_files(options: TierOptions) -> list[str]:
+    """The files of private keys that the options name."""
+    return [split_private_key(each)[1] for each in options.private_key]
+
+
+def private_keys(options: TierOptions) -> PrivateKeys:
+    """The private keys, checked before anything is asked of a store.
+
+    Raises:
+        UsageError: a file is no private key, or a name is missing.
+    """
+    return PrivateKeys.of(options.private_key)
+
+
+def open_tier(store: str, s3: S3Options, options: TierOptions) -> Tier:
+    """Lists the remote storage that a verb names.
+
+    Raises:
+        UsageError: nothing is there, or the private key is none.
+        ReadFailedError: ``tier.remote_partition.open_tier`` raises it.
+        RefusedError: ``tier.remote_partition.open_tier`` raises it.
+    """
+    check_paths([store, *(options.metadata_log or [])])
+    keys = private_keys(options)
+    root, prefix = tier_root(store, s3, options)
+    return remote_partition.open_tier(root, options.metadata_log or (), stores_of(s3), keys, prefix)
+
+
+def tier_root(location: str, s3: S3Options, options: TierOptions) -> tuple[StorePath, str]:
+    """A location with its store, and ``key.prefix`` below the location.
+
+    Raises:
+        UsageError: there is no such directory.
+    """
+    root = path_of(absolute(location), stores_of(s3))
+    prefix = options.key_prefix
+    if not prefix and not location.endswith("/"):
+        root, prefix = split_key_prefix(root)
+    if root.is_local and (fault := directory_fault(root.path)) is not None:
+        raise UsageError(fault, path=location)
+    return root, prefix

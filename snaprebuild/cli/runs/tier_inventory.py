@@ -1,0 +1,28 @@
+"""The work of the verb ``tier inventory``."""
+
+from __future__ import annotations
+
+from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.options.remote_storage import TierOptions
+from snaprebuild.cli.render.tier import TierInventoryView
+from snaprebuild.cli.runs.remote_storage import tier_root
+from snaprebuild.cli.runs.stores import stores_of
+from snaprebuild.cli.verb import MeasuredOutput
+from snaprebuild.cli.view import View
+from snaprebuild.tier import inventory
+
+__all__ = ["run_tier_inventory"]
+
+
+def run_tier_inventory(
+    *,
+    store: str,
+    tier_options: TierOptions,
+    out: MeasuredOutput,
+    s3: S3Options,
+) -> View:
+    """Lists the copies of segments in remote storage."""
+    out.begin()
+    check_paths([store, *(tier_options.metadata_log or [])])
+    root, prefix = tier_root(store, s3, tier_options)
+    return TierInventoryView(*inventory.tier_inventory(root, tier_options.metadata_log or (), stores_of(s3), prefix))

@@ -1,0 +1,148 @@
+"""The work of the verb ``tier upload``."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from msgspec.structs import replace
+
+from snaprebuild.cli.options.common import S3Options, as_of_ms, check_paths
+from snaprebuild.cli.options.metadata import check_metadata, voter_log_of
+from snaprebuild.cli.options.remote_storage import TierOptions
+from snaprebuild.cli.options.tier_upload import UploadOptions
+from snaprebuild.cli.render.tier_upload import UploadView
+from snaprebuild.cli.runs import upload_inputs
+from snaprebuild.cli.runs.run_settings import run_of
+from snaprebuild.cli.runs.stores import stores_of
+from snaprebuild.cli.verb import OutputOptions
+from snaprebuild.cli.view import View
+from snaprebuild.cluster.scan_storage import start_concerns
+from snaprebuild.errors import UsageError
+from snaprebuild.hooks import ReplayOptions
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
+from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source, yield_to_brokers
+from snaprebuild.storage.local.document_file import check_new_place
+from snaprebuild.storage.store import absolute
+from snaprebuild.storage.store_path import path_of
+from snaprebuild.tier.listing import read_remote_logs
+from snaprebuild.tier.upload import upload
+from snaprebuild.tier.upload.fence import Uploader
+from snaprebuild.tier.upload.model import UploadRequest
+from snaprebuild.tier.upload.source_check import UploadSources
+
+__all__ = ["run_tier_upload"]
+
+UPLOADER_MAX = 1000
+"""So that a claim is far below what is read of one."""
+
+
+def run_tier_upload(
+    path: str,
+    store: str,
+    options: UploadOptions,
+    tier_options: TierOptions,
+    *,
+    voter_ids: tuple[int, ...] | None,
+    out: OutputOptions,
+    s3: S3Options,
+) -> View:
+    """Uploads rolled segments of the selected partitions, and announces their copies, unless ``dry_run``."""
+    records_file = None if options.dry_run else options.records
+    out.begin({"--records-file": records_file})
+    _check_options(path, store, options, tier_options)
+    if records_file is not None:
+        check_new_place(records_file)  # before the work, which would be recorded nowhere
+    stores = stores_of(s3)
+    topic_ids = upload_inputs.topic_ids_of(options.topic_id)
+    root = path_of(absolute(store), stores)
+    run = run_of(s3)
+    replay = ReplayOptions(as_of_ms(options.as_of), options.expiration_ms or DEFAULT_EXPIRATION_MS, s3=stores)
+    source = open_source([path], run=run)
+    yield_to_brokers(source)
+    partitions = upload_inputs.selected_partitions(source.partitions, options.topic_partition)
+    upload_inputs.check_target(root, tier_options.key_prefix, partitions)
+    logs, found = read_remote_logs(tier_options.metadata_log or (), stores)
+    sources = _sources(partitions, options, run, voter_ids)
+    to_announce = upload_inputs.wanted_partitions(partitions, topic_ids)
+    with upload_inputs.announcing(options.produce_to, options.producer_config, to_announce) as announcer:
+        request = UploadRequest(
+            root=root,
+            key_prefix=tier_options.key_prefix,
+            uploader=_uploader(partitions, options, stores.run),
+            host=socket.gethostname(),
+            topic_ids=topic_ids,
+            metadata_partitions=upload_inputs.metadata_partitions_of(options.metadata_partitions, announcer),
+            dry_run=options.dry_run,
+            logs=logs if announcer is None else announcer.logs,
+            verified=(bool(tier_options.metadata_log) and not found) if announcer is None else announcer.verified,
+            allow_unverified=options.allow_unverified,
+            allow_plain=options.allow_plain,
+            announcer=announcer,
+            judge=sources.judge,
+            refuse=partial(sources.foreign_producers, now_ms=int(time.time() * 1000)),
+            fence=sources.fence,
+            replay=replay,
+        )
+        result = upload.tier_upload(partitions, request, upload_inputs.prepare_with(replay))
+    found += [] if announcer is None else announcer.findings
+    if records_file is not None:
+        result.confirm()
+    found += sources.findings
+    findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
+    findings += start_concerns(replace(source, partitions=tuple(partitions)), findings)
+    return UploadView(
+        result,
+        request,
+        findings,
+        records_file=options.records,
+        produced_to=options.produce_to,
+        voters=[voter_log_of(each)[1] for each in options.voter or ()],
+        peers=options.peer or [],
+    )
+
+
+def _check_options(path: str, store: str, options: UploadOptions, tier_options: TierOptions) -> None:
+    """Makes sure that no path is empty, and that the options go with each other.
+
+    Raises:
+        UsageError: one is, or they do not.
+    """
+    check_paths([path, store, *(tier_options.metadata_log or []), *(options.peer or [])])
+    check_metadata(options.metadata)
+    if options.produce_to is not None and (options.records is not None or tier_options.metadata_log):
+        raise UsageError(
+            "with --produce-to the topic itself is read and written: neither --records-file nor --metadata-log go with it"
+        )
+    if options.uploader is not None and len(options.uploader) > UPLOADER_MAX:
+        raise UsageError(f"--uploader: expected at most {UPLOADER_MAX} characters, found {len(options.uploader)}")
+
+
+def _uploader(partitions: Sequence[PartitionSource], options: UploadOptions, run_name: str) -> Uploader:
+    """Who uploads, as claims and manifests name it.
+
+    Raises:
+        UsageError: the directories are of several brokers, and no option names one.
+    """
+    node_id = upload_inputs.broker_id_of(partitions) if options.broker_id is None else options.broker_id
+    return Uploader(name=options.uploader or "", run_name=run_name, chunk_bytes=options.chunk_size, node_id=node_id)
+
+
+def _sources(
+    partitions: Sequence[PartitionSource], options: UploadOptions, run: Run, voter_ids: tuple[int, ...] | None
+) -> UploadSources:
+    """The evidence that these replicas may be the source of copies."""
+    return UploadSources(
+        partitions,
+        None if options.metadata is None else absolute(options.metadata),
+        run,
+        broker_epoch=options.broker_epoch,
+        i_am_the_leader=options.i_am_the_leader,
+        accept_own_log=options.accept_own_log,
+        peers=[absolute(each) for each in options.peer or ()],
+        voters=tuple(voter_log_of(each) for each in options.voter or ()),
+        voter_ids=voter_ids,
+    )
