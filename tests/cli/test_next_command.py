@@ -3,6 +3,7 @@
 import errno
 import os
 import shlex
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -197,3 +198,60 @@ def test_other_verbs(verb: str, verbs: list[str], tmp_path: Path) -> None:
             snaprebuild("scan", tmp_path / name, "--save-json", tmp_path / f"{document}.json")
     found = followed(filled(VERBS[verb].arguments, tmp_path))
     assert found[: len(verbs)] == verbs
+
+
+def proposals(words: Sequence[str], ran: Run) -> None:
+    """Follows what a command proposes to its end: each command runs, none is proposed twice, and none refuses."""
+    seen = [list(words)]
+    while "\nNext: " in f"\n{ran.stdout}":
+        following = next_words(ran)
+        if not following or following == [AGAIN]:
+            return
+        if seen[-1][:2] == ["follower", "repair"] and "--dry-run" not in seen[-1]:
+            seen.clear()  # what it has written is checked
+        assert following not in seen, f"{seen} leads back to {following}"
+        assert len(seen) <= STEPS_MAX, seen
+        seen.append(following)
+        ran = snaprebuild(*following)
+        assert ran.exit_code not in (2, 3), (following, ran)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_each_verb_proposes(verb: str, tmp_path: Path) -> None:
+    written(VERBS[verb], tmp_path)
+    words = filled(VERBS[verb].arguments, tmp_path)
+    proposals(words, snaprebuild(*words))
+
+
+DAMAGED = FIXTURES / "damaged"
+JUDGED = {
+    "tier audit": ("tier", "audit", "{}/false-empty-copy"),
+    "tier audit, snapshots only": ("tier", "audit", "{}/false-empty-copy", "--level", "structure"),
+    "tier audit, an object is lost": ("tier", "audit", "{}/lost-object"),
+    "tier repair": ("tier", "repair", "{}/false-empty-copy", "--dry-run"),
+    "tier inventory": ("tier", "inventory", "{}/unknown-copy"),
+    "follower check": ("follower", "check", "{}/node2", "{}/remote"),
+    "follower plan": ("follower", "plan", "{}/node1", "{}/remote"),
+    "cluster check": ("cluster", "check", "{}/metadata-gap"),
+    "cluster source": ("cluster", "source", "{}/foreign-topic"),
+    "inspect transactions": ("inspect", "transactions", "{}/hanging-transaction"),
+    "inspect explain": ("inspect", "explain", "{}/stale", "--producer-id", "1"),
+    "inspect transactions, no such topic": ("inspect", "transactions", "{}/stale", "--topic", "nope"),
+    "fleet": ("fleet", "{}/scan.json"),
+}
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_what_is_proposed_about_damage(name: str, tmp_path: Path) -> None:
+    """Of every other command that judges, over a directory with a fault."""
+    words = [word.replace("{}", str(tmp_path)) for word in JUDGED[name]]
+    for path in (Path(word) for word in JUDGED[name] if word.startswith("{}/")):
+        for place in (DAMAGED, FIXTURES / "follower-lost-state"):
+            if (place / path.name).is_dir():
+                shutil.copytree(place / path.name, tmp_path / path.name)
+    if name == "fleet":
+        logs = Path(shutil.copytree(DAMAGED / "stale", tmp_path / "stale"))
+        snaprebuild("scan", logs, "--save-json", tmp_path / "scan.json")
+    ran = snaprebuild(*words)
+    assert not ran.error, ran
+    proposals(words, ran)
