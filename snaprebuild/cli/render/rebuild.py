@@ -39,8 +39,14 @@ from snaprebuild.snapshots.destination.destinations import NextToBroker
 from snaprebuild.snapshots.plan.plan_counts import PlanCounts, plan_counts
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.result import NOT_DONE, BoundaryAction, PartitionResult, RebuildResult, is_not_judged
-from snaprebuild.snapshots.rebuild.result_table import write_results
+from snaprebuild.snapshots.rebuild.result import (
+    NOT_DONE,
+    BoundaryAction,
+    PartitionResult,
+    RebuildResult,
+    is_not_judged,
+    write_results,
+)
 from snaprebuild.snapshots.source.boundary_needs import NeedTotals
 from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.storage.store import is_object
