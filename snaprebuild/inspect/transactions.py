@@ -27,15 +27,13 @@ from snaprebuild.inspect.transaction_model import OPEN_LISTED_MAX, OngoingTransa
 from snaprebuild.replay.segment_effect import NONE, SegmentEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.partition_replay import source_replay
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, source_replay
 from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import Source, live_broker_notes
-from snaprebuild.storage.local.index_hints import read_positions_hint
-from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.partition_dir import PartitionDir, read_positions_hint
 
 __all__ = [
     "DEFAULT_MAX_TIMEOUT_MS",

@@ -12,7 +12,7 @@ from snaprebuild.documents.common import InputSegment
 from snaprebuild.documents.saved_documents import DocumentHead, inconsistent, typed_members
 from snaprebuild.documents.verify import VerifiedPartition, Verify
 from snaprebuild.published import UnexpectedValueError
-from snaprebuild.replay.difference import ComparisonStatus
+from snaprebuild.replay.difference import ComparisonStatus, VerifiedSnapshot
 from snaprebuild.report.page_data import (
     PagePartition,
     PageSegment,
@@ -20,7 +20,6 @@ from snaprebuild.report.page_data import (
 )
 from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import SHARED, STATUS, PageSink
-from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 
 __all__ = ["take_verify"]
 

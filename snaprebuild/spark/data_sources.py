@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from formats.partition.file_names import FileKind
 from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.findings import did_you_mean
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.spark import header_rows, snapshot_rows
 from snaprebuild.spark.arrow_tables import ddl
@@ -194,7 +195,10 @@ class FileSource(DataSource):
         names = schema.fieldNames()
         for name in names:
             if name not in self.whole.names:
-                raise UsageError(f"{self.name()} has no column {name!r}: it has {', '.join(self.whole.names)}")
+                meant = did_you_mean(name, self.whole.names)
+                raise UsageError(
+                    f"{self.name()} has no column {name!r}: it has {', '.join(self.whole.names)}{'; ' if meant else ''}{meant}"
+                )
         columns = pa.schema([self.whole.field(name) for name in names])
         if ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema) != ddl(columns):
             raise UsageError(f"columns of {self.name()} have the types {ddl(columns)}")

@@ -15,6 +15,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from snaprebuild.errors import UsageError
+from snaprebuild.findings import did_you_mean
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.store_path import StorePath, path_of
@@ -77,18 +78,25 @@ class SourceOptions:
         names = {name.lower() for name in (*OWN, *OF_SPARK)}
         unknown = sorted(name for name in options if name.lower().removeprefix(OF_TABLE) not in names)
         if unknown:
-            raise UsageError(f"option {unknown[0]} is not known: {', '.join(OWN[2:])} are")
+            name = unknown[0].removeprefix(OF_TABLE)
+            meant = did_you_mean(name, OWN[2:])
+            raise UsageError(f"option {name} is not known: {', '.join(OWN[2:])} are{'; ' if meant else ''}{meant}")
         paths = [options["path"]] if options.get("path") else json.loads(options.get("paths") or "[]")
         if not paths:
             table = "CREATE TABLE gets its columns from OPTIONS (path ..., columns 'topic, ...'), not from a list"
             raise UsageError(f"name at least one path: load(PATH). {table}")
         mode = options.get("mode", MODES[0]).upper()
         if mode not in MODES:
-            raise UsageError(f"option mode: expected one of {', '.join(MODES)}, found {options['mode']!r}")
+            meant = did_you_mean(mode, MODES)
+            wrong = f"option mode: expected one of {', '.join(MODES)}, found {options['mode']!r}"
+            raise UsageError(f"{wrong}{'; ' if meant else ''}{meant}")
         columns = _listed(options.get("columns"))
         for name in columns:
             if name not in whole.names:
-                raise UsageError(f"option columns: expected some of {', '.join(whole.names)}, found {name!r}")
+                meant = did_you_mean(name, whole.names)
+                raise UsageError(
+                    f"option columns: expected some of {', '.join(whole.names)}, found {name!r}{'; ' if meant else ''}{meant}"
+                )
         offset_from, offset_to, tasks = (_number(options, name) for name in ("offsetFrom", "offsetTo", "numPartitions"))
         if tasks == 0:
             raise UsageError("option numPartitions: expected 1 or more, found 0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from snaprebuild.cli.file_kinds import REPORTED, check_file
 from snaprebuild.cli.options.common import check_paths
 from snaprebuild.cli.render.report import ReportView, partition_next_command
 from snaprebuild.cli.verb import OutputOptions
@@ -23,6 +24,8 @@ def run_report(
 ) -> View:
     """Writes the page of the documents."""
     check_paths(files, html=html)
+    for path in files or ():
+        check_file(path, REPORTED)
     out.begin({"--html": html}, **{f"document {number}": path for number, path in enumerate(files or (), 1)})
     if title is not None and not 0 < len(title) <= TITLE_CHARS_MAX:
         raise UsageError(f"--title: expected 1 to {TITLE_CHARS_MAX} characters, found {len(title)}")
