@@ -32,8 +32,8 @@ from snaprebuild.documents.envelope import reported
 from snaprebuild.errors import ReadFailedError, RefusalReason, RefusedError, SnapshotRefusedError, UsageError
 from snaprebuild.findings import ReportedFinding, pluralize
 from snaprebuild.snapshots.destination.rebuilt_snapshot import create_or_wait
-from snaprebuild.snapshots.engine.boundary_state import ReplayCheckpoint
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.engine.partition_replay import ReplayCheckpoint
 from snaprebuild.snapshots.ensure_snapshot import (
     DEFAULT_OPTIONS,
     BoundaryRequest,

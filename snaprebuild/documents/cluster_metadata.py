@@ -3,83 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
 from snaprebuild.cluster.metadata.fold import OpenMetadataTransaction
-from snaprebuild.cluster.metadata.image_model import DelegationToken, Mask
+from snaprebuild.cluster.metadata.history import BrokerHistoryEntry, PartitionHistoryEntry
+from snaprebuild.cluster.metadata.image_model import AccessControlEntry, ControllerRegistration, DelegationToken, Mask
 from snaprebuild.cluster.metadata.image_result import Unproven
 from snaprebuild.cluster.metadata.proof import UncountedLog, VotersSource
-from snaprebuild.cluster.metadata.registered_model import LeaderRecoveryState, Listener
+from snaprebuild.cluster.metadata.registered_model import BrokerRegistration, PartitionRegistration
 from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-from snaprebuild.published import Document, Natural, Part, Streamed, one_of
+from snaprebuild.published import Document, Natural, Part, Streamed
 from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
-    "Acl",
     "BrokerHistory",
-    "BrokerHistoryEntry",
     "ClientQuota",
     "ClusterHistory",
     "ClusterImage",
     "ConfigEntry",
-    "FeatureLevels",
-    "ImageBroker",
-    "ImageController",
     "ImagePartition",
-    "ImagePartitionState",
     "ImageProof",
     "ImageTopic",
     "PartitionHistory",
-    "PartitionHistoryEntry",
     "QuotaEntity",
     "ScramCredential",
 ]
-
-
-class FeatureLevels(Part, frozen=True):
-    """The levels of a feature that a node supports."""
-
-    min_level: int
-    max_level: int
-
-
-class ImageBroker(Part, frozen=True):
-    """The registration of a broker."""
-
-    node_id: int
-    epoch: int
-    """Broker epoch of this registration."""
-    incarnation_id: str
-    fenced: bool
-    in_controlled_shutdown: bool
-    directories: Sequence[str]
-    """Ids of its log directories that are online."""
-    cordoned_directories: Sequence[str] | None
-    """Ids of its log directories that accept no new replicas; null if the broker did not report it."""
-    rack: str | None
-    listeners: Sequence[Listener]
-    features: dict[str, FeatureLevels]
-    """By name."""
-
-
-class ImagePartitionState(Part, frozen=True):
-    """The registration of a partition."""
-
-    leader: int
-    """Broker id, -1 for none."""
-    leader_epoch: int
-    leader_recovery_state: Annotated[str, one_of(*LeaderRecoveryState.__members__)]
-    partition_epoch: int
-    replicas: Sequence[int]
-    directories: Sequence[str]
-    """Directory of each replica, in the same order: an id, or MIGRATING, UNASSIGNED, LOST."""
-    isr: Sequence[int]
-    elr: Sequence[int]
-    """Eligible leader replicas."""
-    last_known_elr: Sequence[int]
-    adding: Sequence[int]
-    removing: Sequence[int]
 
 
 # ---------------------------------------------------------------------------------------------------------------- cluster image
@@ -105,17 +53,7 @@ class ImageProof(Part, frozen=True):
     unproven: Unproven | None
 
 
-class ImageController(Part, frozen=True):
-    """The registration of a controller."""
-
-    node_id: int
-    incarnation_id: str
-    listeners: Sequence[Listener]
-    features: dict[str, FeatureLevels]
-    """By name."""
-
-
-class ImagePartition(ImagePartitionState, frozen=True):
+class ImagePartition(PartitionRegistration, frozen=True):
     """A partition of a topic."""
 
     topic: str
@@ -161,19 +99,6 @@ class ClientQuota(Part, frozen=True):
     quotas: dict[str, float]
 
 
-class Acl(Part, frozen=True):
-    """An ACL; names as Kafka has them, or a number that it does not know."""
-
-    id: str
-    resource_type: str
-    resource_name: str
-    pattern_type: str
-    principal: str
-    host: str
-    operation: str
-    permission: str
-
-
 class ScramCredential(Part, frozen=True):
     """A credential, without its salt and keys."""
 
@@ -204,13 +129,13 @@ class ClusterImage(Document, frozen=True):
     """Finalized levels."""
     next_producer_id: int
     """No producer has this id or a greater one; -1 if no id was allocated."""
-    brokers: Sequence[ImageBroker]
-    controllers: Sequence[ImageController]
+    brokers: Sequence[BrokerRegistration]
+    controllers: Sequence[ControllerRegistration]
     topics: Streamed[ImageTopic]
     configs: Streamed[ConfigEntry]
     client_quotas: Sequence[ClientQuota]
     acl_count: int
-    acls: Streamed[Acl]
+    acls: Streamed[AccessControlEntry]
     scram_credential_count: int
     scram_credentials: Sequence[ScramCredential]
     delegation_token_count: int
@@ -222,53 +147,11 @@ class ClusterImage(Document, frozen=True):
 # -------------------------------------------------------------------------------------------------------------- cluster history
 
 
-class PartitionHistoryEntry(Part, frozen=True):
-    """A change of a partition."""
-
-    offset: int
-    """Offset of the record."""
-    timestamp_ms: int
-    """Timestamp of its batch."""
-    leader_epoch: int
-    """Leader epoch of the controller."""
-    record: str | None
-    """Message of the record; null for an entry from a checkpoint."""
-    changes: Sequence[str]
-    """One sentence each; not stable."""
-    registration: ImagePartitionState | None
-    """Registration from here on; null if the partition is deleted."""
-
-
 class PartitionHistory(TopicPartition, frozen=True):
     """The history of a partition."""
 
     topic_id: str
     entries: Sequence[PartitionHistoryEntry]
-
-
-class BrokerHistoryEntry(Part, frozen=True):
-    """A change of a broker."""
-
-    offset: int
-    """Offset of the record."""
-    timestamp_ms: int
-    """Timestamp of its batch."""
-    leader_epoch: int
-    """Leader epoch of the controller."""
-    record: str | None
-    """Message of the record; null for an entry from a checkpoint."""
-    changes: Sequence[str]
-    """One sentence each; not stable."""
-    registration: ImageBroker | None
-    """Registration from here on; null if there is none."""
-    leads: int
-    """Number of partitions that it leads."""
-    in_isr: int
-    """Number of partitions with it in the ISR."""
-    in_elr: int
-    """Number of partitions with it in the ELR."""
-    replicas: int
-    """Number of partitions with a replica on it."""
 
 
 class BrokerHistory(Part, frozen=True):

@@ -13,7 +13,7 @@ from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.result import SnapshotVerdict
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.inventory import InventoryPartition
+from snaprebuild.tier.inventory import TierInventory
 from snaprebuild.tier.repair.result import RepairedCopy, RepairTotals
 
 __all__ = ["AuditTotals", "AuditedCopy", "AuditedPartition", "DifferingProducer", "TierAudit", "TierInventory", "TierRepair"]
@@ -113,24 +113,6 @@ class TierAudit(Document, frozen=True):
     """The worst of the counts, in the order of StatusName."""
     counts: StatusCounts = StatusCounts()
     """Snapshots in remote storage that are wrong or suspect, and paths that were not read."""
-
-
-# ---------------------------------------------------------------------------------------------------------------- inventory
-
-
-class TierInventory(Document, frozen=True):
-    """What `snaprebuild tier inventory --output json` prints."""
-
-    NAME = "tier-inventory"
-    VERSION = 3
-
-    location: str
-    """Directory or s3:// URL of the store."""
-    verified: bool
-    """A metadata log that could be read whole has the states."""
-    unknown_objects: Natural
-    """Objects of no known layout."""
-    partitions: Sequence[InventoryPartition]
 
 
 # -------------------------------------------------------------------------------------------------------- repair and its undo

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -26,15 +26,15 @@ from snaprebuild.inspect.broker_answer import (
     ProducerMemory,
     answer_to,
 )
+from snaprebuild.inspect.diff import EntryField
 from snaprebuild.inspect.producer_trace import BatchKind, ProducerTrace, TraceAnalysis, TracedBatch, traced_rows
 from snaprebuild.published import Natural, Part, Positive, one_of
-from snaprebuild.replay.classes import Judgement
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import ENTRY_FIELDS, next_sequence
 from snaprebuild.replay.segment_effect import entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock, is_expired
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.partition_replay import source_replay
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, source_replay
 from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
@@ -42,6 +42,7 @@ from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.engine.window_proof import boundary_after
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
+from snaprebuild.storage.partition_names import TopicPartition, names_of
 
 __all__ = [
     "AnsweredBatch",
@@ -49,8 +50,11 @@ __all__ = [
     "DifferingSnapshot",
     "EntryStatus",
     "ExplainResult",
+    "ExplainedPartition",
+    "ExplainedSnapshots",
     "ProducerExplanation",
     "Question",
+    "SnapshotTotals",
     "explain_producer",
 ]
 
@@ -143,41 +147,95 @@ class AnsweredBatch(Part, frozen=True):
         return cls(batch=batch, **msgspec.structs.asdict(attempt), running=running, restarted=restarted)
 
 
+class SnapshotTotals(Part, frozen=True):
+    """Snapshots at or below the offset in which the producer is or should be, by status."""
+
+    equal: Natural = 0
+    equal_after_expiry: Natural = 0
+    missing: Natural = 0
+    extra: Natural = 0
+    differs: Natural = 0
+    unreadable: Natural = 0
+    not_compared: Natural = 0
+
+
+class ExplainedSnapshots(Part, frozen=True):
+    """The snapshots at or below the offset."""
+
+    totals: SnapshotTotals
+    differing: Sequence[DifferingSnapshot]
+    """Snapshots that are not equal, ascending; at most the first 100."""
+
+
+class ExplainedPartition(TopicPartition, frozen=True):
+    """A partition that has the producer."""
+
+    path: str
+    offset: Natural | None
+    """Offset of the state, exclusive; null if the replay ended before it."""
+    snapshot_class: SnapshotClass | None = msgspec.field(name="class")
+    """Class of the state (docs/concepts/confidence.md); null if the replay ended before it."""
+    reasons: Sequence[str]
+    entry: ProducerEntry | None
+    """Fields as in a snapshot: -1 where a field has no value. Null if the log does not have the producer."""
+    set_by: Mapping[EntryField, TracedBatch]
+    """By field the batch that set its value, also if that is -1. A field is absent if no batch set it: it was in the base snapshot,
+    or was never set."""
+    base_snapshot_offset: Natural | None
+    """Offset of the snapshot at the first offset, if the replay began from it."""
+    in_memory: Sequence[BatchInMemory]
+    """The batches of this epoch that a running broker holds, oldest first."""
+    expires_at_ms: int | None
+    """When a broker forgets the producer; null with an open transaction, which never expires, or without entry."""
+    expired: bool
+    """Whether it has expired at as_of_ms."""
+    snapshots: ExplainedSnapshots
+    answers: Sequence[AnsweredBatch]
+    read_bytes: Natural
+
+
 @dataclass(slots=True)
 class ProducerExplanation:
     """The producer in one partition.
 
     Attributes:
-        offset: of the state; None if the replay reached none.
-        judgement: class of the state and its reasons, or None.
-        entry: of the producer, or None if the log does not have it.
-        set_by: by field the batch that set it (``ProducerTrace``).
-        base_snapshot_offset: of the snapshot at the first offset, if the replay began with it.
-        in_memory: the batches that a running broker has in memory, oldest first.
-        read_bytes: of the segments.
-        expires_at_ms: when a broker drops it, ms since 1970; None with an open transaction or without entry.
-        snapshots: those at or below the offset that differ, ascending, at most ``DIFFERING_LISTED_MAX``.
-        snapshot_counts: all at or below the offset, by status.
+        source: the partition.
+        explained: what is known of the producer there.
+        findings: about the partition.
         is_known: the log (up to the given offset) or a snapshot has an entry of the producer.
         outside: why the log has no state at the given offset, or None.
     """
 
     source: PartitionSource
-    offset: int | None = None
-    judgement: Judgement | None = None
-    entry: ProducerEntry | None = None
-    set_by: dict[str, TracedBatch] = field(default_factory=dict)
-    base_snapshot_offset: int | None = None
-    in_memory: tuple[BatchInMemory, ...] = ()
-    expires_at_ms: int | None = None
-    expired: bool = False
-    snapshots: list[DifferingSnapshot] = field(default_factory=list)
-    snapshot_counts: Counter[EntryStatus] = field(default_factory=Counter)
-    answers: list[AnsweredBatch] = field(default_factory=list)
+    explained: ExplainedPartition
     findings: list[Finding] = field(default_factory=list)
-    read_bytes: int = 0
     is_known: bool = False
     outside: str | None = None
+
+    @classmethod
+    def of(cls, source: PartitionSource) -> ProducerExplanation:
+        """The explanation before anything was read."""
+        explained = ExplainedPartition(
+            **names_of(source.directory),
+            path=source.path,
+            offset=None,
+            snapshot_class=None,
+            reasons=(),
+            entry=None,
+            set_by={},
+            base_snapshot_offset=None,
+            in_memory=(),
+            expires_at_ms=None,
+            expired=False,
+            snapshots=ExplainedSnapshots(totals=SnapshotTotals(), differing=()),
+            answers=(),
+            read_bytes=0,
+        )
+        return cls(source, explained)
+
+    def update(self, **members: Any) -> None:
+        """Changes members of ``explained``."""
+        self.explained = replace(self.explained, **members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +276,7 @@ def explain_producer(
     def work_of(_: int, explanation: ProducerExplanation) -> _ExplainTask:
         return _ExplainTask(explanation, question, run.clock, check_crc=check_crc, progress=progress)
 
-    explanations = read_partitions(source.partitions, lambda _, partition: ProducerExplanation(partition), work_of, run)
+    explanations = read_partitions(source.partitions, lambda _, partition: ProducerExplanation.of(partition), work_of, run)
     with_producer = [each for each in explanations if each.is_known]
     findings = [*source.findings, *live_broker_notes(source)]
     findings += [finding for each in explanations for finding in each.findings]
@@ -273,7 +331,7 @@ class _ExplainTask(ReplayTask):
         self._snapshots = snapshots
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
-        self._explanation.read_bytes += summary.read_bytes
+        self._explanation.update(read_bytes=self._explanation.explained.read_bytes + summary.read_bytes)
         boundary, _ = boundary_after(self.source.directory.segments, index, summary)
         self._pieces.append((boundary, traced_rows(summary.contents)))
         self._log_end = max(summary.facts.next_offset, summary.base_offset)
@@ -283,11 +341,11 @@ class _ExplainTask(ReplayTask):
         super().finish()
         explanation = self._explanation
         damage = self.replay.damage
-        self._compare_snapshots()
-        explanation.is_known = bool(explanation.snapshot_counts.keys() - {EntryStatus.UNREADABLE})
+        counts = self._compare_snapshots()
+        explanation.is_known = bool(counts.keys() - {EntryStatus.UNREADABLE})
         if self._state is not None:
             self._explain(self._state)
-            explanation.is_known |= explanation.entry is not None
+            explanation.is_known |= explanation.explained.entry is not None
             return
         explanation.is_known |= self._last is not None and self._entry_in(self._last) is not None
         if self._question.requested_offset is not None and damage is None:
@@ -307,10 +365,9 @@ class _ExplainTask(ReplayTask):
         return ProducerEntry(*rows[0]) if rows else None
 
     def _explain(self, state: BoundaryState) -> None:
-        explanation = self._explanation
         question = self._question
+        clock = self._clock
         at = state.offset
-        judgement = state.judgement
         entry = self._entry_in(state)
         trace = ProducerTrace.begun_with(self._base_entry(state))
         for offset, rows in self._pieces:
@@ -318,45 +375,56 @@ class _ExplainTask(ReplayTask):
             if offset == at:
                 break
         assert trace.entry == entry, "the parallel replay and the trace differ"
-        explanation.offset = at
-        explanation.judgement = judgement
-        explanation.entry = entry
-        explanation.set_by = {name: batch.traced() for name, batch in trace.set_by.items()}
-        explanation.in_memory = tuple(trace.in_memory)
-        if entry is not None:
-            clock = self._clock
-            explanation.expired = is_expired(entry, clock.as_of_ms, clock.expiration_ms)
-            if entry.current_txn_first_offset < 0:
-                explanation.expires_at_ms = entry.timestamp + clock.expiration_ms
-        forgotten = entry is None or explanation.expired
-        running = None if forgotten else trace.memory
-        restarted = None if entry is None or forgotten else ProducerMemory.loaded(entry)
+        expired = entry is not None and is_expired(entry, clock.as_of_ms, clock.expiration_ms)
+        expires_at_ms = None
+        if entry is not None and entry.current_txn_first_offset < 0:
+            expires_at_ms = entry.timestamp + clock.expiration_ms
+        is_forgotten = entry is None or expired
+        running = None if is_forgotten else trace.memory
+        restarted = None if entry is None or is_forgotten else ProducerMemory.loaded(entry)
+        answered = []
         for what, attempt in _attempts(question, trace):
             answers = [answer_to(memory, attempt, question.broker_version) for memory in (running, restarted)]
-            explanation.answers.append(AnsweredBatch.of(what, attempt, answers))
+            answered.append(AnsweredBatch.of(what, attempt, answers))
             # The log does not show the transaction version of the client: both answers are given if they differ.
             bumping = replace(attempt, is_transactional=True, transaction_version_2=True)
             bumping_answers = [answer_to(memory, bumping, question.broker_version) for memory in (running, restarted)]
             if (attempt.is_transactional or entry is None) and bumping_answers != answers:
-                explanation.answers.append(AnsweredBatch.of(f"{what}, in transaction version 2", bumping, bumping_answers))
+                answered.append(AnsweredBatch.of(f"{what}, in transaction version 2", bumping, bumping_answers))
+        self._explanation.update(
+            offset=at,
+            snapshot_class=state.judgement.snapshot_class,
+            reasons=state.judgement.reasons,
+            entry=entry,
+            set_by={name: batch.traced() for name, batch in trace.set_by.items()},
+            in_memory=tuple(trace.in_memory),
+            expires_at_ms=expires_at_ms,
+            expired=expired,
+            answers=answered,
+        )
 
     def _base_entry(self, state: BoundaryState) -> ProducerEntry | None:
         base = state.base_entries
         if base is None:
             return None
-        self._explanation.base_snapshot_offset = self._bases[0]
+        self._explanation.update(base_snapshot_offset=self._bases[0])
         row = np.flatnonzero(base["producer_id"] == self._question.producer_id)
         return ProducerEntry(*base[row[0]].tolist()) if len(row) else None
 
-    def _compare_snapshots(self) -> None:
-        explanation = self._explanation
+    def _compare_snapshots(self) -> Counter[EntryStatus]:
+        """Compares the entries in snapshots; gives the counts by status."""
+        counts = Counter[EntryStatus]()
+        differing: list[DifferingSnapshot] = []
         for offset in sorted(self._snapshots):
             view = self._compared(offset)
             if view is None:
                 continue
-            explanation.snapshot_counts[view.status] += 1
-            if view.status is not EntryStatus.EQUAL and len(explanation.snapshots) < DIFFERING_LISTED_MAX:
-                explanation.snapshots.append(view)
+            counts[view.status] += 1
+            if view.status is not EntryStatus.EQUAL and len(differing) < DIFFERING_LISTED_MAX:
+                differing.append(view)
+        totals = SnapshotTotals(**{status.value: count for status, count in counts.items()})
+        self._explanation.update(snapshots=ExplainedSnapshots(totals=totals, differing=differing))
+        return counts
 
     def _compared(self, offset: int) -> DifferingSnapshot | None:
         """The entry in the snapshot; None if neither the snapshot nor the log has the producer."""

@@ -18,19 +18,17 @@ from snaprebuild.cluster.metadata.leadership import Leaderships
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.inspect.coordinator_records import CoordinatorHistory, TransactionStates
 from snaprebuild.inspect.hang_reasons import CoordinatorEvidence, LastMarker, LateTransaction, explain_transaction
+from snaprebuild.inspect.kafka_transactions_tool import TOOL
 from snaprebuild.inspect.producer_trace import BatchKind, batches_of_producer
 from snaprebuild.inspect.transaction_model import AbortCommands, OngoingTransaction, PartitionTransactions
 from snaprebuild.replay.block_effect import EFFECT_COLUMNS
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import read_topic_id
 
-__all__ = ["TOOL", "ReadLeaders", "abort_commands", "explain_late"]
+__all__ = ["ReadLeaders", "abort_commands", "explain_late"]
 
 ReadLeaders = Callable[[Collection[tuple[str, int]]], Leaderships | None]
 """Reads the leaders of partitions, by topic and number, from a metadata log; None without one."""
-
-
-TOOL = "kafka-transactions.sh --bootstrap-server HOST:PORT"
 
 
 def explain_late(
@@ -47,7 +45,7 @@ def explain_late(
     Raises:
         UsageError, ReadFailedError: of ``read_leaders``.
     """
-    late = [each for each in partitions if any(transaction.is_late for transaction in each.open)]
+    late = [each for each in partitions if any(transaction.is_late for transaction in each.reported.open)]
     if not late:
         return
     histories = {cluster_id: _histories(late, states, cluster_id) for cluster_id in {each.cluster_id for each in late}}
@@ -69,7 +67,7 @@ def _histories(
 ) -> dict[str, CoordinatorHistory]:
     """The records of the transactional ids of late transactions of one cluster."""
     transactions = [
-        transaction for each in late if each.cluster_id == cluster_id for transaction in each.open if transaction.is_late
+        transaction for each in late if each.cluster_id == cluster_id for transaction in each.reported.open if transaction.is_late
     ]
     names = {each.transactional_id for each in transactions if each.transactional_id is not None}
     return states.of_cluster(cluster_id).histories(names)
@@ -90,12 +88,12 @@ def _explain_partition(
     histories: dict[str, CoordinatorHistory],
     cluster: CoordinatorEvidence,
 ) -> None:
-    late = [each for each in partition.open if each.is_late]
+    late = [each for each in partition.reported.open if each.is_late]
     first_offsets = {each.producer_id: each.first_offset for each in late if each.transactional_id in histories}
     markers = _last_markers(partition.source, first_offsets)
     end = _end_of_log(partition.source, {each: partition.last_offsets[each] for each in first_offsets})
     topic_id = _topic_id(partition.source)
-    for at, transaction in enumerate(partition.open):
+    for at, transaction in enumerate(partition.reported.open):
         if not transaction.is_late:
             continue
         history = None if transaction.transactional_id is None else histories.get(transaction.transactional_id)
@@ -105,7 +103,7 @@ def _explain_partition(
             leader_epoch=end.leader_epoch,
         )
         explanation = explain_transaction(subject, replace(cluster, history=history))
-        partition.open[at] = msgspec.structs.replace(
+        partition.reported.open[at] = msgspec.structs.replace(
             transaction,
             abort_commands=abort_commands(partition.source, transaction) if explanation.may_abort else None,
             hang_reason=explanation.hang_reason,
@@ -135,7 +133,7 @@ def _subject(
         epoch=transaction.epoch,
         first_offset=transaction.first_offset,
         last_ms=transaction.last_ms,
-        log_end_offset=partition.log_end_offset or 0,
+        log_end_offset=partition.reported.log_end_offset or 0,
         high_watermark=(log_dir.high_watermarks or {}).get(source.topic_partition),
         marker=marker,
         longer_copy=_longer_copy(partition, transaction, others),
@@ -147,14 +145,19 @@ def _longer_copy(
     partition: PartitionTransactions, transaction: OngoingTransaction, others: Sequence[PartitionTransactions]
 ) -> str | None:
     """Another copy that was read whole, is longer, and ended the transaction."""
-    end = partition.log_end_offset or 0
+    end = partition.reported.log_end_offset or 0
     for other in others:
         is_same = other is not partition and other.source.topic_partition == partition.source.topic_partition
-        if not is_same or other.log_end_offset is None or other.log_end_offset <= end or other.totals.open > len(other.open):
+        if (
+            not is_same
+            or other.reported.log_end_offset is None
+            or other.reported.log_end_offset <= end
+            or other.reported.totals.open > len(other.reported.open)
+        ):
             continue
         segments = other.source.directory.segments
         has_begin = bool(segments) and segments[0].base_offset <= transaction.first_offset
-        is_open = any(each.producer_id == transaction.producer_id for each in other.open)
+        is_open = any(each.producer_id == transaction.producer_id for each in other.reported.open)
         if has_begin and not is_open and not any(each.is_unread for each in other.findings):
             return other.source.path
     return None

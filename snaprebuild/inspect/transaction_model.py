@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.inspect.coordinator_records import TwoPhase
 from snaprebuild.inspect.hang_reasons import HangReason, TransactionEvidence
 from snaprebuild.published import Natural, Part
 from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.storage.partition_names import TopicPartition, names_of
 
 __all__ = [
     "OPEN_LISTED_MAX",
@@ -20,6 +23,7 @@ __all__ = [
     "PartitionTransactions",
     "TransactionSums",
     "TransactionTotals",
+    "TransactionsPartition",
 ]
 
 OPEN_LISTED_MAX = 100
@@ -95,43 +99,76 @@ class TransactionSums(TransactionTotals, kw_only=True):
     def add(self, partition: PartitionTransactions) -> None:
         """Adds the transactions of a partition."""
         for name in TransactionTotals.__struct_fields__:
-            setattr(self, name, getattr(self, name) + getattr(partition.totals, name))
-        self.partitions_with_late += partition.counts_as_late
+            setattr(self, name, getattr(self, name) + getattr(partition.reported.totals, name))
+        self.partitions_with_late += partition.reported.counts_as_late
+
+
+class TransactionsPartition(TopicPartition, frozen=True):
+    """A partition."""
+
+    path: str
+    can_be_tiered: bool
+    """Neither internal nor compacted."""
+    log_end_offset: Natural | None
+    """End of the replay; null for an empty log."""
+    last_stable_offset: Natural | None
+    """First offset of the oldest open transaction, else the log end; null for an empty log."""
+    totals: TransactionTotals
+    counts_as_late: bool
+    """A broker counts the partition among those with late transactions."""
+    held_offsets: Natural
+    """Offsets from the last stable offset to the log end."""
+    held_bytes: Natural | None
+    """Bytes of the same range; null if the first batch is not on disk."""
+    held_segments: Natural
+    """Rolled segments that reach above the last stable offset: tiered storage uploads none of them."""
+    held_segment_bytes: Natural
+    open: list[OngoingTransaction]
+    """The oldest 100."""
+    read_bytes: Natural
 
 
 @dataclass(slots=True)
 class PartitionTransactions:
-    """The transactions of one partition.
+    """The transactions of one partition, with what explains them.
 
     Attributes:
         source: the partition.
-        log_end_offset: up to which the log was replayed; None for an empty log.
-        totals: counts of transactions.
-        open: the oldest ``OPEN_LISTED_MAX`` open transactions, by first offset.
-        last_offsets: of the last batch of each producer in ``open``, by its id.
-        counts_as_late: whether a broker counts the partition: its oldest transaction is late.
-        held_offsets: count of offsets from the last stable offset to the log end.
-        held_bytes: the same range in bytes; None if the batch at the last stable offset is not on disk.
-        held_segments: rolled segments that reach above the last stable offset, which tiered storage does not upload.
-        held_segment_bytes: their size.
+        reported: its transactions.
+        last_offsets: of the last batch of each producer in ``reported.open``, by its id.
         findings: about this partition.
-        read_bytes: of its segments.
         has_gap: batches are damaged or missing, and not because of compaction: a marker may have been among them.
     """
 
     source: PartitionSource
-    log_end_offset: int | None = None
-    totals: TransactionTotals = field(default_factory=TransactionTotals)
-    open: list[OngoingTransaction] = field(default_factory=list)
+    reported: TransactionsPartition
     last_offsets: dict[int, int] = field(default_factory=dict)
-    counts_as_late: bool = False
-    held_offsets: int = 0
-    held_bytes: int | None = 0
-    held_segments: int = 0
-    held_segment_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
-    read_bytes: int = 0
     has_gap: bool = False
+
+    @classmethod
+    def of(cls, source: PartitionSource) -> PartitionTransactions:
+        """The transactions before anything was read."""
+        reported = TransactionsPartition(
+            **names_of(source.directory),
+            path=source.path,
+            can_be_tiered=source.can_be_tiered,
+            log_end_offset=None,
+            last_stable_offset=None,
+            totals=TransactionTotals(),
+            counts_as_late=False,
+            held_offsets=0,
+            held_bytes=0,
+            held_segments=0,
+            held_segment_bytes=0,
+            open=[],
+            read_bytes=0,
+        )
+        return cls(source, reported)
+
+    def update(self, **members: Any) -> None:
+        """Changes members of ``reported``."""
+        self.reported = replace(self.reported, **members)
 
     @property
     def is_read_whole(self) -> bool:
@@ -143,8 +180,3 @@ class PartitionTransactions:
         """Cluster id of its log directory; None if that is unknown."""
         meta = self.source.log_dir.meta
         return None if meta is None else meta.cluster_id
-
-    @property
-    def last_stable_offset(self) -> int | None:
-        """First offset of the oldest open transaction, else the log end, if everything is replicated, which the disk does not show."""
-        return self.open[0].first_offset if self.open else self.log_end_offset

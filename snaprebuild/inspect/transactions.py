@@ -10,7 +10,6 @@ an abort loses data. The coordinator's own log shows it: Kafka 4.3 has no state 
 
 from __future__ import annotations
 
-import shlex
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,26 +22,23 @@ from formats.log.batch_headers import HeaderReader
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.inspect.coordinator_records import UNKNOWN_STATE, KnownState, TransactionStates, TwoPhase, own_transaction_states
-from snaprebuild.inspect.late_transactions import TOOL, ReadLeaders, explain_late
+from snaprebuild.inspect.late_transactions import ReadLeaders, explain_late
 from snaprebuild.inspect.transaction_model import OPEN_LISTED_MAX, OngoingTransaction, PartitionTransactions, TransactionSums
 from snaprebuild.replay.segment_effect import NONE, SegmentEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.partition_replay import source_replay
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, source_replay
 from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
-from snaprebuild.storage.local.index_hints import read_positions_hint
-from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.snapshots.source.source import Source, live_broker_notes
+from snaprebuild.storage.partition_dir import PartitionDir, read_positions_hint
 
 __all__ = [
     "DEFAULT_MAX_TIMEOUT_MS",
     "LATE_BUFFER_MS",
     "TransactionsResult",
-    "find_hanging_command",
     "read_transactions",
 ]
 
@@ -77,12 +73,6 @@ class TransactionsResult:
         return sums
 
 
-def find_hanging_command(source: PartitionSource) -> str:
-    """The command of Kafka's own tool (brokers since 3.0) that asks the coordinators for the hanging transactions of a partition."""
-    name = source.directory.name
-    return f"{TOOL} find-hanging --topic {shlex.quote(name.topic)} --partition {name.partition}"
-
-
 def read_transactions(
     source: Source,
     run: Run,
@@ -109,7 +99,7 @@ def read_transactions(
     def work_of(_: int, partition: PartitionTransactions) -> _TransactionsTask:
         return _TransactionsTask(partition, run.clock, late_after_ms, states, check_crc=check_crc, progress=progress)
 
-    partitions = read_partitions(source.partitions, lambda _, partition: PartitionTransactions(partition), work_of, run)
+    partitions = read_partitions(source.partitions, lambda _, partition: PartitionTransactions.of(partition), work_of, run)
     explain_late(partitions, states, read_leaders, run.clock.as_of_ms)
     findings = [
         *source.findings,
@@ -146,7 +136,7 @@ class _TransactionsTask(ReplayTask):
         self._state: BoundaryState | None = None
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
-        self._partition.read_bytes += summary.read_bytes
+        self._partition.update(read_bytes=self._partition.reported.read_bytes + summary.read_bytes)
         return super().take_segment(index, summary)
 
     def finish(self) -> None:
@@ -157,7 +147,7 @@ class _TransactionsTask(ReplayTask):
     def boundary(self, state: BoundaryState) -> None:
         self._state = state
         assert state.closes is not None, "the replay began at the first segment, and nothing was cut"
-        totals = self._partition.totals
+        totals = self._partition.reported.totals
         summary = state.segment
         closes = state.closes
         closed = closes.first_offset != NONE
@@ -180,7 +170,6 @@ class _TransactionsTask(ReplayTask):
         effect = state.effect
         now = self._clock.as_of_ms
         directory = partition.source.directory
-        partition.log_end_offset = state.offset
         partition.has_gap = state.is_unsound and not partition.source.is_compacted
         rows = np.flatnonzero(effect.txn_first_offset != NONE)
         rows = rows[np.argsort(effect.txn_first_offset[rows], kind="stable")]
@@ -193,15 +182,18 @@ class _TransactionsTask(ReplayTask):
         never_expires = np.array([each.two_phase is TwoPhase.YES for each in states], dtype=bool)
         late &= ~never_expires
         before = ~effect.txn_is_set[rows] & ~effect.starts_fresh[rows] & (not state.is_complete)
-        partition.totals.open = len(rows)
-        partition.totals.late = int(np.count_nonzero(late))
-        self._list_rows(effect, rows[:OPEN_LISTED_MAX], states, late, before)
-        if partition.open:
-            self._count_held(state.offset)
+        partition.reported.totals.open = len(rows)
+        partition.reported.totals.late = int(np.count_nonzero(late))
+        transactions = self._listed(effect, rows[:OPEN_LISTED_MAX], states, late, before)
+        # The last stable offset, if everything is replicated, which the disk does not show.
+        stable = transactions[0].first_offset if transactions else state.offset
+        partition.update(log_end_offset=state.offset, last_stable_offset=stable, open=transactions)
+        if transactions:
+            self._count_held(transactions[0], state.offset)
         if never_expires.any():
             self._report_two_phase(int(never_expires.sum()), int(effect.txn_first_offset[rows[never_expires][0]]))
-        if partition.totals.late:
-            partition.counts_as_late = partition.open[0].is_late
+        if partition.reported.totals.late:
+            partition.update(counts_as_late=transactions[0].is_late)
             self._report_late(int(effect.txn_first_offset[rows[late][0]]))
         if directory.segments[0].base_offset > 0 and not state.is_complete:
             message = (
@@ -210,10 +202,10 @@ class _TransactionsTask(ReplayTask):
             )
             partition.findings.append(Finding("transactions-before-log-start", Severity.NOTE, directory.path, message))
 
-    def _list_rows(
+    def _listed(
         self, effect: SegmentEffect, rows: np.ndarray, states: Sequence[KnownState], late: np.ndarray, before: np.ndarray
-    ) -> None:
-        """Lists the transactions in some rows of an effect.
+    ) -> list[OngoingTransaction]:
+        """The transactions in some rows of an effect.
 
         Args:
             effect: of the whole log.
@@ -228,6 +220,7 @@ class _TransactionsTask(ReplayTask):
         except (ReadFailedError, FormatError) as error:
             self.fail(error)
             places = {}
+        transactions = []
         for at, row in enumerate(rows.tolist()):
             first = int(effect.txn_first_offset[row])
             last = int(effect.timestamp[row])
@@ -235,7 +228,7 @@ class _TransactionsTask(ReplayTask):
             producer_id = int(effect.producer_id[row])
             partition.last_offsets[producer_id] = max(first, int(effect.last_offset[row]))
             coordinator_epoch = int(effect.coordinator_epoch[row]) if effect.marked[row] else NONE
-            partition.open.append(
+            transactions.append(
                 OngoingTransaction(
                     first_offset=first,
                     producer_id=producer_id,
@@ -252,18 +245,21 @@ class _TransactionsTask(ReplayTask):
                 )
             )
 
-    def _count_held(self, log_end_offset: int) -> None:
-        """Counts what is above the last stable offset."""
-        partition = self._partition
-        segments = partition.source.directory.segments
-        oldest = partition.open[0]
-        partition.held_offsets = log_end_offset - oldest.first_offset
+        return transactions
+
+    def _count_held(self, oldest: OngoingTransaction, log_end_offset: int) -> None:
+        """Counts what is above the last stable offset, where the oldest open transaction begins."""
+        segments = self._partition.source.directory.segments
         index = max(bisect_right([segment.base_offset for segment in segments], oldest.first_offset) - 1, 0)
-        partition.held_bytes = None
+        held_bytes = None
         if oldest.position_bytes is not None:
-            partition.held_bytes = sum(segment.size_bytes for segment in segments[index:]) - oldest.position_bytes
-        partition.held_segments = len(segments) - 1 - index
-        partition.held_segment_bytes = sum(segment.size_bytes for segment in segments[index:-1])
+            held_bytes = sum(segment.size_bytes for segment in segments[index:]) - oldest.position_bytes
+        self._partition.update(
+            held_offsets=log_end_offset - oldest.first_offset,
+            held_bytes=held_bytes,
+            held_segments=len(segments) - 1 - index,
+            held_segment_bytes=sum(segment.size_bytes for segment in segments[index:-1]),
+        )
 
     def _report_two_phase(self, count: int, first_offset: int) -> None:
         message = (
@@ -275,10 +271,10 @@ class _TransactionsTask(ReplayTask):
 
     def _report_late(self, first_offset: int) -> None:
         partition = self._partition
-        late = pluralize(partition.totals.late, "open transaction has", "open transactions have")
+        late = pluralize(partition.reported.totals.late, "open transaction has", "open transactions have")
         message = f"{late} no batch for more than {self._late_after_ms // 1000} s, the oldest from offset {first_offset}"
-        if partition.counts_as_late:
-            message += f": {partition.held_offsets} offsets are not stable"
+        if partition.reported.counts_as_late:
+            message += f": {partition.reported.held_offsets} offsets are not stable"
         path = partition.source.path
         partition.findings.append(Finding("late-transaction", Severity.FINDING, path, message, first_offset))
 

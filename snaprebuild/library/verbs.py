@@ -33,9 +33,7 @@ from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild import run as rebuilding
-from snaprebuild.snapshots.rebuild.rehearsal import rehearsed
-from snaprebuild.snapshots.rebuild.result import RebuildResult
-from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
+from snaprebuild.snapshots.rebuild.result import RebuildResult, result_file, write_results
 from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
 from snaprebuild.snapshots.run import Run, RunFacts
 from snaprebuild.snapshots.run_record import Invocation
@@ -43,6 +41,7 @@ from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.scan.scan_parts import ScannedPartition, ScanRequest
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import Source, open_source, yield_to_brokers
+from snaprebuild.snapshots.staging.resume import rehearsed
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 if TYPE_CHECKING:

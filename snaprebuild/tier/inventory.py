@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
@@ -20,7 +19,7 @@ from formats.remote.local_tier_name import LocalTierFile
 from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState, TopicIdPartition
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
-from snaprebuild.published import Int64, Natural, Part, Uuid, one_of
+from snaprebuild.published import Document, Int64, Natural, Part, Uuid, one_of
 from snaprebuild.storage.partition_names import TopicPartition, named
 from snaprebuild.storage.remote.listing import TierLayout, UnknownObjects
 from snaprebuild.storage.store import USUAL_S3, S3Settings
@@ -40,7 +39,7 @@ __all__ = [
     "CopyState",
     "InventoryCopy",
     "InventoryPartition",
-    "StoreInventory",
+    "TierInventory",
     "tier_inventory",
     "unrecorded_finding",
     "unrecorded_states",
@@ -148,31 +147,25 @@ class InventoryPartition(TopicPartition, frozen=True):
         return Counter(copy.state for copy in self.copies)
 
 
-@dataclass(slots=True)
-class StoreInventory:
-    """The inventory of a store.
+class TierInventory(Document, frozen=True):
+    """What `snaprebuild tier inventory --output json` prints."""
 
-    Attributes:
-        location: of the store.
-        has_metadata: a metadata log was given, so that states are known.
-        verified: and all of it could be read: brokers have no other copies.
-        partitions: in the order of the store, then those that the metadata log alone has.
-        findings: what is wrong, and notes.
-        unknown: objects of no known layout.
-    """
+    NAME = "tier-inventory"
+    VERSION = 3
 
     location: str
-    has_metadata: bool
-    verified: bool = False
-    partitions: list[InventoryPartition] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    unknown: UnknownObjects = field(default_factory=UnknownObjects)
+    """Directory or s3:// URL of the store."""
+    verified: bool
+    """A metadata log that could be read whole has the states."""
+    unknown_objects: Natural
+    """Objects of no known layout."""
+    partitions: Sequence[InventoryPartition]
 
 
 def tier_inventory(
     root: StorePath, metadata_logs: Sequence[str] = (), stores: S3Settings = USUAL_S3, key_prefix: str = ""
-) -> StoreInventory:
-    """Lists everything below a location.
+) -> tuple[TierInventory, list[Finding]]:
+    """Lists everything below a location: partitions in the order of the store, then those that the metadata log alone has.
 
     Args:
         root: of the store, absolute.
@@ -187,22 +180,24 @@ def tier_inventory(
     """
     tier = list_store(root, metadata_logs, stores, key_prefix=key_prefix)
     logs = tier.logs
-    inventory = StoreInventory(root.path, tier.has_metadata, tier.verified, findings=tier.findings, unknown=tier.unknown)
+    findings = tier.findings
     dropped = logs.dropped + sum(log.dropped for log in logs.partitions.values())
     if dropped:
         message = f"{pluralize(dropped, 'record')} that did not fit earlier records; brokers drop them, too"
-        inventory.findings.append(Finding("metadata-dropped", Severity.NOTE, metadata_logs[0], message))
-    inventory.findings += zero_id_findings(root.path, tier.partitions.values())
+        findings.append(Finding("metadata-dropped", Severity.NOTE, metadata_logs[0], message))
+    findings += zero_id_findings(root.path, tier.partitions.values())
+    partitions = []
     for wanted in dict.fromkeys((*tier.partitions, *logs.partitions)):
         layout = tier.partitions[wanted].layout if wanted in tier.partitions else None
         remote = tier.listed_partition(wanted)
         partition = _inventory_of(remote, logs, layout)
-        inventory.partitions.append(partition)
-        inventory.findings += _partition_findings(partition, remote, logs)
-    if not inventory.partitions and not inventory.unknown.claims:
+        partitions.append(partition)
+        findings += _partition_findings(partition, remote, logs)
+    if not partitions and not tier.unknown.claims:
         raise UsageError("has no copy of a segment", path=root.path)
-    inventory.findings += _store_findings(inventory)
-    return inventory
+    inventory = TierInventory(location=root.path, verified=tier.verified, unknown_objects=tier.unknown.count, partitions=partitions)
+    findings += _store_findings(inventory, tier.unknown, has_metadata=tier.has_metadata)
+    return inventory, findings
 
 
 def _inventory_of(remote: RemotePartition, logs: RemoteLogs, layout: TierLayout | None) -> InventoryPartition:
@@ -375,13 +370,19 @@ PHANTOM_ADVICE = (
 )
 
 
-def _store_findings(inventory: StoreInventory) -> Iterator[Finding]:
-    """Findings about the store as a whole."""
-    yield from _claim_findings(inventory)
-    if not inventory.has_metadata:
+def _store_findings(inventory: TierInventory, unknown: UnknownObjects, *, has_metadata: bool) -> Iterator[Finding]:
+    """Findings about the store as a whole.
+
+    Args:
+        inventory: of the store.
+        unknown: objects of no known layout.
+        has_metadata: a metadata log was given, so that states are known.
+    """
+    yield from _claim_findings(inventory, unknown)
+    if not has_metadata:
         yield Finding("tier-unverified", Severity.NOTE, inventory.location, UNVERIFIED)
     iceberg = sum(copy.missing == ICEBERG_LACKS for partition in inventory.partitions for copy in partition.copies)
-    yield from unreadable_objects(inventory.location, inventory.unknown, iceberg)
+    yield from unreadable_objects(inventory.location, unknown, iceberg)
 
 
 def _partition_findings(partition: InventoryPartition, remote: RemotePartition, logs: RemoteLogs) -> Iterator[Finding]:
@@ -405,7 +406,7 @@ def _partition_findings(partition: InventoryPartition, remote: RemotePartition, 
         yield Finding("tier-overlap", Severity.NOTE, place, message, partition.overlaps[0].first_offset)
 
 
-def _claim_findings(inventory: StoreInventory) -> Iterator[Finding]:
+def _claim_findings(inventory: TierInventory, unknown: UnknownObjects) -> Iterator[Finding]:
     """Claims of ``tier upload``, and those among them without a complete copy from their first offset on."""
     begun = {
         (uuid_from_text(partition.topic_id), partition.partition, copy.start_offset)
@@ -413,7 +414,7 @@ def _claim_findings(inventory: StoreInventory) -> Iterator[Finding]:
         for copy in partition.copies
         if not copy.missing and copy.fault is None
     }
-    claims = inventory.unknown.claims
+    claims = unknown.claims
     unfinished = [each for each in claims if (each.topic_id, each.partition, each.start_offset) not in begun]
     if not claims:
         return

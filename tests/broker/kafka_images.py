@@ -4,6 +4,8 @@ import json
 import subprocess
 from typing import Any
 
+from cluster_images import directory_ids
+
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata.image_model import MetadataImage
 
@@ -49,29 +51,26 @@ def as_kafka(image: MetadataImage, faults: int) -> dict[str, Any]:
         "brokers": {
             str(each.node_id): {
                 "epoch": each.epoch,
-                "incarnation_id": uuid_to_text(each.incarnation_id),
+                "incarnation_id": each.incarnation_id,
                 "fenced": each.fenced,
                 "in_controlled_shutdown": each.in_controlled_shutdown,
-                "directories": [uuid_to_text(directory) for directory in each.directories],
-                "cordoned_directories": None
-                if each.cordoned_directories is None
-                else [uuid_to_text(directory) for directory in each.cordoned_directories],
+                "directories": directory_ids(each.directories),
+                "cordoned_directories": None if each.cordoned_directories is None else directory_ids(each.cordoned_directories),
                 "rack": each.rack,
                 **of_node(each),
             }
             for each in image.brokers.values()
         },
         "controllers": {
-            str(each.node_id): {"incarnation_id": uuid_to_text(each.incarnation_id), **of_node(each)}
-            for each in image.controllers.values()
+            str(each.node_id): {"incarnation_id": each.incarnation_id, **of_node(each)} for each in image.controllers.values()
         },
         "topics": {
             uuid_to_text(topic.topic_id): {
                 "name": topic.name,
                 "partitions": {
                     str(number): {
-                        "directories": [uuid_to_text(directory) for directory in each.directories],
-                        "leader_recovery_state": each.leader_recovery_state.name,
+                        "directories": directory_ids(each.directories),
+                        "leader_recovery_state": each.leader_recovery_state,
                         **{
                             name: list(getattr(each, name))
                             for name in ("replicas", "isr", "removing", "adding", "elr", "last_known_elr")
@@ -97,5 +96,5 @@ def as_kafka(image: MetadataImage, faults: int) -> dict[str, Any]:
 def of_node(node: Any) -> dict[str, Any]:
     return {
         "listeners": {each.name: [each.host, each.port, each.security_protocol] for each in node.listeners},
-        "features": {each.name: [each.min_level, each.max_level] for each in node.features},
+        "features": {name: [each.min_level, each.max_level] for name, each in node.features.items()},
     }

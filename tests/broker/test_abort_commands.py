@@ -39,7 +39,7 @@ def test_the_tool_takes_the_commands(version: str, tmp_path: Path) -> None:
     (found,) = read_transactions(open_source([str(tmp_path)]), Run(clock=Clock(0, 1)), 0).partitions
     config = tmp_path / "client.properties"
     config.write_text("default.api.timeout.ms=1500\nrequest.timeout.ms=1000\n")
-    commands = abort_commands(found.source, found.open[0])
+    commands = abort_commands(found.source, found.reported.open[0])
     new = commands.since_3_0
     old = commands.before_3_0
     understood = {new: [], old: [f"producerId={2**62}", f"producerEpoch={2**15 - 1}", "coordinatorEpoch=0"]}

@@ -60,7 +60,7 @@ class RandomCluster:
             leader=leader,
             leader_epoch=any_of.randrange(3),
             partition_epoch=any_of.randrange(5),
-            leader_recovery_state=LeaderRecoveryState(is_recovering),
+            leader_recovery_state=LeaderRecoveryState.RECOVERING if is_recovering else LeaderRecoveryState.RECOVERED,
             adding=adding,
             removing=removing,
         )
@@ -95,7 +95,7 @@ class RandomCluster:
         ids = any_of.sample(sorted(isr), len(isr))
         if any_of.random() < 0.05:
             ids.append(any_of.choice((*state.replicas, 6, -1)))
-        recovering = int(any_of.random() < (0.5 if state.leader_recovery_state else 0.05))
+        recovering = int(any_of.random() < (0.5 if state.leader_recovery_state == LeaderRecoveryState.RECOVERING else 0.05))
         if recovering and any_of.random() < 0.7:
             ids = [state.leader]
         members = tuple(IsrMember(each, self._epoch(each)) for each in ids)
@@ -110,7 +110,8 @@ class RandomCluster:
 
 
 def line_of(state: PartitionRegistration) -> str:
-    numbers = f"{state.leader} {state.leader_epoch} {state.partition_epoch} {state.leader_recovery_state:d}"
+    recovery_state = LeaderRecoveryState(state.leader_recovery_state).number
+    numbers = f"{state.leader} {state.leader_epoch} {state.partition_epoch} {recovery_state}"
     return f"{text_of(state.replicas)} {text_of(state.isr)} {numbers} {text_of(state.adding)} {text_of(state.removing)}"
 
 

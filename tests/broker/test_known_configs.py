@@ -108,7 +108,8 @@ def test_numbers_in_acls_and_credentials_have_kafkas_names(kafka: list[str]) -> 
     lines = [line.split()[1:] for line in kafka if line.startswith("# ")]
     assert len(lines) == 20
     for number, (resource, pattern, operation, permission, mechanism) in enumerate(lines):
-        acl = AccessControlEntry(number, "", number, "", "", number, number)
-        ours = (acl.resource_type_name, acl.pattern_type_name, acl.operation_name, acl.permission_name, mechanism_name(number))
+        numbers = dict.fromkeys(("resourceType", "patternType", "operation", "permissionType"), number)
+        acl = AccessControlEntry.of({"id": bytes(16), "resourceName": "", "principal": "", "host": "", **numbers})
+        ours = (acl.resource_type, acl.pattern_type, acl.operation, acl.permission, mechanism_name(number))
         for name, kafkas in zip(ours, (resource, pattern, operation, permission, mechanism), strict=True):
             assert name == kafkas or (kafkas == "UNKNOWN" and name == str(number)), number

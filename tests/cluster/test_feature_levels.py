@@ -23,10 +23,11 @@ from formats.log.control_record import Voter
 from snaprebuild.cluster.metadata.feature_levels import HoldingNode, NodeState, feature_levels, held_back_findings
 from snaprebuild.cluster.metadata.image_model import ControllerRegistration, MetadataImage, QuorumView, TopicImage
 from snaprebuild.cluster.metadata.registered_model import (
+    MIGRATING_DIRECTORY,
     BrokerRegistration,
+    FeatureLevels,
     LeaderRecoveryState,
     PartitionRegistration,
-    SupportedFeature,
 )
 from snaprebuild.findings import Severity, exit_code_of
 
@@ -160,19 +161,33 @@ CASES = {
 }
 
 
+INCARNATION = "A" * 22
+
+
 def registered(case: Case) -> MetadataImage:
-    def features(level: int | None) -> tuple[SupportedFeature, ...]:
-        return () if level is None else (SupportedFeature(LEVEL, 7, level), SupportedFeature("kraft.version", 0, level % 2))
+    def features(level: int | None) -> dict[str, FeatureLevels]:
+        return {} if level is None else {LEVEL: FeatureLevels(7, level), "kraft.version": FeatureLevels(0, level % 2)}
 
     newest = features(NEW + 1)
-    brokers = {1: BrokerRegistration(1, 5, bytes(16), False, False, (), None, None, (), newest)}
-    controllers = {1: ControllerRegistration(1, bytes(16), (), newest)}
+    brokers = {1: BrokerRegistration(1, 5, INCARNATION, False, False, (), None, None, (), newest)}
+    controllers = {1: ControllerRegistration(1, INCARNATION, (), newest)}
     if case.kind == "broker":
-        brokers[2] = BrokerRegistration(2, 6, bytes(16), case.fenced, False, (), None, None, (), features(case.level))
+        brokers[2] = BrokerRegistration(2, 6, INCARNATION, case.fenced, False, (), None, None, (), features(case.level))
     else:
-        controllers[2] = ControllerRegistration(2, bytes(16), (), features(case.level))
-    places = (bytes(16),) * len(case.replicas)
-    partition = PartitionRegistration(case.replicas, places, (1,), (), (), (), (), 1, LeaderRecoveryState.RECOVERED, 0, 0)
+        controllers[2] = ControllerRegistration(2, INCARNATION, (), features(case.level))
+    partition = PartitionRegistration(
+        leader=1,
+        leader_epoch=0,
+        leader_recovery_state=LeaderRecoveryState.RECOVERED,
+        partition_epoch=0,
+        replicas=case.replicas,
+        directories=(MIGRATING_DIRECTORY,) * len(case.replicas),
+        isr=(1,),
+        elr=(),
+        last_known_elr=(),
+        adding=(),
+        removing=(),
+    )
     topic_id = bytes(range(16))
     voters = None if case.voters is None else tuple(Voter(each, None, (), 0, 1) for each in case.voters)
     return MetadataImage(

@@ -14,40 +14,43 @@ from rule_marks import HOLDS, MARKS, NOT_APPLICABLE, REJECTS, UNKNOWN, WARNS, Ma
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import DirectoryForm
-from snaprebuild.broker.cluster_kind import ClusterKind
+from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata.registered_model import (
     LOST_DIRECTORY,
     MIGRATING_DIRECTORY,
     UNASSIGNED_DIRECTORY,
     BrokerRegistration,
+    FeatureLevels,
     LeaderRecoveryState,
     PartitionRegistration,
-    SupportedFeature,
+    directory_text,
 )
 from snaprebuild.cluster.source_check.evidence import LogDirEvidence, LogEvidence, MetadataEvidence, PeerEvidence, SourceEvidence
 from snaprebuild.cluster.source_check.rules import SourceRule, SourceRuleResult
 from snaprebuild.cluster.source_check.verdict import SourceVerdict, judge
 from snaprebuild.snapshots.plan.source_verdict import Purpose
+from snaprebuild.storage.log_dir import ClusterKind
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cluster-rules.md"
 TOPIC, OTHER_TOPIC = b"t" * 16, b"u" * 16
 DISK, SECOND_DISK, OTHER_DISK = b"d" * 16, b"e" * 16, b"f" * 16
+OTHER_PLACES = (directory_text(b"2" * 16), directory_text(b"3" * 16))
 EPOCHS = (LeaderEpochEntry(0, 0), LeaderEpochEntry(3, 120))
 BROKER = BrokerRegistration(
     node_id=1,
     epoch=15,
-    incarnation_id=b"i" * 16,
+    incarnation_id=uuid_to_text(b"i" * 16),
     fenced=False,
     in_controlled_shutdown=False,
-    directories=(DISK, SECOND_DISK),
+    directories=(directory_text(DISK), directory_text(SECOND_DISK)),
     cordoned_directories=None,
     rack=None,
     listeners=(),
-    features=(SupportedFeature("metadata.version", 1, 29),),
+    features={"metadata.version": FeatureLevels(1, 29)},
 )
 PARTITION = PartitionRegistration(
     replicas=(2, 3, 1),
-    directories=(b"2" * 16, b"3" * 16, DISK),
+    directories=(*OTHER_PLACES, directory_text(DISK)),
     isr=(1, 2, 3),
     removing=(),
     adding=(),
@@ -118,7 +121,7 @@ NOT_IN_SYNC: dict[str, Any] = {"cluster.partition.isr": (2, 3)}
 RECOVERING: dict[str, Any] = {"cluster.partition.leader_recovery_state": LeaderRecoveryState.RECOVERING}
 ALONE: dict[str, Any] = {
     "cluster.partition.replicas": (1,),
-    "cluster.partition.directories": (DISK,),
+    "cluster.partition.directories": (directory_text(DISK),),
     "cluster.partition.isr": (1,),
 }
 
@@ -137,9 +140,9 @@ def evidence(**changes: Any) -> SourceEvidence:
     return found
 
 
-def of_registrations(directory: bytes) -> dict[str, Any]:
+def of_registrations(directory: str) -> dict[str, Any]:
     """The directory in which the cluster has the replica of this broker."""
-    return {"cluster.partition.directories": (b"2" * 16, b"3" * 16, directory)}
+    return {"cluster.partition.directories": (*OTHER_PLACES, directory)}
 
 
 Row = tuple[SourceRule, Mark, str, dict[str, Any]]
@@ -246,7 +249,7 @@ ROWS: list[Row] = [
     (SourceRule.R6, HOLDS, "a disk without an id", {"log_dir.directory_id": None}),
     (SourceRule.R6, WARNS, "the broker has yet to report the directory", of_registrations(UNASSIGNED_DIRECTORY)),
     (SourceRule.R6, REJECTS, "reassigned", {"cluster.partition.replicas": (2, 3, 4)}),
-    (SourceRule.R6, REJECTS, "in its other directory", of_registrations(SECOND_DISK)),
+    (SourceRule.R6, REJECTS, "in its other directory", of_registrations(directory_text(SECOND_DISK))),
     (SourceRule.R6, REJECTS, "its directory is lost", of_registrations(LOST_DIRECTORY)),
     (SourceRule.R6, REJECTS, "the topic has fewer partitions", {"cluster.partition": None}),
     (SourceRule.R6, UNKNOWN, "the topic is another one", {"cluster.topic_id": OTHER_TOPIC}),
@@ -282,7 +285,7 @@ ROWS: list[Row] = [
     (SourceRule.R8, UNKNOWN, "the partition is not known", {"cluster.partition": None}),
     (SourceRule.R8, NOT_APPLICABLE, "a cluster with ZooKeeper", ZOOKEEPER),
     (SourceRule.R9, HOLDS, "stopped cleanly", {}),
-    (SourceRule.R9, HOLDS, "stopped cleanly, before 3.9", {"log_dir.marker_epoch": None, "cluster.broker.features": ()}),
+    (SourceRule.R9, HOLDS, "stopped cleanly, before 3.9", {"log_dir.marker_epoch": None, "cluster.broker.features": {}}),
     (SourceRule.R9, HOLDS, "a live broker of a known epoch", {**LIVE, "log_dir.live_epoch": 15}),
     (
         SourceRule.R9,
@@ -326,7 +329,7 @@ ROWS: list[Row] = [
         "stopped before it had registered",
         {"log_dir.is_marker_unregistered": True, "log_dir.marker_epoch": None},
     ),
-    (SourceRule.R10, NOT_APPLICABLE, "brokers before 3.9", {"log_dir.marker_epoch": None, "cluster.broker.features": ()}),
+    (SourceRule.R10, NOT_APPLICABLE, "brokers before 3.9", {"log_dir.marker_epoch": None, "cluster.broker.features": {}}),
     (SourceRule.R10, NOT_APPLICABLE, "a cluster with ZooKeeper", ZOOKEEPER),
     (SourceRule.R11, HOLDS, "up to the high watermark", {"log.high_watermark": 220}),
     (SourceRule.R11, HOLDS, "up to the last stable offset", {"log.last_stable_offset": 190, "log.is_stable_asked": True}),

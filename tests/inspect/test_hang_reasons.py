@@ -300,7 +300,7 @@ def test_why_it_is_open(name: str, tmp_path: Path) -> None:
         1,
         read_leaders=lambda wanted: read_leaderships(metadata, wanted) if case.metadata else None,
     )
-    (found,) = [each for partition in result.partitions for each in partition.open]
+    (found,) = [each for partition in result.partitions for each in partition.reported.open]
     assert found.hang_reason is not None
     assert found.reason is not None
     facts = " ".join(each.what for each in found.facts)

@@ -64,18 +64,18 @@ def reported_as_counted(seed: int, reached: Counter[str]) -> None:
         broker.write(Path(place) / "t-0", {}, deleted)
         found = reported(Path(place) / "t-0", as_of_ms=as_of_ms, late_ms=late_ms)
     counts = naive_counts(batches, begins_at_zero=segments[0].base_offset == 0)
-    assert Counter({name: getattr(found.totals, name) for name in ("committed", "aborted", "empty", "unknown")}) == counts
+    assert Counter({name: getattr(found.reported.totals, name) for name in ("committed", "aborted", "empty", "unknown")}) == counts
 
     state = ProducerState()
     list(state.append(each.meaning for each in batches if each.meaning is not None))
     open_now = sorted(state.ongoing.items())
-    assert [(each.first_offset, each.producer_id) for each in found.open] == open_now
-    assert found.totals.open == len(open_now)
+    assert [(each.first_offset, each.producer_id) for each in found.reported.open] == open_now
+    assert found.reported.totals.open == len(open_now)
     reached.update(counts, open=len(open_now))
-    assert found.last_stable_offset == (open_now[0][0] if open_now else broker.end_offset)
+    assert found.reported.last_stable_offset == (open_now[0][0] if open_now else broker.end_offset)
     by_offset = {each.header.base_offset: each for each in batches}
     lates = []
-    for each in found.open:
+    for each in found.reported.open:
         entry, first = state.entries[each.producer_id], by_offset[each.first_offset]
         assert (each.epoch, each.coordinator_epoch) == (entry.epoch, entry.coordinator_epoch)
         assert each.since_ms == (None if first.header.max_timestamp < 0 else first.header.max_timestamp)
@@ -87,18 +87,18 @@ def reported_as_counted(seed: int, reached: Counter[str]) -> None:
         starts = isinstance(own[0], DataBatch) and (own[0].epoch, own[0].base_sequence) == (0, 0)
         closed_before = any(isinstance(meaning, Marker) for meaning in own)
         assert each.may_have_begun_before == (segments[0].base_offset > 0 and not closed_before and not starts)
-    assert found.totals.late == sum(lates)
-    assert found.counts_as_late == bool(lates and lates[0])
+    assert found.reported.totals.late == sum(lates)
+    assert found.reported.counts_as_late == bool(lates and lates[0])
     if open_now:
         stable = open_now[0][0]
         above = [s for s in segments if s.base_offset > stable]
         at = max((s for s in segments if s.base_offset <= stable), key=lambda s: s.base_offset)
-        position = found.open[0].position_bytes
+        position = found.reported.open[0].position_bytes
         assert position is not None
-        assert found.held_bytes == len(at.data) - position + sum(len(s.data) for s in above)
-        assert found.held_offsets == broker.end_offset - stable
+        assert found.reported.held_bytes == len(at.data) - position + sum(len(s.data) for s in above)
+        assert found.reported.held_offsets == broker.end_offset - stable
         closed = [s for s in (at, *above) if s is not segments[-1]]
-        assert (found.held_segments, found.held_segment_bytes) == (len(closed), sum(len(s.data) for s in closed))
+        assert (found.reported.held_segments, found.reported.held_segment_bytes) == (len(closed), sum(len(s.data) for s in closed))
 
 
 def in_transaction(offset: int, producer_id: int, **fields: int) -> bytes:
@@ -110,7 +110,12 @@ def test_late_is_longer_than_and_not_as_long_as(as_of_ms: int, is_late: bool, tm
     """``hasLateTransaction``: current time - last timestamp > limit."""
     write_partition(tmp_path / "t-0", {0: in_transaction(0, 7, timestamp=10) + in_transaction(1, 7, sequence=1, timestamp=1000)})
     found = reported(tmp_path / "t-0", as_of_ms=as_of_ms, late_ms=1000)
-    assert (found.open[0].is_late, found.totals.late, found.open[0].since_ms, found.open[0].last_ms) == (is_late, is_late, 10, 1000)
+    assert (
+        found.reported.open[0].is_late,
+        found.reported.totals.late,
+        found.reported.open[0].since_ms,
+        found.reported.open[0].last_ms,
+    ) == (is_late, is_late, 10, 1000)
 
 
 @pytest.mark.parametrize("timestamp", [-1, 0])
@@ -118,13 +123,13 @@ def test_without_a_timestamp_nothing_is_late(timestamp: int, tmp_path: Path) -> 
     """``hasLateTransaction``: last timestamp > 0."""
     write_partition(tmp_path / "t-0", {0: in_transaction(0, 7, timestamp=timestamp)})
     found = reported(tmp_path / "t-0", as_of_ms=10**12)
-    assert (found.totals.open, found.totals.late, found.findings) == (1, 0, [])
+    assert (found.reported.totals.open, found.reported.totals.late, found.findings) == (1, 0, [])
 
 
 def test_a_broker_counts_a_partition_by_its_oldest_transaction(tmp_path: Path) -> None:
     write_partition(tmp_path / "t-0", {0: in_transaction(0, 7, timestamp=9000) + in_transaction(1, 8, timestamp=10)})
     found = reported(tmp_path / "t-0", as_of_ms=9000)
-    assert ([each.is_late for each in found.open], found.counts_as_late) == ([False, True], False)
+    assert ([each.is_late for each in found.reported.open], found.reported.counts_as_late) == ([False, True], False)
     (finding,) = found.findings
     assert (finding.code, finding.offset) == ("late-transaction", 1)
 
@@ -134,20 +139,25 @@ def test_of_many_open_transactions_the_oldest_are_listed(tmp_path: Path) -> None
     data = b"".join(in_transaction(at, 1000 - at, timestamp=10) for at in range(count))
     write_partition(tmp_path / "t-0", {0: data})
     found = reported(tmp_path / "t-0", as_of_ms=10**6)
-    assert [each.first_offset for each in found.open] == list(range(OPEN_LISTED_MAX))
-    assert (found.totals.open, found.totals.late) == (count, count)
+    assert [each.first_offset for each in found.reported.open] == list(range(OPEN_LISTED_MAX))
+    assert (found.reported.totals.open, found.reported.totals.late) == (count, count)
 
 
 def test_a_snapshot_knows_of_a_transaction_that_began_below_the_log(tmp_path: Path) -> None:
     entry = ProducerEntry(7, 2, 9, 99, 4, 5000, 3, 90)
     directory = write_partition(tmp_path / "t-0", {100: batch(100), 101: batch(101)})
     blind = reported(directory)
-    assert (blind.open, [each.code for each in blind.findings]) == ([], ["transactions-before-log-start"])
+    assert (blind.reported.open, [each.code for each in blind.findings]) == ([], ["transactions-before-log-start"])
     for offset in (100, 101):
         (directory / snapshot_name(offset)).write_bytes(snapshot_bytes([entry]))
     found = reported(directory)
-    assert (found.last_stable_offset, found.held_offsets, found.held_bytes, found.findings) == (90, 12, None, [])
-    (one,) = found.open
+    assert (found.reported.last_stable_offset, found.reported.held_offsets, found.reported.held_bytes, found.findings) == (
+        90,
+        12,
+        None,
+        [],
+    )
+    (one,) = found.reported.open
     assert (one.first_offset, one.coordinator_epoch, one.since_ms, one.position_bytes) == (90, 3, None, None)
     assert not one.may_have_begun_before
 
@@ -155,11 +165,11 @@ def test_a_snapshot_knows_of_a_transaction_that_began_below_the_log(tmp_path: Pa
 def test_a_marker_closes_what_the_snapshot_knows(tmp_path: Path) -> None:
     entry = ProducerEntry(7, 2, 9, 99, 4, 5000, 0, 90)
     directory = write_partition(tmp_path / "t-0", {100: batch(100) + marker(101, 7, epoch=2, commit=False), 102: batch(102)})
-    assert reported(directory).totals.unknown == 1
+    assert reported(directory).reported.totals.unknown == 1
     (directory / snapshot_name(100)).write_bytes(snapshot_bytes([entry]))
     after = ProducerEntry(7, 2, 9, 99, 4, 1000, 0, -1)
     (directory / snapshot_name(102)).write_bytes(snapshot_bytes([after]))
-    counts = reported(directory).totals
+    counts = reported(directory).reported.totals
     assert (counts.committed, counts.aborted, counts.empty, counts.unknown) == (0, 1, 0, 0)
 
 
@@ -169,15 +179,15 @@ def test_commands(tmp_path: Path) -> None:
     write_partition(tmp_path / "a.topic-11", {0: b"".join(each.data for each in batches)})
     found = reported(tmp_path / "a.topic-11")
     command = "kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic a.topic --partition 11"
-    assert abort_commands(found.source, found.open[0]) == AbortCommands(
+    assert abort_commands(found.source, found.reported.open[0]) == AbortCommands(
         since_3_0=f"{command} --start-offset 2",
         before_3_0=f"{command} --producer-id 7 --producer-epoch 3 --coordinator-epoch 5",
     )
     write_partition(tmp_path / "b-0", {0: in_transaction(0, 7)})
     fresh = reported(tmp_path / "b-0")
-    assert abort_commands(fresh.source, fresh.open[0]).before_3_0.endswith("--coordinator-epoch 0")
+    assert abort_commands(fresh.source, fresh.reported.open[0]).before_3_0.endswith("--coordinator-epoch 0")
 
 
 def test_an_empty_log(tmp_path: Path) -> None:
     found = reported(write_partition(tmp_path / "t-0", {0: b""}))
-    assert (found.log_end_offset, found.last_stable_offset, found.open) == (None, None, [])
+    assert (found.reported.log_end_offset, found.reported.last_stable_offset, found.reported.open) == (None, None, [])

@@ -148,4 +148,4 @@ def test_an_unreadable_batch_is_no_torn_end(tmp_path: Path) -> None:
     explained = explain_producer(
         open_source([str(logs / "mixed-0")]), Question(33), Run(clock=Moment(FIXTURE_AS_OF_MS, DAY_MS).clock, jobs=1)
     )
-    assert [each.offset for each in explained.partitions] == [int(last.stem)]
+    assert [each.explained.offset for each in explained.partitions] == [int(last.stem)]

@@ -17,7 +17,7 @@ from snaprebuild import Origin, ReplayOptions, SnapshotRefusedError, ensure_snap
 from snaprebuild.inspect.explain import Question, explain_producer
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import Clock
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState
 from snaprebuild.snapshots.last_stable import KnownOffset, last_stable_offsets
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.run import rebuild
@@ -204,15 +204,15 @@ def _ask_explain(asked: _Asked, partition: PartitionSource, said: dict[int, Sayi
     for offset in _some(sorted(whole), ENSURED_MAX):
         for producer in _some(ids, EXPLAINED_MAX):
             result = explain_producer(source, Question(producer, offset), Run(clock=asked.moment.clock, jobs=1))
-            for each in result.partitions:
-                if each.judgement is None:
+            for each in (explanation.explained for explanation in result.partitions):
+                if each.snapshot_class is None:
                     asked.counts["explain, no state"] += 1
                     continue
                 asked.counts["explain"] += 1
                 own = [entry for entry in said[offset].entries or () if entry.producer_id == producer]  # type: ignore[attr-defined]
                 where = f"{partition.topic_partition} at {offset}"
-                if each.judgement.snapshot_class is not said[offset].snapshot_class:
-                    classes = f"{each.judgement.snapshot_class.value} instead of {said[offset].snapshot_class.value}"
+                if each.snapshot_class is not said[offset].snapshot_class:
+                    classes = f"{each.snapshot_class.value} instead of {said[offset].snapshot_class.value}"
                     asked.wrong.append(f"{where}: explain says {classes}")
                 if [each.entry] != (own or [None]):
                     asked.wrong.append(f"{where}: explain has another entry of producer {producer}")

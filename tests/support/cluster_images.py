@@ -1,5 +1,6 @@
 """An image as the manifests of the bundled clusters have it: as Kafka's own classes printed it."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from manifests import FIXTURES
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata.image_model import MetadataImage, ResourceType, TopicImage
 from snaprebuild.cluster.metadata.image_reader import ImageAt, read_image
+from snaprebuild.cluster.metadata.registered_model import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from snaprebuild.cluster.source_check import metadata_read
 
 _BUNDLED: dict[object, ImageAt] = {}
@@ -24,10 +26,10 @@ def as_in_manifest(image: MetadataImage) -> dict[str, Any]:
             {
                 "id": broker.node_id,
                 "epoch": broker.epoch,
-                "incarnation_id": uuid_to_text(broker.incarnation_id),
+                "incarnation_id": broker.incarnation_id,
                 "fenced": broker.fenced,
                 "in_controlled_shutdown": broker.in_controlled_shutdown,
-                "log_dirs": [uuid_to_text(each) for each in broker.directories],
+                "log_dirs": list(broker.directories),
             }
             for _, broker in sorted(image.brokers.items())
         ],
@@ -39,19 +41,27 @@ def as_in_manifest(image: MetadataImage) -> dict[str, Any]:
     }
 
 
+_RESERVED = {MIGRATING_DIRECTORY: bytes(16), UNASSIGNED_DIRECTORY: bytes(15) + b"\1", LOST_DIRECTORY: bytes(15) + b"\2"}
+
+
+def directory_ids(directories: Iterable[str]) -> list[str]:
+    """Directories of replicas as Kafka prints their ids, also those that are reserved (``DirectoryId``)."""
+    return [uuid_to_text(_RESERVED[each]) if each in _RESERVED else each for each in directories]
+
+
 def _topic(topic: TopicImage) -> dict[str, Any]:
     partitions = [
         {
             "partition": number,
             "replicas": list(partition.replicas),
-            "directories": [uuid_to_text(each) for each in partition.directories],
+            "directories": directory_ids(partition.directories),
             "isr": list(partition.isr),
             "removing": list(partition.removing),
             "adding": list(partition.adding),
             "elr": list(partition.elr),
             "last_known_elr": list(partition.last_known_elr),
             "leader": partition.leader,
-            "leader_recovery_state": partition.leader_recovery_state.name,
+            "leader_recovery_state": partition.leader_recovery_state,
             "leader_epoch": partition.leader_epoch,
             "partition_epoch": partition.partition_epoch,
         }

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from snaprebuild.broker.status import findings_of
 from snaprebuild.cli.render.shared_parts import source_verdict
 from snaprebuild.cli.render.status import fate_sentence, status_details, status_line
-from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, unless_unread
+from snaprebuild.cli.result import labels_of, none_read, print_table, print_text, selects_nothing, size_text, unless_unread
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.view import View
 from snaprebuild.documents import before_start as doc
@@ -159,7 +159,7 @@ def _print(result: Preparation, judged: ScanResult, findings: Sequence[Finding])
         print_text(f"{pluralize(left_out, 'snapshot is missing', 'snapshots are missing')}, and none is written")
         return
     if not rows and first is None:
-        print_text(unless_unread("no snapshot is missing", findings))
+        print_text(none_read(findings)[0] if selects_nothing(findings) else unless_unread("no snapshot is missing", findings))
     if not rows:
         return
     columns = ("partition", "blocked", "snapshots", "not written", "read", "state")

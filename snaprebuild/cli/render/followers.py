@@ -18,11 +18,13 @@ from snaprebuild.cli.options.remote_storage import RemoteLevel
 from snaprebuild.cli.render.shared_parts import source_verdict
 from snaprebuild.cli.result import (
     labels_of,
+    none_read,
     print_line,
     print_table,
     print_text,
     print_undo,
     repeated_words,
+    selects_nothing,
     shown,
     unless_unread,
 )
@@ -95,7 +97,7 @@ class FollowerBuildView(View):
             for name, entry in plan.checkpoints.items()
         }
         return documents.FollowerBuild(
-            location=self._tier.location,
+            location=self._tier.base.path,
             verified=self._tier.verified,
             dry_run=self._dry_run,
             **named(plan.topic, plan.partition),
@@ -170,7 +172,7 @@ def _print_replicas(title: str, replicas: Sequence[CheckedReplica]) -> None:
         if remote is not None:
             lost = each.lost_count
             lost_open = 0 if worst is None else worst.lost_open_transactions
-            remote_state = f"{remote.judgement.snapshot_class.value}, {len(remote.entries)} producers"
+            remote_state = f"{remote.judgement.snapshot_class.value}, {pluralize(len(remote.entries), 'producer')}"
         wrong = sum(snapshot.proven_wrong for snapshot in each.snapshots)
         label = labels[each.source.path]
         log_start = each.source.log_start_offset
@@ -216,7 +218,7 @@ class FollowerCheckView(View):
         check = self._check
         totals = {verdict.value: self._counts[verdict] for verdict in ReplicaVerdict}
         return documents.FollowerCheck(
-            location=self._tier.location,
+            location=self._tier.base.path,
             level=self._level.value,
             verified=check.verified,
             as_of_ms=check.clock.as_of_ms,
@@ -234,6 +236,8 @@ class FollowerCheckView(View):
 
     def answer(self) -> tuple[str, Sequence[str]]:
         """The verdicts with their counts; a repair, if a replica needs one."""
+        if selects_nothing(self.findings):
+            return none_read(self.findings)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self._counts.items()))
         live = "." if self._check.verified else "; which copies are live is unverified (--metadata-log)."
         text = f"{pluralize(len(self._check.replicas), 'replica')}: {verdicts or 'none'}{live}"
@@ -269,7 +273,7 @@ class FollowerRepairView(View):
         """The document of the verb."""
         check = self._repair.check
         return documents.FollowerRepair(
-            location=self._tier.location,
+            location=self._tier.base.path,
             verified=check.verified,
             as_of_ms=check.clock.as_of_ms,
             expiration_ms=check.clock.expiration_ms,
@@ -310,6 +314,8 @@ class FollowerRepairView(View):
     def answer(self) -> tuple[str, Sequence[str]]:
         """The actions with their counts, and the next command."""
         repair = self._repair
+        if selects_nothing(self.findings):
+            return none_read(self.findings)
         totals = self._totals
         actions = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in totals.items())
         dry = "Dry run: nothing was written. " if self._dry_run else ""

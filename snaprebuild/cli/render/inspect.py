@@ -20,24 +20,16 @@ from snaprebuild.cli.result import (
     unless_unread,
 )
 from snaprebuild.cli.view import View
-from snaprebuild.documents.inspect import (
-    Diff,
-    Explain,
-    ExplainedPartition,
-    ExplainedSnapshots,
-    SnapshotTotals,
-    Transactions,
-    TransactionsPartition,
-)
+from snaprebuild.documents.inspect import Diff, Explain, Transactions
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.inspect.coordinator_records import TwoPhase
 from snaprebuild.inspect.diff import DiffKind, SnapshotDiff
-from snaprebuild.inspect.explain import ExplainResult, ProducerExplanation
+from snaprebuild.inspect.explain import ExplainedPartition, ExplainResult
 from snaprebuild.inspect.hang_reasons import HangReason, TransactionEvidence
+from snaprebuild.inspect.kafka_transactions_tool import find_hanging_command
 from snaprebuild.inspect.transaction_model import OngoingTransaction, PartitionTransactions
-from snaprebuild.inspect.transactions import TransactionsResult, find_hanging_command
+from snaprebuild.inspect.transactions import TransactionsResult
 from snaprebuild.snapshots.run_record import run_record
-from snaprebuild.storage.partition_names import names_of
 
 __all__ = ["DiffView", "ExplainView", "TransactionsView"]
 
@@ -141,7 +133,7 @@ class ExplainView(View):
             expiration_ms=result.clock.expiration_ms,
             elapsed_seconds=round(self._seconds, 4),
             partitions_read=result.partitions_read,
-            partitions=[_explained_partition(each) for each in result.partitions],
+            partitions=[each.explained for each in result.partitions],
         )
 
     def print_table(self) -> None:
@@ -150,14 +142,14 @@ class ExplainView(View):
         if not result.partitions:
             return
         labels = labels_of(each.source for each in result.partitions)
-        rows = [(labels[each.source.path], *_entry_cells(each)) for each in result.partitions]
+        rows = [(labels[each.source.path], *_entry_cells(each.explained)) for each in result.partitions]
         columns = ("partition", "at", "epoch", "last sequence", "last offset", "open from", "expires", "class", "snapshots")
         right = ("at", "epoch", "last sequence", "last offset", "open from")
         drop = ("epoch", "last sequence", "last offset")
         print_table(f"Producer {result.question.producer_id}", columns, rows, right=right, drop=drop)
         for each in result.partitions if len(result.partitions) <= DETAILED_MAX else ():
-            _print_set_by(each, labels[each.source.path])
-            _print_answers(each, labels[each.source.path], _version_text(result))
+            _print_set_by(each.explained, labels[each.source.path])
+            _print_answers(each.explained, labels[each.source.path], _version_text(result))
         count = f"{pluralize(result.partitions_read, 'partition')} read"
         if len(result.partitions) > DETAILED_MAX:
             count += (
@@ -170,40 +162,16 @@ def _version_text(result: ExplainResult) -> str:
     return ".".join(map(str, result.question.broker_version))
 
 
-def _explained_partition(explanation: ProducerExplanation) -> ExplainedPartition:
-    judgement = explanation.judgement
-    return ExplainedPartition(
-        **names_of(explanation.source.directory),
-        path=explanation.source.path,
-        offset=explanation.offset,
-        snapshot_class=None if judgement is None else judgement.snapshot_class,
-        reasons=() if judgement is None else judgement.reasons,
-        entry=explanation.entry,
-        set_by=explanation.set_by,
-        base_snapshot_offset=explanation.base_snapshot_offset,
-        in_memory=explanation.in_memory,
-        expires_at_ms=explanation.expires_at_ms,
-        expired=explanation.expired,
-        snapshots=ExplainedSnapshots(
-            totals=SnapshotTotals(**{status.value: count for status, count in explanation.snapshot_counts.items()}),
-            differing=explanation.snapshots,
-        ),
-        answers=explanation.answers,
-        read_bytes=explanation.read_bytes,
-    )
-
-
-def _entry_cells(explanation: ProducerExplanation) -> tuple[object, ...]:
-    judgement = explanation.judgement
-    entry = explanation.entry
-    snapshot_class = "-" if judgement is None else judgement.snapshot_class.value
-    offset = "-" if explanation.offset is None else explanation.offset
+def _entry_cells(explained: ExplainedPartition) -> tuple[object, ...]:
+    entry = explained.entry
+    snapshot_class = "-" if explained.snapshot_class is None else explained.snapshot_class.value
+    offset = "-" if explained.offset is None else explained.offset
     if entry is None:
-        return (offset, *["-"] * 5, snapshot_class, _snapshots_text(explanation))
-    expires = "never: its transaction is open" if explanation.expires_at_ms is None else time_text(explanation.expires_at_ms)
-    expires += " (expired)" if explanation.expired else ""
+        return (offset, *["-"] * 5, snapshot_class, _snapshots_text(explained))
+    expires = "never: its transaction is open" if explained.expires_at_ms is None else time_text(explained.expires_at_ms)
+    expires += " (expired)" if explained.expired else ""
     numbers = (entry.epoch, *map(_dash, (entry.last_sequence, entry.last_offset, entry.current_txn_first_offset)))
-    return (offset, *numbers, expires, snapshot_class, _snapshots_text(explanation))
+    return (offset, *numbers, expires, snapshot_class, _snapshots_text(explained))
 
 
 def _dash(value: int) -> object:
@@ -211,35 +179,35 @@ def _dash(value: int) -> object:
     return "-" if value < 0 else value
 
 
-def _snapshots_text(explanation: ProducerExplanation) -> str:
-    counts = [f"{count} {status.replace('_', ' ')}" for status, count in explanation.snapshot_counts.items()]
-    listed = [f"{each.status.replace('_', ' ')} at {each.offset}" for each in explanation.snapshots[:3]]
-    return "; ".join([", ".join(counts) or "none", *(listed if len(explanation.snapshot_counts) > 1 else ())])
+def _snapshots_text(explained: ExplainedPartition) -> str:
+    counts = [f"{count} {status.replace('_', ' ')}" for status, count in asdict(explained.snapshots.totals).items() if count]
+    listed = [f"{each.status.replace('_', ' ')} at {each.offset}" for each in explained.snapshots.differing[:3]]
+    return "; ".join([", ".join(counts) or "none", *(listed if len(counts) > 1 else ())])
 
 
-def _print_set_by(explanation: ProducerExplanation, label: str) -> None:
+def _print_set_by(explained: ExplainedPartition, label: str) -> None:
     """Prints the batch that set each field of the entry."""
-    if explanation.entry is None:
+    if explained.entry is None:
         return
     rows: list[tuple[object, ...]] = []
-    for name, value in asdict(explanation.entry).items():
+    for name, value in asdict(explained.entry).items():
         if name == "producer_id":
             continue
-        batch = explanation.set_by.get(name)
+        batch = explained.set_by.get(name)
         place: tuple[object, ...] = ("-", "", "", "")
         if batch is not None:
             place = (batch.segment, batch.position_bytes, batch.base_offset, batch.kind.replace("_", " "))
-        elif explanation.base_snapshot_offset is not None:
-            place = (snapshot_file_name(explanation.base_snapshot_offset), "", "", "")
+        elif explained.base_snapshot_offset is not None:
+            place = (snapshot_file_name(explained.base_snapshot_offset), "", "", "")
         rows.append((name.replace("_", " "), value, *place))
     columns = ("field", "value", "set by", "byte", "base offset", "batch")
     print_table(f"What set it in {label}", columns, rows, right=("value", "byte", "base offset"), drop=("byte",))
 
 
-def _print_answers(explanation: ProducerExplanation, label: str, version: str) -> None:
+def _print_answers(explained: ExplainedPartition, label: str, version: str) -> None:
     """Prints what a broker answers to the next batches of the producer."""
     rows: list[tuple[object, ...]] = []
-    for each in explanation.answers:
+    for each in explained.answers:
         moments = [("while it runs", each.running), ("after a start", each.restarted)]
         if each.running == each.restarted:
             moments = [("always", each.running)]
@@ -288,7 +256,7 @@ class TransactionsView(View):
             late_after_ms=result.late_after_ms,
             elapsed_seconds=round(self._seconds, 4),
             totals=result.totals(),
-            partitions=[_transactions_partition(each) for each in result.partitions],
+            partitions=[each.reported for each in result.partitions],
         )
 
     def summary(self) -> str:
@@ -300,7 +268,7 @@ class TransactionsView(View):
         if not totals["late"]:
             ending = " A log lost its end, and perhaps transactions with it: see stderr." if self._lost_count else ""
             return f"{pluralize(len(result.partitions), 'partition')}, transactions: {counts}.{ending}"
-        with_late = [each for each in result.partitions if each.totals.late]
+        with_late = [each for each in result.partitions if each.reported.totals.late]
         reasons = Counter(reason.value.replace("_", " ") for _, _, reason in _late_transactions(result.partitions))
         reasons_text = ", ".join(f"{count} {name}" for name, count in reasons.most_common())
         not_listed = totals["late"] - reasons.total()
@@ -308,7 +276,7 @@ class TransactionsView(View):
             reasons_text += f", {not_listed} not listed"
         late = pluralize(totals["late"], "transaction is", "transactions are")
         answer = f"{late} late in {pluralize(len(with_late), 'partition')}"
-        held_bytes = sum(each.held_segment_bytes for each in with_late)
+        held_bytes = sum(each.reported.held_segment_bytes for each in with_late)
         if held_bytes:
             answer += f"; {size_text(held_bytes)} in rolled segments cannot be uploaded meanwhile"
         return f"{answer}. All transactions: {counts}. Why: {reasons_text}."
@@ -328,41 +296,23 @@ class TransactionsView(View):
         _print_questions(late)
 
 
-def _transactions_partition(partition: PartitionTransactions) -> TransactionsPartition:
-    return TransactionsPartition(
-        **names_of(partition.source.directory),
-        path=partition.source.path,
-        can_be_tiered=partition.source.can_be_tiered,
-        log_end_offset=partition.log_end_offset,
-        last_stable_offset=partition.last_stable_offset,
-        totals=partition.totals,
-        counts_as_late=partition.counts_as_late,
-        held_offsets=partition.held_offsets,
-        held_bytes=partition.held_bytes,
-        held_segments=partition.held_segments,
-        held_segment_bytes=partition.held_segment_bytes,
-        open=partition.open,
-        read_bytes=partition.read_bytes,
-    )
-
-
 def _late_transactions(partitions: Collection[PartitionTransactions]) -> LateTransactions:
     """The late transactions that are listed, each with its reason."""
-    listed = ((each, transaction) for each in partitions for transaction in each.open)
+    listed = ((each, transaction) for each in partitions for transaction in each.reported.open)
     return [(each, transaction, transaction.hang_reason) for each, transaction in listed if transaction.hang_reason is not None]
 
 
 def _print_counts(partitions: Collection[PartitionTransactions], labels: dict[str, str]) -> None:
     rows: list[tuple[object, ...]] = []
     for each in partitions:
-        counts = asdict(each.totals).values()
+        counts = asdict(each.reported.totals).values()
         if not any(counts):
             continue
-        stable = "-" if each.last_stable_offset is None else each.last_stable_offset
+        stable = "-" if each.reported.last_stable_offset is None else each.reported.last_stable_offset
         held_cells: tuple[object, ...] = ("-", "-", "-")
-        if each.totals.open:
-            size = "unknown" if each.held_bytes is None else size_text(each.held_bytes)
-            held_cells = (each.held_offsets, size, each.held_segments)
+        if each.reported.totals.open:
+            size = "unknown" if each.reported.held_bytes is None else size_text(each.reported.held_bytes)
+            held_cells = (each.reported.held_offsets, size, each.reported.held_segments)
         rows.append((labels[each.source.path], *(count or "-" for count in counts), stable, *held_cells))
     if rows:
         names = ("committed", "aborted", "empty", "unknown", "open", "late", "last stable", "held offsets", "held", "held segments")
@@ -374,12 +324,12 @@ def _print_open(partitions: Collection[PartitionTransactions], labels: dict[str,
     rows: list[tuple[object, ...]] = []
     for each in partitions:
         label = labels[each.source.path]
-        for transaction in each.open:
+        for transaction in each.reported.open:
             since, last = ("-" if ms is None else time_text(ms) for ms in (transaction.since_ms, transaction.last_ms))
             names = (label, transaction.first_offset, transaction.producer_id, transaction.epoch)
             rows.append((*names, since, last, _state_text(transaction)))
-        if each.totals.open > len(each.open):
-            rows.append((label, "...", "", "", "", "", f"and {each.totals.open - len(each.open)} more"))
+        if each.reported.totals.open > len(each.reported.open):
+            rows.append((label, "...", "", "", "", "", f"and {each.reported.totals.open - len(each.reported.open)} more"))
     if rows:
         columns = ("partition", "from offset", "producer id", "epoch", "since", "last batch", "state")
         print_table("Open transactions", columns, rows, right=("from offset", "producer id", "epoch"), drop=("epoch", "since"))
@@ -448,7 +398,7 @@ def _print_aborts(late: LateTransactions) -> None:
 def _print_questions(late: LateTransactions) -> None:
     """Prints the commands that ask the coordinators for the late transactions that may still be alive."""
     alive = [(partition, each) for partition, each, _ in late if each.abort_commands is None]
-    commands = list(dict.fromkeys(find_hanging_command(partition.source) for partition, _ in alive))
+    commands = list(dict.fromkeys(_question_of(partition) for partition, _ in alive))
     if not commands:
         return
     text = "No abort is printed for a transaction that may still be alive, or of a replica that may not lead. Ask the coordinators"
@@ -463,6 +413,11 @@ def _print_questions(late: LateTransactions) -> None:
     for command in commands if is_verbose() else commands[:COMMANDS_SHOWN_MAX]:
         print_line(f"  {command}")
     _print_more(len(commands))
+
+
+def _question_of(partition: PartitionTransactions) -> str:
+    name = partition.source.directory.name
+    return find_hanging_command(name.topic, name.partition)
 
 
 def _print_more(count: int) -> None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cli.render.timeline_chart import BLOCKS, LETTERS, ChartLine, Glyphs, chart_text
 from snaprebuild.cli.result import draws_blocks, line_width, print_line, print_table, print_text, shown, time_text, unless_unread
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.metadata.history import (
-    BrokerEntry,
+    BrokerHistoryEntry,
     BrokerTimeline,
     HistoryResult,
     Moment,
-    PartitionEntry,
     PartitionTimeline,
 )
 from snaprebuild.cluster.metadata.image_model import (
@@ -35,15 +34,15 @@ from snaprebuild.cluster.metadata.proof import CommitProof, unproven_reason
 from snaprebuild.cluster.metadata.registered_model import (
     LOST_DIRECTORY,
     BrokerRegistration,
+    FeatureLevels,
     LeaderRecoveryState,
     PartitionRegistration,
-    SupportedFeature,
-    directory_text,
 )
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
 from snaprebuild.documents import cluster_metadata as doc
 from snaprebuild.documents.cluster import ClusterIsr
 from snaprebuild.findings import first_of, pluralize
+from snaprebuild.published import members_of_base
 from snaprebuild.storage.partition_names import named
 
 __all__ = ["HistoryView", "ImageView", "IsrView"]
@@ -75,16 +74,8 @@ class ImageView(View):
             open_transaction=self._result.open_transaction,
             features=dict(sorted(image.features.items())),
             next_producer_id=image.next_producer_id,
-            brokers=[_broker(each) for _, each in sorted(image.brokers.items())],
-            controllers=[
-                doc.ImageController(
-                    node_id=each.node_id,
-                    incarnation_id=uuid_to_text(each.incarnation_id),
-                    listeners=each.listeners,
-                    features=_features(each.features),
-                )
-                for _, each in sorted(image.controllers.items())
-            ],
+            brokers=[each for _, each in sorted(image.brokers.items())],
+            controllers=[each for _, each in sorted(image.controllers.items())],
             topics=map(_topic, self._topics),
             configs=(
                 _config(resource, name, value)
@@ -93,7 +84,7 @@ class ImageView(View):
             ),
             client_quotas=_client_quotas(image),
             acl_count=len(image.acls),
-            acls=_acls(image),
+            acls=(each for _, each in sorted(image.acls.items())),
             scram_credential_count=len(image.scram_iterations),
             scram_credentials=[
                 doc.ScramCredential(user=user, mechanism=mechanism_name(mechanism), iterations=iterations)
@@ -147,7 +138,7 @@ def _topic(topic: TopicImage) -> doc.ImageTopic:
         topic=topic.name,
         topic_id=uuid_to_text(topic.topic_id),
         partitions=[
-            doc.ImagePartition(**named(topic.name, number), **_state_members(partition))
+            doc.ImagePartition(**members_of_base(PartitionRegistration, partition), **named(topic.name, number))
             for number, partition in sorted(topic.partitions.items())
         ],
     )
@@ -176,57 +167,6 @@ def _client_quotas(image: MetadataImage) -> list[doc.ClientQuota]:
     ]
 
 
-def _acls(image: MetadataImage) -> Iterable[doc.Acl]:
-    for acl_id, acl in sorted(image.acls.items()):
-        yield doc.Acl(
-            id=uuid_to_text(acl_id),
-            resource_type=acl.resource_type_name,
-            resource_name=acl.resource_name,
-            pattern_type=acl.pattern_type_name,
-            principal=acl.principal,
-            host=acl.host,
-            operation=acl.operation_name,
-            permission=acl.permission_name,
-        )
-
-
-def _broker(broker: BrokerRegistration) -> doc.ImageBroker:
-    cordoned = broker.cordoned_directories
-    return doc.ImageBroker(
-        node_id=broker.node_id,
-        epoch=broker.epoch,
-        incarnation_id=uuid_to_text(broker.incarnation_id),
-        fenced=broker.fenced,
-        in_controlled_shutdown=broker.in_controlled_shutdown,
-        directories=[uuid_to_text(each) for each in broker.directories],
-        cordoned_directories=None if cordoned is None else [uuid_to_text(each) for each in cordoned],
-        rack=broker.rack,
-        listeners=broker.listeners,
-        features=_features(broker.features),
-    )
-
-
-def _features(features: Iterable[SupportedFeature]) -> dict[str, doc.FeatureLevels]:
-    return {each.name: doc.FeatureLevels(min_level=each.min_level, max_level=each.max_level) for each in features}
-
-
-def _state_members(partition: PartitionRegistration) -> dict[str, Any]:
-    """The members of ``ImagePartitionState``, as arguments."""
-    return {
-        "leader": partition.leader,
-        "leader_epoch": partition.leader_epoch,
-        "leader_recovery_state": partition.leader_recovery_state.name,
-        "partition_epoch": partition.partition_epoch,
-        "replicas": partition.replicas,
-        "directories": [directory_text(each) for each in partition.directories],
-        "isr": partition.isr,
-        "elr": partition.elr,
-        "last_known_elr": partition.last_known_elr,
-        "adding": partition.adding,
-        "removing": partition.removing,
-    }
-
-
 def _print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], right: Sequence[str] = ()) -> None:
     """Prints a table if it has rows."""
     if rows:
@@ -235,13 +175,13 @@ def _print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obj
 
 def _print_nodes(image: MetadataImage) -> None:
     rows: list[tuple[object, ...]] = [
-        (each.node_id, each.epoch, _state(each), _ids_of(each.directories), each.rack or "-", _address(each))
+        (each.node_id, each.epoch, _state(each), ",".join(each.directories) or "-", each.rack or "-", _address(each))
         for _, each in sorted(image.brokers.items())
     ]
     columns = ("broker", "epoch", "state", "directories", "rack", "listeners")
     _print_table("Brokers", columns, rows, right=("broker", "epoch"))
     rows = [
-        (each.node_id, directory_text(each.incarnation_id), _address(each), _unsupported(each.features, image.features))
+        (each.node_id, each.incarnation_id, _address(each), _unsupported(each.features, image.features))
         for _, each in sorted(image.controllers.items())
     ]
     _print_table("Controllers", ("controller", "incarnation", "listeners", "remarks"), rows, right=("controller",))
@@ -274,11 +214,11 @@ def _print_security(image: MetadataImage) -> None:
     rows: list[tuple[object, ...]] = [
         (
             each.principal,
-            each.permission_name,
-            each.operation_name,
-            each.resource_type_name,
+            each.permission,
+            each.operation,
+            each.resource_type,
             each.resource_name,
-            each.pattern_type_name,
+            each.pattern_type,
             each.host,
         )
         for _, each in sorted(image.acls.items(), key=lambda each: (each[1].principal, each[1].resource_name, each[0]))
@@ -331,11 +271,6 @@ def _print_proof(result: ImageResult) -> None:
         print_text(f"Not covered: {result.unknown.sentence}.")
 
 
-def _ids_of(directories: Iterable[bytes]) -> str:
-    """Directory ids with commas, or a dash."""
-    return ",".join(map(directory_text, directories)) or "-"
-
-
 def _state(broker: BrokerRegistration) -> str:
     states = []
     if broker.fenced:
@@ -349,12 +284,12 @@ def _address(node: Any) -> str:
     return ",".join(f"{each.name}://{each.host}:{each.port}" for each in node.listeners) or "-"
 
 
-def _unsupported(features: Iterable[SupportedFeature], levels: Mapping[str, int]) -> str:
+def _unsupported(features: Mapping[str, FeatureLevels], levels: Mapping[str, int]) -> str:
     """The features whose level in the cluster a node does not support: it cannot be running."""
     return "; ".join(
-        f"supports {each.name} {each.min_level} to {each.max_level}, the cluster has {levels[each.name]}"
-        for each in features
-        if not each.min_level <= levels.get(each.name, each.min_level) <= each.max_level
+        f"supports {name} {each.min_level} to {each.max_level}, the cluster has {levels[name]}"
+        for name, each in features.items()
+        if not each.min_level <= levels.get(name, each.min_level) <= each.max_level
     )
 
 
@@ -366,7 +301,7 @@ def _partition_row(partition: PartitionRegistration) -> tuple[object, ...]:
         remarks.append(f"removing {_ids_text(partition.removing)}")
     if partition.last_known_elr:
         remarks.append(f"last known ELR {_ids_text(partition.last_known_elr)}")
-    if partition.leader_recovery_state is LeaderRecoveryState.RECOVERING:
+    if partition.leader_recovery_state == LeaderRecoveryState.RECOVERING:
         remarks.append("recovering from an unclean election")
     if LOST_DIRECTORY in partition.directories:
         remarks.append("a directory is lost")
@@ -427,48 +362,12 @@ def _partition_history(timeline: PartitionTimeline) -> doc.PartitionHistory:
     return doc.PartitionHistory(
         **named(timeline.topic, timeline.partition),
         topic_id=uuid_to_text(timeline.topic_id),
-        entries=[_partition_entry(entry) for entry in timeline.entries],
+        entries=list(timeline.entries),
     )
-
-
-def _partition_entry(entry: PartitionEntry) -> doc.PartitionHistoryEntry:
-    registration = None if entry.registration is None else doc.ImagePartitionState(**_state_members(entry.registration))
-    return doc.PartitionHistoryEntry(**_entry_members(entry), registration=registration)
 
 
 def _broker_history(timeline: BrokerTimeline) -> doc.BrokerHistory:
-    return doc.BrokerHistory(node_id=timeline.node_id, entries=[_broker_entry(entry) for entry in timeline.entries])
-
-
-def _broker_entry(entry: BrokerEntry) -> doc.BrokerHistoryEntry:
-    return doc.BrokerHistoryEntry(
-        **_entry_members(entry),
-        registration=None if entry.registration is None else _broker(entry.registration),
-        leads=entry.leads,
-        in_isr=entry.in_isr,
-        in_elr=entry.in_elr,
-        replicas=entry.replicas,
-    )
-
-
-class _EntryMembers(TypedDict):
-    """The members of each entry of a history, as arguments."""
-
-    offset: int
-    timestamp_ms: int
-    leader_epoch: int
-    record: str | None
-    changes: tuple[str, ...]
-
-
-def _entry_members(entry: PartitionEntry | BrokerEntry) -> _EntryMembers:
-    return {
-        "offset": entry.moment.offset,
-        "timestamp_ms": entry.moment.timestamp_ms,
-        "leader_epoch": entry.moment.leader_epoch,
-        "record": entry.moment.record,
-        "changes": entry.changes,
-    }
+    return doc.BrokerHistory(node_id=timeline.node_id, entries=list(timeline.entries))
 
 
 def _print_partition(timeline: PartitionTimeline, result: HistoryResult) -> None:
@@ -482,12 +381,12 @@ def _print_partition(timeline: PartitionTimeline, result: HistoryResult) -> None
     lines = [ChartLine(f"broker {each}", glyph_of(each)) for each in brokers]
     print_text(f"{timeline.topic}-{timeline.partition}, topic id {uuid_to_text(timeline.topic_id)}")
     print_line("")
-    _print_chart([(entry.moment.timestamp_ms, entry.registration) for entry in entries], lines, result, legend)
+    _print_chart([(entry.timestamp_ms, entry.registration) for entry in entries], lines, result, legend)
     rows = []
     for entry in entries:
         state = entry.registration
         state_cells = ("-", "-", "-", "-") if state is None else _partition_cells(state)
-        rows.append((*_when(entry.moment, result), *state_cells, "; ".join(entry.changes)))
+        rows.append((*_when(entry, result), *state_cells, "; ".join(entry.changes)))
     columns = ("offset", "time", "leader", "epochs", "ISR", "ELR", "what")
     print_table("Changes", columns, rows, right=("offset", "leader", "epochs"), drop=("ELR", "epochs"))
 
@@ -511,7 +410,7 @@ def _print_broker(timeline: BrokerTimeline, result: HistoryResult) -> None:
     entries = list(timeline.entries)
     glyphs, _ = _glyphs()
     most = max((entry.replicas for entry in entries), default=0)
-    lines: list[ChartLine[BrokerEntry]] = [
+    lines: list[ChartLine[BrokerHistoryEntry]] = [
         ChartLine("state", lambda entry: _broker_glyph(glyphs, entry.registration)),
         ChartLine("leads", lambda entry: _height(glyphs, entry.leads, most)),
         ChartLine("in ISR", lambda entry: _height(glyphs, entry.in_isr, most)),
@@ -520,12 +419,12 @@ def _print_broker(timeline: BrokerTimeline, result: HistoryResult) -> None:
     print_line("")
     legend = (
         f"{glyphs.leader} active, {glyphs.eligible} shutting down, {glyphs.neither} fenced, blank: not registered; heights are of the "
-        f"{most} replicas that it had at most"
+        f"{pluralize(most, 'replica')} that it had at most"
     )
-    _print_chart([(entry.moment.timestamp_ms, entry) for entry in entries], lines, result, legend)
+    _print_chart([(entry.timestamp_ms, entry) for entry in entries], lines, result, legend)
     rows = [
         (
-            *_when(entry.moment, result),
+            *_when(entry, result),
             "-" if entry.registration is None else entry.registration.epoch,
             *(entry.leads, entry.in_isr, entry.in_elr, entry.replicas, "; ".join(entry.changes)),
         )

@@ -152,14 +152,13 @@ def view_of(image: MetadataImage) -> ClusterView:
                 partition.replicas, in_sync, leader, is_reassigned, partition.leader_epoch, is_offline=leader is None
             )
     voters = image.quorum.voters or ()
-    directories = {broker.node_id: frozenset(map(uuid_to_text, broker.directories)) for broker in image.brokers.values()}
+    directories = {broker.node_id: frozenset(broker.directories) for broker in image.brokers.values()}
     controllers = frozenset(voter.voter_id for voter in voters)
     topics = _topic_configs(image)
     levels = {
-        broker.node_id: feature.max_level
+        broker.node_id: broker.features[METADATA_VERSION].max_level
         for broker in image.brokers.values()
-        for feature in broker.features
-        if feature.name == METADATA_VERSION
+        if METADATA_VERSION in broker.features
     }
     return ClusterView(
         offset=image.offset,

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 
 from snaprebuild.cluster.metadata.image_model import MetadataImage
-from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION, SupportedFeature
+from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION, FeatureLevels
 from snaprebuild.findings import Finding, Severity, first_of
 from snaprebuild.published import Natural, Part
 
@@ -134,8 +134,8 @@ def _registrations(image: MetadataImage, static_voters: Iterable[int] | None) ->
         yield controller.node_id, state, _max_levels(controller.features)
 
 
-def _max_levels(features: Iterable[SupportedFeature]) -> dict[str, int]:
-    return {each.name: each.max_level for each in features}
+def _max_levels(features: Mapping[str, FeatureLevels]) -> dict[str, int]:
+    return {name: levels.max_level for name, levels in features.items()}
 
 
 def _feature_level(name: str, level: int, registered: list[_Registration]) -> FeatureLevel:

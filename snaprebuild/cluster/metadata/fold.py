@@ -246,16 +246,7 @@ class MetadataState:
         self.zk_migration_state = record.message["zkMigrationState"]
 
     def _acl(self, record: ClusterMetadataRecord, _offset: int) -> None:
-        message = record.message
-        self.acls[message["id"]] = AccessControlEntry(
-            resource_type=message["resourceType"],
-            resource_name=message["resourceName"],
-            pattern_type=message["patternType"],
-            principal=message["principal"],
-            host=message["host"],
-            operation=message["operation"],
-            permission_type=message["permissionType"],
-        )
+        self.acls[record.message["id"]] = AccessControlEntry.of(record.message)
 
     def _remove_acl(self, record: ClusterMetadataRecord, _offset: int) -> None:
         if self.acls.pop(record.message["id"], None) is None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
-from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata.batches import MetadataBatch
 from snaprebuild.cluster.metadata.image_model import BrokerChanged, MetadataChange, PartitionChanged, TopicImage
 from snaprebuild.cluster.metadata.image_reader import FoldStart, fold_oldest, with_fresh_listing
@@ -23,24 +22,24 @@ from snaprebuild.cluster.metadata.registered_model import (
     BrokerRegistration,
     LeaderRecoveryState,
     PartitionRegistration,
-    directory_text,
 )
 from snaprebuild.cluster.metadata.unknown_contents import UnknownContentsCounter
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding, Severity, pluralize
+from snaprebuild.findings import Finding, Severity, did_you_mean, pluralize
+from snaprebuild.published import Part, members_of_base
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
 
 __all__ = [
     "ENTRIES_MAX",
-    "BrokerEntry",
+    "BrokerHistoryEntry",
     "BrokerTimeline",
     "HistoryQuestion",
     "HistoryResult",
     "LogPoint",
     "Moment",
-    "PartitionEntry",
+    "PartitionHistoryEntry",
     "PartitionTimeline",
     "Timelines",
     "broker_changes",
@@ -55,36 +54,26 @@ ENTRIES_MAX = 100_000
 """Entries that are kept of one timeline, the newest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """When a change took effect.
-
-    Attributes:
-        offset: of the record; of a state that was there before the last one that it holds, -1 for none.
-        timestamp_ms: of its batch, ms since 1970.
-        leader_epoch: of the controller that wrote it.
-        record: name of its message, None if a checkpoint held it, or it was there before the history begins.
-    """
+class Moment(Part, frozen=True):
+    """When a change took effect."""
 
     offset: int
+    """Offset of the record."""
     timestamp_ms: int
+    """Timestamp of its batch."""
     leader_epoch: int
+    """Leader epoch of the controller."""
     record: str | None
+    """Message of the record; null for an entry from a checkpoint."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionEntry:
-    """A change of a partition.
+class PartitionHistoryEntry(Moment, frozen=True):
+    """A change of a partition."""
 
-    Attributes:
-        moment: when it took effect.
-        changes: one sentence each.
-        registration: from there on; None if the partition is deleted.
-    """
-
-    moment: Moment
     changes: tuple[str, ...]
+    """One sentence each; not stable."""
     registration: PartitionRegistration | None
+    """Registration from here on; null if the partition is deleted."""
 
 
 @dataclass(slots=True)
@@ -101,7 +90,7 @@ class Timeline(Generic[Entry]):
 
 
 @dataclass(slots=True)
-class PartitionTimeline(Timeline[PartitionEntry]):
+class PartitionTimeline(Timeline[PartitionHistoryEntry]):
     """The history of a partition of one topic id."""
 
     topic: str
@@ -109,31 +98,25 @@ class PartitionTimeline(Timeline[PartitionEntry]):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerEntry:
-    """A change of a broker's registration, or of what it holds.
+class BrokerHistoryEntry(Moment, frozen=True):
+    """A change of a broker."""
 
-    Attributes:
-        moment: when it took effect.
-        changes: one sentence each.
-        registration: from there on, None if there is none.
-        leads: partitions that it leads.
-        in_isr: partitions in whose ISR it is.
-        in_elr: partitions of which it is an eligible leader replica.
-        replicas: partitions of which it has a replica.
-    """
-
-    moment: Moment
     changes: tuple[str, ...]
+    """One sentence each; not stable."""
     registration: BrokerRegistration | None
+    """Registration from here on; null if there is none."""
     leads: int
+    """Number of partitions that it leads."""
     in_isr: int
+    """Number of partitions with it in the ISR."""
     in_elr: int
+    """Number of partitions with it in the ELR."""
     replicas: int
+    """Number of partitions with a replica on it."""
 
 
 @dataclass(slots=True)
-class BrokerTimeline(Timeline[BrokerEntry]):
+class BrokerTimeline(Timeline[BrokerHistoryEntry]):
     """The history of a broker."""
 
     node_id: int
@@ -162,7 +145,8 @@ class Timelines:
             for number, state in topic.partitions.items():
                 self._count(None, state)
                 if self._is_selected(topic.name, number):
-                    self._timeline(topic.topic_id, topic.name, number).add(PartitionEntry(moment, (origin,), state))
+                    entry = PartitionHistoryEntry(**members_of_base(Moment, moment), changes=(origin,), registration=state)
+                    self._timeline(topic.topic_id, topic.name, number).add(entry)
         if self.broker is not None and (self.broker.node_id in brokers or any(self._counts)):
             self._registration = brokers.get(self.broker.node_id)
             self.broker.add(self._broker_entry(moment, (origin,)))
@@ -200,7 +184,8 @@ class Timelines:
         if self._is_selected(change.topic, change.partition):
             unknown = UnknownContentsCounter()
             unknown.add_record(change.record)
-            entry = PartitionEntry(moment, partition_changes(change.before, change.after, unknown.text), change.after)
+            texts = partition_changes(change.before, change.after, unknown.text)
+            entry = PartitionHistoryEntry(**members_of_base(Moment, moment), changes=texts, registration=change.after)
             self._timeline(change.topic_id, change.topic, change.partition).add(entry)
 
     def _is_selected(self, topic: str, number: int) -> bool:
@@ -209,8 +194,17 @@ class Timelines:
     def _timeline(self, topic_id: bytes, topic: str, number: int) -> PartitionTimeline:
         return self.partitions.setdefault((topic_id, number), PartitionTimeline(topic, topic_id, number))
 
-    def _broker_entry(self, moment: Moment, changes: tuple[str, ...]) -> BrokerEntry:
-        return BrokerEntry(moment, changes, self._registration, *self._counts)
+    def _broker_entry(self, moment: Moment, changes: tuple[str, ...]) -> BrokerHistoryEntry:
+        leads, in_isr, in_elr, replicas = self._counts
+        return BrokerHistoryEntry(
+            **members_of_base(Moment, moment),
+            changes=changes,
+            registration=self._registration,
+            leads=leads,
+            in_isr=in_isr,
+            in_elr=in_elr,
+            replicas=replicas,
+        )
 
     def _count(self, before: PartitionRegistration | None, after: PartitionRegistration | None) -> None:
         """Keeps the counts of the broker up to date."""
@@ -257,11 +251,11 @@ def partition_changes(
         old_directory = before.directory_of(broker_id)
         new_directory = after.directory_of(broker_id)
         if old_directory is not None and new_directory is not None and old_directory != new_directory:
-            changes.append(f"directory of {broker_id}: {directory_text(old_directory)} -> {directory_text(new_directory)}")
+            changes.append(f"directory of {broker_id}: {old_directory} -> {new_directory}")
     if before.last_known_elr != after.last_known_elr:
         changes.append(f"last known ELR {_ids(after.last_known_elr)}" if after.last_known_elr else "last known ELR cleared")
     if before.leader_recovery_state != after.leader_recovery_state:
-        is_unclean = after.leader_recovery_state is LeaderRecoveryState.RECOVERING
+        is_unclean = after.leader_recovery_state == LeaderRecoveryState.RECOVERING
         changes.append("recovering from an unclean election" if is_unclean else "recovered")
     if unknown:
         changes.append(f"{unknown} that this version does not know")
@@ -292,14 +286,14 @@ def broker_changes(before: BrokerRegistration | None, after: BrokerRegistration 
     """The changes of a registration, in words; empty if nothing changed."""
     if after is None:
         return ("unregistered",) if before is not None else ()
-    directories = ", ".join(map(directory_text, after.directories)) or "none given"
+    directories = ", ".join(after.directories) or "none given"
     if before is None:
         state = "fenced" if after.fenced else "not fenced"
         return (f"registered with epoch {after.epoch}, {state}", f"directories {directories}")
     changes = []
     epochs = f"epoch {before.epoch} -> {after.epoch}"
     if before.incarnation_id != after.incarnation_id:
-        changes.append(f"registered again, {epochs}, incarnation {uuid_to_text(after.incarnation_id)}")
+        changes.append(f"registered again, {epochs}, incarnation {after.incarnation_id}")
     elif before.epoch != after.epoch:
         changes.append(epochs)
     if before.directories != after.directories:
@@ -307,7 +301,7 @@ def broker_changes(before: BrokerRegistration | None, after: BrokerRegistration 
         replaced = ": none of those before, so its disks were replaced" if is_replaced else ""
         changes.append(f"directories {directories}{replaced}")
     if (before.cordoned_directories or ()) != (after.cordoned_directories or ()):
-        cordoned = ", ".join(map(directory_text, after.cordoned_directories or ())) or "none"
+        cordoned = ", ".join(after.cordoned_directories or ()) or "none"
         changes.append(f"cordoned {cordoned}")
     if before.fenced != after.fenced:
         changes.append("fenced" if after.fenced else "unfenced")
@@ -437,7 +431,10 @@ def _history(log: MetadataLog, question: HistoryQuestion, run: Run | None) -> Hi
     findings += fault_findings(log, fold)
     is_empty = not timelines.partitions and (timelines.broker is None or not timelines.broker.entries)
     if is_empty and not any(each.severity is Severity.DAMAGED for each in findings):
-        raise UsageError(f"nothing from offset {first_offset} to {fold.offset} mentions {_selection_text(question)}", path=log.path)
+        names = {each.name for each in fold.topics.values()}
+        meant = "" if question.topic is None or question.topic in names else did_you_mean(question.topic, names)
+        text = f"nothing from offset {first_offset} to {fold.offset} mentions {_selection_text(question)}"
+        raise UsageError(f"{text}{'; ' if meant else ''}{meant}", path=log.path)
     findings += proof_findings(log, proof, fold.offset, reported=findings)
     dropped = sum(each.dropped for each in (*timelines.partitions.values(), timelines.broker) if each is not None)
     if dropped:

@@ -21,8 +21,10 @@ from formats.broker.kafka_releases import METADATA_VERSION, catalogued_releases,
 from formats.broker.kafka_settings import KafkaSetting, kafka_settings
 from formats.errors import FormatError
 from formats.log.control_record import Voter
+from formats.message import Message
 from formats.metadata.cluster_metadata import ClusterMetadataRecord
-from snaprebuild.cluster.metadata.registered_model import BrokerRegistration, Listener, PartitionRegistration, SupportedFeature
+from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.cluster.metadata.registered_model import BrokerRegistration, FeatureLevels, Listener, PartitionRegistration
 from snaprebuild.published import Part
 
 __all__ = [
@@ -68,37 +70,31 @@ def mechanism_name(number: int) -> str:
     return _name(_MECHANISMS, number)
 
 
-@dataclass(frozen=True, slots=True)
-class AccessControlEntry:
-    """An ACL; numbers as in ``ResourceType``, ``PatternType``, ``AclOperation`` and ``AclPermissionType`` of Kafka."""
+class AccessControlEntry(Part, frozen=True):
+    """An ACL; names as Kafka has them, or a number that it does not know."""
 
-    resource_type: int
+    id: str
+    resource_type: str
     resource_name: str
-    pattern_type: int
+    pattern_type: str
     principal: str
     host: str
-    operation: int
-    permission_type: int
+    operation: str
+    permission: str
 
-    @property
-    def resource_type_name(self) -> str:
-        """``TOPIC``, ``GROUP``, and so on."""
-        return _name(_RESOURCE_TYPES, self.resource_type)
-
-    @property
-    def pattern_type_name(self) -> str:
-        """``LITERAL`` or ``PREFIXED``."""
-        return _name(_PATTERN_TYPES, self.pattern_type)
-
-    @property
-    def operation_name(self) -> str:
-        """``READ``, ``WRITE``, and so on."""
-        return _name(_OPERATIONS, self.operation)
-
-    @property
-    def permission_name(self) -> str:
-        """``ALLOW`` or ``DENY``."""
-        return _name(_PERMISSION_TYPES, self.permission_type)
+    @classmethod
+    def of(cls, message: Message) -> AccessControlEntry:
+        """The ACL of an ``AccessControlEntryRecord``."""
+        return cls(
+            id=uuid_to_text(message["id"]),
+            resource_type=_name(_RESOURCE_TYPES, message["resourceType"]),
+            resource_name=message["resourceName"],
+            pattern_type=_name(_PATTERN_TYPES, message["patternType"]),
+            principal=message["principal"],
+            host=message["host"],
+            operation=_name(_OPERATIONS, message["operation"]),
+            permission=_name(_PERMISSION_TYPES, message["permissionType"]),
+        )
 
 
 class DelegationToken(Part, frozen=True):
@@ -124,21 +120,14 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerRegistration:
-    """A controller as it registered.
-
-    Attributes:
-        node_id: int32.
-        incarnation_id: 16 bytes, new for each start of the controller.
-        listeners: by name.
-        features: by name.
-    """
+class ControllerRegistration(Part, frozen=True):
+    """The registration of a controller."""
 
     node_id: int
-    incarnation_id: bytes
+    incarnation_id: str
     listeners: tuple[Listener, ...]
-    features: tuple[SupportedFeature, ...]
+    features: dict[str, FeatureLevels]
+    """By name."""
 
 
 @dataclass(frozen=True, slots=True)

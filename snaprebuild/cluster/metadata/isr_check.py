@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from formats.partition.partition_metadata import uuid_to_text
+from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
 from snaprebuild.cluster.metadata.batches import MetadataBatch
 from snaprebuild.cluster.metadata.fold import ImageFold
 from snaprebuild.cluster.metadata.image_model import BrokerChanged, PartitionChanged
@@ -120,7 +120,7 @@ class _Left:
     """When a replica left, and with which directories."""
 
     offset: int | None
-    directories: frozenset[bytes]
+    directories: frozenset[str]
 
 
 class IsrHistory:
@@ -248,10 +248,10 @@ class IsrHistory:
                 isr=change.after.isr,
                 broker_epoch=None if broker is None else broker.epoch,
                 left_offset=None if left is None else left.offset,
-                gone_directories=tuple(map(uuid_to_text, gone)),
+                gone_directories=gone,
             )
 
-    def _directories(self, partition: PartitionRegistration, broker_id: int, *, of_broker: bool = True) -> frozenset[bytes]:
+    def _directories(self, partition: PartitionRegistration, broker_id: int, *, of_broker: bool = True) -> frozenset[str]:
         """Where the replica is: its directory, or where that is not known, those of its broker."""
         directory = partition.directory_of(broker_id)
         if directory is not None and directory not in _NO_DIRECTORY:
@@ -260,20 +260,20 @@ class IsrHistory:
         return frozenset(broker.directories) if of_broker and broker is not None else frozenset()
 
 
-def _gone(had: Iterable[bytes], broker: BrokerRegistration) -> tuple[bytes, ...]:
+def _gone(had: Iterable[str], broker: BrokerRegistration) -> tuple[str, ...]:
     """Directories that the broker has no more. One that registers none is of before KIP-858: nothing is known."""
-    return tuple(sorted(set(had) - set(broker.directories))) if broker.directories else ()
+    return tuple(sorted(set(had) - set(broker.directories), key=uuid_from_text)) if broker.directories else ()
 
 
 def _kind(before: PartitionRegistration, after: PartitionRegistration, broker_id: int) -> JoinKind:
     if after.leader != broker_id or before.leader == broker_id:
         return JoinKind.CAUGHT_UP
-    if after.leader_recovery_state is LeaderRecoveryState.RECOVERING and broker_id not in before.elr:
+    if after.leader_recovery_state == LeaderRecoveryState.RECOVERING and broker_id not in before.elr:
         return JoinKind.ELECTED_UNCLEANLY
     return JoinKind.ELECTED
 
 
-def _faults(change: PartitionChanged, kind: JoinKind, broker: BrokerRegistration | None, gone: tuple[bytes, ...]) -> list[IsrFault]:
+def _faults(change: PartitionChanged, kind: JoinKind, broker: BrokerRegistration | None, gone: tuple[str, ...]) -> list[IsrFault]:
     if broker is None:
         return [IsrFault.UNREGISTERED]
     if kind is JoinKind.STAYED:

@@ -141,12 +141,12 @@ class _LeadershipReader:
 
 def _election(offset: int, timestamp_ms: int, before: PartitionRegistration, after: PartitionRegistration) -> RecordedElection:
     is_safe = after.leader < 0 or after.leader in before.isr or after.leader in before.elr
-    is_recovering = after.leader >= 0 and after.leader_recovery_state is LeaderRecoveryState.RECOVERING
+    is_recovering = after.leader >= 0 and after.leader_recovery_state == LeaderRecoveryState.RECOVERING
     return RecordedElection(
         offset=offset,
         timestamp_ms=timestamp_ms,
         leader_before=before.leader,
         leader=after.leader,
         leader_epoch=after.leader_epoch,
-        is_unclean=not is_safe or (is_recovering and before.leader_recovery_state is LeaderRecoveryState.RECOVERED),
+        is_unclean=not is_safe or (is_recovering and before.leader_recovery_state == LeaderRecoveryState.RECOVERED),
     )

@@ -5,12 +5,12 @@ What judges replicas needs these alone: the rest of an image is loaded where a m
 
 from __future__ import annotations
 
-from enum import IntEnum
+import sys
+from enum import StrEnum
+from typing import Annotated
 
-import msgspec
-
-from formats.partition.partition_metadata import ZERO_UUID, uuid_to_text
-from snaprebuild.published import Part
+from formats.partition.partition_metadata import ZERO_UUID, uuid_from_text, uuid_to_text
+from snaprebuild.published import Part, one_of
 
 __all__ = [
     "LOST_DIRECTORY",
@@ -20,38 +20,53 @@ __all__ = [
     "MIGRATING_DIRECTORY",
     "UNASSIGNED_DIRECTORY",
     "BrokerRegistration",
+    "FeatureLevels",
     "LeaderRecoveryState",
     "Listener",
     "PartitionRegistration",
-    "SupportedFeature",
+    "directory_id_of",
     "directory_text",
 ]
 
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 
-MIGRATING_DIRECTORY = ZERO_UUID
+MIGRATING_DIRECTORY = "MIGRATING"
 """``DirectoryId.MIGRATING``: in a directory that is not known; the cluster was one without directory ids."""
-UNASSIGNED_DIRECTORY = bytes(15) + b"\1"
+UNASSIGNED_DIRECTORY = "UNASSIGNED"
 """``DirectoryId.UNASSIGNED``: the broker has yet to choose one."""
-LOST_DIRECTORY = bytes(15) + b"\2"
+LOST_DIRECTORY = "LOST"
 """``DirectoryId.LOST``: in a directory that went offline."""
 
 METADATA_VERSION = "metadata.version"
 
-_DIRECTORY_NAMES = {MIGRATING_DIRECTORY: "MIGRATING", UNASSIGNED_DIRECTORY: "UNASSIGNED", LOST_DIRECTORY: "LOST"}
+_RESERVED_DIRECTORIES = {
+    ZERO_UUID: MIGRATING_DIRECTORY,
+    bytes(15) + b"\1": UNASSIGNED_DIRECTORY,
+    bytes(15) + b"\2": LOST_DIRECTORY,
+}
 
 
 def directory_text(directory_id: bytes) -> str:
-    """A directory id as Kafka prints it, or the name of one that is reserved."""
-    return _DIRECTORY_NAMES.get(directory_id) or uuid_to_text(directory_id)
+    """A directory id as Kafka prints it, or the name of one that is reserved. One text serves all partitions of a directory."""
+    return sys.intern(_RESERVED_DIRECTORIES.get(directory_id) or uuid_to_text(directory_id))
 
 
-class LeaderRecoveryState(IntEnum):
+def directory_id_of(directory: str | None) -> bytes | None:
+    """The 16 bytes of a registered directory; None for a name that is reserved, which is no directory."""
+    return None if directory is None or directory in _RESERVED_DIRECTORIES.values() else uuid_from_text(directory)
+
+
+class LeaderRecoveryState(StrEnum):
     """``LeaderRecoveryState``: RECOVERING after an unclean election, until the leader says that it has recovered."""
 
-    RECOVERED = 0
-    RECOVERING = 1
+    RECOVERED = "RECOVERED"
+    RECOVERING = "RECOVERING"
+
+    @property
+    def number(self) -> int:
+        """Its number in records and requests."""
+        return tuple(LeaderRecoveryState).index(self)
 
 
 class Listener(Part, frozen=True):
@@ -64,39 +79,30 @@ class Listener(Part, frozen=True):
     """Number of Kafka's `SecurityProtocol`."""
 
 
-class SupportedFeature(msgspec.Struct, frozen=True):
-    """A feature and the levels, int16, that a node knows."""
+class FeatureLevels(Part, frozen=True):
+    """The levels of a feature that a node supports."""
 
-    name: str
     min_level: int
     max_level: int
 
 
-class BrokerRegistration(msgspec.Struct, frozen=True):
-    """A broker as it registered, with what was changed since.
-
-    Attributes:
-        node_id: int32.
-        epoch: int64, of this registration.
-        incarnation_id: 16 bytes, new for each start of the broker.
-        fenced: it may lead nothing and belongs to no ISR.
-        directories: ids of its log directories that are online, 16 bytes each; empty before metadata.version 3.7-IV2.
-        cordoned_directories: those of them that take no new replicas, or None if the broker did not say.
-        rack: or None.
-        listeners: by name.
-        features: by name.
-    """
+class BrokerRegistration(Part, frozen=True):
+    """The registration of a broker."""
 
     node_id: int
     epoch: int
-    incarnation_id: bytes
+    """Broker epoch of this registration."""
+    incarnation_id: str
     fenced: bool
     in_controlled_shutdown: bool
-    directories: tuple[bytes, ...]
-    cordoned_directories: tuple[bytes, ...] | None
+    directories: tuple[str, ...]
+    """Ids of its log directories that are online."""
+    cordoned_directories: tuple[str, ...] | None
+    """Ids of its log directories that accept no new replicas; null if the broker did not report it."""
     rack: str | None
     listeners: tuple[Listener, ...]
-    features: tuple[SupportedFeature, ...]
+    features: dict[str, FeatureLevels]
+    """By name."""
 
     @property
     def is_active(self) -> bool:
@@ -104,34 +110,24 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
         return not self.fenced and not self.in_controlled_shutdown
 
 
-class PartitionRegistration(msgspec.Struct, frozen=True):
-    """A partition with its replicas and its leader.
+class PartitionRegistration(Part, frozen=True):
+    """The registration of a partition."""
 
-    Attributes:
-        replicas: broker ids, the preferred leader first.
-        directories: of each replica, in the same order, 16 bytes each.
-        isr: broker ids that are in sync.
-        removing: replicas that a reassignment removes.
-        adding: replicas that a reassignment adds.
-        elr: eligible leader replicas (KIP-966): not in sync, and complete up to the high watermark all the same.
-        last_known_elr: brokers that an unclean election asks first.
-        leader: broker id, -1 for none.
-        leader_epoch: int32, counts leaders.
-        partition_epoch: int32, counts changes.
-    """
-
-    replicas: tuple[int, ...]
-    directories: tuple[bytes, ...]
-    isr: tuple[int, ...]
-    removing: tuple[int, ...]
-    adding: tuple[int, ...]
-    elr: tuple[int, ...]
-    last_known_elr: tuple[int, ...]
     leader: int
-    leader_recovery_state: LeaderRecoveryState
+    """Broker id, -1 for none."""
     leader_epoch: int
+    leader_recovery_state: Annotated[str, one_of(*LeaderRecoveryState)]
     partition_epoch: int
+    replicas: tuple[int, ...]
+    directories: tuple[str, ...]
+    """Directory of each replica, in the same order: an id, or MIGRATING, UNASSIGNED, LOST."""
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    """Eligible leader replicas."""
+    last_known_elr: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
 
-    def directory_of(self, broker_id: int | None) -> bytes | None:
-        """The directory id of a broker's replica, None if it has none."""
+    def directory_of(self, broker_id: int | None) -> str | None:
+        """The directory of a broker's replica, None if it has none."""
         return None if broker_id is None or broker_id not in self.replicas else self.directories[self.replicas.index(broker_id)]

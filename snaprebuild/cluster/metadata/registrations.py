@@ -12,14 +12,16 @@ from msgspec.structs import replace
 
 from formats.errors import BadValueError
 from formats.message import Message
+from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata.image_model import ControllerRegistration
 from snaprebuild.cluster.metadata.registered_model import (
     MIGRATING_DIRECTORY,
     BrokerRegistration,
+    FeatureLevels,
     LeaderRecoveryState,
     Listener,
     PartitionRegistration,
-    SupportedFeature,
+    directory_text,
 )
 
 __all__ = [
@@ -47,11 +49,11 @@ def registered_broker(message: Message) -> BrokerRegistration:
     return BrokerRegistration(
         node_id=message["brokerId"],
         epoch=message["brokerEpoch"],
-        incarnation_id=message["incarnationId"],
+        incarnation_id=uuid_to_text(message["incarnationId"]),
         fenced=message["fenced"],
         in_controlled_shutdown=message["inControlledShutdown"],
         directories=_sorted(message["logDirs"]),
-        cordoned_directories=None if cordoned is None else tuple(cordoned),
+        cordoned_directories=None if cordoned is None else tuple(map(directory_text, cordoned)),
         rack=message["rack"],
         listeners=_listeners(message),
         features=_features(message),
@@ -69,7 +71,12 @@ def registered_controller(message: Message) -> ControllerRegistration:
         if listener.security_protocol not in SECURITY_PROTOCOLS:
             what = f"security protocol of listener {listener.name}"
             raise BadValueError(what, expected=f"0 to {SECURITY_PROTOCOLS[-1]}", found=listener.security_protocol)
-    return ControllerRegistration(message["controllerId"], message["incarnationId"], listeners, _features(message))
+    return ControllerRegistration(
+        node_id=message["controllerId"],
+        incarnation_id=uuid_to_text(message["incarnationId"]),
+        listeners=listeners,
+        features=_features(message),
+    )
 
 
 def _listeners(message: Message) -> tuple[Listener, ...]:
@@ -80,17 +87,15 @@ def _listeners(message: Message) -> tuple[Listener, ...]:
     return tuple(named[name] for name in sorted(named))
 
 
-def _sorted(directories: list[bytes]) -> tuple[bytes, ...]:
+def _sorted(directories: list[bytes]) -> tuple[str, ...]:
     """Directory ids in the order of Java's UUIDs, whose halves are signed."""
-    return tuple(sorted(directories, key=lambda each: [int.from_bytes(half, "big", signed=True) for half in (each[:8], each[8:])]))
+    ids = sorted(directories, key=lambda each: [int.from_bytes(half, "big", signed=True) for half in (each[:8], each[8:])])
+    return tuple(map(directory_text, ids))
 
 
-def _features(message: Message) -> tuple[SupportedFeature, ...]:
-    named = {
-        each["name"]: SupportedFeature(each["name"], each["minSupportedVersion"], each["maxSupportedVersion"])
-        for each in message["features"]
-    }
-    return tuple(named[name] for name in sorted(named))
+def _features(message: Message) -> dict[str, FeatureLevels]:
+    named = {each["name"]: FeatureLevels(each["minSupportedVersion"], each["maxSupportedVersion"]) for each in message["features"]}
+    return dict(sorted(named.items()))
 
 
 def changed_broker(broker: BrokerRegistration, message: Message) -> BrokerRegistration:
@@ -111,7 +116,7 @@ def changed_broker(broker: BrokerRegistration, message: Message) -> BrokerRegist
         fenced=fenced == 1 if fenced else broker.fenced,
         in_controlled_shutdown=True if shutdown else broker.in_controlled_shutdown,
         directories=_sorted(message["logDirs"]) or broker.directories,
-        cordoned_directories=broker.cordoned_directories if cordoned is None else tuple(cordoned),
+        cordoned_directories=broker.cordoned_directories if cordoned is None else tuple(map(directory_text, cordoned)),
     )
 
 
@@ -124,7 +129,7 @@ def new_partition(message: Message) -> PartitionRegistration:
     replicas = tuple(message["replicas"])
     return PartitionRegistration(
         replicas=replicas,
-        directories=_directories(tuple(message["directories"]), len(replicas)),
+        directories=_directories(tuple(map(directory_text, message["directories"])), len(replicas)),
         isr=tuple(message["isr"]),
         removing=tuple(message["removingReplicas"]),
         adding=tuple(message["addingReplicas"]),
@@ -151,9 +156,11 @@ def merged_partition(partition: PartitionRegistration, message: Message) -> Part
     leader = message["leader"]
     state = message["leaderRecoveryState"]
     replicas = of("replicas", partition.replicas)
+    directories = message["directories"]
+    places = partition.directories if directories is None else tuple(map(directory_text, directories))
     return PartitionRegistration(
         replicas=replicas,
-        directories=_directories(of("directories", partition.directories), len(replicas)),
+        directories=_directories(places, len(replicas)),
         isr=of("isr", partition.isr),
         removing=of("removingReplicas", partition.removing),
         adding=of("addingReplicas", partition.adding),
@@ -176,7 +183,7 @@ def _incremented(epoch: int, by: bool) -> int:
     return (epoch + by + 2**31) % 2**32 - 2**31
 
 
-def _directories(directories: tuple[bytes, ...], replicas: int) -> tuple[bytes, ...]:
+def _directories(directories: tuple[str, ...], replicas: int) -> tuple[str, ...]:
     """Where none is known, all are as in a cluster without directory ids (``PartitionRegistration.defaultToMigrating``)."""
     if all(each == MIGRATING_DIRECTORY for each in directories):
         return (MIGRATING_DIRECTORY,) * replicas
@@ -186,7 +193,7 @@ def _directories(directories: tuple[bytes, ...], replicas: int) -> tuple[bytes, 
 
 
 def _recovery_state(number: int) -> LeaderRecoveryState:
-    try:
-        return LeaderRecoveryState(number)
-    except ValueError:
-        raise BadValueError("leader recovery state", expected="0 or 1", found=number) from None
+    states = tuple(LeaderRecoveryState)
+    if number not in range(len(states)):
+        raise BadValueError("leader recovery state", expected="0 or 1", found=number)
+    return states[number]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from formats.partition.file_names import PARTITION_METADATA
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.cluster.metadata.registered_model import (
     LOST_DIRECTORY,
     METADATA_VERSION,
@@ -18,12 +17,12 @@ from snaprebuild.cluster.metadata.registered_model import (
     UNASSIGNED_DIRECTORY,
     BrokerRegistration,
     LeaderRecoveryState,
-    directory_text,
 )
 from snaprebuild.cluster.rule_result import Basis, holds, not_applicable, unknown
 from snaprebuild.cluster.source_check.evidence import MetadataEvidence, SourceEvidence
 from snaprebuild.cluster.source_check.rules import NO_REPLICA_YET, SourceRule, SourceRuleResult, rejects, warns
 from snaprebuild.snapshots.plan.source_verdict import Purpose
+from snaprebuild.storage.log_dir import ClusterKind
 
 __all__ = [
     "assignment",
@@ -77,9 +76,9 @@ def registration(evidence: SourceEvidence) -> SourceRuleResult:
 
 def directory_id(evidence: SourceEvidence) -> SourceRuleResult:
     """R4: the log directory is one that the broker registered with."""
-    own = evidence.log_dir.directory_id
+    own = evidence.log_dir.directory
     registered = evidence.cluster_facts.broker_directories
-    ids = ", ".join(map(directory_text, registered))
+    ids = ", ".join(registered)
     if evidence.cluster_facts.broker is None:
         return _no_evidence(SourceRule.R4, evidence, evidence.unknown_reason or NO_BROKER)
     if not registered:
@@ -94,9 +93,9 @@ def directory_id(evidence: SourceEvidence) -> SourceRuleResult:
     if own not in registered:
         return rejects(
             SourceRule.R4,
-            f"directory.id {_uuid(own)} is not one of those that the broker registered with ({ids}): the disk was replaced",
+            f"directory.id {own} is not one of those that the broker registered with ({ids}): the disk was replaced",
         )
-    return holds(SourceRule.R4, f"directory.id {_uuid(own)} is registered")
+    return holds(SourceRule.R4, f"directory.id {own} is registered")
 
 
 def topic_id(evidence: SourceEvidence) -> SourceRuleResult:
@@ -128,7 +127,7 @@ def assignment(evidence: SourceEvidence) -> SourceRuleResult:
     """R6: the broker is a replica, in this log directory."""
     cluster = evidence.cluster_facts
     node = evidence.log_dir.node_id
-    own = evidence.log_dir.directory_id
+    own = evidence.log_dir.directory
     replicas = list(cluster.registered.replicas)
     assigned = cluster.registered.directory_of(node)
     is_one = f"node {node} is one of the replicas {replicas}"
@@ -153,7 +152,7 @@ def assignment(evidence: SourceEvidence) -> SourceRuleResult:
     if assigned == UNASSIGNED_DIRECTORY:
         return warns(SourceRule.R6, f"{is_one}, and has not reported to the cluster in which directory")
     if assigned != own:
-        return _rejects_by_log(SourceRule.R6, evidence, f"the cluster has it in directory {_uuid(assigned)}, not in {_uuid(own)}")
+        return _rejects_by_log(SourceRule.R6, evidence, f"the cluster has it in directory {assigned}, not in {own}")
     return holds(SourceRule.R6, f"{is_one}, in this directory")
 
 
@@ -188,7 +187,7 @@ def recovery_state(evidence: SourceEvidence) -> SourceRuleResult:
     detail = "RECOVERING: its leader was elected uncleanly"
     if evidence.unregistered_reason:
         return _no_evidence(SourceRule.R8, evidence, evidence.unregistered_reason)
-    if evidence.registered.leader_recovery_state is not LeaderRecoveryState.RECOVERING:
+    if evidence.registered.leader_recovery_state != LeaderRecoveryState.RECOVERING:
         return holds(SourceRule.R8, "RECOVERED")
     if len(evidence.registered.replicas) > 1:
         return rejects(SourceRule.R8, f"{detail}, and committed records may be missing here")
@@ -284,4 +283,5 @@ def _by_own_log(evidence: SourceEvidence) -> SourceRuleResult:
 
 def _writes_epochs(broker: BrokerRegistration) -> bool:
     """Whether a broker writes its epoch into the marker, as all from 3.9 on do (``CleanShutdownFileHandler``)."""
-    return any(each.name == METADATA_VERSION and each.max_level >= METADATA_VERSION_3_9 for each in broker.features)
+    levels = broker.features.get(METADATA_VERSION)
+    return levels is not None and levels.max_level >= METADATA_VERSION_3_9

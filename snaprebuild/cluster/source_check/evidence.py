@@ -10,9 +10,14 @@ import msgspec
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import DirectoryForm
-from snaprebuild.broker.cluster_kind import ClusterKind
-from snaprebuild.cluster.metadata.registered_model import BrokerRegistration, LeaderRecoveryState, PartitionRegistration
+from snaprebuild.cluster.metadata.registered_model import (
+    BrokerRegistration,
+    LeaderRecoveryState,
+    PartitionRegistration,
+    directory_text,
+)
 from snaprebuild.snapshots.plan.source_verdict import Purpose
+from snaprebuild.storage.log_dir import ClusterKind
 
 __all__ = ["LogDirEvidence", "LogEvidence", "MetadataEvidence", "PeerEvidence", "SourceEvidence"]
 
@@ -62,6 +67,11 @@ class LogDirEvidence(msgspec.Struct, WithFaults, frozen=True):
     live_epoch: int | None = None
     siblings: tuple[LogDirEvidence, ...] = ()
     faults: tuple[str, ...] = ()
+
+    @property
+    def directory(self) -> str | None:
+        """Its directory id as registrations have it; None without one."""
+        return None if self.directory_id is None else directory_text(self.directory_id)
 
     @property
     def stopped_epoch(self) -> int | None:
@@ -167,7 +177,7 @@ class MetadataEvidence(msgspec.Struct, frozen=True):
         return None if self.broker is None else self.broker.epoch
 
     @property
-    def broker_directories(self) -> tuple[bytes, ...]:
+    def broker_directories(self) -> tuple[str, ...]:
         """Empty if the broker is not registered, or registered none."""
         return () if self.broker is None else self.broker.directories
 

@@ -26,6 +26,7 @@ from snaprebuild.cluster.metadata.registered_model import (
     UNASSIGNED_DIRECTORY,
     BrokerRegistration,
     PartitionRegistration,
+    directory_text,
 )
 from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.cluster.source_check.evidence import LogEvidence, MetadataEvidence
@@ -60,9 +61,10 @@ def replaced_partitions(log: MetadataLog, node_id: int, directory_id: bytes, las
         ReadFailedError: a file cannot be read.
         FormatError: the log is damaged.
     """
+    directory = directory_text(directory_id)
     fold = fold_oldest(log).fold
     assigned = {(topic.topic_id, number): each for topic in fold.topics.values() for number, each in topic.partitions.items()}
-    registered = {*fold.brokers[node_id].directories} if node_id in fold.brokers else set[bytes]()
+    registered = {*fold.brokers[node_id].directories} if node_id in fold.brokers else set[str]()
     replaced: ReplacedAt = {}
     with log.walk(fold.offset + 1).until() as batches:
         for batch in batches:
@@ -81,7 +83,7 @@ def replaced_partitions(log: MetadataLog, node_id: int, directory_id: bytes, las
                     MetadataRecordType.REGISTER_BROKER,
                 ):
                     online = {*(() if change.after is None else change.after.directories)}
-                    for key, partition in assigned.items() if directory_id in online - registered else ():
+                    for key, partition in assigned.items() if directory in online - registered else ():
                         if partition.directory_of(node_id) not in (None, *_NO_PLACE, *online):
                             replaced.setdefault(key, change.offset)
                     registered |= online

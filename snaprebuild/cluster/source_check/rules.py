@@ -184,9 +184,7 @@ def clean_shutdown(evidence: SourceEvidence) -> SourceRuleResult:
 def _registered_siblings(evidence: SourceEvidence) -> tuple[LogDirEvidence, ...]:
     """The other log directories of the broker, without disks that were taken out of it, as far as the cluster knows them."""
     registered = evidence.cluster_facts.broker_directories
-    return tuple(
-        each for each in evidence.log_dir.siblings if not (registered and each.has_meta) or each.directory_id in registered
-    )
+    return tuple(each for each in evidence.log_dir.siblings if not (registered and each.has_meta) or each.directory in registered)
 
 
 def high_watermark(evidence: SourceEvidence) -> SourceRuleResult:

@@ -25,6 +25,7 @@ from formats.metadata.replication_messages import (
     IsrMember,
     ProposedPartition,
 )
+from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata.registered_model import (
     UNASSIGNED_DIRECTORY,
     BrokerRegistration,
@@ -103,13 +104,13 @@ def new_broker(node_id: int, epoch: int, *, incarnation: int = 1, fenced: bool =
         cordoned_directories=None,
         rack=None,
         listeners=(),
-        features=(),
+        features={},
     )
 
 
-def incarnation_id(incarnation: int) -> bytes:
-    """The incarnation id of a process, 16 bytes."""
-    return incarnation.to_bytes(16, "big")
+def incarnation_id(incarnation: int) -> str:
+    """The incarnation id of a process."""
+    return uuid_to_text(incarnation.to_bytes(16, "big"))
 
 
 def new_partition(replicas: tuple[int, ...]) -> PartitionRegistration:
@@ -154,7 +155,7 @@ def validate_proposal(
         return _invalid(f"in-sync replicas {ids} lack the leader {partition.leader}")
     if is_recovering and len(ids) > 1:
         return _invalid("a leader that recovers is in sync alone")
-    if is_recovering and partition.leader_recovery_state is LeaderRecoveryState.RECOVERED:
+    if is_recovering and partition.leader_recovery_state == LeaderRecoveryState.RECOVERED:
         return _invalid("a leader that has recovered cannot go back")
     faults = [fault for member in proposal.isr if (fault := _fault_of(member, brokers.get(member.broker_id))) is not None]
     if faults:
@@ -294,7 +295,7 @@ def alter_partition(
 
 
 def _recovery_state(proposal: ProposedPartition) -> LeaderRecoveryState:
-    if proposal.leader_recovery_state == LeaderRecoveryState.RECOVERING:
+    if proposal.leader_recovery_state == LeaderRecoveryState.RECOVERING.number:
         return LeaderRecoveryState.RECOVERING
     return LeaderRecoveryState.RECOVERED
 
@@ -318,7 +319,7 @@ def _answer(proposal: ProposedPartition, error: AlterPartitionError, after: Part
         leader=after.leader,
         leader_epoch=after.leader_epoch,
         isr=after.isr,
-        leader_recovery_state=after.leader_recovery_state,
+        leader_recovery_state=LeaderRecoveryState(after.leader_recovery_state).number,
         partition_epoch=after.partition_epoch,
     )
 

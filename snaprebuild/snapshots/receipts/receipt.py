@@ -24,20 +24,22 @@ from snaprebuild import __version__
 from snaprebuild.errors import OutcomeUnknownError, UsageError, WriteFailedError
 from snaprebuild.published import RunRecord, line_of
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
+from snaprebuild.snapshots.receipts.own_snapshots import can_be_written, default_receipt_places
 from snaprebuild.snapshots.receipts.receipt_lines import (
     SCHEMA,
     EndStep,
     NotWrittenStep,
     PartitionStep,
     ReceiptHeader,
+    SetAsideAnnounced,
     SetAsideStep,
     UndoingStep,
     UndoneStep,
+    WriteAnnounced,
+    WriteEvent,
     WriteStep,
     WrittenStep,
 )
-from snaprebuild.snapshots.receipts.receipt_places import can_be_written, default_receipt_places
-from snaprebuild.snapshots.receipts.write_events import SetAsideAnnounced, WriteAnnounced, WriteEvent
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.storage.file_facts import InputFile
 from snaprebuild.storage.local.document_file import check_new_place
