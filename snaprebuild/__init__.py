@@ -1,7 +1,8 @@
 """Producer-snapshot recovery for Apache Kafka log directories.
 
-The names in ``__all__`` are the library: ``Partition`` and the functions ``ensure_snapshot``, ``prepare_upload`` and
-``validate_snapshot``, with their values and errors (docs/reference/api.md). Each name is loaded when it is first used.
+The names in ``__all__`` are the library (docs/reference/api.md): ``scan``, ``plan``, ``rebuild`` and ``verify`` are the commands as
+functions. ``LogDir``, ``Partition``, ``ensure_snapshot``, ``prepare_upload`` and ``validate_snapshot`` are for uploaders. Each name is
+loaded when it is first used.
 
 Everything else belongs to the command: ``snaprebuild.replay`` computes what a log implies for its producers, ``snaprebuild.storage`` reads
 and writes files and objects, ``snaprebuild.snapshots`` makes producer snapshots, and ``snaprebuild.cli`` prints results.
@@ -16,6 +17,21 @@ from typing import TYPE_CHECKING
 import formats
 
 if TYPE_CHECKING:
+    from snaprebuild.documents.plan import (
+        PlanDocument,
+        PlannedPartition,
+    )
+    from snaprebuild.documents.rebuild import (
+        Rebuild,
+        RebuiltPartition,
+    )
+    from snaprebuild.documents.scan import (
+        Scan,
+    )
+    from snaprebuild.documents.verify import (
+        VerifiedPartition,
+        Verify,
+    )
     from snaprebuild.errors import (
         OutcomeUnknownError,
         ReadFailedError,
@@ -24,12 +40,17 @@ if TYPE_CHECKING:
         SnaprebuildError,
         SnapshotRefusedError,
         StorageError,
+        UploadRefusalReason,
         UploadRefusedError,
         UsageError,
         WriteFailedError,
     )
+    from snaprebuild.findings import (
+        ReportedFinding,
+    )
     from snaprebuild.hooks import (
         EnsuredSnapshot,
+        LogDir,
         Origin,
         Partition,
         PreparedUpload,
@@ -41,55 +62,112 @@ if TYPE_CHECKING:
         prepare_upload,
         validate_snapshot,
     )
-    from snaprebuild.replay.classes import SnapshotClass
-    from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
-    from snaprebuild.storage.store import S3Settings
+    from snaprebuild.library.call_engine import (
+        CallEngine,
+    )
+    from snaprebuild.library.result import (
+        PlanResult,
+        Result,
+    )
+    from snaprebuild.library.verbs import (
+        plan,
+        rebuild,
+        scan,
+        verify,
+    )
+    from snaprebuild.replay.classes import (
+        SnapshotClass,
+    )
+    from snaprebuild.snapshots.engine.partition_replay import (
+        ReplayFrom,
+    )
+    from snaprebuild.snapshots.scan.scan_parts import (
+        ScannedPartition,
+    )
+    from snaprebuild.storage.store import (
+        S3Settings,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CallEngine",
     "EnsuredSnapshot",
+    "LogDir",
     "Origin",
     "OutcomeUnknownError",
     "Partition",
+    "PlanDocument",
+    "PlanResult",
+    "PlannedPartition",
     "PreparedUpload",
     "ReadFailedError",
+    "Rebuild",
+    "RebuiltPartition",
     "RefusalReason",
     "RefusedError",
     "ReplayFrom",
     "ReplayOptions",
+    "ReportedFinding",
+    "Result",
     "S3Settings",
+    "Scan",
+    "ScannedPartition",
     "Segment",
     "SnaprebuildError",
     "SnapshotClass",
     "SnapshotRefusedError",
     "StorageError",
+    "UploadRefusalReason",
     "UploadRefusedError",
     "UsageError",
     "ValidatedSnapshot",
     "Validity",
+    "VerifiedPartition",
+    "Verify",
     "WriteFailedError",
     "__version__",
     "ensure_snapshot",
+    "plan",
     "prepare_upload",
+    "rebuild",
+    "scan",
     "validate_snapshot",
+    "verify",
 ]
 
 _MODULES = {
+    "CallEngine": "snaprebuild.library.call_engine",
     "EnsuredSnapshot": "snaprebuild.hooks",
+    "LogDir": "snaprebuild.hooks",
     "Origin": "snaprebuild.hooks",
     "Partition": "snaprebuild.hooks",
+    "PlanDocument": "snaprebuild.documents.plan",
+    "PlanResult": "snaprebuild.library.result",
+    "PlannedPartition": "snaprebuild.documents.plan",
     "PreparedUpload": "snaprebuild.hooks",
+    "Rebuild": "snaprebuild.documents.rebuild",
+    "RebuiltPartition": "snaprebuild.documents.rebuild",
     "ReplayFrom": "snaprebuild.snapshots.engine.partition_replay",
     "ReplayOptions": "snaprebuild.hooks",
+    "ReportedFinding": "snaprebuild.findings",
+    "Result": "snaprebuild.library.result",
     "S3Settings": "snaprebuild.storage.store",
+    "Scan": "snaprebuild.documents.scan",
+    "ScannedPartition": "snaprebuild.snapshots.scan.scan_parts",
     "Segment": "snaprebuild.hooks",
     "SnapshotClass": "snaprebuild.replay.classes",
     "ValidatedSnapshot": "snaprebuild.hooks",
     "Validity": "snaprebuild.hooks",
+    "VerifiedPartition": "snaprebuild.documents.verify",
+    "Verify": "snaprebuild.documents.verify",
     "ensure_snapshot": "snaprebuild.hooks",
+    "plan": "snaprebuild.library.verbs",
     "prepare_upload": "snaprebuild.hooks",
+    "rebuild": "snaprebuild.library.verbs",
+    "scan": "snaprebuild.library.verbs",
     "validate_snapshot": "snaprebuild.hooks",
+    "verify": "snaprebuild.library.verbs",
 }
 
 

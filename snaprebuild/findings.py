@@ -58,11 +58,19 @@ def pluralize(count: int, what: str, several: str | None = None) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``did you mean 'topic'?`` for the known name that is most like another one; empty if none is like it."""
+    """``did you mean 'topic'?`` for the known name that is most like another one; empty if none is like it.
+
+    Case, ``_`` and ``-`` do not count.
+    """
     import difflib
 
-    close = difflib.get_close_matches(name, sorted(known), 1)
-    return f"did you mean {close[0]!r}?" if close else ""
+    plain = {_without_marks(each): each for each in sorted(known)}
+    close = difflib.get_close_matches(_without_marks(name), plain, 1)
+    return f"did you mean {plain[close[0]]!r}?" if close else ""
+
+
+def _without_marks(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
 
 
 def first_of(names: Sequence[str], most: int = 3) -> str:

@@ -34,14 +34,16 @@ LAYERS = (
     ("snaprebuild.simulations", 6),
     ("snaprebuild.documents", 7),
     ("snaprebuild.report", 8),
+    ("snaprebuild.spark.notebook", 11),
     ("snaprebuild.spark", 8),
     ("snaprebuild.hooks", 8),
     ("snaprebuild.cli", 9),
+    ("snaprebuild.library", 10),
     ("snaprebuild.__main__", 10),
 )
 """A module imports only from its own layer or from lower ones."""
 
-PUBLIC_PACKAGE_LAYER = 8
+PUBLIC_PACKAGE_LAYER = 10
 """Layer of ``snaprebuild`` itself: its version, and public names, which are loaded when they are asked for (tests/test_api.py)."""
 
 DOMAIN_LAYER = 6

@@ -37,7 +37,7 @@ OF_OTHERS = {
 PRIVATE = re.compile(r"(?<!\bself)(?<!\bcls)\._[a-z]|getattr\([^\n]*\"_")
 """In a text with a private member of any kind."""
 
-PUBLIC = {"_exit", "_asdict", "_replace", "_fields", "_repr_html_"}
+PUBLIC = {"_exit", "_asdict", "_replace", "_fields"}
 """Documented names that begin with an underscore."""
 
 

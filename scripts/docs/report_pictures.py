@@ -13,6 +13,7 @@ from command import snaprebuild_process
 from pages import scan_document, scanned
 from playwright.sync_api import Browser, sync_playwright
 
+from snaprebuild.cli.render.report import partition_next_command
 from snaprebuild.report.make import make_report
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +58,7 @@ def documents_of_many(place: Path) -> list[str]:
 def take(browser: Browser, documents: list[str], name: str, title: str, scheme: Literal["light", "dark"], height: int) -> None:
     """One picture, of the page as it is right after it was opened."""
     page = Path(documents[0]).with_suffix(".html")
-    make_report(documents, str(page), title)
+    make_report(documents, str(page), title, partition_next_command)
     context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": height}, offline=True)
     tab = context.new_page()
     tab.goto(page.as_uri())

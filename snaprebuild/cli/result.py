@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 import msgspec
 import typer
+from msgspec.structs import replace
 
-from formats.partition.file_names import segment_file_name
+from formats.partition.file_names import parse_partition_dir_name, segment_file_name
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cli.command_words import COPIES, SELECTION, command_text, given_words, repeated_words
-from snaprebuild.cli.findings_text import failed_and_damaged, grouped_findings, skipped_text, unread_text
 from snaprebuild.cli.loading import end_loading
 from snaprebuild.cli.streams import discard, print_on_stderr, reader_may_go_away
-from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
+from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, middle_cut, paragraph, printable, table_text
 from snaprebuild.cli.verb_command import setting_words
 from snaprebuild.cli.view import View
 from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
-from snaprebuild.findings import Finding, FindingCause, Severity, deleted_text, exit_code_of, pluralize, unread_paths
+from snaprebuild.findings import Finding, FindingCause, Severity, deleted_text, exit_code_of, first_of, pluralize, unread_paths
 from snaprebuild.storage.local.document_file import check_place, write_text_file
 
 if TYPE_CHECKING:
@@ -38,30 +38,39 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COPIES",
+    "NAMES_MAX",
     "SELECTION",
     "answer_and_next",
     "begin",
+    "concern_text",
     "draws_blocks",
     "emit_and_exit",
     "emit_streamed_and_exit",
+    "failed_and_damaged",
     "given_words",
+    "grouped_findings",
     "id_labels",
     "is_verbose",
     "json_text",
     "labels_of",
     "line_width",
+    "members_of_view",
     "print_command",
     "print_findings",
     "print_line",
     "print_table",
     "print_text",
     "print_undo",
+    "print_view",
+    "printed_findings",
     "repeated_words",
     "selects_nothing",
     "shown",
     "size_text",
+    "skipped_text",
     "time_text",
     "unless_unread",
+    "unread_text",
     "write_report",
 ]
 
@@ -252,7 +261,8 @@ def time_text(ms: int) -> str:
 
 def draws_blocks() -> bool:
     """Whether stdout takes more than ASCII."""
-    return sys.stdout.encoding.lower().startswith("utf")
+    # A stream in memory has no encoding, and takes everything.
+    return (sys.stdout.encoding or "utf-8").lower().startswith("utf")
 
 
 def print_table(
@@ -371,18 +381,27 @@ def emit_and_exit(view: View, out: OutputOptions) -> NoReturn:
             failures.append(error)
     everything = out.everything or view.prints_all_findings
     try:
-        is_in_table = set() if out.as_json or everything else view.codes_in_table
-        printed = [each for each in view.findings if each.code not in is_in_table]
         emit_streamed_and_exit(
             print_result,
             view.findings,
-            printed=printed,
+            printed=printed_findings(view, hides_tabled=not (out.as_json or everything)),
             everything=everything,
             notes=view.prints_notes or everything,
             failures=failures,
         )
     finally:
         view.close()
+
+
+def printed_findings(view: View, *, hides_tabled: bool) -> list[Finding]:
+    """The findings of a result that go to stderr.
+
+    Args:
+        view: of the result.
+        hides_tabled: without those that the table shows.
+    """
+    is_in_table = view.codes_in_table if hides_tabled else frozenset()
+    return [each for each in view.findings if each.code not in is_in_table]
 
 
 def members_of_view(view: View) -> Mapping[str, object]:
@@ -495,3 +514,86 @@ def write_report(path: str, result: Mapping[str, object]) -> None:
         WriteFailedError: it cannot be written.
     """
     write_text_file(path, json_text(result))
+
+
+NAME_COLUMNS = 48
+"""Columns of a name in a sentence about findings."""
+
+NAMES_MAX = 3
+"""Paths with one cause that have a line each; more are one line with the first names."""
+
+
+# --------------------------------------------------------------------------------------------------------- findings as text
+
+
+def grouped_findings(findings: Iterable[Finding]) -> Iterator[tuple[Finding, str]]:
+    """The findings in their order, with the names of all that have the same cause; the names are empty for a single one.
+
+    Args:
+        findings: of a result.
+    """
+    by_cause: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        cause = (finding.severity, finding.code, finding.message, finding.offset, finding.reason)
+        by_cause.setdefault(cause, []).append(finding)
+    for group in by_cause.values():
+        paths = list(dict.fromkeys(each.path for each in group))
+        if len(paths) <= NAMES_MAX:
+            yield from ((each, "") for each in group)
+            continue
+        common = os.path.commonpath(paths) if all(os.path.isabs(each) for each in paths) else ""
+        names = first_of([os.path.relpath(each, common) if common else each for each in paths], NAMES_MAX)
+        yield _at(group[0], common or group[0].path), f"{pluralize(len(paths), 'path')} ({names})"
+
+
+def _at(finding: Finding, path: str) -> Finding:
+    return replace(finding, path=path)
+
+
+def failed_and_damaged(findings: Iterable[Finding]) -> tuple[set[str], set[str]]:
+    """Paths that could not be read, and those that were read and have wrong bytes."""
+    findings = list(findings)
+    failed = set(unread_paths(each for each in findings if each.severity != Severity.DAMAGED))
+    return failed, set(unread_paths(findings)) - failed
+
+
+def unread_text(findings: Iterable[Finding]) -> str:
+    """How many paths could not be read, or are damaged; empty if all were read."""
+    failed, damaged = map(len, failed_and_damaged(findings))
+    if not failed:
+        return f"INCOMPLETE: {pluralize(damaged, 'path')} damaged; stderr shows where." if damaged else ""
+    besides = f", {damaged} more damaged" if damaged else ""
+    return f"INCOMPLETE: {pluralize(failed, 'path')} could not be read{besides}: correct what stderr lists."
+
+
+def skipped_text(findings: Iterable[Finding]) -> str:
+    """The directories that a broker set aside, and that the command left out; empty without any."""
+    names = [
+        middle_cut(os.path.basename(each.path), NAME_COLUMNS)
+        for each in findings
+        if each.cause is FindingCause.WITHOUT_CONCERN and each.severity > Severity.NOTE and not each.is_unread
+    ]
+    return f"{pluralize(len(names), 'directory', 'directories')} skipped: {first_of(names, 1)}." if names else ""
+
+
+def concern_text(findings: Iterable[Finding], columns: int = NAME_COLUMNS) -> str:
+    """How many findings are more than a note, and what the worst one is about; empty without any.
+
+    Args:
+        findings: of a result.
+        columns: of the name of a directory or a file.
+    """
+    concerns = sorted((each for each in findings if each.severity > Severity.NOTE), key=lambda each: -each.severity)
+    if not concerns:
+        return ""
+    name = middle_cut(_short_name(concerns[0].path), columns)
+    return f"{pluralize(len(concerns), 'finding')}, see stderr: {name}."
+
+
+def _short_name(path: str) -> str:
+    """A topic-partition, a file with its directory, or the path of another directory."""
+    parent, name = os.path.split(path)
+    if parse_partition_dir_name(name) is not None:
+        return name
+    directory = os.path.basename(parent)
+    return path if parse_partition_dir_name(directory) is None else os.path.join(directory, name)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import click
 
 from snaprebuild.cli.panels import PANELS
-from snaprebuild.cli.verb_group import VerbGroup, verbs_of
+from snaprebuild.cli.verb_command import VerbGroup, verbs_of
 from snaprebuild.findings import first_of
 
 __all__ = ["unknown_option_text"]

@@ -8,9 +8,9 @@ from snaprebuild.documents.common import CacheUse, InputSegment, PartitionNeeds
 from snaprebuild.documents.plan import NotPlanned
 from snaprebuild.published import Document, Natural, Positive, Seconds
 from snaprebuild.snapshots.destination.boundary_result import BoundaryResult
-from snaprebuild.snapshots.engine.cache_hits import CacheHits
 from snaprebuild.snapshots.plan.plan_request import SavedRequest
 from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
+from snaprebuild.snapshots.run_record import CacheHits
 from snaprebuild.snapshots.source.boundary_needs import NeedTotals
 
 __all__ = ["Rebuild", "RebuildTotals", "RebuiltPartition"]

@@ -192,7 +192,7 @@ def plan_build(
     if remote is None:
         wanted = f"{request.topic}-{request.partition}"
         meant = did_you_mean(wanted, {f"{each.topic}-{each.partition}" for each in tier.partitions})
-        raise UsageError(f"has no copy of {wanted}{'; ' if meant else ''}{meant}", path=tier.location)
+        raise UsageError(f"has no copy of {wanted}{'; ' if meant else ''}{meant}", path=tier.base.path)
     newest = _newest(remote)
     log_epochs = remote.leader_epochs_at(newest)
     log_end = newest.end_offset + 1

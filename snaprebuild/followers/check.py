@@ -25,7 +25,7 @@ from snaprebuild.followers.remote_state import RemoteState, UnknownStateError, r
 from snaprebuild.followers.replica_snapshots import LOST_OF_A_RUN_MAX, ReplicaSnapshot, SnapshotsTask
 from snaprebuild.replay.segment_effect import effect_of_entries
 from snaprebuild.replay.window import Clock
-from snaprebuild.snapshots.engine.boundary_state import InitialState
+from snaprebuild.snapshots.engine.partition_replay import InitialState
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, check_segments_are_files

@@ -207,7 +207,7 @@ def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier) -> t
         ids = [copy.segment_id for copy in copies]
         (state,) = set(unrecorded_states(tier.logs, partition, ids, verified=True).values())
         assert state is not None
-        place = f"{tier.location}: {source.topic_partition}"
+        place = f"{tier.base.path}: {source.topic_partition}"
         first = copies[0].base_offset
         return None, [unrecorded_finding(tier.logs, partition, place, state, len(copies), first)]
     remote = tier.partition(partition)

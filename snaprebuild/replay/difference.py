@@ -16,7 +16,8 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from snaprebuild.published import one_of
+from snaprebuild.published import Natural, Part, one_of
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.segment_effect import ENDS_CLOSING, ENDS_WITH_DATA, IF, NONE, SET, SegmentEffect, entries_of, sorted_entries
 from snaprebuild.replay.window import expired_mask
 
@@ -28,6 +29,7 @@ __all__ = [
     "EntryDifference",
     "Knowledge",
     "MatchedEntries",
+    "VerifiedSnapshot",
     "compare",
     "consequence_of_change",
     "consequence_of_extra",
@@ -226,7 +228,8 @@ def compare(replayed: SegmentEffect, found: np.ndarray, offset: int, knowledge: 
     certain_count = missing.certain_count + extra.certain_count + changed.certain_count
     if not certain_count:
         return Comparison(ComparisonStatus.UNVERIFIABLE, False, *counts, "different only in what the retained log does not fix")
-    reason = f"the log contradicts {certain_count} entries"
+    entries = "1 entry" if certain_count == 1 else f"{certain_count} entries"
+    reason = f"the log contradicts {entries}"
     return Comparison(_status_of(missing, changed, len(found)), True, *counts, reason, certain_count)
 
 
@@ -516,3 +519,14 @@ _CONSEQUENCE_OF_CHANGE = {
 def next_sequence(last_sequence: int) -> int:
     """The sequence after another one (``DefaultRecordBatch.incrementSequence``): 0 after -1 (none) and after 2^31 - 1."""
     return 0 if last_sequence in (-1, _SEQUENCE_MAX) else last_sequence + 1
+
+
+class VerifiedSnapshot(Part, frozen=True):
+    """A snapshot compared with the replay."""
+
+    offset: Natural
+    name: str
+    """Name of the file."""
+    snapshot_class: SnapshotClass | None = msgspec.field(name="class")
+    """Class of the replay at this offset; null at or below the first base offset, above the log end, and above damage."""
+    comparison: Comparison

@@ -10,6 +10,7 @@ For a notebook, or a job of your own (``docs/guides/spark.md``)::
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,18 +22,23 @@ __all__ = ["register"]
 def register(session: SparkSession) -> None:
     """Lets a session read ``kafka_batch_headers`` and ``kafka_producer_snapshot``: ``session.read.format(NAME).load(PATH)``.
 
-    Ships the code of this package to executors on other machines.
+    Ships the code of this package to executors on other machines. In a local session the sources run in the interpreter that calls this,
+    unless ``PYSPARK_PYTHON`` names another one.
+
+    Args:
+        session: of Spark, also of Spark Connect.
 
     Raises:
         UsageError: Spark is older than 4.0.
     """
     from snaprebuild.errors import UsageError
-    from snaprebuild.spark.session import ship_code
+    from snaprebuild.spark.session import is_remote, python_of_driver, ship_code
 
     if not hasattr(session, "dataSource"):
         raise UsageError(f"the data sources need Spark 4.0 or newer, and this is {session.version}")
     from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots
 
     ship_code(session)
-    for source in (BatchHeaders, ProducerSnapshots):
-        session.dataSource.register(source)
+    with contextlib.nullcontext() if is_remote(session) else python_of_driver(session):
+        for source in (BatchHeaders, ProducerSnapshots):
+            session.dataSource.register(source)

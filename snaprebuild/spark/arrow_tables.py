@@ -12,6 +12,7 @@ _NAMES = {
     pa.int32(): "int",
     pa.int16(): "smallint",
     pa.int8(): "tinyint",
+    pa.float64(): "double",
     pa.bool_(): "boolean",
     pa.string(): "string",
     pa.binary(): "binary",

@@ -172,7 +172,7 @@ class SparkEngine:
         context = self.session.sparkContext
         reason = "the session was stopped" if _is_stopped(self.session) else _reason(error)
         if missing := re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", reason):
-            needs = "it needs the dependencies of snaprebuild (docs/guides/spark.md)"
+            needs = "before the session starts, set PYSPARK_PYTHON to a Python with the dependencies of snaprebuild (docs/guides/spark.md)"
             reason = f"the Python of an executor ({context.pythonExec}) has no module {missing[1]}: {needs}"
         return StorageError(f"the Spark job failed: {reason}")
 

@@ -29,7 +29,7 @@ from snaprebuild.errors import StorageError, UsageError
 from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs
 from snaprebuild.storage.local.temporary_directory import choose_temporary_directory
 
-__all__ = ["check_java", "code_archive", "is_remote", "opened_session", "ship_code"]
+__all__ = ["check_java", "code_archive", "is_remote", "opened_session", "python_of_driver", "ship_code"]
 
 log = logging.getLogger(__name__)
 
@@ -328,6 +328,28 @@ def _listen(reader: int, output: deque[str]) -> None:
 
 def _log_settings() -> str:
     return Path(str(resources.files("snaprebuild.spark") / "log4j2.properties")).as_uri()
+
+
+@contextlib.contextmanager
+def python_of_driver(session: SparkSession) -> Iterator[None]:
+    """Inside the block the Python workers of a local session are of the interpreter that runs, unless the user has named another one.
+
+    PySpark takes ``python3`` from the PATH, which is another one where a virtual environment is not activated. It has none of the
+    packages of the driver. On a cluster a path of the driver need not exist.
+
+    Args:
+        session: of the driver.
+    """
+    context = session.sparkContext
+    before = context.pythonExec
+    named = context.getConf().get(PYTHON, None)
+    if str(context.master).startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        # A session reads the setting only in `spark-submit`, which then sets the variable.
+        context.pythonExec = named or sys.executable
+    try:
+        yield
+    finally:
+        context.pythonExec = before
 
 
 def is_remote(session: SparkSession) -> bool:

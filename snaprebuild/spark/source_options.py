@@ -78,15 +78,18 @@ class SourceOptions:
         names = {name.lower() for name in (*OWN, *OF_SPARK)}
         unknown = sorted(name for name in options if name.lower().removeprefix(OF_TABLE) not in names)
         if unknown:
-            meant = did_you_mean(unknown[0], OWN[2:])
-            raise UsageError(f"option {unknown[0]} is not known: {', '.join(OWN[2:])} are{'; ' if meant else ''}{meant}")
+            name = unknown[0].removeprefix(OF_TABLE)
+            meant = did_you_mean(name, OWN[2:])
+            raise UsageError(f"option {name} is not known: {', '.join(OWN[2:])} are{'; ' if meant else ''}{meant}")
         paths = [options["path"]] if options.get("path") else json.loads(options.get("paths") or "[]")
         if not paths:
             table = "CREATE TABLE gets its columns from OPTIONS (path ..., columns 'topic, ...'), not from a list"
             raise UsageError(f"name at least one path: load(PATH). {table}")
         mode = options.get("mode", MODES[0]).upper()
         if mode not in MODES:
-            raise UsageError(f"option mode: expected one of {', '.join(MODES)}, found {options['mode']!r}")
+            meant = did_you_mean(mode, MODES)
+            wrong = f"option mode: expected one of {', '.join(MODES)}, found {options['mode']!r}"
+            raise UsageError(f"{wrong}{'; ' if meant else ''}{meant}")
         columns = _listed(options.get("columns"))
         for name in columns:
             if name not in whole.names:

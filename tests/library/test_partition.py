@@ -3,6 +3,7 @@
 import itertools
 import os
 import random
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import in_json
 from log_dirs import batch as batch_of
 from log_dirs import copy_of, entries_in, flip, make_log_dir, snapshot_name, tree, truth, write_partition
-from manifests import FIXTURES, PartitionFixture
+from manifests import FIXTURES, PartitionFixture, partition_fixtures
 
 from snaprebuild import (
     EnsuredSnapshot,
+    LogDir,
     Origin,
     Partition,
     ReplayOptions,
@@ -26,8 +29,10 @@ from snaprebuild import (
     SnapshotRefusedError,
     UploadRefusedError,
     UsageError,
+    Validity,
     ensure_snapshot,
     prepare_upload,
+    validate_snapshot,
 )
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_each, read_segment
@@ -87,6 +92,84 @@ def test_what_a_segment_shows() -> None:
         assert each.has_snapshot == (MIXED / snapshot_name(each.next_base_offset)).exists()
     assert {each.has_snapshot for each in segments} == {True, False}
     assert {each.transaction_index_path is None for each in segments} == {True, False}
+
+
+def test_a_partition_is_a_collection_of_its_rolled_segments() -> None:
+    partition = Partition(MIXED)
+    assert tuple(partition) == partition.rolled_segments()
+    assert len(partition) == len(list(MIXED.glob("*.log"))) - 1
+    assert repr(partition) == f"Partition('{MIXED}', 14 rolled segments)"
+    assert repr(next(iter(partition))) == f"Segment('{MIXED}/{0:020d}.log', offsets 0 to 582)"
+    empty = Partition(MIXED.parent / "plain-0")
+    assert (len(empty), list(empty)) == (0, [])
+
+
+def test_the_partitions_of_a_log_directory() -> None:
+    """Each is as if it were named itself, and a directory above gives those of all log directories."""
+    logs = LogDir(MIXED.parent, EARLY)
+    names = ["deleted-0", "logappend-0", "mixed-0", "plain-0"]
+    assert [f"{each.topic}-{each.partition}" for each in logs] == names
+    assert (len(logs), repr(logs)) == (4, f"LogDir('{MIXED.parent}', 4 partitions)")
+    assert not [each for each in logs.findings if each.severity != "note"]
+    for partition in logs:
+        alone = Partition(MIXED.parent / f"{partition.topic}-{partition.partition}", EARLY)
+        assert (partition.path, partition.options) == (alone.path, EARLY)
+        for one, other in zip(partition, alone, strict=True):
+            assert replace(one, _partition=alone) == other
+            assert one.snapshot().data == other.snapshot().data
+    assert [each.path for each in LogDir(MIXED.parent.parent)] == [each.path for each in logs]
+    assert [each.path for each in LogDir(MIXED)] == [str(MIXED)]
+
+
+def test_what_a_log_directory_leaves_out(tmp_path: Path) -> None:
+    """The metadata log of the cluster is no partition of a topic; what a broker deletes is a finding."""
+    logs = make_log_dir(tmp_path / "logs")
+    for name in ("t-0", f"t-1.{'0' * 32}-delete", "__cluster_metadata-0"):
+        write_partition(logs / name, {0: batch_of(0, producer_id=7, sequence=0), 1: batch_of(1, producer_id=7, sequence=1)})
+    found = LogDir(logs)
+    assert [each.path for each in found] == [str(logs / "t-0")]
+    assert [each.path for each in found.findings if each.code == "delete-directory"] == [str(logs / f"t-1.{'0' * 32}-delete")]
+    with pytest.raises(UsageError, match="does not exist"):
+        LogDir(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("fixture", ["kafka27-mixed", "kafka27-killed", "kafka4-mixed"])
+def test_the_offsets_of_a_log(fixture: str) -> None:
+    """The log end is where Kafka's own classes saw the last batch end. A replay gives the last stable offset.
+
+    After a kill the small files do not show it.
+    """
+    manifests = {each.directory: each for each in partition_fixtures() if each.fixture == fixture}
+    logs = FIXTURES / fixture / "logs"
+    document = in_json("inspect transactions", logs, "--as-of", "0").document
+    stable = {each["path"]: each["last_stable_offset"] for each in document["partitions"]}
+    known = 0
+    for partition in LogDir(logs):
+        last = manifests[Path(partition.path)].segments[-1]
+        assert partition.log_end_offset == last.snapshot_offset or last.snapshot_offset is None
+        assert partition.log_start_offset <= partition.log_end_offset
+        if partition.last_stable_offset is not None:
+            assert partition.last_stable_offset == stable[partition.path]
+            known += 1
+    assert known == (0 if fixture == "kafka27-killed" else len(LogDir(logs)))
+
+
+def test_paths_of_bytes(tmp_path: Path) -> None:
+    """A name need not be text."""
+    logs = os.fsencode(tmp_path) + b"/odd-\xff"
+    shutil.copytree(os.fsencode(MIXED.parent), logs)
+    directory = logs + b"/mixed-0"
+    with Partition(directory, EARLY) as partition:
+        first = next(iter(partition))
+        data = first.snapshot().data
+    assert os.fsencode(partition.path) == directory
+    assert [os.fsencode(each.path) for each in LogDir(logs) if each.topic == "mixed"] == [directory]
+    out = os.fsencode(tmp_path) + b"/out"
+    os.mkdir(out)
+    assert ensure_snapshot(directory, 583, options=EARLY, out=out).data == data
+    assert os.listdir(out) == [snapshot_name(583).encode()]
+    assert validate_snapshot(directory, Path(os.fsdecode(out)) / snapshot_name(583), 583, options=EARLY).validity is Validity.EQUAL
+    assert prepare_upload(os.fsencode(first.log_path), options=EARLY, topic_id=TOPIC_ID).snapshot.data == data
 
 
 def test_one_listing_and_one_reading_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:

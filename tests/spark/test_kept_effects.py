@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from command import Run
+from command import Run, snaprebuild
 from documents import check
 from engine_results import all_bytes
 from log_dirs import batch, make_log_dir, tree, write_partition
 from manifests import FIXTURES
-from msgspec.structs import replace
 from object_store import ObjectStore
 from plans import make_plan
 from same_result import OF_ONE_RUN, without
 
+import snaprebuild as library
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots import run as runs
-from snaprebuild.snapshots.plan.plan_file import save_plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.spark.driver_channel import DriverChannel
@@ -184,28 +183,53 @@ def test_where_effects_may_not_go(spark: SparkSession, command: Command, logs: P
 
 
 def test_a_notebook_has_the_verbs_of_the_command(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
-    """With paths of pathlib, a table of results and a short value; and with the answers of this process."""
-    from snaprebuild.snapshots.scan.next_start import with_next_start
-    from snaprebuild.snapshots.scan.scan import scan_source
-    from snaprebuild.snapshots.source.source import open_source
+    """With the answers of this process: the same documents, tables and next commands."""
     from snaprebuild.spark import notebook
 
-    options = {"out": tmp_path / "out", "boundaries": "all"}
+    options: Any = {"out": tmp_path / "out", "boundaries": "all"}
     planned = notebook.plan(spark, logs, **options)
     assert not (tmp_path / "out").exists()
-    assert notebook.scan(spark, [logs]) == with_next_start(scan_source(open_source([str(logs)])), None)
-    result = notebook.rebuild(spark, logs, results=tmp_path / "rows.jsonl", cache=str(tmp_path / "effects"), **options)
-    assert result.partitions[0].outcome.cache_hits.segments == 0
-    written = sum(len(partition.boundaries) for partition in planned.partitions)
-    assert result.totals == {"written": written}
-    assert repr(result) == f"RebuildResult(1 partitions, 0 findings: {written} written)"
-    assert f"{written} written" in result._repr_html_()
-    rows = (tmp_path / "rows.jsonl").read_text().splitlines()
-    assert [json.loads(row)["offset"] for row in rows] == [row["offset"] for row in result.to_dict()["boundaries"]]
-    assert len(rows) == written
+    scanned = notebook.scan(spark, [logs])
+    here = library.scan([logs])
+    assert without(json.loads(scanned.to_json()), OF_ONE_RUN) == without(json.loads(here.to_json()), OF_ONE_RUN)
+    assert scanned.next_command == here.next_command
+    assert (planned.next_command or "").endswith(" --engine spark")
+    receipt = tmp_path / "receipt.jsonl"
+    result = notebook.rebuild(
+        spark, logs, results=tmp_path / "rows.jsonl", cache=str(tmp_path / "effects"), receipt=receipt, **options
+    )
+    assert result.partitions[0].cache_hits.segments == 0
+    written = sum(len(partition.boundaries) for partition in planned)
+    assert (result.document.totals.written, result.document.receipt) == (written, str(receipt))
+    assert repr(result).startswith(f"<rebuild, exit code 0: {written} snapshots written in 1 partition")
+    rows = [json.loads(row) for row in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert rows == [{name: row[name] for name in rows[0]} for row in result.rows()]
+    frame = notebook.to_spark(spark, result)
+    assert [row.asDict() for row in frame.collect()] == result.rows()
     again = notebook.rebuild(spark, logs, cache=str(tmp_path / "effects"), dry_run=True, **options)
-    assert again.partitions[0].outcome.cache_hits.segments == 5
-    assert notebook.verify(spark, logs).partitions
+    assert again.partitions[0].cache_hits.segments == 5
+    verified = notebook.verify(spark, logs)
+    wanted = library.verify(logs)
+    assert verified.rows() == wanted.rows()
+    assert verified.answer == wanted.answer
+    nothing = notebook.to_spark(spark, library.rebuild(logs, topics="none", dry_run=True))
+    assert (nothing.count(), nothing.columns) == (0, frame.columns)
+
+
+def test_a_notebook_rebuilds_with_a_receipt_by_default(
+    spark: SparkSession, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the place of the command, whose `undo` takes the files back."""
+    from snaprebuild.spark import notebook
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    before = tree(logs)
+    result = notebook.rebuild(spark, logs, as_of_ms=0)
+    assert result.document.totals.written > 0
+    (receipt,) = (tmp_path / "state" / "snaprebuild").iterdir()
+    assert result.document.receipt == str(receipt)
+    assert snaprebuild("undo", receipt).exit_code == 0
+    assert tree(logs).keys() - {".lock"} == before.keys() - {".lock"}
 
 
 def test_a_notebook_carries_out_a_plan(spark: SparkSession, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,12 +245,12 @@ def test_a_notebook_carries_out_a_plan(spark: SparkSession, logs: Path, tmp_path
 
     monkeypatch.setattr(DriverChannel, "wrap", noted)
     planned = notebook.plan(spark, logs, out=tmp_path / "out", boundaries="all")
-    save_plan(planned, str(tmp_path / "plan"))
-    written = sum(len(partition.boundaries) for partition in planned.partitions)
+    planned.save(tmp_path / "plan")
+    written = sum(len(partition.boundaries) for partition in planned)
     rates.clear()
     for plan, dry_run, action in ((planned, True, "would_write"), (tmp_path / "plan", False, "written"), (planned, False, "equal")):
         result = notebook.rebuild(spark, plan=plan, dry_run=dry_run, max_read_rate=1 << 30)
-        assert result.totals == {action: written}
+        assert getattr(result.document.totals, action) == written
     assert rates
     assert set(rates) == {(1 << 30) // spark.sparkContext.defaultParallelism}
     for more in ({"source": logs}, {"out": tmp_path}, {"check_crc": False}, {"as_of_ms": 1}):
@@ -234,5 +258,3 @@ def test_a_notebook_carries_out_a_plan(spark: SparkSession, logs: Path, tmp_path
             notebook.rebuild(spark, plan=planned, **more)
     with pytest.raises(UsageError, match="max_read_rate: expected 1 or more, found 0"):
         notebook.rebuild(spark, logs, max_read_rate=0)
-    with pytest.raises(UsageError, match="the plan stages on the disks of the broker"):
-        notebook.rebuild(spark, plan=replace(planned, request=replace(planned.request, out=None, stage=(str(tmp_path),))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from manifests import FIXTURES
 from same_result import OF_ONE_RUN, without
 
 from snaprebuild.errors import RefusedError, SnaprebuildError
+from snaprebuild.library.call_options import RebuildOptions
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.storage.store import S3Settings
 
@@ -194,9 +194,9 @@ def test_a_notebook_asks_as_the_command_does(spark: SparkSession, store: FaultyS
     """Each option has the name that it has in a request; limits count for planning, too; what makes no sense is refused."""
     from snaprebuild.spark import notebook
 
-    own = {"session", "source", "plan", "dry_run", "receipt", "cache", "results", "progress", "max_read_rate"}
-    on_one_machine = {"paths", "stage", "broker_running"}  # what executors cannot do next to the broker of a disk
-    assert inspect.signature(notebook.rebuild).parameters.keys() - own == set(RebuildRequest.__struct_fields__) - on_one_machine
+    own = {"dry_run", "receipt", "results", "impact", "max_read_rate"}
+    of_other_name = {"paths", "stage"}  # the source; and what `stage` does
+    assert RebuildOptions.__annotations__.keys() - own == set(RebuildRequest.__struct_fields__) - of_other_name
     settings = S3Settings(endpoint_url=store.endpoint, path_style=True)
     options = {"out": str(tmp_path), "boundaries": "all", "replay_from": "log-start", "as_of_ms": 1_795_270_000_000}
     result = notebook.rebuild(spark, "s3://b/logs/", s3=settings, offset_from=500, offset_to=600, partitions=[0], **options)

@@ -219,7 +219,7 @@ def test_a_failed_job_names_the_package_that_executors_lack() -> None:
     """Of the last lines that Spark reports of a failed stage."""
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(applicationId="app-1", pythonExec="/opt/python"))
     failed = SparkEngine(session)._failure(RuntimeError(FAILED_STAGE))
-    reported = "the Python of an executor (/opt/python) has no module crc32c: it needs the dependencies of snaprebuild"
+    reported = "the Python of an executor (/opt/python) has no module crc32c: before the session starts, set PYSPARK_PYTHON to a "
     assert reported in str(failed)
 
 
@@ -235,7 +235,7 @@ def test_an_executor_without_a_dependency(tmp_path: Path) -> None:
     python = tmp_path / "bin" / "python"
     run = command(*ARGUMENTS, *SPARK, "--set", f"spark_conf=spark.pyspark.python={python}", PYSPARK_PYTHON=sys.executable)
     assert run.exit_code == 5, run.stderr
-    assert f"the Python of an executor ({python}) has no module crc32c: it needs the dependencies of snaprebuild" in run.stderr
+    assert f"the Python of an executor ({python}) has no module crc32c: before the session starts, set PYSPARK_PYTHON" in run.stderr
     assert "Traceback" not in run.stderr
 
 

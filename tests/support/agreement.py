@@ -17,7 +17,7 @@ from snaprebuild import Origin, ReplayOptions, SnapshotRefusedError, ensure_snap
 from snaprebuild.inspect.explain import Question, explain_producer
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import Clock
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState
 from snaprebuild.snapshots.last_stable import KnownOffset, last_stable_offsets
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.run import rebuild

@@ -97,7 +97,7 @@ class FollowerBuildView(View):
             for name, entry in plan.checkpoints.items()
         }
         return documents.FollowerBuild(
-            location=self._tier.location,
+            location=self._tier.base.path,
             verified=self._tier.verified,
             dry_run=self._dry_run,
             **named(plan.topic, plan.partition),
@@ -172,7 +172,7 @@ def _print_replicas(title: str, replicas: Sequence[CheckedReplica]) -> None:
         if remote is not None:
             lost = each.lost_count
             lost_open = 0 if worst is None else worst.lost_open_transactions
-            remote_state = f"{remote.judgement.snapshot_class.value}, {len(remote.entries)} producers"
+            remote_state = f"{remote.judgement.snapshot_class.value}, {pluralize(len(remote.entries), 'producer')}"
         wrong = sum(snapshot.proven_wrong for snapshot in each.snapshots)
         label = labels[each.source.path]
         log_start = each.source.log_start_offset
@@ -218,7 +218,7 @@ class FollowerCheckView(View):
         check = self._check
         totals = {verdict.value: self._counts[verdict] for verdict in ReplicaVerdict}
         return documents.FollowerCheck(
-            location=self._tier.location,
+            location=self._tier.base.path,
             level=self._level.value,
             verified=check.verified,
             as_of_ms=check.clock.as_of_ms,
@@ -273,7 +273,7 @@ class FollowerRepairView(View):
         """The document of the verb."""
         check = self._repair.check
         return documents.FollowerRepair(
-            location=self._tier.location,
+            location=self._tier.base.path,
             verified=check.verified,
             as_of_ms=check.clock.as_of_ms,
             expiration_ms=check.clock.expiration_ms,

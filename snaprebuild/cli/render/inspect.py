@@ -26,8 +26,9 @@ from snaprebuild.inspect.coordinator_records import TwoPhase
 from snaprebuild.inspect.diff import DiffKind, SnapshotDiff
 from snaprebuild.inspect.explain import ExplainedPartition, ExplainResult
 from snaprebuild.inspect.hang_reasons import HangReason, TransactionEvidence
+from snaprebuild.inspect.kafka_transactions_tool import find_hanging_command
 from snaprebuild.inspect.transaction_model import OngoingTransaction, PartitionTransactions
-from snaprebuild.inspect.transactions import TransactionsResult, find_hanging_command
+from snaprebuild.inspect.transactions import TransactionsResult
 from snaprebuild.snapshots.run_record import run_record
 
 __all__ = ["DiffView", "ExplainView", "TransactionsView"]
@@ -397,7 +398,7 @@ def _print_aborts(late: LateTransactions) -> None:
 def _print_questions(late: LateTransactions) -> None:
     """Prints the commands that ask the coordinators for the late transactions that may still be alive."""
     alive = [(partition, each) for partition, each, _ in late if each.abort_commands is None]
-    commands = list(dict.fromkeys(find_hanging_command(partition.source) for partition, _ in alive))
+    commands = list(dict.fromkeys(_question_of(partition) for partition, _ in alive))
     if not commands:
         return
     text = "No abort is printed for a transaction that may still be alive, or of a replica that may not lead. Ask the coordinators"
@@ -412,6 +413,11 @@ def _print_questions(late: LateTransactions) -> None:
     for command in commands if is_verbose() else commands[:COMMANDS_SHOWN_MAX]:
         print_line(f"  {command}")
     _print_more(len(commands))
+
+
+def _question_of(partition: PartitionTransactions) -> str:
+    name = partition.source.directory.name
+    return find_hanging_command(name.topic, name.partition)
 
 
 def _print_more(count: int) -> None:

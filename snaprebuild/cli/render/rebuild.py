@@ -36,8 +36,7 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import NextToBroker
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.result import NOT_DONE, BoundaryAction, PartitionResult, RebuildResult
-from snaprebuild.snapshots.rebuild.result_table import write_results
+from snaprebuild.snapshots.rebuild.result import NOT_DONE, BoundaryAction, PartitionResult, RebuildResult, write_results
 from snaprebuild.snapshots.source.boundary_needs import NeedTotals
 from snaprebuild.snapshots.source.left_out import LeftOutReason
 from snaprebuild.storage.store import is_object
@@ -451,9 +450,8 @@ def print_rebuild(result: RebuildResult) -> None:
     if result.staged_plan is not None:
         states = sum(boundary.exists for partition in result.partitions for boundary in partition.plan.all_boundaries)
         if states:
-            print_text(
-                f"{states} of them are in the log directory already: there `install` begins to replay segments that were rolled since."
-            )
+            of_them = "1 of them is" if states == 1 else f"{states} of them are"
+            print_text(f"{of_them} in the log directory already: there `install` begins to replay segments that were rolled since.")
         print_text("Nothing was written to the log directories.")
     if _is_next_to_broker(result.plan.request):
         for running in dict.fromkeys(each.message for each in result.plan.findings if each.cause is FindingCause.WHILE_BROKER_RUNS):

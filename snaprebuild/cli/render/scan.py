@@ -8,7 +8,6 @@ import msgspec
 
 from formats.broker.broker_files import Properties
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.broker.cluster_kind import kind_of
 from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.leadership import MustNotLead, unfit_replica
 from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
@@ -34,6 +33,7 @@ from snaprebuild.snapshots.scan.scan_parts import (
 )
 from snaprebuild.snapshots.scan.upload_attempts import ways_to_stop
 from snaprebuild.snapshots.source.broker_properties import copy_quota_of, expiration_of
+from snaprebuild.storage.log_dir import kind_of
 from snaprebuild.storage.partition_names import names_of
 
 __all__ = ["QuietScanView", "ScanView", "scan_document"]

@@ -11,8 +11,10 @@ from snaprebuild.cli.result import print_table, print_text, shown
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.source_check.check import CheckedSource, SourceCheck
 from snaprebuild.cluster.source_check.metadata_read import MetadataRead
+from snaprebuild.cluster.source_check.source_question import SourceTerms
 from snaprebuild.documents import cluster as doc
 from snaprebuild.findings import Finding, pluralize
+from snaprebuild.published import members_of_base
 from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.storage.partition_names import names_of
 
@@ -37,19 +39,8 @@ class SourceView(View):
         self._everything = everything
 
     def document(self) -> doc.ClusterSource:
-        question = self._result.question
-        return doc.ClusterSource(
-            purpose=question.purpose,
-            server_properties=question.server_properties,
-            metadata=question.metadata,
-            requested_offset=question.requested_offset,
-            voters=[location for _, location in question.voters],
-            peers=question.peers,
-            broker_epoch=question.broker_epoch,
-            i_am_the_leader=question.i_am_the_leader,
-            accept_own_log=question.accept_own_log,
-            replicas=[_checked_replica(each) for each in self._result.replicas],
-        )
+        terms = members_of_base(SourceTerms, self._result.question)
+        return doc.ClusterSource(**terms, replicas=[_checked_replica(each) for each in self._result.replicas])
 
     def print_table(self) -> None:
         replicas = self._result.replicas

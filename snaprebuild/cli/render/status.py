@@ -13,8 +13,7 @@ import msgspec
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.remote_readiness import not_ready_text
 from snaprebuild.broker.status import FateGroup, Status
-from snaprebuild.cli.findings_text import concern_text, skipped_text, unread_text
-from snaprebuild.cli.result import size_text
+from snaprebuild.cli.result import concern_text, size_text, skipped_text, unread_text
 from snaprebuild.cli.table import middle_cut
 from snaprebuild.findings import Finding, FindingCause, deleted_count, deleted_text, pluralize, unread_paths
 

@@ -157,12 +157,10 @@ class TierAuditView(View):
         partitions = self._audit.partitions
         rows = []
         wrong = []
-        ids = id_labels((each.id.topic, each.id.topic_id) for each in partitions)
+        ids = id_labels((each.remote.id.topic, each.remote.id.topic_id) for each in partitions)
         for each in sorted(partitions, key=lambda one: -sum(copy.verdict in WRONG for copy in one.copies)):
-            label = each.name + ids.get((each.id.topic, each.id.topic_id), "")
-            rows.append(
-                (label, each.remote.files.layout, len(each.copies), size_text(each.read_bytes), _totals_text([each]) or "-")
-            )
+            label = each.name + ids.get((each.remote.id.topic, each.remote.id.topic_id), "")
+            rows.append((label, each.remote.layout, len(each.copies), size_text(each.read_bytes), _totals_text([each]) or "-"))
             wrong += [_wrong_row(label, copy) for copy in each.copies if copy.verdict in WRONG]
         if wrong:
             columns = ("partition", "from offset", "segment", "snapshot is", "producers", "why")
@@ -189,14 +187,14 @@ def _totals_text(partitions: Sequence[PartitionAudit]) -> str:
 
 def _wrong_row(label: str, copy: CopyAudit) -> tuple[object, ...]:
     entries = "-" if copy.expected_entries is None else f"{copy.entries} of {copy.expected_entries}"
-    return label, copy.start_offset, uuid_to_text(copy.copy.segment_id), copy.verdict, entries, copy.reason
+    return label, copy.copy.start_offset, uuid_to_text(copy.copy.segment_id), copy.verdict, entries, copy.reason
 
 
 def _audited_partition(partition: PartitionAudit) -> doc.AuditedPartition:
     return doc.AuditedPartition(
-        **named(partition.id.topic, partition.id.partition),
-        topic_id=uuid_to_text(partition.id.topic_id),
-        layout=partition.remote.files.layout,
+        **named(partition.remote.id.topic, partition.remote.id.partition),
+        topic_id=uuid_to_text(partition.remote.id.topic_id),
+        layout=partition.remote.layout,
         read_bytes=partition.read_bytes,
         replayed_from_offset=partition.replayed_from_offset,
         local_log_start_offset=partition.local_log_start_offset,
@@ -208,8 +206,8 @@ def _audited_partition(partition: PartitionAudit) -> doc.AuditedPartition:
 def _audited_copy(copy: CopyAudit) -> doc.AuditedCopy:
     return doc.AuditedCopy(
         segment_id=uuid_to_text(copy.copy.segment_id),
-        start_offset=copy.start_offset,
-        end_offset=copy.end_offset,
+        start_offset=copy.copy.start_offset,
+        end_offset=copy.copy.end_offset,
         stored_bytes=copy.copy.objects.size_bytes,
         verdict=copy.verdict,
         reason=copy.reason,
@@ -267,7 +265,7 @@ class TierRepairView(View):
         return answer, ["tier", "audit", *given_words(*COPIES)]
 
     def print_table(self) -> None:
-        ids = _id_labels((each.id.topic, uuid_to_text(each.id.topic_id)) for each in self._repair.audit.partitions)
+        ids = _id_labels((each.remote.id.topic, uuid_to_text(each.remote.id.topic_id)) for each in self._repair.audit.partitions)
         rows = []
         for each in self._repair.copies:
             reason = each.reason or ("appended by an earlier run" if each.appended_bytes == 0 else "-")

@@ -15,9 +15,8 @@ from snaprebuild.cli.view import View
 from snaprebuild.cluster.judged_verify import JudgedVerify
 from snaprebuild.documents.verify import VerifiedPartition, Verify, VerifyTotals
 from snaprebuild.findings import Severity, deleted_text, pluralize, unread_paths
-from snaprebuild.replay.difference import ComparisonStatus, DifferenceKind, EntryDifference
+from snaprebuild.replay.difference import ComparisonStatus, DifferenceKind, EntryDifference, VerifiedSnapshot
 from snaprebuild.snapshots.run_record import run_record
-from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 from snaprebuild.snapshots.verify import PartitionVerdict, VerifyResult
 
 __all__ = ["VerifyView"]
@@ -97,8 +96,8 @@ class VerifyView(View):
         self._print_snapshots(labels)
         _print_differences(result, labels)
         if result.differences_not_listed:
-            count = result.differences_not_listed
-            print_text(f"{count} entries that differ are counted and not listed, here or in --output json")
+            entries = pluralize(result.differences_not_listed, "entry that differs is", "entries that differ are")
+            print_text(f"{entries} counted and not listed, here or in --output json")
 
     def _print_snapshots(self, labels: dict[str, str]) -> None:
         rows = [

@@ -12,8 +12,7 @@ from snaprebuild.cli.options.common import ExpiryOptions, S3Options, quoted
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import RemoteLevel, TierOptions
 from snaprebuild.cli.render.followers import FollowerBuildView
-from snaprebuild.cli.render.remote_storage import announced
-from snaprebuild.cli.runs.remote_storage import key_files, open_tier
+from snaprebuild.cli.runs.remote_storage import announced, key_files, open_tier
 from snaprebuild.cli.runs.run_settings import clock_at, run_facts, run_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View

@@ -21,7 +21,7 @@ from snaprebuild.cluster.judged_plan import judged_plan, load_judged_plan
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.result_table import result_file
+from snaprebuild.snapshots.rebuild.result import result_file
 
 __all__ = ["begin_run", "check_only_plan", "new_plan", "request_of", "request_words", "saved_plan"]
 

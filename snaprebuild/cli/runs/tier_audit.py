@@ -9,10 +9,9 @@ from snaprebuild.cli.options.common import ExpiryOptions, PartitionOptions, S3Op
 from snaprebuild.cli.options.engine import EngineOptions
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import TierOptions
-from snaprebuild.cli.render.remote_storage import announced
 from snaprebuild.cli.render.tier import TierAuditView
 from snaprebuild.cli.runs.engine_choice import engine_of
-from snaprebuild.cli.runs.remote_storage import key_files, private_keys, tier_root
+from snaprebuild.cli.runs.remote_storage import announced, key_files, private_keys, tier_root
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import MeasuredOutput
@@ -23,7 +22,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.storage.store import absolute
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit import audit
-from snaprebuild.tier.audit.reachable import read_local_starts
+from snaprebuild.tier.audit.window import read_local_starts
 
 __all__ = ["run_tier_audit"]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import ExpiryOptions, PartitionOptions, S3Options
 from snaprebuild.cli.options.remote_storage import TierOptions
-from snaprebuild.cli.render.remote_storage import announced
 from snaprebuild.cli.render.tier import TierRepairView
-from snaprebuild.cli.runs.remote_storage import key_files, private_keys, tier_root
+from snaprebuild.cli.runs.remote_storage import announced, key_files, private_keys, tier_root
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import OutputOptions

@@ -20,7 +20,7 @@ from snaprebuild.snapshots.destination.rebuilt_snapshot import (
     log_class,
     owner_of_snapshot,
 )
-from snaprebuild.snapshots.receipts.write_events import SetAsideAnnounced
+from snaprebuild.snapshots.receipts.receipt_lines import SetAsideAnnounced
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import fingerprint_at
 from snaprebuild.storage.local.whole_file import aside_name, set_aside

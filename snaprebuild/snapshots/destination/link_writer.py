@@ -27,7 +27,7 @@ from snaprebuild.errors import (
 from snaprebuild.findings import finding_of_error
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot, segment_of_snapshot
-from snaprebuild.snapshots.receipts.write_events import WriteAnnounced, WriteSettled
+from snaprebuild.snapshots.receipts.receipt_lines import WriteAnnounced, WriteSettled
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.hard_links import correction, difference, link_files

@@ -21,7 +21,7 @@ from snaprebuild.replay.difference import Comparison, ComparisonStatus, Knowledg
 from snaprebuild.replay.segment_effect import aborted_in
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock, same_when_loaded
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.partition_dir import ListedFile

@@ -17,7 +17,7 @@ from snaprebuild.published import Natural, Part
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
-from snaprebuild.snapshots.engine.boundary_state import InitialState, ReplayCheckpoint
+from snaprebuild.snapshots.engine.partition_replay import InitialState, ReplayCheckpoint
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 from snaprebuild.snapshots.run import Run

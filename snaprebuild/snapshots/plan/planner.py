@@ -67,7 +67,6 @@ from snaprebuild.storage.thread_pool import ParallelMap, local_map, serial_map
 
 __all__ = [
     "make_plan",
-    "measured_rate",
     "missing_boundaries",
     "plan_partition",
     "replan_partition",
@@ -149,7 +148,7 @@ def make_plan(
     readiness = tuple(_readiness_findings(brokers, plans, request, not_ready))
     findings += readiness
     plans = _with_needs(plans, request)
-    rate = measured_rate(plans, request.check_crc) if measure_rate else None
+    rate = _measured_rate(plans, request.check_crc) if measure_rate else None
     return Plan(
         request=request,
         clock=clock,
@@ -466,7 +465,7 @@ def _retention_frees(partition: PartitionSource, due: list[BoundaryPlan], retent
 RATE_SAMPLE_BYTES = 32 << 20
 
 
-def measured_rate(plans: Sequence[PartitionPlan], check_crc: bool) -> float | None:
+def _measured_rate(plans: Sequence[PartitionPlan], check_crc: bool) -> float | None:
     """Bytes a second, measured on the beginning of the largest segment that would be read; None if nothing can be read."""
     candidates = [
         (segment, plan.source.directory)

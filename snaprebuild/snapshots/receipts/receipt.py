@@ -22,22 +22,24 @@ from msgspec.structs import asdict
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild import __version__
 from snaprebuild.errors import OutcomeUnknownError, UsageError, WriteFailedError
-from snaprebuild.published import line_of
+from snaprebuild.published import RunRecord, line_of
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
+from snaprebuild.snapshots.receipts.own_snapshots import can_be_written, default_receipt_places
 from snaprebuild.snapshots.receipts.receipt_lines import (
     SCHEMA,
     EndStep,
     NotWrittenStep,
     PartitionStep,
     ReceiptHeader,
+    SetAsideAnnounced,
     SetAsideStep,
     UndoingStep,
     UndoneStep,
+    WriteAnnounced,
+    WriteEvent,
     WriteStep,
     WrittenStep,
 )
-from snaprebuild.snapshots.receipts.receipt_places import can_be_written, default_receipt_places
-from snaprebuild.snapshots.receipts.write_events import SetAsideAnnounced, WriteAnnounced, WriteEvent
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.storage.file_facts import InputFile
 from snaprebuild.storage.local.document_file import check_new_place
@@ -90,6 +92,8 @@ class Receipt:
         """
         self.path = os.path.abspath(path)
         self._plan = plan
+        # Here: a thread that announces the first file may be one of another invocation.
+        self._run = run_record(partition.source.log_dir for partition in plan.partitions)
         self._numbers = {partition.source.path: number for number, partition in enumerate(plan.partitions)}
         self._opening = threading.Lock()
         self._reported: set[int] = set()
@@ -202,7 +206,7 @@ class Receipt:
         """The file, with the line of the partition, which gets to the device with the line of its first file."""
         with self._opening:
             if self._journal is None:
-                self._journal = JournalFile(self.path, line_of(_header(self._plan)))
+                self._journal = JournalFile(self.path, line_of(_header(self._plan, self._run)))
                 log.info("receipt: %s", self.path)
             if number not in self._reported:
                 self._journal.append(line_of(_partition_step(number, partition)), sync=False)
@@ -225,13 +229,13 @@ def record_undo(path: str, step: type[UndoingStep | UndoneStep], offsets_by_numb
     append_to_journal(path, "".join(lines))
 
 
-def _header(plan: Plan) -> ReceiptHeader:
+def _header(plan: Plan, run: RunRecord) -> ReceiptHeader:
     return ReceiptHeader(
         schema=SCHEMA,
         snaprebuild=__version__,
         began_ms=int(time.time() * 1000),
         in_place=plan.request.destination.is_for_broker,
-        run=run_record(partition.source.log_dir for partition in plan.partitions),
+        run=run,
         request=msgspec.to_builtins(plan.request.document),
         expiration_ms=plan.clock.expiration_ms,
     )

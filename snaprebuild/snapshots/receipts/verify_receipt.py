@@ -28,8 +28,8 @@ from snaprebuild.published import Document, Natural, Part
 from snaprebuild.replay.broker_start import SnapshotOrigin, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.receipts.own_snapshots import can_be_written, default_receipt_places, state_directory
 from snaprebuild.snapshots.receipts.receipt_lines import KIND
-from snaprebuild.snapshots.receipts.receipt_places import can_be_written, default_receipt_places, state_directory
 from snaprebuild.snapshots.receipts.receipt_reader import PartitionReceipt, WrittenFile, WrittenReceipt, load_receipt
 from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source, yield_to_brokers
 from snaprebuild.storage.local.fingerprint import fingerprint_at

@@ -19,6 +19,7 @@ from formats.errors import FormatError
 from formats.partition.producer_snapshot import ENTRY_BYTES, ENTRY_DTYPE, HEADER_BYTES, check_snapshot
 from formats.partition.time_index import TIME_INDEX_ENTRY, last_timestamp_hint
 from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError
+from snaprebuild.findings import pluralize
 from snaprebuild.published import Int64, Natural, Part
 from snaprebuild.snapshots.engine.snapshot_file import read_in_flux
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
@@ -318,7 +319,7 @@ def _look_below(directory: PartitionDir, checked: list[SnapshotFile], boundaries
             modified = snapshot.file.identity.modified_ns // 1_000_000
             now = modified if first is None else min(modified, first)
             if older is not None and _is_young(older.newest_timestamp_ms, now, expiration_ms):
-                why = f"is empty, but the one at {older.offset} has {older.entries} entries that had not expired"
+                why = f"is empty, but the one at {older.offset} has {pluralize(older.entries, 'entry', 'entries')} that had not expired"
                 snapshot.suspicions.append(Suspicion(SuspectReason.EMPTY, why))
             elif with_aborted is not None and _is_young(first_time(with_aborted), now, expiration_ms):
                 place = f"the segment at {with_aborted.base_offset}"

@@ -21,10 +21,14 @@ from snaprebuild.snapshots.destination.link_writer import segment_path
 from snaprebuild.snapshots.destination.placement_rules import IRREGULAR_NAME, is_needed_after, not_planned_findings, reason_of_fate
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.plan.kept_snapshots import REMOVED_AT_START
 from snaprebuild.snapshots.plan.plan_model import CLASS_NOT_ESTIMATED, BoundaryPlan, PartitionPlan, ReadySnapshot
 from snaprebuild.snapshots.plan.planner import missing_boundaries
-from snaprebuild.snapshots.plan.start_gate import fate_against_writing, unsafe_start_finding, without_removed_snapshots
+from snaprebuild.snapshots.plan.start_gate import (
+    REMOVED_AT_START,
+    fate_against_writing,
+    unsafe_start_finding,
+    without_removed_snapshots,
+)
 from snaprebuild.snapshots.rebuild.preflight import blocked_in_place
 from snaprebuild.snapshots.rebuild.result import BoundaryAction, BoundaryResult, PartitionResult, RebuildOutcome
 from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason

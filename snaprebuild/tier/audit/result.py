@@ -9,7 +9,6 @@ from enum import StrEnum
 from typing import Self
 
 from formats.partition.partition_metadata import uuid_to_text
-from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import WriteFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, EntryDifference
@@ -157,16 +156,6 @@ class CopyAudit:
     unproven: str = "the replay has no state at its end"
 
     @property
-    def start_offset(self) -> int:
-        """First offset of the segment."""
-        return self.copy.start_offset
-
-    @property
-    def end_offset(self) -> int | None:
-        """Last offset; None as long as it is unknown."""
-        return self.copy.end_offset
-
-    @property
     def snapshot_name(self) -> str:
         """For messages."""
         return f"the snapshot of the segment {uuid_to_text(self.copy.segment_id)}"
@@ -228,24 +217,14 @@ class PartitionAudit:
     findings: list[Finding] = field(default_factory=list)
 
     @property
-    def id(self) -> TopicIdPartition:
-        """Topic, topic id and number."""
-        return self.remote.id
-
-    @property
-    def place(self) -> str:
-        """The store, the partition and the topic id, for messages."""
-        return self.remote.place
-
-    @property
     def name(self) -> str:
         """Topic and partition."""
-        return f"{self.id.topic}-{self.id.partition}"
+        return f"{self.remote.id.topic}-{self.remote.id.partition}"
 
     @property
     def ends_are_known(self) -> bool:
         """Whether no segment has to be opened to find its end."""
-        return all(each.end_offset is not None for each in self.readable)
+        return all(each.copy.end_offset is not None for each in self.readable)
 
     def add_finding(
         self,
@@ -259,7 +238,7 @@ class PartitionAudit:
         cause: FindingCause | None = None,
     ) -> None:
         """Adds a finding."""
-        self.findings.append(Finding(code, severity, self.place, message, offset, reason, is_unread, cause=cause))
+        self.findings.append(Finding(code, severity, self.remote.place, message, offset, reason, is_unread, cause=cause))
 
     def damaged(self, offset: int | None) -> None:
         """Records that an object is damaged or could not be read; None for an unknown offset."""

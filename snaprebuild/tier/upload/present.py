@@ -14,7 +14,7 @@ from formats.partition.producer_snapshot import read_entries
 from formats.remote.local_tier_name import LocalTierFile
 from snaprebuild.errors import RefusedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
-from snaprebuild.snapshots.engine.boundary_state import ReplayCheckpoint
+from snaprebuild.snapshots.engine.partition_replay import ReplayCheckpoint
 from snaprebuild.snapshots.ensure_snapshot import BoundaryRequest, ReplayOptions, replay_to_boundary, run_of
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
@@ -136,5 +136,5 @@ def _snapshot_of(target: UploadTarget, copy: RemoteCopy) -> bytes:
     Raises:
         SnaprebuildError, FormatError: it cannot be read.
     """
-    snapshot = target.remote.files.file(copy, LocalTierFile.PRODUCER_SNAPSHOT)
+    snapshot = target.remote.file(copy, LocalTierFile.PRODUCER_SNAPSHOT)
     return snapshot.read_small(SNAPSHOT_BYTES_MAX) or b""

@@ -1,0 +1,1 @@
+"""The commands ``scan``, ``plan``, ``rebuild`` and ``verify`` as functions, for programs and notebooks."""

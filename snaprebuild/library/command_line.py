@@ -1,0 +1,155 @@
+"""The command line that does the same as a call of the library: for the record of the run, and for the next command of the result."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from snaprebuild.storage.store import USUAL_S3, S3Settings
+
+if TYPE_CHECKING:
+    import click
+
+__all__ = ["OPTIONS", "SETTINGS", "CommandLine"]
+
+OPTIONS = {
+    "server_properties": "--server-properties",
+    "topics": "--topic",
+    "partitions": "--partition",
+    "kafka_release": "--kafka-release",
+    "out": "--out",
+    "broker_running": "--broker-running",
+    "boundaries": "--boundaries",
+    "replay_from": "--replay-from",
+    "set_aside": "--set-aside",
+    "drop_expired": "--drop-expired",
+    "allow_unproven": "--allow-unproven",
+    "accept_topic_id_zero": "--accept-topic-id-zero",
+    "as_of_ms": "--as-of",
+    "expiration_ms": "--expiration-ms",
+    "metadata": "--metadata",
+    "plan": "--plan",
+    "dry_run": "--dry-run",
+    "receipt": "--receipt",
+    "results": "--results",
+    "jobs": "--jobs",
+    "impact": "--impact",
+    "cache": "--cache",
+}
+"""The option of each keyword argument. ``check_crc``, ``offset_from``, ``offset_to`` and ``s3`` have words of another form."""
+
+SETTINGS = ("max_read_rate",)
+"""Keyword arguments that are settings of the command."""
+
+Value = str | int | bool | Sequence[str] | Sequence[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """A verb and its words.
+
+    Attributes:
+        verb: of the command.
+        words: options first, then ``--`` and the paths.
+    """
+
+    verb: str
+    words: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        verb: str,
+        paths: Sequence[str],
+        *,
+        s3: S3Settings = USUAL_S3,
+        check_crc: bool = True,
+        offset_from: int | None = None,
+        offset_to: int | None = None,
+        engine_words: Sequence[str] = (),
+        **arguments: Value,
+    ) -> CommandLine:
+        """The command line with these arguments; those that are None, false or empty have no words."""
+        words = list(engine_words)
+        for name, value in arguments.items():
+            if name in SETTINGS and value is not None:
+                words += ["--set", f"{name}={value}"]
+            elif value is True:
+                words.append(OPTIONS[name])
+            elif isinstance(value, str | int) and value is not False:
+                words += [OPTIONS[name], str(value)]
+            elif isinstance(value, Sequence):
+                words += [word for each in value for word in (OPTIONS[name], str(each))]
+        if not check_crc:
+            words += ["--crc", "skip"]
+        if offset_from is not None or offset_to is not None:
+            begin = "" if offset_from is None else offset_from
+            end = "" if offset_to is None else offset_to
+            words += ["--offsets", f"{begin}:{end}"]
+        words += _store_words(s3)
+        return cls(verb, (*words, "--", *paths))
+
+    def carried_out_by(self, verb: str, others: CommandLine) -> CommandLine:
+        """The words of a plan for the verb that carries it out, with other words of that verb.
+
+        Args:
+            verb: of the command.
+            others: without paths. Their engine counts if the plan names none.
+        """
+        added = list(others.words[: others.words.index("--")])
+        if "--engine" in self.words and "--engine" in added:
+            at = added.index("--engine")
+            del added[at : at + 2]
+        return CommandLine(verb, (*added, *self.words))
+
+    @property
+    def text(self) -> str:
+        """The command for a shell."""
+        from snaprebuild.cli.command_words import command_text
+
+        words = [word for word in self.words if word != "--" or any(each.startswith("-") for each in self._paths)]
+        return command_text([self.verb, *words])
+
+    @property
+    def _paths(self) -> tuple[str, ...]:
+        return self.words[self.words.index("--") + 1 :]
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Inside the block the views of the command take this command line for theirs."""
+        import click
+
+        from snaprebuild.cli.verb_command import PROGRAM
+
+        program = click.Context(click.Group(PROGRAM), info_name=PROGRAM)
+        # No value is checked again: the call has done so.
+        with _command(self.verb).make_context(self.verb, list(self.words), parent=program, resilient_parsing=True):
+            yield
+
+
+def _store_words(s3: S3Settings) -> list[str]:
+    """The words for how object stores are reached."""
+    words = []
+    for each in dataclasses.fields(s3):
+        value = getattr(s3, each.name)
+        if each.name == "run" or value == each.default:
+            continue
+        if each.name == "endpoint_url":
+            words += ["--s3-endpoint-url", str(value)]
+            continue
+        name = each.name if each.name.startswith("max_") else f"s3_{each.name}"
+        words += ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
+    return words
+
+
+@functools.cache
+def _command(verb: str) -> click.Command:
+    from snaprebuild.cli import main  # lists the verbs
+    from snaprebuild.cli.verb_command import PROGRAM, VerbGroup
+
+    assert main.app is not None
+    return VerbGroup.verbs[PROGRAM][verb].load()

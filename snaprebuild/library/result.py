@@ -1,0 +1,185 @@
+"""The results of the functions ``scan``, ``plan``, ``rebuild`` and ``verify``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from msgspec.structs import replace
+
+from snaprebuild.documents.envelope import reported
+from snaprebuild.documents.plan import PlanDocument, PlannedPartition
+from snaprebuild.errors import UsageError
+from snaprebuild.findings import ReportedFinding, exit_code_of
+from snaprebuild.library.command_line import CommandLine
+from snaprebuild.library.tables import Row, RowTable
+from snaprebuild.published import Document, encoded_members
+from snaprebuild.snapshots.plan.plan_file import save_plan
+from snaprebuild.snapshots.plan.plan_model import Plan
+from snaprebuild.snapshots.run_record import Invocation
+from snaprebuild.storage.local.document_file import check_place
+
+if TYPE_CHECKING:
+    import os
+
+    import pandas
+
+    from snaprebuild.cli.view import View
+
+__all__ = ["PlanResult", "Result"]
+
+DocumentT = TypeVar("DocumentT", bound=Document)
+PartitionT = TypeVar("PartitionT")
+
+REPR_CHARACTERS_MAX = 160
+
+PANDAS_TYPES = {str: "object", list: "object", int: "Int64", float: "Float64", bool: "boolean"}
+"""Types that have a value for unknown: the usual ones of pandas would turn offsets into floats where one is missing."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Result(Generic[DocumentT, PartitionT]):
+    """The result of ``scan``, ``plan``, ``rebuild`` or ``verify``: what the command prints, as values.
+
+    ``for partition in result`` gives the partitions of the document, and ``len(result)`` their number.
+    """
+
+    _command: CommandLine
+    _invocation: Invocation
+    _table: RowTable[PartitionT]
+    _new_view: Callable[[], View]
+
+    @cached_property
+    def document(self) -> DocumentT:
+        """The members of the JSON document of the command (docs/reference/json.md), as structs."""
+        with self._as_command():
+            document = self._view.document()
+        values = {name: getattr(document, name) for name in document.__struct_fields__}
+        whole = {name: tuple(value) for name, value in values.items() if isinstance(value, Iterator)}
+        return cast("DocumentT", replace(document, **whole))
+
+    @property
+    def partitions(self) -> tuple[PartitionT, ...]:
+        """The partitions of the document, in the order of the command."""
+        return tuple(self.document.partitions)  # type: ignore[attr-defined]  # each of the four documents has them
+
+    def __iter__(self) -> Iterator[PartitionT]:
+        return iter(self.partitions)
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    @cached_property
+    def findings(self) -> tuple[ReportedFinding, ...]:
+        """What was found: faults, refusals, paths that could not be read, and notes."""
+        return tuple(map(reported, self._view.findings))
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command: 0 for nothing found, else that of the worst finding (docs/reference/exit-codes.md)."""
+        return exit_code_of(self._view.findings)
+
+    @property
+    def answer(self) -> str:
+        """The first lines that the command prints."""
+        return str(self._members["answer"] or "")
+
+    @property
+    def next_command(self) -> str | None:
+        """The command that follows, for a shell; None if there is nothing to do."""
+        command: str | None = self._members["next_command"]
+        return command
+
+    def show(self) -> None:
+        """Prints what the command prints: the answer and the tables on stdout, the findings on stderr."""
+        from snaprebuild.cli.result import print_findings, print_view, printed_findings
+
+        view = self._view
+        with self._as_command():
+            print_view(view, self.exit_code)
+            print_findings(printed_findings(view, hides_tabled=True), notes=view.prints_notes, everything=False)
+
+    def rows(self) -> list[Row]:
+        """The rows of the table: one for each partition of a scan, each boundary of a plan or a rebuild, each snapshot of ``verify``."""
+        return [row for partition in self.partitions for row in self._table.rows_of(partition)]
+
+    @property
+    def columns(self) -> dict[str, type]:
+        """The type of each value in ``rows``: ``str``, ``int``, ``float``, ``bool`` or ``list`` (of text). Each may be None."""
+        return self._table.columns
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as a DataFrame of pandas. Offsets are exact, also in a column with unknown values (``Int64``).
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise UsageError("a DataFrame needs pandas: pip install 'snaprebuild[spark]'") from error
+        rows = self.rows()
+        columns = {
+            name: pandas.Series([row[name] for row in rows], dtype=PANDAS_TYPES[kind]) for name, kind in self._table.columns.items()
+        }
+        return pandas.DataFrame(columns)
+
+    def to_json(self) -> str:
+        """The JSON document that the command prints with ``--output json``."""
+        from snaprebuild.cli.result import json_text
+
+        own = encoded_members(self.document)
+        members = {**self._members, **own, "findings": self.findings}
+        streamed = {name for name, value in self._members.items() if isinstance(value, Iterator)}
+        return "".join(json_text({name: iter(value) if name in streamed else value for name, value in members.items()}))
+
+    def __repr__(self) -> str:
+        answer = " ".join(self.answer.split())
+        text = f"{self._command.verb}, exit code {self.exit_code}: {answer}"
+        if len(text) > REPR_CHARACTERS_MAX:
+            text = f"{text[: REPR_CHARACTERS_MAX - 3]}..."
+        return f"<{text}>"
+
+    @cached_property
+    def _view(self) -> View:
+        with self._as_command():
+            return self._new_view()
+
+    @cached_property
+    def _members(self) -> Mapping[str, Any]:
+        from snaprebuild.cli.result import members_of_view
+
+        view = self._view
+        with self._as_command():
+            return members_of_view(view)
+
+    @contextmanager
+    def _as_command(self) -> Iterator[None]:
+        with self._command.active(), self._invocation.active():
+            yield
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PlanResult(Result[PlanDocument, PlannedPartition]):
+    """The result of ``plan``, which ``rebuild(plan=...)`` carries out."""
+
+    _plan: Plan
+
+    def save(self, path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> None:
+        """Saves the plan for ``rebuild(plan=path)``, or ``snaprebuild rebuild --plan FILE``; an older plan is replaced.
+
+        Args:
+            path: of the file.
+
+        Raises:
+            RefusedError: it may not be written there.
+            WriteFailedError: it cannot be written.
+        """
+        import os
+
+        file = os.fsdecode(path)
+        check_place(file)
+        save_plan(self._plan, file)
