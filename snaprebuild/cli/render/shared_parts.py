@@ -40,7 +40,7 @@ def needs_of(source: PartitionSource, needs: BoundaryNeeds) -> _Needs:
     """A partition with its boundaries that have no snapshot."""
     return {
         **names_of(source.directory),
-        "path": source.path,
+        "path": source.directory.path,
         "missing_offsets": needs.missing_offsets,
         "not_needed": needs.not_needed,
         "made_by_broker": needs.made_by_broker,

@@ -40,7 +40,7 @@ class VerifyView(View):
     def document(self) -> Verify:
         result = self._result
         status = self._judged.status
-        statuses = _statuses(each for verdict in result.partitions for each in verdict.snapshots)
+        statuses = _statuses(each for verdict in result.partitions for each in verdict.outcome.snapshots)
         return Verify(
             run=run_record(verdict.source.log_dir for verdict in result.partitions),
             as_of_ms=result.clock.as_of_ms,
@@ -62,7 +62,7 @@ class VerifyView(View):
         if not result.partitions and not status.concerns:
             answer, following = none_read(findings, are_named=True)
             return answer_lines(status, findings, [answer.rstrip(".")], []), following
-        totals = _statuses(each for verdict in result.partitions for each in verdict.snapshots)
+        totals = _statuses(each for verdict in result.partitions for each in verdict.outcome.snapshots)
         compared = f"{pluralize(len(result.partitions), 'partition')}: {counts_text(totals) or 'no snapshot'}"
         wrong = f"{pluralize(status.wrong, 'snapshot is', 'snapshots are')} proven wrong" if status.wrong else ""
         suspect = f"{pluralize(status.suspect, 'snapshot is', 'snapshots are')} suspect" if status.suspect else ""
@@ -87,10 +87,12 @@ class VerifyView(View):
         result = self._result
         labels = labels_of(verdict.source for verdict in result.partitions)
         rows = []
-        for verdict in sorted(result.partitions, key=lambda each: -sum(one.comparison.proven_wrong for one in each.snapshots)):
-            counts = counts_text(_statuses(verdict.snapshots))
-            label = labels[verdict.source.path]
-            rows.append((label, len(verdict.snapshots), len(verdict.needs.missing_offsets) or "-", counts or "-"))
+        for verdict in sorted(
+            result.partitions, key=lambda each: -sum(one.comparison.proven_wrong for one in each.outcome.snapshots)
+        ):
+            counts = counts_text(_statuses(verdict.outcome.snapshots))
+            label = labels[verdict.source.directory.path]
+            rows.append((label, len(verdict.outcome.snapshots), len(verdict.needs.missing_offsets) or "-", counts or "-"))
         if rows:
             print_table(None, ("partition", "snapshots", "missing", "verdict"), rows, right=("snapshots", "missing"))
         self._print_snapshots(labels)
@@ -101,9 +103,9 @@ class VerifyView(View):
 
     def _print_snapshots(self, labels: dict[str, str]) -> None:
         rows = [
-            _snapshot_row(labels[verdict.source.path], snapshot)
+            _snapshot_row(labels[verdict.source.directory.path], snapshot)
             for verdict in self._result.partitions
-            for snapshot in verdict.snapshots
+            for snapshot in verdict.outcome.snapshots
             if self._details or not _is_right(snapshot)
         ]
         if rows:
@@ -124,7 +126,7 @@ def _partition(verdict: PartitionVerdict) -> VerifiedPartition:
         inputs=inputs_of(verdict.source),
         read_bytes=verdict.outcome.read_bytes,
         cache_hits=verdict.outcome.cache_hits,
-        snapshots=verdict.snapshots,
+        snapshots=verdict.outcome.snapshots,
     )
 
 
@@ -152,9 +154,9 @@ def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
     rows = [
         row
         for verdict in result.partitions
-        for snapshot in verdict.snapshots
+        for snapshot in verdict.outcome.snapshots
         if snapshot.comparison.proven_wrong
-        for row in _difference_rows(labels[verdict.source.path], snapshot)
+        for row in _difference_rows(labels[verdict.source.directory.path], snapshot)
     ]
     if rows:
         columns = ("partition", "offset", "producer id", "differs", "found", "what it costs")
