@@ -18,6 +18,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--voter",
         "--deep",
         "--top",
+        "--last",
         "--broker",
         "--from",
         "--purpose",

@@ -7,6 +7,7 @@ the verbs of a group, and a run of one, load none of the others.
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -41,6 +42,11 @@ _SETTING_WORDS = "snaprebuild.setting_words"
 _BEFORE_THE_VERB = dict.fromkeys(("--impact", *GLOBAL["Global"]), 2) | dict.fromkeys(("-v", "-vv", "--verbose"), 1)
 """Options that may be given there, with the number of words of each: its name, and its value if it has one."""
 
+
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+
+_ORDER = {name: panel for panel, names in (PANELS | GLOBAL).items() for name in names}
+"""Options in the order of the help, and the panel of each."""
 
 _OWN_TEXTS = {
     "set": OptionText(short="A setting of this run; repeatable", default="the environment, else the file of --config"),
@@ -160,11 +166,13 @@ class VerbCommand(TyperCommand):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Options by panel: the everyday ones in short, or all of them with their defaults and risks."""
         is_whole = bool(ctx.meta.get(_show_everything.__name__))
+        named = set() if is_whole else self._named_in_text()
         options = [each for each in self.params if isinstance(each, click.Option) and not each.hidden]
-        order = [*PANELS, ADVANCED, *GLOBAL] if is_whole else list(PANELS)
-        for panel in order:
-            named = {_name_of(each): each for each in options if panel_of(_name_of(each)) == panel}
-            ranked = [named[name] for name in (PANELS | GLOBAL).get(panel, named) if name in named]
+        for panel in (*PANELS, ADVANCED, *GLOBAL):
+            is_shown = is_whole or panel in PANELS
+            own = {name: each for each in options if panel_of(name := _name_of(each)) == panel and (is_shown or name in named)}
+            ranked = [own[name] for name in own if name not in _ORDER]
+            ranked = [*(own[name] for name in _ORDER if name in own), *ranked]
             lines = [(_names(each, ctx), self._text(each, is_whole=is_whole)) for each in ranked if _name_of(each) != "--help-all"]
             if lines:
                 with formatter.section(panel):
@@ -184,7 +192,16 @@ class VerbCommand(TyperCommand):
 
     def _text(self, option: click.Option, *, is_whole: bool) -> str:
         text = self.texts[option.name or ""]
-        return text.whole if is_whole else text.brief
+        if is_whole:
+            return text.whole
+        return text.brief_of_flag if option.is_flag else text.brief
+
+    def _named_in_text(self) -> set[str]:
+        """The options that the description, the examples, and the lines of the short help name."""
+        texts = [self.help or "", self.epilog or ""]
+        shown = (each for each in self.params if isinstance(each, click.Option) and panel_of(_name_of(each)) in PANELS)
+        texts += [self._text(each, is_whole=False) for each in shown]
+        return set(_OPTION.findall(" ".join(texts)))
 
 
 def _take_settings(ctx: click.Context, option: click.Parameter, value: Any) -> None:
@@ -269,11 +286,26 @@ class VerbGroup(TyperGroup):
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """A name that only a group has is suggested with the name of its group."""
-        meant = [f"{group} {args[0]}" for group, verbs in self.verbs.items() if group != PROGRAM and args[0] in verbs]
-        if self.name == PROGRAM and meant and args[0] not in self.list_commands(ctx):
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, meant))}?")
+        """A name that another group has, or the program itself, is suggested with the words that it is called by."""
+        if args[0] not in self.list_commands(ctx):
+            meant = self._meant(args[0], ctx)
+            if meant:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, meant))}?")
         return super().resolve_command(ctx, args)
+
+    def _meant(self, name: str, ctx: click.Context) -> list[str]:
+        """The verbs of this name elsewhere, as they are called; else those with a name that is like it, here or elsewhere."""
+        before = "" if self.name == PROGRAM else f"{PROGRAM} "
+        names: dict[str, list[str]] = {}
+        for group, verbs in self.verbs.items():
+            for verb in verbs if group != self.name else ():
+                names.setdefault(verb, []).append(f"{before}{verb}" if group == PROGRAM else f"{before}{group} {verb}")
+        if name in names:
+            return names[name]
+        import difflib
+
+        own = difflib.get_close_matches(name, self.list_commands(ctx), 1)
+        return own or [called for close in difflib.get_close_matches(name, names, 2) for called in names[close]]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Global options may be given before the verb."""

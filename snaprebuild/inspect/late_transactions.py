@@ -18,19 +18,17 @@ from snaprebuild.cluster.metadata.leadership import Leaderships
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.inspect.coordinator_records import CoordinatorHistory, TransactionStates
 from snaprebuild.inspect.hang_reasons import CoordinatorEvidence, LastMarker, LateTransaction, explain_transaction
+from snaprebuild.inspect.kafka_transactions_tool import TOOL
 from snaprebuild.inspect.producer_trace import BatchKind, batches_of_producer
 from snaprebuild.inspect.transaction_model import AbortCommands, OngoingTransaction, PartitionTransactions
 from snaprebuild.replay.block_effect import EFFECT_COLUMNS
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import read_topic_id
 
-__all__ = ["TOOL", "ReadLeaders", "abort_commands", "explain_late"]
+__all__ = ["ReadLeaders", "abort_commands", "explain_late"]
 
 ReadLeaders = Callable[[Collection[tuple[str, int]]], Leaderships | None]
 """Reads the leaders of partitions, by topic and number, from a metadata log; None without one."""
-
-
-TOOL = "kafka-transactions.sh --bootstrap-server HOST:PORT"
 
 
 def explain_late(

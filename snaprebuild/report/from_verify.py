@@ -50,6 +50,7 @@ def take_verify(head: DocumentHead, sink: PageSink) -> None:
 
 
 def _take_partition(verified: VerifiedPartition, partition: PagePartition) -> None:
+    partition.is_directory = True
     if not partition.segments:
         partition.take_segments(_segments(verified.inputs))
     for each in verified.snapshots:
@@ -85,4 +86,6 @@ def _take_snapshot(snapshot: VerifiedSnapshot, partition: PagePartition) -> None
     if boundary.proven_wrong or comparison.status not in (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY):
         boundary.reasons.append(comparison.reason)
     partition.differences += [(snapshot.offset, each) for each in comparison.differences]
-    partition.differences_left += max(0, comparison.difference_count - len(comparison.differences))
+    partition.difference_count += comparison.difference_count
+    if comparison.proven_wrong:
+        partition.wrong_entries += comparison.certain_count

@@ -218,7 +218,7 @@ def test_the_page_asks_no_one_for_anything() -> None:
     loads = "fetch( XMLHttpRequest import( innerHTML outerHTML insertAdjacentHTML document.write eval( url(h"
     for word in loads.split():
         assert word not in text
-    assert len(text) < 64_000, "small enough to be read"
+    assert len(text) < 80_000, "small enough to be read"
 
 
 def test_only_what_is_open_at_the_log_end_counts(tmp_path: Path) -> None:

@@ -59,6 +59,6 @@ DryRun = Annotated[
     option(
         "--dry-run",
         short="Replay and judge, and write nothing",
-        default="write",
+        default="no",
     ),
 ]

@@ -121,7 +121,7 @@ class UploadOptions(msgspec.Struct, frozen=True):
         option(
             "--dry-run",
             short="Check everything, and write nothing",
-            default="upload",
+            default="no",
         ),
     ] = False
     as_of: AsOf = None

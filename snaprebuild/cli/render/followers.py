@@ -18,15 +18,17 @@ from snaprebuild.cli.options.remote_storage import RemoteLevel
 from snaprebuild.cli.render.shared_parts import source_verdict
 from snaprebuild.cli.result import (
     labels_of,
+    none_read,
     print_line,
     print_table,
     print_text,
     print_undo,
     repeated_words,
+    selects_nothing,
     shown,
     unless_unread,
 )
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.documents import followers as documents
 from snaprebuild.findings import Finding, pluralize
@@ -170,7 +172,7 @@ def _print_replicas(title: str, replicas: Sequence[CheckedReplica]) -> None:
         if remote is not None:
             lost = each.lost_count
             lost_open = 0 if worst is None else worst.lost_open_transactions
-            remote_state = f"{remote.judgement.snapshot_class.value}, {len(remote.entries)} producers"
+            remote_state = f"{remote.judgement.snapshot_class.value}, {pluralize(len(remote.entries), 'producer')}"
         wrong = sum(snapshot.proven_wrong for snapshot in each.snapshots)
         label = labels[each.source.directory.path]
         log_start = each.source.log_start_offset
@@ -232,8 +234,10 @@ class FollowerCheckView(View):
             _print_replicas("Replicas", self._check.replicas)
         _print_lost_producers(self._check.replicas)
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         """The verdicts with their counts; a repair, if a replica needs one."""
+        if selects_nothing(self.findings):
+            return none_read(self.findings)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self._counts.items()))
         live = "." if self._check.verified else "; which copies are live is unverified (--metadata-log)."
         text = f"{pluralize(len(self._check.replicas), 'replica')}: {verdicts or 'none'}{live}"
@@ -307,9 +311,11 @@ class FollowerRepairView(View):
             print_table(title, columns, rows, right=("offset", "had", "producers"), drop=("had", "producers", "class"))
         print_undo(self._receipt)
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         """The actions with their counts, and the next command."""
         repair = self._repair
+        if selects_nothing(self.findings):
+            return none_read(self.findings)
         totals = self._totals
         actions = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in totals.items())
         dry = "Dry run: nothing was written. " if self._dry_run else ""

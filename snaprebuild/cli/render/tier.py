@@ -17,10 +17,11 @@ from snaprebuild.cli.result import (
     print_text,
     print_undo,
     repeated_words,
+    shown,
     size_text,
     unless_unread,
 )
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents import tier as doc
 from snaprebuild.findings import Finding, pluralize, unread_paths
 from snaprebuild.replay.window import Clock
@@ -131,7 +132,7 @@ class TierAuditView(View):
             counts=status.counts,
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         audit = self._audit
         wrong = sum(copy.verdict in WRONG for each in audit.partitions for copy in each.copies)
         answer = f"{pluralize(len(audit.partitions), 'partition')}, snapshots: {_totals_text(audit.partitions) or 'none'}"
@@ -252,7 +253,7 @@ class TierRepairView(View):
             effect=EFFECT if self._has_effect else (),
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         repair = self._repair
         if not repair.copies:
             return f"{unless_unread(_none_wrong(repair.audit), repair.findings)}.", []
@@ -305,8 +306,10 @@ def _actions_text(copies: Sequence[RepairedCopy]) -> str:
 class RepairUndoView(View):
     """What `undo` restored of a repair."""
 
-    def __init__(self, undo: StoreUndo) -> None:
+    def __init__(self, undo: StoreUndo, *, is_last: bool = False) -> None:
+        """Takes the result, and whether its receipt was found by ``--last``."""
         super().__init__(undo.findings)
+        self._is_last = is_last
         self._undo = undo
 
     def document(self) -> doc.TierRepair:
@@ -324,11 +327,13 @@ class RepairUndoView(View):
             effect=[EFFECT[0], UNDONE_EFFECT] if undo.copies else [],
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         undo = self._undo
         actions = Counter(each.action for each in undo.copies)
         totals = _actions_text(undo.copies) or "nothing to take back"
         answer = f"{_dry_text(dry_run=undo.dry_run)}{pluralize(len(undo.copies), 'repair')}: {totals}."
+        if self._is_last:
+            answer += f"\nThe last run was `tier repair`. Its receipt is {shown(undo.undone_receipt)}."
         if undo.dry_run and actions[RepairAction.WOULD_RESTORE]:
             return answer, ["undo", *repeated_words("dry_run")]
         if undo.dry_run or not actions[RepairAction.RESTORED]:

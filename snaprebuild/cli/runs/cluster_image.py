@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.options.common import S3Options, quoted
 from snaprebuild.cli.options.metadata import voter_log_of
 from snaprebuild.cli.render.metadata import ImageView
 from snaprebuild.cli.runs.run_settings import run_of
+from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.metadata.image_result import PROVEN, ImageQuestion, metadata_image
+from snaprebuild.errors import UsageError
 
 __all__ = ["run_cluster_image"]
 
@@ -26,7 +29,11 @@ def run_cluster_image(
     """Reads the image of the cluster."""
     out.begin()
     others = tuple(voter_log_of(each) for each in voter or ())
-    check_paths([path, *(each for _, each in others)])
+    check_directories([path, *(each for _, each in others)])
     requested_offset = offset if offset in (None, PROVEN) else int(offset or 0)
     result = metadata_image(ImageQuestion(path, requested_offset, others, voter_ids), run_of(s3))
-    return ImageView(result, result.image.topics_named(topic))
+    topics = result.image.topics_named(topic)
+    if topic and not topics:
+        hint = selection_of(topic, None).hint({each.name for each in result.image.topics.values()})
+        raise UsageError(f"no topic matches {' or '.join(map(quoted, topic))}{hint}", path=result.path)
+    return ImageView(result, topics)

@@ -7,6 +7,7 @@ import re
 
 from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_from_text
+from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import ExpiryOptions, S3Options, quoted
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import RemoteLevel, TierOptions
@@ -47,6 +48,7 @@ def run_follower_build(
     """Builds the directory of an empty follower, unless ``dry_run``."""
     out.begin(private_key=key_files(tier_options))
     check_metadata(metadata)
+    check_directories([directory] if directory else [], server_properties=server_properties)
     if not directory or is_object(directory):
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
     topic, partition = _topic_and_partition(topic_partition)

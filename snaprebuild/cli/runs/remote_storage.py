@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.result import size_text
 from snaprebuild.cli.runs.stores import stores_of
@@ -49,7 +50,7 @@ def open_tier(store: str, s3: S3Options, options: TierOptions) -> Tier:
         ReadFailedError: ``tier.remote_partition.open_tier`` raises it.
         RefusedError: ``tier.remote_partition.open_tier`` raises it.
     """
-    check_paths([store, *(options.metadata_log or [])])
+    check_directories([store, *(options.metadata_log or [])])
     keys = private_keys(options)
     root, prefix = tier_root(store, s3, options)
     return remote_partition.open_tier(root, options.metadata_log or (), stores_of(s3), keys, prefix)

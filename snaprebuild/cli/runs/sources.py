@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import LogOptions, S3Options, check_paths, offsets_range
+from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.options.common import LogOptions, S3Options, offsets_range
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.errors import UsageError
 from snaprebuild.replay.window import Clock
@@ -30,7 +31,7 @@ def open_selected(paths: list[str] | None, server_properties: str | None, select
     Raises:
         UsageError: ``check_paths`` or ``open_source`` raises it.
     """
-    check_paths(paths, server_properties=server_properties)
+    check_directories(paths, server_properties=server_properties)
     source = open_source(paths or [], server_properties, selection, run_of(s3))
     yield_to_brokers(source)
     return source

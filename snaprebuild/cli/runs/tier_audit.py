@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from snaprebuild.cli.options.common import ExpiryOptions, PartitionOptions, S3Options, check_paths
+from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.options.common import ExpiryOptions, PartitionOptions, S3Options
 from snaprebuild.cli.options.engine import EngineOptions
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import TierOptions
@@ -43,7 +44,7 @@ def run_tier_audit(
 ) -> View:
     """Compares the snapshots in remote storage with a replay."""
     out.begin(private_key=key_files(tier_options))
-    check_paths([store, *(tier_options.metadata_log or []), *(log_dir or [])])
+    check_directories([store, *(tier_options.metadata_log or []), *(log_dir or [])])
     check_metadata(metadata)
     if (local_log_start or log_dir) and level is not AuditLevel.REACHABLE:
         raise UsageError("--local-log-start and --log-dir go with --level reachable")

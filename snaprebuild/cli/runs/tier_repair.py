@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import ExpiryOptions, PartitionOptions, S3Options, check_paths
+from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.options.common import ExpiryOptions, PartitionOptions, S3Options
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.render.tier import TierRepairView
 from snaprebuild.cli.runs.remote_storage import announced, key_files, private_keys, tier_root
@@ -31,7 +32,7 @@ def run_tier_repair(
 ) -> View:
     """Writes the right snapshots into remote storage, unless ``dry_run``."""
     out.begin(private_key=key_files(tier_options), receipt=receipt)
-    check_paths([store, *(tier_options.metadata_log or [])], receipt=receipt)
+    check_directories([store, *(tier_options.metadata_log or [])], receipt=receipt)
     keys = private_keys(tier_options)
     clock = clock_at(expiry.as_of, expiry.expiration_ms)
     root, prefix = tier_root(store, s3, tier_options)

@@ -92,7 +92,7 @@ def follower_build(
         option(
             "--dry-run",
             short="Show what would be built, and write nothing",
-            default="write it",
+            default="no",
         ),
     ] = False,
     expiry: ExpiryOptions,

@@ -30,7 +30,7 @@ def install(
         option(
             "--dry-run",
             short="Check everything, staged bytes included, and change nothing; the broker may run",
-            default="install",
+            default="no",
         ),
     ] = False,
     require_plan: Annotated[

@@ -31,7 +31,7 @@ def tier_repair(
         option(
             "--dry-run",
             short="Show what would be written, and write nothing",
-            default="write it",
+            default="no",
         ),
     ] = False,
     receipt: Annotated[

@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from snaprebuild.findings import pluralize
 from snaprebuild.replay.base_verdict import BaseState, BaseVerdict, named_ids
 from snaprebuild.replay.classes import Damage, Judgement, ReplayEvidence, ReplayRecord, SnapshotClass
 from snaprebuild.replay.segment_effect import (
@@ -115,7 +116,7 @@ class BaseBoundary(msgspec.Struct, frozen=True, eq=False):
                 f"and nothing shows that there was none below {self.verdict.lacks_none_from}"
             )
         else:
-            whose = f"{len(state.open_ids)} producers: {named_ids(state.open_ids)}"
+            whose = f"{pluralize(len(state.open_ids), 'producer')}: {named_ids(state.open_ids)}"
             reason = f"nothing confirms what the snapshot at the first offset {first} has of {whose}"
         return Judgement(judged.snapshot_class, (*judged.reasons, reason))
 
@@ -374,7 +375,7 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
         if self.mode is ReplayFrom.WINDOW:
             return window, "requested: the first segment within the expiration"
         if self.first_wanted <= self.directory.segments[window].base_offset:
-            return 0, f"boundary {self.first_wanted} is below the window: only the batches before it can prove it"
+            return 0, f"boundary {self.first_wanted} is older than one expiration: read from the first segment"
         if self.witness_offset(window) is None:
             return 0, "no surviving snapshot after the window could prove it"
         return window, "the first segment within the expiration"

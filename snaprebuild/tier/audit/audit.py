@@ -207,7 +207,8 @@ def tier_audit(
     audit = StoreAudit(root.path, level, tier.verified, audits, [*tier.findings, *findings])
     if not audits and not audit.store_findings:
         narrowed = " that the selection takes" if selection is not None and (selection.topics or selection.partitions) else ""
-        raise UsageError(f"has no copy of a segment{narrowed}", path=root.path)
+        hint = "" if selection is None else selection.hint({each.topic for each in tier.partitions})
+        raise UsageError(f"has no copy of a segment{narrowed}{hint}", path=root.path)
     # Before even a manifest is read.
     listed = cold_bytes(copy.copy.objects for each in audits for copy in each.copies)
     refuse_cold(listed, run.stores.max_read_bytes, root.path)
