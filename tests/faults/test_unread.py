@@ -72,6 +72,8 @@ def test_what_cannot_be_read_comes_first(verb: str, tmp_path: Path) -> None:
             ran = snaprebuild(*arguments)
         if verb == "follower check" and path.suffix in (".log", ".leader_epoch_checkpoint") and "remote" in path.parts:
             continue  # of a copy: those before it and the log on disk prove the same
+        if verb == "inspect explain (snapshot)" and path == tmp_path / "log":
+            continue  # the list of other partitions does not matter for one, as for `verify PARTITION`
         if hit and not (verb in ("plan", "rebuild", "cluster source", "follower check") and path.name in OF_THE_VERDICT):
             met += 1
             check_says_so(ran, f"{verb} without {path.relative_to(tmp_path)}")
