@@ -304,6 +304,8 @@ class FilePurpose(NamedTuple):
     """Commands whose JSON results are taken."""
     source: str = ""
     """Where such a file comes from; empty if the user writes it."""
+    name: str = ""
+    """Its name in a directory of this program; empty if it may have any."""
 
 
 KAFKA_FILES = (
@@ -314,7 +316,9 @@ KAFKA_FILES = (
     FileContent.BROKER_FILE,
 )
 SAVED_PLAN = FilePurpose("a saved plan", (FileContent.SAVED_PLAN,), source="`plan PATH --save FILE` writes one")
-STAGED_PLAN = FilePurpose("a staged plan", (FileContent.STAGED_PLAN,), source="`stage PATH --to DIR` writes DIR/plan.jsonl")
+STAGED_PLAN = FilePurpose(
+    "a staged plan", (FileContent.STAGED_PLAN,), source="`stage PATH --to DIR` writes DIR/plan.jsonl", name="plan.jsonl"
+)
 UNDONE_RECEIPT = FilePurpose(
     "a receipt", (FileContent.RECEIPT, FileContent.STORE_RECEIPT), source="`undo` without RECEIPT lists the receipts"
 )
@@ -350,6 +354,9 @@ def check_file(path: str, purpose: FilePurpose) -> None:
     if not os.path.lexists(path):
         source = f"; {purpose.source}" if purpose.source else ""
         raise UsageError(f"{absent_text(path)}{source}", path=path)
+    inside = os.path.join(path, purpose.name)
+    if purpose.name and os.path.isfile(inside):
+        raise UsageError(f"is a directory: name {inside}", path=path)
     check_kind(path, purpose)
 
 

@@ -252,6 +252,10 @@ def _usage_text(error: click.UsageError) -> str:
     from snaprebuild.cli.options.settings import SETTINGS
 
     message = error.format_message()
+    if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "plan":
+        from snaprebuild.cli.file_kinds import STAGED_PLAN
+
+        message = f"{message.rstrip('.')}: {STAGED_PLAN.source}"
     where = "snaprebuild" if error.ctx is None else error.ctx.command_path
     option = error.option_name if isinstance(error, click.NoSuchOption) else ""
     setting = option.lstrip("-").replace("-", "_")

@@ -41,8 +41,8 @@ def judged_snapshot(source: Source, path: str, comparison: Comparison | None, fi
     """
     wrong = int(comparison is not None and comparison.proven_wrong)
     if not all(state.store.is_local for state in source.log_dirs):
-        unread = len(unread_paths(findings))
-        return JudgedSnapshot(status_of((), wrong=wrong, suspect=0, missing=0, waiting=0, unread=unread), tuple(findings))
+        count = len(unread_paths(findings))
+        return JudgedSnapshot(status_of((), wrong=wrong, suspect=0, missing=0, waiting=0, unread=count), tuple(findings))
     scan = judged_scan(source, int(time.time() * 1000), reads_log=True)
     suspects: list[Finding] = []
     if comparison is not None and comparison.status is ComparisonStatus.UNVERIFIABLE:
@@ -50,7 +50,8 @@ def judged_snapshot(source: Source, path: str, comparison: Comparison | None, fi
     fates = {(fate.code, fate.path) for fate in scan.fates}
     own = [each for each in findings if each.is_unread or (each.code, each.path) not in fates]
     named = {(each.code, each.path) for each in own}
-    others = [each for each in findings_of(scan.fates) if (each.code, each.path) not in named]
+    unread = [each for each in scan.other_findings if each.is_unread and each.path not in set(unread_paths(own))]
+    others = [*unread, *(each for each in findings_of(scan.fates) if (each.code, each.path) not in named)]
     all_findings = (*own, *suspects, *others)
     status = replace(
         scan.status,

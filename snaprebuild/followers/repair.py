@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans, judge_start
 from snaprebuild.errors import RefusedError
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.followers.check import CheckedReplica, ReplicaCheck, initial_state
 from snaprebuild.snapshots.destination.placement_rules import reason_against_writing_in_place, reason_for_distrust
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
@@ -136,7 +136,9 @@ def repair_plan(check: ReplicaCheck, *, set_aside: bool) -> tuple[Plan | None, t
             partitions.append(_with_initial_state(planned, replica))
     if not partitions:
         return None, tuple(refused)
-    return replace(plan, partitions=tuple(partitions)), tuple(refused)
+    # The check has judged every snapshot by the copies: what only looks suspect is no news.
+    findings = tuple(each for each in plan.findings if each.cause is not FindingCause.SUSPECT_SNAPSHOT)
+    return replace(plan, partitions=tuple(partitions), findings=findings), tuple(refused)
 
 
 def repair_replicas(

@@ -24,6 +24,7 @@ from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.receipts.receipt_lines import SetAsideAnnounced, WriteAnnounced, WriteEvent
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
+from snaprebuild.snapshots.staging.faulty_snapshots import faulty_snapshots
 from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, owner_of_segments, plan_path, resume_staging, staging
 from snaprebuild.snapshots.staging.staged_check import change_times, known_topic_id
 from snaprebuild.snapshots.staging.staged_plan import (
@@ -137,6 +138,7 @@ def stage(
         log_dirs=tuple(sorted(log_dirs)),
         partitions=tuple(merged),
         not_staged=left,
+        faulty_snapshots=faulty_snapshots(result, before),
     )
     save_staged_plan(staged_plan, owner_of_segments(plan))
     return replace(result, staged_plan=path) if partitions else result

@@ -19,7 +19,7 @@ from snaprebuild.report.from_fleet import ADVICE
 from snaprebuild.report.make import TAKERS, make_report
 from snaprebuild.report.page_data import PageData, PagePartition, SegmentFate
 from snaprebuild.report.page_links import link_paths
-from snaprebuild.report.page_next import PartitionStatus
+from snaprebuild.report.page_next import PartitionStatus, add_next_commands
 from snaprebuild.report.page_tones import BoundaryTone, PartitionTone, boundary_tone
 
 AS_OF = ("--as-of", "2026-11-21T12:00:00Z")
@@ -73,7 +73,7 @@ def finding(severity: str, path: str) -> ReportedFinding:
 def test_the_state_of_a_boundary_in_one_word(
     state: str, status: str | None, at_next_start: str | None, proven_wrong: bool, tone: BoundaryTone
 ) -> None:
-    assert boundary_tone(state, status, at_next_start, None, proven_wrong=proven_wrong) is tone
+    assert boundary_tone(state, status, at_next_start, is_written=False, proven_wrong=proven_wrong) is tone
 
 
 def test_the_script_of_a_page_has_each_tone_and_no_other() -> None:
@@ -207,6 +207,28 @@ def status(**changed: Any) -> PartitionStatus:
 )
 def test_the_next_command_of_a_partition_follows_from_its_status(facts: PartitionStatus, command: str | None) -> None:
     assert partition_next_command(facts) == command
+
+
+def test_a_partition_without_a_next_command_says_why() -> None:
+    """And none with a finding says that there is nothing to do."""
+    page = PageData("title")
+    for name in ("fine", "unverifiable", "late", "finding", "unread", "remote", "fleet"):
+        partition(page, name).is_directory = name not in ("remote", "fleet")
+    partition(page, "unverifiable").boundary(10).status = "unverifiable"
+    partition(page, "late").late = 1
+    partition(page, "unread").is_unread = True
+    partition(page, "remote").boundary(10).proven_wrong = True
+    partition(page, "fleet").outcome = "wait"
+    page.add_finding(finding("finding", "/kafka/finding-0"))
+    page.add_finding(finding("finding", "/kafka/late-0"))
+    link_paths(page)
+    add_next_commands(page, lambda _: None)
+    texts = {each.topic_partition[:-2]: each.next_text or "" for each in page.partitions()}
+    assert {name for name, text in texts.items() if text.startswith("Nothing to do")} == {"fine", "unverifiable"}
+    assert len(set(texts.values())) == len(texts)
+    assert "commands" in texts["late"]
+    assert "findings" in texts["finding"]
+    assert "next command of the page" in texts["remote"]
 
 
 def test_each_next_command_of_a_page_runs(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from snaprebuild.cli.result import (
     shown,
     unless_unread,
 )
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.documents import followers as documents
 from snaprebuild.findings import Finding, pluralize
@@ -234,7 +234,7 @@ class FollowerCheckView(View):
             _print_replicas("Replicas", self._check.replicas)
         _print_lost_producers(self._check.replicas)
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         """The verdicts with their counts; a repair, if a replica needs one."""
         if selects_nothing(self.findings):
             return none_read(self.findings)
@@ -311,7 +311,7 @@ class FollowerRepairView(View):
             print_table(title, columns, rows, right=("offset", "had", "producers"), drop=("had", "producers", "class"))
         print_undo(self._receipt)
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         """The actions with their counts, and the next command."""
         repair = self._repair
         if selects_nothing(self.findings):

@@ -10,8 +10,10 @@ from msgspec.structs import asdict
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.cli.result import (
+    given_words,
     is_verbose,
     labels_of,
+    none_read,
     print_line,
     print_table,
     print_text,
@@ -19,7 +21,7 @@ from snaprebuild.cli.result import (
     time_text,
     unless_unread,
 )
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.documents.inspect import Diff, Explain, Transactions
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.inspect.coordinator_records import TwoPhase
@@ -136,6 +138,18 @@ class ExplainView(View):
             partitions=[each.explained for each in result.partitions],
         )
 
+    def answer(self) -> Answer:
+        """In how many partitions the producer is, and whether a snapshot has another entry than the log."""
+        result = self._result
+        if not result.partitions_read:
+            return none_read(self.findings)
+        known = sum(each.is_known for each in result.partitions)
+        differing = sum(len(each.explained.snapshots.differing) for each in result.partitions)
+        where = f"{known} of {pluralize(result.partitions_read, 'partition')}"
+        others = f"{pluralize(differing, 'snapshot')} with another entry than the log"
+        answer = f"Producer {result.question.producer_id} is in {where}; {others}."
+        return answer, ["verify", *given_words("paths", "server_properties", "topic", "partition")] if differing else []
+
     def print_table(self) -> None:
         """Prints the entry in each partition, and for a few partitions the batches and the answers."""
         result = self._result
@@ -150,12 +164,10 @@ class ExplainView(View):
         for each in result.partitions if len(result.partitions) <= DETAILED_MAX else ():
             _print_set_by(each.explained, labels[each.source.path])
             _print_answers(each.explained, labels[each.source.path], _version_text(result))
-        count = f"{pluralize(result.partitions_read, 'partition')} read"
         if len(result.partitions) > DETAILED_MAX:
-            count += (
-                f"; --topic and --partition with at most {DETAILED_MAX} of them show batches and answers, as --output json does"
+            print_text(
+                f"Name --topic and --partition ({DETAILED_MAX} partitions at most) to see batches and answers; --output json has all."
             )
-        print_text(count)
 
 
 def _version_text(result: ExplainResult) -> str:
@@ -259,8 +271,14 @@ class TransactionsView(View):
             partitions=[each.reported for each in result.partitions],
         )
 
-    def summary(self) -> str:
-        """The first line: late transactions, and what they hold back; then all counts. The commands that end them are Kafka's own."""
+    def answer(self) -> Answer:
+        """Late transactions, and what they hold back; then all counts. The commands that end them are Kafka's own."""
+        if not self._result.partitions:
+            return none_read(self.findings)
+        is_late = any(each.reported.totals.late for each in self._result.partitions)
+        return self._text(), Advice("use Kafka's commands, which are listed below") if is_late else []
+
+    def _text(self) -> str:
         result = self._result
         totals = asdict(result.totals())
         del totals["partitions_with_late"]
@@ -283,8 +301,6 @@ class TransactionsView(View):
 
     def print_table(self) -> None:
         """Prints the transactions of each partition, the open ones, why they are open, and the commands that end them."""
-        print_text(self.summary())
-        print_line("")
         partitions = self._result.partitions
         labels = labels_of(each.source for each in partitions)
         _print_counts(partitions, labels)
@@ -386,8 +402,8 @@ def _print_aborts(late: LateTransactions) -> None:
     if not commands:
         return
     print_text(
-        "Commands that abort the transactions that are over; they were not run. For brokers since 3.0, and after # for older ones "
-        "(before 2.8 with the tool of Kafka 3: that of Kafka 4 does not reach them):"
+        "Commands that abort the transactions that are over; they were not run. Broker 3.0 or newer: the first line. Older: the line "
+        "after #. For 2.7 and older use the tool of Kafka 3, because that of Kafka 4 does not reach them:"
     )
     print_line("")
     for each in commands if is_verbose() else commands[:COMMANDS_SHOWN_MAX]:

@@ -13,7 +13,7 @@ from formats.remote.aiven_key import AivenObject, aiven_key
 from formats.remote.upload_claim import UploadClaim
 from snaprebuild.cli.render.shared_parts import source_verdict
 from snaprebuild.cli.result import given_words, id_labels, print_table, print_text, repeated_words, shown, size_text
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents import tier_upload as doc
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.published import encoded_members
@@ -84,7 +84,7 @@ class UploadView(View):
             partitions=[_partition(each, request.key_prefix) for each in self._upload.partitions],
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         request = self._request
         partitions = self._upload.partitions
         totals = _totals_text(partitions) or "none"

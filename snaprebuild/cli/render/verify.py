@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import asdict
 
 from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of
-from snaprebuild.cli.render.status import LINE_MAX, answer_lines, snapshot_counts, waiting_text, words_after
+from snaprebuild.cli.render.status import LINE_MAX, answer_lines, next_of_status, snapshot_counts, waiting_text
 from snaprebuild.cli.result import SELECTION, given_words, labels_of, none_read, print_table, print_text
 from snaprebuild.cli.table import counts_text
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.judged_verify import JudgedVerify
 from snaprebuild.documents.verify import VerifiedPartition, Verify, VerifyTotals
 from snaprebuild.findings import Severity, deleted_text, pluralize, unread_paths
@@ -55,7 +55,7 @@ class VerifyView(View):
             fates=[fate.document() for group in status.groups for fate in group.fates],
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         result = self._result
         status = self._judged.status
         findings = self._judged.findings
@@ -72,11 +72,16 @@ class VerifyView(View):
         whole = ". ".join(filter(None, (wrong, suspect, compared, missing, waiting)))
         alone = ". ".join(filter(None, (wrong, suspect, missing, waiting)))
         selected = given_words(*SELECTION)
-        following = ["plan", *selected] if status.missing or status.wrong else []
-        if status.wrong:
-            following.append("--set-aside")
+        following = next_of_status(
+            status,
+            selected,
+            is_verified=True,
+            is_local=all(verdict.source.directory.store.is_local for verdict in result.partitions),
+            can_plan=any(verdict.missing and not verdict.source.uploads_under_id_zero for verdict in result.partitions),
+            can_replace=any(_is_at_boundary(verdict, each) for verdict in result.partitions for each in verdict.snapshots),
+        )
         if status.concerns:
-            return answer_lines(status, findings, [whole], [f"{compared}.", unjudged]), words_after(status.concerns[0], selected)
+            return answer_lines(status, findings, [whole], [f"{compared}.", unjudged]), following
         affected = sum(bool(each.needs.missing_offsets) for each in result.partitions)
         counts = snapshot_counts(status, len(result.partitions), affected, is_incomplete=bool(unread_paths(findings)))
         if not unread_paths(findings) and len(f"{deleted_text(findings)}{whole}.") <= LINE_MAX:
@@ -100,15 +105,18 @@ class VerifyView(View):
             print_text(f"{entries} counted and not listed, here or in --output json")
 
     def _print_snapshots(self, labels: dict[str, str]) -> None:
-        rows = [
-            _snapshot_row(labels[verdict.source.path], snapshot)
-            for verdict in self._result.partitions
-            for snapshot in verdict.snapshots
-            if self._details or not _is_right(snapshot)
-        ]
+        each = [(labels[one.source.path], snapshot) for one in self._result.partitions for snapshot in one.snapshots]
+        if self._details:
+            self._print_list("Every snapshot", [_snapshot_row(label, snapshot) for label, snapshot in each])
+            return
+        wrong = [_snapshot_row(label, snapshot) for label, snapshot in each if snapshot.comparison.proven_wrong]
+        self._print_list("Wrong snapshots", wrong)
+        others = [_snapshot_row(label, one) for label, one in each if not one.comparison.proven_wrong and not _is_right(one)]
+        self._print_list("Snapshots that could not be checked", others)
+
+    def _print_list(self, title: str, rows: Sequence[tuple[object, ...]]) -> None:
         if rows:
             columns = ("partition", "offset", "verdict", "entries", "expected", "because")
-            title = "Every snapshot" if self._details else "Snapshots that are not equal"
             right = ("offset", "entries", "expected")
             print_table(title, columns, rows, right=right, drop=("expected", "entries"), all_rows=self._details)
 
@@ -134,6 +142,12 @@ def _unjudged_text(result: VerifyResult) -> str:
         any(each.severity > Severity.FINDING or each.is_unread for each in verdict.findings) for verdict in result.partitions
     )
     return f"{pluralize(unjudged, 'partition')} not judged to the end: stderr lists them." if unjudged else ""
+
+
+def _is_at_boundary(verdict: PartitionVerdict, snapshot: VerifiedSnapshot) -> bool:
+    """Whether a wrong snapshot can be replaced: the log has a boundary there, or may end there."""
+    bases = [segment.base_offset for segment in verdict.source.directory.segments]
+    return snapshot.comparison.proven_wrong and bool(bases) and (snapshot.offset in bases[1:] or snapshot.offset > bases[-1])
 
 
 def _is_right(snapshot: VerifiedSnapshot) -> bool:

@@ -97,7 +97,12 @@ class PlanLines:
         number, line = next(self._lines(), (1, b""))
         expected = f'the header of a plan, {{"schema": "{schema}", ...}}'
         header = self._object(number, line, expected)
-        if header.get("schema") != schema:
+        found = header.get("schema")
+        if found != schema:
+            name, _, _ = schema.rpartition("/")
+            if isinstance(found, str) and found.startswith(f"{name}/"):
+                text = f"is of another version: line 1: expected {schema}, found {shown(found)}; make it again with this program"
+                raise UsageError(text, path=self.path)
             raise self._fault(number, expected, _shown(line))
         return self.part(kind, header, number)
 
