@@ -229,9 +229,10 @@ def test_a_local_session_uses_the_interpreter_that_runs(
     settings = {} if setting is None else {"spark.pyspark.python": setting}
     context = SimpleNamespace(master=master, pythonExec="python3", getConf=lambda: settings)
     session: Any = SimpleNamespace(sparkContext=context)
-    with pytest.raises(KeyError), python_of_driver(session):
-        assert context.pythonExec == used
-        raise KeyError
+    block = python_of_driver(session)
+    block.__enter__()
+    assert context.pythonExec == used
+    assert not block.__exit__(KeyError, KeyError(), None), "an error of the job stays one"
     assert context.pythonExec == "python3"
 
 
