@@ -19,7 +19,7 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
-from formats.partition.file_names import parse_partition_dir_name, segment_file_name
+from formats.partition.file_names import FileKind, parse_file_name, parse_partition_dir_name, segment_file_name
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cli.command_words import COPIES, SELECTION, command_text, given_words, repeated_words
 from snaprebuild.cli.loading import end_loading
@@ -189,7 +189,9 @@ def _damaged_file(finding: Finding) -> str | None:
     if finding.cause is FindingCause.BROKEN_BATCHES and offset is not None and os.path.isdir(path):
         names = sorted(name for name in os.listdir(path) if name.endswith(".log") and name <= segment_file_name(offset))
         return os.path.join(path, names[-1]) if names else None
-    return path if path.endswith((".log", ".snapshot")) and os.path.isfile(path) else None
+    name = parse_file_name(os.path.basename(path))
+    can_be_shown = name is not None and name.kind in (FileKind.LOG, FileKind.PRODUCER_SNAPSHOT)
+    return path if can_be_shown and os.path.isfile(path) else None
 
 
 def json_text(document: Mapping[str, object]) -> Iterator[str]:
@@ -237,11 +239,13 @@ def labels_of(partitions: Iterable[PartitionSource], topic_ids: Mapping[str, byt
         topic_ids: by path, None where it is unknown: a name with several ids is followed by the id.
     """
     partitions = list(partitions)
-    names = Counter(partition.topic_partition for partition in partitions)
+    names = Counter(partition.directory.topic_partition for partition in partitions)
     keys = {each.directory.path: (each.directory.name.topic, (topic_ids or {}).get(each.directory.path)) for each in partitions}
     ids = id_labels(keys.values())
     return {
-        partition.directory.path: (partition.topic_partition if names[partition.topic_partition] == 1 else partition.relative)
+        partition.directory.path: (
+            partition.directory.topic_partition if names[partition.directory.topic_partition] == 1 else partition.relative
+        )
         + ids.get(keys[partition.directory.path], "")
         for partition in partitions
     }
@@ -535,14 +539,13 @@ def write_report(path: str, result: Mapping[str, object]) -> None:
     write_text_file(path, json_text(result))
 
 
+# --------------------------------------------------------------------------------------------------------- findings as text
+
 NAME_COLUMNS = 48
 """Columns of a name in a sentence about findings."""
 
 NAMES_MAX = 3
 """Paths with one cause that have a line each; more are one line with the first names."""
-
-
-# --------------------------------------------------------------------------------------------------------- findings as text
 
 
 def grouped_findings(findings: Iterable[Finding]) -> Iterator[tuple[Finding, str]]:

@@ -335,7 +335,7 @@ def print_plan(plan: Plan) -> None:
         boundaries = partition.all_boundaries
         classes = Counter(_class_text(boundary.expected_class) for boundary in boundaries)
         frees = _retention_date(partition.retention_frees_ms, plan.clock.as_of_ms)
-        row = [labels[partition.source.path], len(boundaries), base, size_text(partition.min_read_bytes)]
+        row = [labels[partition.source.directory.path], len(boundaries), base, size_text(partition.min_read_bytes)]
         rows.append([*row, counts_text(classes), *([frees] if has_dates else []), partition.replay_reason])
     if rows:
         dates = ["retention deletes it"] if has_dates else []
@@ -385,7 +385,7 @@ def _print_not_planned(plan: Plan) -> None:
     for partition in plan.partitions:
         for _, reason in partition.not_planned:
             action = _action_of(reason)
-            reasons.setdefault((action, reason.text), []).append(labels[partition.source.path])
+            reasons.setdefault((action, reason.text), []).append(labels[partition.source.directory.path])
     for (action, text), names in reasons.items():
         where = first_of(list(dict.fromkeys(names)))
         print_text(f"{action}: {pluralize(len(names), 'boundary', 'boundaries')} of {where}: {text}")

@@ -83,7 +83,7 @@ class SnapshotExplanationView(View):
         """The verdict, without a full stop."""
         explanation = self._run.explanation
         comparison = explanation.comparison
-        name = f"{explanation.source.topic_partition} at {explanation.offset}"
+        name = f"{explanation.source.directory.topic_partition} at {explanation.offset}"
         if comparison is None:
             return f"{name} was not read"
         if comparison.status is ComparisonStatus.EQUAL:

@@ -110,7 +110,7 @@ class UploadView(View):
         ids = id_labels((each.source.directory.name.topic, each.topic_id) for each in partitions)
         rows = []
         for each in partitions:
-            label = each.source.topic_partition + ids.get((each.source.directory.name.topic, each.topic_id), "")
+            label = each.source.directory.topic_partition + ids.get((each.source.directory.name.topic, each.topic_id), "")
             prepared = [segment for segment in each.segments if segment.upload is not None]
             rebuilt = sum(segment.upload is not None and segment.upload.snapshot.path is None for segment in prepared)
             sent = size_text(sum(segment.segment_bytes for segment in prepared))
@@ -158,7 +158,7 @@ def _totals_text(partitions: Sequence[PartitionUpload]) -> str:
 def _partition(partition: PartitionUpload, prefix: str) -> doc.UploadedPartition:
     return doc.UploadedPartition(
         **names_of(partition.source.directory),
-        path=partition.source.path,
+        path=partition.source.directory.path,
         topic_id=None if partition.topic_id is None else uuid_to_text(partition.topic_id),
         metadata_partition=partition.metadata_partition,
         uploader=partition.uploader,
