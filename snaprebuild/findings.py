@@ -122,6 +122,8 @@ class FindingCause(Enum):
     """A snapshot is above the end of the log."""
     STORAGE_FAILED = auto()
     """The storage, or the program, failed."""
+    SUSPECT_SNAPSHOT = auto()
+    """A snapshot in a log directory parses, and cannot be correct."""
     TRANSACTION_INDEX = auto()
     """A transaction index differs from the log, or cannot be read."""
     UNSOUND_BOUNDARY = auto()
@@ -130,6 +132,8 @@ class FindingCause(Enum):
     """What is written takes effect at the next start."""
     WITHOUT_CONCERN = auto()
     """A directory that its broker deletes, moves or recovers: nothing is prepared there, and nothing is missing."""
+    WRONG_SNAPSHOT = auto()
+    """A replay proves a snapshot in a log directory wrong."""
     WRONG_REMOTE_SNAPSHOT = auto()
     """A snapshot in remote storage is wrong."""
 

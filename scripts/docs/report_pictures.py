@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import tempfile
 from pathlib import Path
 from typing import Literal
@@ -30,7 +31,8 @@ def documents_of_a_directory(place: Path) -> list[str]:
     files = []
     for verb, *arguments in (("scan",), ("verify", *AS_OF), ("inspect transactions", *AS_OF)):
         files.append(place / f"{verb}.json")
-        files[-1].write_text(snaprebuild_process(verb, logs, *arguments, "--output", "json").stdout.replace(str(logs), SHOWN_AS))
+        text = snaprebuild_process(verb, logs, *arguments, "--output", "json").stdout
+        files[-1].write_text(text.replace(str(logs), SHOWN_AS).replace(json.dumps(socket.gethostname()), '"broker-1"'))
     return [str(each) for each in files]
 
 
@@ -76,7 +78,7 @@ def main() -> None:
         many.mkdir()
         browser = driver.chromium.launch(executable_path=program(), args=["--no-sandbox", "--disable-gpu"], timeout=120_000)
         documents = documents_of_a_directory(one)
-        take(browser, documents, "report-light.png", "Broker 1", "light", 1080)
-        take(browser, documents, "report-dark.png", "Broker 1", "dark", 1080)
+        take(browser, documents, "report-light.png", "Broker 1", "light", 1560)
+        take(browser, documents, "report-dark.png", "Broker 1", "dark", 1560)
         take(browser, documents_of_many(many), "report-4000.png", "Broker 1", "light", 1080)
         browser.close()

@@ -119,7 +119,13 @@ class PageBoundary(msgspec.Struct, omit_defaults=True):
     @property
     def tone(self) -> BoundaryTone:
         """Its state in one word."""
-        return boundary_tone(self.state, self.status, self.at_next_start, self.action, proven_wrong=self.proven_wrong)
+        return boundary_tone(
+            self.state,
+            self.status,
+            self.at_next_start,
+            is_written=self.action is not None,
+            proven_wrong=self.proven_wrong,
+        )
 
     @property
     def is_plain(self) -> bool:
@@ -162,6 +168,7 @@ class PagePartition:
         waiting_unknown: rolled segments of which it is unknown whether they wait.
         question: the command of Kafka's tool that asks the coordinators for its late transactions; None if none is to be asked for.
         next_command: for its directory, in words for a shell; None if there is nothing to do, or no command for it.
+        next_text: a sentence in its place.
         findings: numbers in the findings of the page.
         fates: numbers in the fates of the page, of those that are more than a note: of its directory or of its log directory.
         is_unread: a path in it, or above it, was not read.
@@ -204,14 +211,17 @@ class PagePartition:
     waiting_unknown: int = 0
     question: str | None = None
     next_command: str | None = None
+    next_text: str | None = None
     findings: list[int] = field(default_factory=list)
     fates: list[int] = field(default_factory=list)
     is_unread: bool = False
     severities: Counter[str] = field(default_factory=Counter)
     lacks: list[str] = field(default_factory=list)
+    _tones: Counter[BoundaryTone] | None = None
 
     def boundary(self, offset: int) -> PageBoundary:
-        """The boundary at an offset."""
+        """The boundary at an offset, which the caller may change."""
+        self._tones = None
         return self.boundaries.setdefault(offset, PageBoundary(offset))
 
     def take_segments(self, segments: list[PageSegment]) -> None:
@@ -239,8 +249,10 @@ class PagePartition:
 
     @property
     def tones(self) -> Counter[BoundaryTone]:
-        """Boundaries by their state, listed on the page or not."""
-        return Counter(boundary.tone for boundary in self.boundaries.values())
+        """Boundaries by their state, listed on the page or not. They are counted once after the last change of a boundary."""
+        if self._tones is None:
+            self._tones = Counter(boundary.tone for boundary in self.boundaries.values())
+        return self._tones
 
     @property
     def concerns(self) -> int:
@@ -301,7 +313,7 @@ class PagePartition:
         numbers = ("log_start_offset", "log_end_offset", "log_end_at_least", "high_watermark", "last_stable_offset")
         plain = (
             *("topic_partition", "place", "documents", "kind", "node_id", "stuck_bytes", "next_attempt", "outcome"),
-            *("waiting", "open_count", "open_document", "question", "next_command"),
+            *("waiting", "open_count", "open_document", "question", "next_command", "next_text"),
         )
         counts = ("waiting_unknown", "late", "held_segments", "held_segment_bytes", "difference_count", "wrong_entries", "concerns")
         members: dict[str, object] = {

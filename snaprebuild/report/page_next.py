@@ -8,7 +8,7 @@ import msgspec
 
 from snaprebuild.broker.status import StatusCounts
 from snaprebuild.report.page_data import PageData, PagePartition
-from snaprebuild.report.page_tones import BoundaryTone
+from snaprebuild.report.page_tones import BoundaryTone, PartitionTone
 
 __all__ = ["NextCommand", "PartitionStatus", "add_next_commands"]
 
@@ -44,6 +44,27 @@ def add_next_commands(page: PageData, next_command: NextCommand) -> None:
         if partition.is_directory:
             is_verified = not verifying.isdisjoint(partition.documents)
             partition.next_command = next_command(_status_of(partition, is_verified=is_verified))
+        if partition.next_command is None:
+            partition.next_text = _text_of(partition)
+
+
+def _text_of(partition: PagePartition) -> str:
+    """A sentence in place of a next command."""
+    if partition.fates:
+        return "No command changes what the next start does: see below."
+    if not partition.is_directory and partition.outcome is not None:
+        return "See what to do below."
+    if not partition.is_directory and partition.tone is PartitionTone.WRONG:
+        return "See the next command of the page."
+    if partition.is_unread:
+        return "Part of it was not read: correct what the top of the page lists, and run the command again."
+    if partition.late:
+        return "The late transactions below have their commands."
+    if partition.tone is PartitionTone.FINE:
+        return "Nothing to do."
+    if partition.tone is PartitionTone.UNKNOWN:
+        return "Nothing to do: what nothing proves either way is no fault."
+    return "No command corrects this: see the findings."
 
 
 def _status_of(partition: PagePartition, *, is_verified: bool) -> PartitionStatus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cache
 
 from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.snapshots.scan.result import AtNextStart, SnapshotStatus
@@ -55,16 +56,17 @@ class PartitionTone(StrEnum):
     """Nothing was found."""
 
 
+@cache
 def boundary_tone(
-    state: str | None, status: str | None, at_next_start: str | None, action: str | None, *, proven_wrong: bool
+    state: str | None, status: str | None, at_next_start: str | None, *, is_written: bool, proven_wrong: bool
 ) -> BoundaryTone:
-    """The state of a boundary by the facts of all documents.
+    """The state of a boundary by the facts of all documents. A page has very many boundaries and few kinds of them.
 
     Args:
         state: by ``scan``; None without one.
         status: of the comparison of ``verify``, or the verdict of an audit; None without one.
         at_next_start: by ``scan``, if it is not what is there now; else None.
-        action: of a run that wrote; None without one.
+        is_written: a run wrote or announced it.
         proven_wrong: a document proves the snapshot wrong.
     """
     if proven_wrong:
@@ -79,7 +81,7 @@ def boundary_tone(
         return BoundaryTone.UNVERIFIABLE
     if status is not None and status not in PROVEN_RIGHT and status not in NOT_JUDGED and status != CONSISTENT:
         return BoundaryTone.UNVERIFIABLE
-    if action:
+    if is_written:
         return BoundaryTone.WRITTEN
     if state in (SnapshotStatus.NOT_DUE, SnapshotStatus.REGENERATED) or status in NOT_JUDGED:
         return BoundaryTone.QUIET

@@ -223,7 +223,7 @@ def test_what_no_document_shows_is_no_zero(browser: Browser, tmp_path: Path) -> 
         cards = measured(tab, "cards")
         assert {name for name, (number, _) in cards.items() if number == "–"} == {"wrong snapshots", "unverifiable snapshots"}
         assert cards["missing snapshots"][0] == "2"
-        assert cards["wrong snapshots"][1] == "not compared: run `verify`"
+        assert cards["wrong snapshots"][1] == "not compared: run verify"
         assert "which producers a wrong snapshot would forget" in tab.locator("#detail .lacks").inner_text()
 
 

@@ -336,7 +336,9 @@ def test_the_most_blocked_come_first_and_a_deadline_ends_it(plan: Path, tmp_path
     monkeypatch.setattr(time, "monotonic", lambda: next(moments))
     one = installed_here(plan, tmp_path / "one.jsonl", deadline=2.0)
     monkeypatch.undo()
-    assert [each.plan.source.topic_partition for each in one.partitions] == ["mixed-0", "logappend-0"], "the most blocked first"
+    assert [each.plan.source.directory.topic_partition for each in one.partitions] == ["mixed-0", "logappend-0"], (
+        "the most blocked first"
+    )
     assert [{each.action for each in partition.boundaries} for partition in one.partitions] == [{"written"}, {"skipped"}]
     rest = installed(tmp_path / "staged", tmp_path / "rest.jsonl")
     assert (rest.exit_code, rest.totals) == (0, {"equal": 12, "written": 2})
@@ -430,7 +432,7 @@ def wrapped(plan: Path, *command: object) -> Run:
 def test_the_command_starts_after_the_installation(plan: Path, logs: Path) -> None:
     run = wrapped(plan, "sh", "-c", f"cat {logs}/mixed-0/{snapshot_name(MIXED[1])} | wc -c; exit 7")
     assert (run.exit_code, run.stdout.strip().isdecimal()) == (7, True)
-    assert run.stderr == "snaprebuild: 14 snapshots installed in 2 partitions. Start the broker: they take effect then.\n"
+    assert run.stderr == "snaprebuild: 14 snapshots installed in 2 partitions. Start the broker: it then uses the new snapshots.\n"
     assert set(MIXED[1:]) <= set(snapshots_in(logs / "mixed-0"))
 
 

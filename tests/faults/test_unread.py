@@ -21,7 +21,13 @@ TOLD_ONCE = ("inspect diff", "inspect dump", "simulate isr", "simulate metadata-
 READING = [name for name in VERBS if name not in (*WRITING, *TOLD_ONCE)]
 
 HEALTH = (
-    *("o snapshot is missing", "nothing to rebuild", "No broker has to be repaired", "No snapshot is wrong", "nothing to repair"),
+    *(
+        "o snapshot missing in 1 ",
+        "nothing to rebuild",
+        "No broker has to be repaired",
+        "No snapshot is wrong",
+        "nothing to repair",
+    ),
     *("no violation", "all of it is proven", "no transaction"),
 )
 

@@ -19,7 +19,7 @@ from snaprebuild.report.from_fleet import ADVICE
 from snaprebuild.report.make import TAKERS, make_report
 from snaprebuild.report.page_data import PageData, PagePartition, SegmentFate
 from snaprebuild.report.page_links import link_paths
-from snaprebuild.report.page_next import PartitionStatus
+from snaprebuild.report.page_next import PartitionStatus, add_next_commands
 from snaprebuild.report.page_tones import BoundaryTone, PartitionTone, boundary_tone
 
 AS_OF = ("--as-of", "2026-11-21T12:00:00Z")
@@ -73,7 +73,7 @@ def finding(severity: str, path: str) -> ReportedFinding:
 def test_the_state_of_a_boundary_in_one_word(
     state: str, status: str | None, at_next_start: str | None, proven_wrong: bool, tone: BoundaryTone
 ) -> None:
-    assert boundary_tone(state, status, at_next_start, None, proven_wrong=proven_wrong) is tone
+    assert boundary_tone(state, status, at_next_start, is_written=False, proven_wrong=proven_wrong) is tone
 
 
 def test_the_script_of_a_page_has_each_tone_and_no_other() -> None:
@@ -209,6 +209,28 @@ def test_the_next_command_of_a_partition_follows_from_its_status(facts: Partitio
     assert partition_next_command(facts) == command
 
 
+def test_a_partition_without_a_next_command_says_why() -> None:
+    """And none with a finding says that there is nothing to do."""
+    page = PageData("title")
+    for name in ("fine", "unverifiable", "late", "finding", "unread", "remote", "fleet"):
+        partition(page, name).is_directory = name not in ("remote", "fleet")
+    partition(page, "unverifiable").boundary(10).status = "unverifiable"
+    partition(page, "late").late = 1
+    partition(page, "unread").is_unread = True
+    partition(page, "remote").boundary(10).proven_wrong = True
+    partition(page, "fleet").outcome = "wait"
+    page.add_finding(finding("finding", "/kafka/finding-0"))
+    page.add_finding(finding("finding", "/kafka/late-0"))
+    link_paths(page)
+    add_next_commands(page, lambda _: None)
+    texts = {each.topic_partition[:-2]: each.next_text or "" for each in page.partitions()}
+    assert {name for name, text in texts.items() if text.startswith("Nothing to do")} == {"fine", "unverifiable"}
+    assert len(set(texts.values())) == len(texts)
+    assert "commands" in texts["late"]
+    assert "findings" in texts["finding"]
+    assert "next command of the page" in texts["remote"]
+
+
 def test_each_next_command_of_a_page_runs(tmp_path: Path) -> None:
     """It is a command of this program, about this directory, and none that refuses it."""
     documents = []
@@ -338,3 +360,28 @@ def test_a_page_is_not_greener_than_its_numbers(tmp_path: Path) -> None:
     status = page_of(tmp_path, written(document, tmp_path / "scan.json"))["status"]
     assert (status["exit_code"], status["sentence"]) == (1, "3 snapshots missing in 2 partitions.")
     assert status["next_command"] == "snaprebuild plan /kafka/orders-0"
+
+
+def test_a_suspect_that_a_replay_proves_right_is_not_verified_again(tmp_path: Path) -> None:
+    logs = FIXTURES / "kafka4-mixed" / "logs"
+    documents = {}
+    for verb in ("scan", "verify"):
+        documents[verb] = tmp_path / f"{verb}.json"
+        documents[verb].write_text(snaprebuild(verb, logs, *(AS_OF if verb == "verify" else ()), "--output", "json").stdout)
+    scan = json.loads(documents["scan"].read_text())
+    verified = {
+        (each["topic_partition"], snapshot["offset"])
+        for each in json.loads(documents["verify"].read_text())["partitions"]
+        for snapshot in each["snapshots"]
+        if snapshot["comparison"]["status"] == "equal"
+    }
+    boundaries = {(each["topic_partition"], row["offset"]): row for each in scan["partitions"] for row in each["boundaries"]}
+    boundaries[min(verified & boundaries.keys())]["state"] = "suspect"
+    scan["counts"]["suspect"] = 1
+    scan |= {"exit_code": 1, "answer": "1 snapshot suspect.", "next_command": f"snaprebuild verify {logs}"}
+    written(scan, documents["scan"])
+    alone = page_of(tmp_path, documents["scan"])
+    assert (alone["totals"]["suspect_snapshots"], alone["status"]["next_command"]) == (1, f"snaprebuild verify {logs}")
+    both = page_of(tmp_path, *documents.values())
+    assert (both["totals"]["suspect_snapshots"], both["status"]["next_command"]) == (0, None)
+    assert "no fault" in both["status"]["next_text"]

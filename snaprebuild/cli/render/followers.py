@@ -28,7 +28,7 @@ from snaprebuild.cli.result import (
     shown,
     unless_unread,
 )
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.documents import followers as documents
 from snaprebuild.findings import Finding, pluralize
@@ -147,7 +147,7 @@ def _replica(replica: CheckedReplica) -> dict[str, Any]:
     """The members of a ``FollowerReplica``."""
     return {
         **names_of(replica.source.directory),
-        "path": replica.source.path,
+        "path": replica.source.directory.path,
         "first_offset": replica.first_offset,
         "log_start_offset": replica.source.log_start_offset,
         "verdict": replica.verdict,
@@ -174,7 +174,7 @@ def _print_replicas(title: str, replicas: Sequence[CheckedReplica]) -> None:
             lost_open = 0 if worst is None else worst.lost_open_transactions
             remote_state = f"{remote.judgement.snapshot_class.value}, {pluralize(len(remote.entries), 'producer')}"
         wrong = sum(snapshot.proven_wrong for snapshot in each.snapshots)
-        label = labels[each.source.path]
+        label = labels[each.source.directory.path]
         log_start = each.source.log_start_offset
         rows.append((label, each.verdict, lost, lost_open, wrong, log_start, each.first_offset, remote_state))
     columns = ("partition", "verdict", "lost", "open", "wrong", "log start", "first local", "remote storage there")
@@ -189,7 +189,7 @@ def _print_lost_producers(replicas: Sequence[CheckedReplica]) -> None:
             producers += [(replica, each) for each in replica.worst.lost if not each.expired]
     producers.sort(key=lambda pair: pair[1].open_from is None)
     rows = [
-        (replica.source.topic_partition, each.producer_id, each.epoch, each.last_offset, each.consequence)
+        (replica.source.directory.topic_partition, each.producer_id, each.epoch, each.last_offset, each.consequence)
         for replica, each in producers[:PRODUCERS_SHOWN_MAX]
     ]
     if rows:
@@ -234,7 +234,7 @@ class FollowerCheckView(View):
             _print_replicas("Replicas", self._check.replicas)
         _print_lost_producers(self._check.replicas)
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         """The verdicts with their counts; a repair, if a replica needs one."""
         if selects_nothing(self.findings):
             return none_read(self.findings)
@@ -299,7 +299,7 @@ class FollowerRepairView(View):
             _print_replicas("Replicas, as they were", self._repair.check.replicas)
         rows = []
         for partition in self._partitions:
-            name = partition.plan.source.topic_partition
+            name = partition.plan.source.directory.topic_partition
             for each in partition.boundaries:
                 snapshot_class = "-" if each.snapshot_class is None else each.snapshot_class.value
                 before = "-" if each.comparison is None else each.comparison.found_entries
@@ -311,7 +311,7 @@ class FollowerRepairView(View):
             print_table(title, columns, rows, right=("offset", "had", "producers"), drop=("had", "producers", "class"))
         print_undo(self._receipt)
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         """The actions with their counts, and the next command."""
         repair = self._repair
         if selects_nothing(self.findings):
@@ -324,7 +324,7 @@ class FollowerRepairView(View):
         if self._dry_run and totals[BoundaryAction.WOULD_WRITE]:
             return text, ["follower", "repair", *repeated_words("dry_run")]
         if totals[BoundaryAction.WRITTEN]:
-            text += " They take effect when the broker next starts."
+            text += " The new ones take effect when the broker next starts."
         if not totals:
             return text, []
         return text, ["follower", "check", *repeated_words("dry_run", "set_aside", "receipt")]

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from snaprebuild.cli.result import print_table, print_text, shown, time_text
 from snaprebuild.cli.table import counts_text, range_text
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents.receipts import Undo, UndoTotals, VerifyReceipt
 from snaprebuild.findings import Finding, first_of, pluralize
 from snaprebuild.snapshots.receipts.undo import FileAction, UndoneFile, UndoResult
@@ -40,7 +40,7 @@ class ReceiptView(View):
             files=self._result.files,
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         files = self._result.files
         totals = Counter(file.status.value for file in files)
         answer = f"{pluralize(len(files), 'snapshot')} written: {counts_text(totals) or 'none'}."
@@ -96,7 +96,7 @@ class UndoView(View):
             lock_files=self._result.lock_files,
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         result = self._result
         totals = Counter(file.action for file in result.files)
         asides = Counter(file.set_aside_file.action for file in result.files if file.set_aside_file is not None)
@@ -172,7 +172,7 @@ class ReceiptListView(View):
     def document(self) -> Receipts:
         return self._result
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         """The next command is a dry run of the newest receipt that has files that are still there."""
         result = self._result
         answer = f"{pluralize(len(result.receipts) + result.not_listed, 'receipt')} in {shown(result.directory)}"

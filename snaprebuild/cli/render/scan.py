@@ -11,7 +11,7 @@ from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.leadership import MustNotLead, unfit_replica
 from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents.scan import Scan
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.run_record import run_record
@@ -72,7 +72,7 @@ class ScanView(View):
         if self.prints_all_findings:
             print_boundaries(self._result)
 
-    def answer(self) -> tuple[str, Sequence[str]] | None:
+    def answer(self) -> Answer | None:
         return scan_answer(self._result)
 
 
@@ -85,7 +85,7 @@ class QuietScanView(ScanView):
     def print_table(self) -> None:
         pass
 
-    def answer(self) -> tuple[str, Sequence[str]] | None:
+    def answer(self) -> Answer | None:
         return super().answer() if exit_code_of(self.findings) else None
 
 
@@ -228,7 +228,7 @@ def _high_watermark_epoch(partition: PartitionScan) -> int | None:
 
 def _must_not_lead(partition: PartitionScan, fates: Sequence[Fate]) -> MustNotLead | None:
     """By the fates of this directory: another log directory may have a partition of the same name."""
-    path = partition.source.path
+    path = partition.source.directory.path
     own = [fate for fate in fates if fate.path == path or fate.path.startswith(f"{path}/")]
     return unfit_replica(own)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from snaprebuild.cli.render.status import answer_lines, words_after
 from snaprebuild.cli.result import is_verbose, print_table, print_text, shown, time_text
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.judged_snapshot import JudgedSnapshot
 from snaprebuild.documents.inspect import ExplainSnapshot
 from snaprebuild.findings import pluralize
@@ -66,7 +66,7 @@ class SnapshotExplanationView(View):
             entries_not_listed=certain_count - len(explanation.entries) if explanation.entries else 0,
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         """The verdict, since when, and what corrects the snapshot."""
         status = self._judged.status
         explanation = self._run.explanation
@@ -83,7 +83,7 @@ class SnapshotExplanationView(View):
         """The verdict, without a full stop."""
         explanation = self._run.explanation
         comparison = explanation.comparison
-        name = f"{explanation.source.topic_partition} at {explanation.offset}"
+        name = f"{explanation.source.directory.topic_partition} at {explanation.offset}"
         if comparison is None:
             return f"{name} was not read"
         if comparison.status is ComparisonStatus.EQUAL:

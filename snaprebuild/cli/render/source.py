@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.cli.result import print_table, print_text, shown
-from snaprebuild.cli.view import View
+from snaprebuild.cli.result import given_words, none_read, print_table, print_text, shown
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.source_check.check import CheckedSource, SourceCheck
 from snaprebuild.cluster.source_check.metadata_read import MetadataRead
 from snaprebuild.cluster.source_check.source_question import SourceTerms
@@ -42,6 +42,19 @@ class SourceView(View):
         terms = members_of_base(SourceTerms, self._result.question)
         return doc.ClusterSource(**terms, replicas=[_checked_replica(each) for each in self._result.replicas])
 
+    def answer(self) -> Answer:
+        """The verdicts with their counts; the plan of a rebuild, if each replica may be its source."""
+        replicas = self._result.replicas
+        if not replicas:
+            return none_read(self.findings)
+        purpose = self._result.question.purpose
+        counts = Counter(each.verdict.outcome.value for each in replicas)
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+        answer = f"{pluralize(len(replicas), 'replica')} as a source for {PURPOSE_TEXTS[purpose]}: {outcomes}."
+        if purpose is not Purpose.REBUILD or any(each.verdict.is_rejected for each in replicas):
+            return answer, []
+        return answer, ["plan", *given_words("paths", "server_properties", "topic", "partition", "metadata")]
+
     def print_table(self) -> None:
         replicas = self._result.replicas
         rows = [
@@ -54,16 +67,12 @@ class SourceView(View):
             for each in replicas
         ]
         if rows:
-            title = f"Sources for {PURPOSE_TEXTS[self._result.question.purpose]}"
-            print_table(title, ("replica", "verdict", "rule", "because"), rows, drop=("rule",))
+            print_table(None, ("replica", "verdict", "rule", "because"), rows, drop=("rule",))
         if self._everything or len(replicas) <= RULES_TABLES_MAX:
             for each in replicas:
                 _print_rules(each)
         for text in dict.fromkeys(_metadata_text(each) for each in replicas):
             print_text(text)
-        counts = Counter(each.verdict.outcome.value for each in replicas)
-        outcome_counts = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-        print_text(f"{pluralize(len(replicas), 'replica')}: {outcome_counts or 'nothing to judge'}")
 
 
 def _checked_replica(checked: CheckedSource) -> doc.ClusterSourceReplica:

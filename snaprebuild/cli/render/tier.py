@@ -21,7 +21,7 @@ from snaprebuild.cli.result import (
     size_text,
     unless_unread,
 )
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents import tier as doc
 from snaprebuild.findings import Finding, pluralize, unread_paths
 from snaprebuild.replay.window import Clock
@@ -132,7 +132,7 @@ class TierAuditView(View):
             counts=status.counts,
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         audit = self._audit
         wrong = sum(copy.verdict in WRONG for each in audit.partitions for copy in each.copies)
         answer = f"{pluralize(len(audit.partitions), 'partition')}, snapshots: {_totals_text(audit.partitions) or 'none'}"
@@ -214,10 +214,7 @@ def _audited_copy(copy: CopyAudit) -> doc.AuditedCopy:
         entries=copy.entries,
         expected_entries=copy.expected_entries,
         difference_count=copy.difference_count,
-        differences=[
-            doc.DifferingProducer(producer_id=each.producer_id, kind=each.kind, consequence=each.consequence)
-            for each in copy.differences
-        ],
+        differences=copy.differences,
     )
 
 
@@ -253,7 +250,7 @@ class TierRepairView(View):
             effect=EFFECT if self._has_effect else (),
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         repair = self._repair
         if not repair.copies:
             return f"{unless_unread(_none_wrong(repair.audit), repair.findings)}.", []
@@ -327,7 +324,7 @@ class RepairUndoView(View):
             effect=[EFFECT[0], UNDONE_EFFECT] if undo.copies else [],
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         undo = self._undo
         actions = Counter(each.action for each in undo.copies)
         totals = _actions_text(undo.copies) or "nothing to take back"

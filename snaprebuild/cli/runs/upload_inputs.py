@@ -99,12 +99,12 @@ def selected_partitions(partitions: Sequence[PartitionSource], names: list[str] 
     Raises:
         UsageError: of a name there is none.
     """
-    found = {each.topic_partition for each in partitions}
+    found = {each.directory.topic_partition for each in partitions}
     for name in names or ():
         if name not in found:
             meant = did_you_mean(name, found) or f"found {first_of(sorted(found), 5) or 'none'}"
             raise UsageError(f"--topic-partition: no partition {quoted(name)} was found that can be read; {meant}")
-    return [each for each in partitions if names is None or each.topic_partition in names]
+    return [each for each in partitions if names is None or each.directory.topic_partition in names]
 
 
 def topic_ids_of(pairs: list[str] | None) -> dict[str, str]:

@@ -34,18 +34,11 @@ function showDetail(partition) {
   if (hasLog) timeline(partition, frame, readout);
 }
 
-// The next command of the partition: it is in the data.
+// The next command of the partition, or the sentence in its place: both are in the data.
 function nextOf(partition) {
-  const where = partition.origin ? ` on ${partition.origin}` : "";
-  if (partition.next_command) return el("div", { class: "next" }, el("b", {}, `Next${where}`), commandOf(partition.next_command));
-  let text = "Nothing to do.";
-  if (partition.fates.length) text = "No command changes what the next start does: see below.";
-  else if (partition.late) text = "The late transactions below have their commands.";
-  else if (partition.concerns) text = "No command corrects this: see the findings.";
-  else if (partition.outcome) text = "See what to do below.";
-  else if (partition.tones.wrong) text = "See the next command of the page.";
-  else if (partition.tone !== "fine") text = "Nothing to do: what nothing proves either way is no fault.";
-  return el("div", { class: "next" }, el("b", {}, "Next"), el("span", {}, text));
+  const where = partition.next_command && partition.origin ? ` on ${partition.origin}` : "";
+  const next = partition.next_command ? commandOf(partition.next_command) : el("span", {}, partition.next_text);
+  return el("div", { class: "next" }, el("b", {}, `Next${where}`), next);
 }
 
 function fateOf({ kind, cause, remedy, releases }) {
@@ -122,7 +115,7 @@ function firstOf(node, parts) {
 }
 
 function blockOf(title, count, text, ...parts) {
-  return el("section", { class: "block" }, el("h4", {}, title, count === null ? null : el("span", { class: "many" }, grouped(count))), text ? el("p", { class: "hint" }, text) : null, ...parts);
+  return el("section", { class: "block" }, el("h4", {}, title, count === null ? null : el("span", { class: "many" }, grouped(count))), text ? el("p", { class: "hint" }, prose(text)) : null, ...parts);
 }
 
 // On a narrow screen each row is a list, with the name of the column at each cell (page.css). The roles keep it a table for screen readers.
@@ -231,13 +224,15 @@ function pathBelow(path, place) {
 }
 
 function findingsOf(partition) {
-  return tableOf("Findings", ["severity", "code", "offset", "message", "file"], partition.findings.map((number) => findingRow(DATA.findings[number], partition.place)));
+  const findings = partition.findings.map((number) => DATA.findings[number]);
+  findings.sort((one, other) => SEVERITIES.indexOf(one.severity) - SEVERITIES.indexOf(other.severity));
+  return tableOf("Findings", ["severity", "code", "offset", "message", "file"], findings.map((each) => findingRow(each, partition.place)));
 }
 
 function lacksOf(partition) {
   const lacks = [...partition.lacks, ...missingFacts(partition)];
   if (!lacks.length) return null;
-  return blockOf("Not in the documents", null, null, el("ul", { class: "lacks" }, lacks.map((each) => el("li", {}, each))));
+  return blockOf("Not in the documents", null, null, el("ul", { class: "lacks" }, lacks.map((each) => el("li", {}, prose(each)))));
 }
 
 // A fact that one document lacks is not missing if another document of this partition has it.

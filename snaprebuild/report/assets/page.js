@@ -5,7 +5,7 @@ const THEMES = ["auto", "light", "dark"];
 function showTop() {
   byId("title").textContent = plain(DATA.title);
   byId("made").textContent = plain(`snaprebuild ${document.querySelector('meta[name="snaprebuild"]').content} · ${counted(DATA.documents.length, "document")}: ${DATA.documents.map((each) => each.name).join(", ")}`);
-  byId("cards").append(...cardsOf(DATA.totals).map(([name, value, tone, below]) => el("div", { class: `card ${tone}` }, el("dt", {}, name), el("dd", { class: "value" }, value), el("dd", { class: "below" }, below))));
+  byId("cards").append(...cardsOf(DATA.totals).map(([name, value, tone, below]) => el("div", { class: `card ${tone}` }, el("dt", {}, name), el("dd", { class: "value" }, value), el("dd", { class: "below" }, prose(below)))));
 }
 
 // A number that no document shows is a dash with the command that shows it, never a zero.
@@ -58,11 +58,11 @@ function showStatus() {
   const others = DATA.documents.filter((each) => each.name !== first.document);
   const host = first.next_command && first.host ? ` on ${first.host}` : "";
   const command = first.next_command || first.tool_command;
-  const answers = (each) => el("li", {}, el("b", {}, each.name), ": ", linesOf(each.answer).join(" "));
+  const answers = (each) => el("li", {}, el("b", {}, each.name), ": ", prose(linesOf(each.answer).join(" ")));
   const parts = [
-    el("p", { id: "sentence" }, first.sentence),
-    ...linesOf(first.details).map((line) => el("p", { class: "more" }, line)),
-    el("div", { class: "next", id: "next" }, el("b", {}, `Next${host}`), command ? commandOf(command) : null, first.next_text ? el("span", {}, first.next_text) : null),
+    el("p", { id: "sentence" }, prose(first.sentence)),
+    ...linesOf(first.details).map((line) => el("p", { class: "more" }, prose(line))),
+    el("div", { class: "next", id: "next" }, el("b", {}, `Next${host}`), command ? commandOf(command) : null, first.next_text ? el("span", {}, prose(first.next_text)) : null),
     others.length ? el("ul", { class: "lacks", id: "answers" }, others.map(answers)) : null,
   ];
   byId("status").classList.add(tone);
@@ -143,7 +143,7 @@ function documentOf({ name, schema, snaprebuild, run, facts, lacks }) {
     ["host", run?.host || "unknown"],
     ["cluster id", run?.cluster_ids.join(", ") || "unknown"],
     ...facts,
-    ...lacks.map((text) => ["not in it", text]),
+    ...lacks.map((text) => ["not in it", prose(text)]),
   ];
   return el("article", { class: "panel document" }, el("h3", {}, name), el("dl", { class: "lines" }, said.map(([term, value]) => el("div", {}, el("dt", {}, term), el("dd", {}, value)))));
 }

@@ -83,6 +83,12 @@ function durationText(ms) {
   return parts.slice(0, 2).join(" ");
 }
 
+// A sentence; words between backticks are those of a command.
+function prose(text) {
+  const parts = String(text).split("`");
+  return parts.length % 2 ? parts.map((part, index) => (index % 2 ? el("code", {}, part) : part)) : [text];
+}
+
 function linesOf(text) {
   return String(text).split("\n").filter(Boolean);
 }

@@ -375,7 +375,7 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
         if self.mode is ReplayFrom.WINDOW:
             return window, "requested: the first segment within the expiration"
         if self.first_wanted <= self.directory.segments[window].base_offset:
-            return 0, f"boundary {self.first_wanted} is below the window: only the batches before it can prove it"
+            return 0, f"boundary {self.first_wanted} is older than one expiration: read from the first segment"
         if self.witness_offset(window) is None:
             return 0, "no surviving snapshot after the window could prove it"
         return window, "the first segment within the expiration"

@@ -18,11 +18,14 @@ from typing import IO, Any
 import msgspec
 from msgspec.structs import replace
 
+from snaprebuild.broker.status import SnapshotFaults, Status, snapshot_faults, status_of
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError
-from snaprebuild.findings import Finding, Severity, exit_code_of
+from snaprebuild.findings import Finding, FindingCause, Severity, exit_code_of, unread_paths
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, ActionTotals, BoundaryAction, BoundaryResult, unfinished
 from snaprebuild.snapshots.engine.partition_task import TaskOutcome
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, concerns_of_plan, topics_left_out
 from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
 from snaprebuild.storage.local.document_file import new_file
 from snaprebuild.storage.store import is_object
@@ -36,6 +39,7 @@ __all__ = [
     "PartitionResult",
     "RebuildOutcome",
     "RebuildResult",
+    "is_not_judged",
     "result_file",
     "write_results",
 ]
@@ -112,10 +116,17 @@ class PartitionResult(msgspec.Struct):
         return replace(needs, missing_offsets=tuple(sorted({*needs.missing_offsets, *vanished})))
 
     def add_finding(
-        self, code: str, severity: Severity, message: str, offset: int | None = None, reason: str | None = None
+        self,
+        code: str,
+        severity: Severity,
+        message: str,
+        offset: int | None = None,
+        reason: str | None = None,
+        *,
+        cause: FindingCause | None = None,
     ) -> None:
         """Adds a finding about the partition; several writers may do so at once."""
-        self.findings.append(Finding(code, severity, self.path, message, offset, reason))
+        self.findings.append(Finding(code, severity, self.path, message, offset, reason, cause=cause))
 
     def give_up(self, boundary: BoundaryPlan, reason: str, action: BoundaryAction = BoundaryAction.REFUSED) -> None:
         """Adds a boundary that gets no snapshot: ``refused``, ``failed`` or ``skipped``."""
@@ -161,6 +172,49 @@ class RebuildResult(msgspec.Struct, frozen=True):
         return exit_code_of(self.findings)
 
     @property
+    def set_aside(self) -> int:
+        """How many of the written snapshots replace a wrong one, which is set aside."""
+        return sum(_replaces(boundary) for partition in self.partitions for boundary in partition.boundaries)
+
+    @property
+    def not_judged(self) -> int:
+        """How many existing snapshots the replay can neither prove right nor wrong. They are left as they are."""
+        if not self.plan.request.destination.writes_into_log_dirs:
+            return 0
+        return sum(is_not_judged(boundary) for partition in self.partitions for boundary in partition.boundaries)
+
+    @property
+    def status(self) -> Status:
+        """The one answer after the run, or for a dry run as it would be now: without what waits, which no run looks at."""
+        plans = [partition.plan for partition in self.partitions]
+        faults = self.faults()
+        return status_of(
+            concerns_of_plan(self.plan, plans),
+            wrong=len(faults.wrong),
+            suspect=len(faults.suspect),
+            missing=self.not_staged + sum(map(_missing_now, self.partitions)),
+            waiting=0,
+            unread=len(unread_paths(self.findings)),
+            topics_without_id=topics_left_out(self.plan, plans),
+        )
+
+    def faults(self) -> SnapshotFaults:
+        """The snapshots in the log directories that are wrong or suspect after the run, or now where nothing was written."""
+        wrong = set[tuple[str, int]]()
+        replaced = set[tuple[str, int]]()
+        settled = set[tuple[str, int]]()
+        for partition in self.partitions:
+            for boundary in partition.boundaries:
+                at = partition.path, boundary.offset
+                if _replaces(boundary):
+                    replaced.add(at)
+                elif boundary.comparison is not None and boundary.comparison.proven_wrong:
+                    wrong.add(at)
+                elif boundary.comparison is not None and boundary.comparison.status is not ComparisonStatus.UNVERIFIABLE:
+                    settled.add(at)
+        return snapshot_faults(self.findings, wrong=wrong, replaced=replaced, settled=settled)
+
+    @property
     def differences_not_listed(self) -> int:
         """Differing entries that are counted and not listed."""
         comparisons = (boundary.comparison for partition in self.partitions for boundary in partition.boundaries)
@@ -177,7 +231,7 @@ class RebuildResult(msgspec.Struct, frozen=True):
             for boundary in partition.boundaries:
                 yield {
                     "path": partition.path,
-                    "topic_partition": partition.plan.source.topic_partition,
+                    "topic_partition": partition.plan.source.directory.topic_partition,
                     "offset": boundary.offset,
                     "is_log_end": boundary.is_log_end,
                     "action": boundary.action.value,
@@ -187,6 +241,32 @@ class RebuildResult(msgspec.Struct, frozen=True):
                     "read_bytes": partition.outcome.read_bytes,
                     "elapsed_seconds": round(partition.outcome.elapsed_seconds, 4),
                 }
+
+
+def _replaces(boundary: BoundaryResult) -> bool:
+    """Whether the snapshot takes, or would take, the place of a wrong one."""
+    return boundary.comparison is not None and boundary.action in (BoundaryAction.WRITTEN, BoundaryAction.WOULD_WRITE)
+
+
+def is_not_judged(boundary: BoundaryResult) -> bool:
+    """Whether an existing snapshot was compared with a replay that proves nothing about it."""
+    comparison = boundary.comparison
+    if comparison is None or comparison.proven_wrong:
+        return False
+    is_unproven = boundary.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN)
+    return is_unproven or comparison.status is ComparisonStatus.UNVERIFIABLE
+
+
+def _missing_now(partition: PartitionResult) -> int:
+    """Boundaries that need a snapshot in the log directory, and have none after the run."""
+    missing = set(partition.needs.missing_offsets)
+    if partition.plan.target == partition.path:
+        for boundary in partition.boundaries:
+            if boundary.action == BoundaryAction.WRITTEN:
+                missing.discard(boundary.offset)
+            elif boundary.comparison is None and (boundary.action in NOT_DONE or boundary.action == BoundaryAction.WOULD_WRITE):
+                missing.add(boundary.offset)
+    return len(missing)
 
 
 PARQUET_SCHEMA_NAME = "snaprebuild.results/2"

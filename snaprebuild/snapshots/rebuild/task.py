@@ -23,7 +23,7 @@ from snaprebuild.errors import (
     SnaprebuildError,
     StorageError,
 )
-from snaprebuild.findings import Severity, finding_of_error, in_flux, pluralize
+from snaprebuild.findings import FindingCause, Severity, finding_of_error, in_flux, pluralize
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -259,7 +259,9 @@ class RebuildTask(ReplayTask):
         is_local = self.source.directory.store.is_local
         remedy = "--set-aside replaces it" if is_local else "objects are never replaced, also not by --set-aside"
         message = f"the snapshot is {status.value.replace('_', ' ')}: {comparison.reason}; {remedy}"
-        self._result.add_finding("wrong-snapshot", Severity.FINDING, message, offset, status.reason)
+        self._result.add_finding(
+            "wrong-snapshot", Severity.FINDING, message, offset, status.reason, cause=FindingCause.WRONG_SNAPSHOT
+        )
 
     def _collect(self) -> None:
         """Takes the oldest file that is being written; an error of it is raised here."""

@@ -26,6 +26,7 @@ from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, P
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.rebuild.preflight import with_preflight, without_blocked
+from snaprebuild.snapshots.staging.faulty_snapshots import faults_left
 from snaprebuild.snapshots.staging.staged_check import change_times, known_topic_id, ready_snapshot
 from snaprebuild.snapshots.staging.staged_plan import (
     PLAN_NAME,
@@ -169,9 +170,12 @@ def resume_staging(plan: Plan, before: StagedPlan | None) -> Plan:
     staged = {each.path: each for each in before.partitions}
     evidence = StagedEvidence.of(plan.request, plan.clock)
     weak = () if plan.request.allow_unproven else (SnapshotClass.UNPROVEN,)
-    partitions = tuple(_resumed(each, staged.get(each.source.path), evidence, weak) for each in plan.partitions)
-    notes = [_note(each) for each in partitions if is_resumed(each)]
-    return replace(plan, partitions=partitions, findings=(*plan.findings, *notes))
+    partitions = tuple(_resumed(each, staged.get(each.source.directory.path), evidence, weak) for each in plan.partitions)
+    resumed = [each for each in partitions if is_resumed(each)]
+    notes = [_note(each) for each in resumed]
+    # The replay that found these is not done again.
+    faults = faults_left(before, [each.path for each in resumed])
+    return replace(plan, partitions=partitions, findings=(*plan.findings, *notes, *faults))
 
 
 def _check_targets(plan: Plan, before: StagedPlan) -> None:
