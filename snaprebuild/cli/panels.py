@@ -8,7 +8,6 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Selection": (
         "--server-properties",
         "--topic",
-        "--partition",
         "--topic-partition",
         "--producer-id",
         "--offset",
@@ -19,7 +18,8 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--deep",
         "--top",
         "--broker",
-        "--from",
+        "--since",
+        "--until",
         "--purpose",
         "--profile",
         "--epoch-mode",
@@ -27,6 +27,8 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--search",
         "--policy",
         "--followers",
+        "--start-rule",
+        "--written-by",
         "--assume",
     ),
     "Safety": (

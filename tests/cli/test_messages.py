@@ -128,10 +128,12 @@ def shown_in(page: str) -> list[str]:
 
 
 def test_the_help_is_short_and_the_whole_one_is_whole() -> None:
-    """At most 10 options and 7 in the median; all but the global ones are at most 24 for a verb, and 95 have different names."""
+    """At most 11 options and 7 in the median; all but the global ones are at most 25 for a verb, and 101 have different names:
+    one name has one meaning everywhere (tests/cli/test_one_vocabulary.py), which takes more names than one name with several.
+    """
     counts = []
     different = {max(each.opts, key=len) for verb in VERBS for each in options_of(verb)}
-    assert len(different) <= 95, sorted(different)
+    assert len(different) <= 101, sorted(different)
     for verb in VERBS:
         short, whole = (page_of(verb, option) for option in ("--help", "--help-all"))
         counts.append(len(shown_in(short)))
@@ -140,8 +142,8 @@ def test_the_help_is_short_and_the_whole_one_is_whole() -> None:
         for name, panel in own.items():
             assert (name in shown_in(short)) == (panel in PANELS), name
             assert re.search(rf"^  .*{name}\b", whole, re.MULTILINE), name
-        assert sum(panel not in GLOBAL for panel in own.values()) <= 24, verb
-    assert max(counts) <= 10
+        assert sum(panel not in GLOBAL for panel in own.values()) <= 25, verb
+    assert max(counts) <= 11
     assert sorted(counts)[len(counts) // 2] <= 7
 
 

@@ -208,5 +208,5 @@ def test_places(name: str, exit_code: int, message: str, tmp_path: Path) -> None
 
 
 def test_a_receipt_has_no_metrics(tmp_path: Path) -> None:
-    run = snaprebuild("verify", "--receipt", tmp_path / "receipt.jsonl", "--metrics", tmp_path / "verify.prom")
+    run = snaprebuild("verify", "--written-by", tmp_path / "receipt.jsonl", "--metrics", tmp_path / "verify.prom")
     assert (run.exit_code, "--metrics does not go with it" in run.error) == (2, True)

@@ -150,7 +150,7 @@ def test_a_file_that_the_broker_may_not_read(tmp_path: Path) -> None:
 def test_a_dry_run_and_a_saved_plan(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     ran = snaprebuild("rebuild", logs, "--dry-run", "--partition", "0", "--as-of", "2026-11-21T12:00:00Z")
-    assert next_words(ran) == ["rebuild", str(logs), "--as-of", "2026-11-21T12:00:00Z", "--partition", "0"]
+    assert next_words(ran) == ["rebuild", str(logs), "--partition", "0", "--as-of", "2026-11-21T12:00:00Z"]
     assert followed(["plan", str(logs), "--save", str(tmp_path / "a plan")]) == ["plan", "rebuild", "verify"]
 
 

@@ -155,4 +155,4 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> tuple[str, list[str]]:
         return f"{answer} You can start the broker now." if may_start else answer, ["stage", *request_words(request), *stages]
     if written and may_start:
         answer += " Start the broker: they take effect then."
-    return answer, [] if result.receipt is None else ["verify", "--receipt", shown(result.receipt)]
+    return answer, [] if result.receipt is None else ["verify", "--written-by", shown(result.receipt)]

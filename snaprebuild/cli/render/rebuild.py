@@ -252,6 +252,7 @@ def request_words(request: RebuildRequest) -> list[str]:
     words = [*map(shown, request.paths), *(["--server-properties", request.server_properties] if request.server_properties else [])]
     words += [word for pattern in request.topics for word in ("--topic", pattern)]
     words += [word for number in sorted(request.partitions) for word in ("--partition", str(number))]
+    words += [word for name in sorted(request.topic_partitions) for word in ("--topic-partition", name)]
     return [*words, *given_words()]
 
 
@@ -404,7 +405,7 @@ def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> tuple[str, li
     if any(finding.cause is FindingCause.CORRUPT_SNAPSHOT for finding in result.findings):
         return answer, ["verify", *_selected(plan.request)]
     if totals[BoundaryAction.WRITTEN] and result.receipt is not None and not _in_store(result):
-        return answer, ["verify", "--receipt", shown(result.receipt)]
+        return answer, ["verify", "--written-by", shown(result.receipt)]
     return answer, _other_words(plan)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.options.common import S3Options, SelectionOptions, check_paths
 from snaprebuild.cli.options.metadata import voter_log_of
 from snaprebuild.cli.render.metadata import ImageView
 from snaprebuild.cli.runs.run_settings import run_of
+from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.metadata.image_result import PROVEN, ImageQuestion, metadata_image
+from snaprebuild.errors import UsageError
 
 __all__ = ["run_cluster_image"]
 
@@ -16,10 +18,11 @@ __all__ = ["run_cluster_image"]
 def run_cluster_image(
     *,
     path: str,
-    offset: str | None,
+    metadata_offset: int | None,
+    proven_only: bool,
     voter: list[str] | None,
     voter_ids: tuple[int, ...] | None,
-    topic: list[str] | None,
+    partitions: SelectionOptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
@@ -27,6 +30,8 @@ def run_cluster_image(
     out.begin()
     others = tuple(voter_log_of(each) for each in voter or ())
     check_paths([path, *(each for _, each in others)])
-    requested_offset = offset if offset in (None, PROVEN) else int(offset or 0)
+    if proven_only and metadata_offset is not None:
+        raise UsageError("--proven-only chooses the last offset itself: --metadata-offset does not go with it")
+    requested_offset = PROVEN if proven_only else metadata_offset
     result = metadata_image(ImageQuestion(path, requested_offset, others, voter_ids), run_of(s3))
-    return ImageView(result, result.image.topics_named(topic))
+    return ImageView(result, result.image.selected_topics(selection_of(partitions)))

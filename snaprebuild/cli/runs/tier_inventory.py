@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.options.common import S3Options, SelectionOptions, check_paths
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.render.tier import TierInventoryView
 from snaprebuild.cli.runs.remote_storage import tier_root
+from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View
@@ -17,6 +18,7 @@ __all__ = ["run_tier_inventory"]
 def run_tier_inventory(
     *,
     store: str,
+    partitions: SelectionOptions,
     tier_options: TierOptions,
     out: MeasuredOutput,
     s3: S3Options,
@@ -25,4 +27,6 @@ def run_tier_inventory(
     out.begin()
     check_paths([store, *(tier_options.metadata_log or [])])
     root, prefix = tier_root(store, s3, tier_options)
-    return TierInventoryView(*inventory.tier_inventory(root, tier_options.metadata_log or (), stores_of(s3), prefix))
+    return TierInventoryView(
+        *inventory.tier_inventory(root, tier_options.metadata_log or (), stores_of(s3), prefix, selection_of(partitions))
+    )

@@ -31,10 +31,10 @@ def cluster_check(
     *,
     directories: MetadataDirs,
     leader: Leader = None,
-    followers: Annotated[
+    start_rule: Annotated[
         Followers,
         option(
-            "--followers",
+            "--start-rule",
             short="Requirement for the start offset of a follower",
             details="kafka: none. strict: not beyond the leader's. literal: equal to the leader's, with or without a checkpoint.",
             default="kafka",
@@ -53,7 +53,7 @@ def cluster_check(
     return run_cluster_check(
         directories=directories,
         leader=leader,
-        followers=followers,
+        followers=start_rule,
         out=out,
         s3=s3,
     )

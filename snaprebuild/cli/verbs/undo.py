@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.description import option
+from snaprebuild.cli.options.common import DryRun, S3Options
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
@@ -18,14 +17,7 @@ __all__ = ["undo"]
 def undo(
     *,
     receipt: Annotated[str | None, typer.Argument(metavar="[RECEIPT]", hidden=True)] = None,
-    dry_run: Annotated[
-        bool,
-        option(
-            "--dry-run",
-            short="Show what would be removed, and change nothing",
-            default="remove it",
-        ),
-    ] = False,
+    dry_run: DryRun = False,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:

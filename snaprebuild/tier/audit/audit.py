@@ -207,7 +207,7 @@ def tier_audit(
     audits, findings = _selected(tier, selection or Selection())
     audit = StoreAudit(root.path, level, tier.verified, audits, [*tier.findings, *findings])
     if not audits and not audit.store_findings:
-        narrowed = " that the selection takes" if selection is not None and (selection.topics or selection.partitions) else ""
+        narrowed = " that the selection takes" if selection is not None and selection.is_narrowed else ""
         raise UsageError(f"has no copy of a segment{narrowed}", path=root.path)
     listed = (copy.copy.objects for each in audits for copy in each.copies)
     refuse_cold_objects(listed, run.stores.max_read_bytes, root.path)
