@@ -249,14 +249,21 @@ def _complete(instruction: str) -> None:
 
 
 def _usage_text(error: click.UsageError) -> str:
-    """What is wrong, and where to look. An unknown option that is the name of a setting is shown as the setting."""
+    """What is wrong, and where to look. An unknown option that is the name of a setting is shown as the setting.
+
+    A global option that the verb does not take is refused with the reason.
+    """
     from snaprebuild.cli.options.settings import SETTINGS
+    from snaprebuild.cli.refused_options import refusal_of
 
     message = error.format_message()
     where = "snaprebuild" if error.ctx is None else error.ctx.command_path
     option = error.option_name if isinstance(error, click.NoSuchOption) else ""
     setting = option.lstrip("-").replace("-", "_")
-    if setting in SETTINGS:
+    reason = refusal_of(where.removeprefix(f"{PROGRAM} "), option)
+    if reason is not None:
+        message = f"{option} does not go with this command: {reason}"
+    elif setting in SETTINGS:
         message = f"No such option {option!r}. Did you mean '--set {setting}=VALUE'?"
     return f"snaprebuild: {printable(message)} (see {where} --help)"
 

@@ -11,7 +11,7 @@ from snaprebuild.cli.render.remote_storage import announced
 from snaprebuild.cli.runs.remote_storage import key_files, open_tier
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import open_selected, selection_of
-from snaprebuild.cli.verb import OutputOptions
+from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.scan_storage import start_concerns
 from snaprebuild.followers.check import check_replicas
@@ -28,7 +28,7 @@ def run_follower_check(
     partitions: SelectionOptions,
     expiry: ExpiryOptions,
     jobs: int | None,
-    out: OutputOptions,
+    out: MeasuredOutput,
     s3: S3Options,
 ) -> View:
     """Compares the producer state of replicas with that of remote storage."""

@@ -8,7 +8,7 @@ import typer
 
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.description import option
-from snaprebuild.cli.verb import OutputOptions, verb
+from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.quorum.rules import Followers
 
@@ -40,7 +40,7 @@ def cluster_check(
             default="kafka",
         ),
     ] = Followers.KAFKA,
-    out: OutputOptions,
+    out: MeasuredOutput,
     s3: S3Options,
 ) -> View:
     """Reads only: checks metadata logs of KRaft by rules K1 to K20: can a node start, do the nodes agree, which voter can be elected.

@@ -21,6 +21,7 @@ from snaprebuild.cli.options.common import (
     WholeNumber,
 )
 from snaprebuild.cli.options.description import OptionText, option
+from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.metadata import AcceptOwnLog, Metadata
 from snaprebuild.cli.options.remote_storage import ProofOption, RemoteLevel, TierLocation, TierOptions
 from snaprebuild.cli.verb import OutputOptions, verb
@@ -41,7 +42,7 @@ class BuildAssumptions(msgspec.Struct, frozen=True):
     ] = None
 
 
-@verb()
+@verb(Load)
 def follower_build(
     *,
     store: TierLocation,

@@ -11,7 +11,7 @@ from snaprebuild.cli.options.common import (
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.log_and_tier import LogPath
 from snaprebuild.cli.options.remote_storage import ProofOption, RemoteLevel, TierLocation, TierOptions
-from snaprebuild.cli.verb import OutputOptions, verb
+from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
 
 __all__ = ["follower_check"]
@@ -27,7 +27,7 @@ def follower_check(
     partitions: SelectionOptions,
     expiry: ExpiryOptions,
     jobs: Jobs = None,
-    out: OutputOptions,
+    out: MeasuredOutput,
     s3: S3Options,
 ) -> View:
     """Reads only: finds replicas that lost their producer state when they started from remote storage, and what they lost.

@@ -10,6 +10,7 @@ from snaprebuild.cli.options.common import (
     S3Options,
     SelectionOptions,
 )
+from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.log_and_tier import LogPath
 from snaprebuild.cli.options.rebuild import SetAside
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions
@@ -19,7 +20,7 @@ from snaprebuild.cli.view import View
 __all__ = ["follower_repair"]
 
 
-@verb()
+@verb(Load)
 def follower_repair(
     *,
     store: TierLocation,

@@ -12,6 +12,7 @@ from snaprebuild.cli.options.common import (
 )
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.engine import EngineOptions
+from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.metadata import Metadata
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions
 from snaprebuild.cli.verb import MeasuredOutput, verb
@@ -21,7 +22,7 @@ from snaprebuild.tier import AuditLevel
 __all__ = ["tier_audit"]
 
 
-@verb()
+@verb(Load)
 def tier_audit(
     *,
     store: TierLocation,

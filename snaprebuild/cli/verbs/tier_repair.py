@@ -11,6 +11,7 @@ from snaprebuild.cli.options.common import (
     S3Options,
     SelectionOptions,
 )
+from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -18,7 +19,7 @@ from snaprebuild.cli.view import View
 __all__ = ["tier_repair"]
 
 
-@verb()
+@verb(Load)
 def tier_repair(
     *,
     store: TierLocation,
