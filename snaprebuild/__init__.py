@@ -1,8 +1,8 @@
 """Producer-snapshot recovery for Apache Kafka log directories.
 
-The names in ``__all__`` are the library: the commands ``scan``, ``plan``, ``rebuild`` and ``verify`` as functions, ``LogDir`` and
-``Partition`` for uploaders, and the functions ``ensure_snapshot``, ``prepare_upload`` and ``validate_snapshot``, with their values and
-errors (docs/reference/api.md). Each name is loaded when it is first used.
+The names in ``__all__`` are the library (docs/reference/api.md): ``scan``, ``plan``, ``rebuild`` and ``verify`` are the commands as
+functions. ``LogDir``, ``Partition``, ``ensure_snapshot``, ``prepare_upload`` and ``validate_snapshot`` are for uploaders. Each name is
+loaded when it is first used.
 
 Everything else belongs to the command: ``snaprebuild.replay`` computes what a log implies for its producers, ``snaprebuild.storage`` reads
 and writes files and objects, ``snaprebuild.snapshots`` makes producer snapshots, and ``snaprebuild.cli`` prints results.

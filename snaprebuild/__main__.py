@@ -42,9 +42,7 @@ def main() -> None:
         _start_wrapped_command(sys.argv[1:], environment)
         sys.exit(LOAD_FAILED)
     try:
-        from snaprebuild.cli.early_server import start_early
-        from snaprebuild.cli.launch import read_launch
-        from snaprebuild.cli.loading import begin_loading
+        from snaprebuild.cli.loading import begin_loading, read_launch, start_early
         from snaprebuild.cli.streams import open_standard_streams
         from snaprebuild.storage.local.process_settings import ignore_deprecations
 

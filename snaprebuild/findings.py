@@ -31,6 +31,7 @@ __all__ = [
     "Severity",
     "deleted_count",
     "deleted_text",
+    "did_you_mean",
     "exit_code_of",
     "finding_of_error",
     "first_of",
@@ -54,6 +55,22 @@ IN_FLUX = "in-flux"
 def pluralize(count: int, what: str, several: str | None = None) -> str:
     """A count with its noun: ``1 snapshot``, ``2 snapshots``; ``several`` is the plural if it is irregular."""
     return f"{count} {what if count == 1 else several or what + 's'}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``did you mean 'topic'?`` for the known name that is most like another one; empty if none is like it.
+
+    Case, ``_`` and ``-`` do not count.
+    """
+    import difflib
+
+    plain = {_without_marks(each): each for each in sorted(known)}
+    close = difflib.get_close_matches(_without_marks(name), plain, 1)
+    return f"did you mean {plain[close[0]]!r}?" if close else ""
+
+
+def _without_marks(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
 
 
 def first_of(names: Sequence[str], most: int = 3) -> str:
@@ -105,6 +122,8 @@ class FindingCause(Enum):
     """A snapshot is above the end of the log."""
     STORAGE_FAILED = auto()
     """The storage, or the program, failed."""
+    SUSPECT_SNAPSHOT = auto()
+    """A snapshot in a log directory parses, and cannot be correct."""
     TRANSACTION_INDEX = auto()
     """A transaction index differs from the log, or cannot be read."""
     UNSOUND_BOUNDARY = auto()
@@ -113,6 +132,8 @@ class FindingCause(Enum):
     """What is written takes effect at the next start."""
     WITHOUT_CONCERN = auto()
     """A directory that its broker deletes, moves or recovers: nothing is prepared there, and nothing is missing."""
+    WRONG_SNAPSHOT = auto()
+    """A replay proves a snapshot in a log directory wrong."""
     WRONG_REMOTE_SNAPSHOT = auto()
     """A snapshot in remote storage is wrong."""
 

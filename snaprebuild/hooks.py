@@ -32,8 +32,8 @@ from snaprebuild.documents.envelope import reported
 from snaprebuild.errors import ReadFailedError, RefusalReason, RefusedError, SnapshotRefusedError, UsageError
 from snaprebuild.findings import ReportedFinding, pluralize
 from snaprebuild.snapshots.destination.rebuilt_snapshot import create_or_wait
-from snaprebuild.snapshots.engine.boundary_state import ReplayCheckpoint
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.engine.partition_replay import ReplayCheckpoint
 from snaprebuild.snapshots.ensure_snapshot import (
     DEFAULT_OPTIONS,
     BoundaryRequest,
@@ -201,9 +201,9 @@ class Partition:
         """The offset that no open transaction is below, as the small files show it at the first access; None if they do not.
 
         The files show it only after a clean stop with everything replicated: then the snapshot at the log end names each open
-        transaction. It is None while a broker runs, after an unclean stop, in a copy without ``.kafka_cleanshutdown``, and while the
-        high watermark is below the log end: a transaction whose marker is not replicated holds the offset, too. ``snaprebuild inspect
-        transactions`` replays the log for it.
+        transaction. It is None while a broker runs, after an unclean stop, and in a copy without ``.kafka_cleanshutdown``. It is None
+        while the high watermark is below the log end, too: a transaction whose marker is not replicated holds the offset.
+        ``snaprebuild inspect transactions`` replays the log for it.
         """
         from snaprebuild.snapshots.scan.scan import scan_source  # loads all rules of a start
 

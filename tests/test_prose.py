@@ -20,7 +20,14 @@ PARTS = (
     *("formats", "snaprebuild/__init__.py", "snaprebuild/__main__.py"),
     *("snaprebuild/broker", "snaprebuild/cli", "snaprebuild/cluster"),
     *("snaprebuild/documents", "snaprebuild/errors.py", "snaprebuild/findings.py", "snaprebuild/followers"),
-    *("snaprebuild/hooks.py", "snaprebuild/inspect", "snaprebuild/published.py", "snaprebuild/replay", "snaprebuild/report"),
+    *(
+        "snaprebuild/hooks.py",
+        "snaprebuild/inspect",
+        "snaprebuild/library",
+        "snaprebuild/published.py",
+        "snaprebuild/replay",
+        "snaprebuild/report",
+    ),
     *("snaprebuild/simulations", "snaprebuild/snapshots", "snaprebuild/spark"),
     *("snaprebuild/storage", "snaprebuild/tier", "scripts", "tests"),
 )
@@ -204,3 +211,23 @@ def test_a_long_sentence_is_seen() -> None:
     long = "very " * 31 + "long"
     page = f"* {long}\n\n| a | {long} |\n\n```\n{long}\n```\n\nIt has `{long}`, and {'short ' * 20}."
     assert [each.split(": ")[1] for each in faults(iter([("page", page)]))] == ["32 words", "32 words"]
+
+
+COUNTED = "entries|producers|snapshots|segments|partitions|records|brokers|transactions|boundaries|findings|replicas|steps|batches"
+COUNT_WITH_PLURAL = re.compile(rf"(?<!of )\{{(?!pluralize)[^{{}}]*\}} (?:{COUNTED})\b")
+NEVER_ONE = ("_MAX}", "{self.segment_count} segments")
+"""A limit, and a count of more than one by the code around it."""
+
+
+def test_a_count_is_followed_by_the_right_number_of_its_noun() -> None:
+    """No message has ``1 entries``: a number before a plural comes from ``pluralize``, or from a choice next to it."""
+    wrong = []
+    for path in python_files(ROOT / "snaprebuild"):
+        tree = ast.parse(path.read_text())
+        chosen = {id(node.orelse) for node in ast.walk(tree) if isinstance(node, ast.IfExp) and "== 1" in ast.unparse(node.test)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr) and id(node) not in chosen:
+                text = ast.unparse(node)
+                if not any(each in text for each in NEVER_ONE):
+                    wrong.extend(f"{path.relative_to(ROOT)}: {match[0]}" for match in COUNT_WITH_PLURAL.finditer(text))
+    assert wrong == []

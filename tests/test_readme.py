@@ -100,6 +100,24 @@ def test_the_readme_is_short() -> None:
     assert next(number for number, line in enumerate(lines, 1) if "snapshots written" in line) <= 25
 
 
+def test_the_steps_of_the_readme_are_those_of_the_guide() -> None:
+    """What README does in a step, the guide does under the same number."""
+    in_readme = re.findall(r"^\| (\d) \|[^|]*`snaprebuild (\w+) ", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(in_readme) >= 6
+    commands = (
+        (ROOT / "docs" / "guides" / "repair-a-broker.md").read_text().partition("\n## The commands\n")[2].partition("\n```\n")[0]
+    )
+    in_guide: set[tuple[str, str]] = set()
+    number = ""
+    for line in commands.splitlines():
+        begins = re.match(r"# (\d)\. ", line)
+        if begins:
+            number = begins[1]
+        elif line.startswith("snaprebuild "):
+            in_guide.add((number, line.split()[1]))
+    assert set(in_readme) <= in_guide
+
+
 def test_the_tests_that_are_named_are_there() -> None:
     pages = "".join((ROOT / "docs" / name).read_text() for name in ("internals/proof.md", "reference/compatibility.md"))
     named = re.findall(r"`(tests/[\w/]+(?:\.py)?)(?:::(\w+))?`", pages)

@@ -14,12 +14,14 @@ from struct import Struct
 import numpy as np
 
 from formats.errors import BadLengthError, FormatError
-from formats.log.record_batch import LENGTH_MIN, LOG_OVERHEAD_BYTES, MAGIC_POSITION
+from formats.limits import BATCH_HEADER_BYTES_MAX
+from formats.log.record_batch import ATTRIBUTE_CONTROL, LENGTH_MIN, LOG_OVERHEAD_BYTES, MAGIC_POSITION
 
 __all__ = [
     "LOOK_BYTES",
     "SAMPLED_BATCHES",
     "chain_end",
+    "plain_log_end",
     "seeds_from_hints",
     "seeds_from_search",
     "walk_by_length",
@@ -46,6 +48,8 @@ SAMPLED_BATCHES = 16
 
 LEADER_EPOCH_POSITION = 12
 _INT32 = Struct(">i").unpack_from
+_LOG_END_FIELDS = Struct(">qi4xb4xhi").unpack_from
+"""Unpacks fields of ``RECORD_BATCH_HEADER``: base offset, length, magic, attributes, last offset delta."""
 
 
 def walk_by_length(
@@ -176,3 +180,27 @@ def chain_end(offsets: np.ndarray, lengths: np.ndarray, filled: int) -> tuple[in
     if count < len(offsets) and offsets[count] + LOOK_BYTES <= filled and lengths[count] < LENGTH_MIN[0]:
         return None
     return count, int(ends[count - 1]) if count else 0
+
+
+def plain_log_end(data: bytes | bytearray) -> tuple[int, int] | None:
+    """The offset after the last batch of a small segment that has nothing unusual in it, by the lengths.
+
+    A segment of a few batches takes less time batch by batch than any array operation has as its fixed cost.
+
+    Args:
+        data: the whole segment.
+
+    Returns:
+        That offset, and where the last batch begins in the segment. None unless all bytes belong to whole batches of magic 2 that are
+        no control batches: then ``batch_headers.HeaderReader`` shows what there is.
+    """
+    at = last = end = 0
+    size = len(data)
+    while size - at >= BATCH_HEADER_BYTES_MAX:
+        base_offset, length, magic, attributes, delta = _LOG_END_FIELDS(data, at)
+        if magic != 2 or length < LENGTH_MIN[2] or attributes & ATTRIBUTE_CONTROL:
+            return None
+        last = at
+        end = base_offset + delta + 1
+        at += LOG_OVERHEAD_BYTES + length
+    return (end, last) if at == size and size else None

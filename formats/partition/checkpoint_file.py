@@ -35,7 +35,6 @@ CHECKPOINT_VERSION = 0
 # makes an empty first field, and one at the end is dropped.
 _OFFSET_LINE = re.compile(r"(\S+)\s+(\S+)\s+(\S+)\s*", re.ASCII)
 _EPOCH_LINE = re.compile(r"(\S+)\s+(\S+)\s*", re.ASCII)
-_WHITESPACE = re.compile(r"\s", re.ASCII)
 
 E = TypeVar("E")
 

@@ -39,11 +39,10 @@ from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_group, read_segment, read_tasks
 from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
-from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.local.store import LOCAL
-from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
+from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir, read_positions_hint
 from snaprebuild.storage.store_path import ReadPath
 
 HERE = Path(__file__).resolve().parent

@@ -11,8 +11,7 @@ import click
 from snaprebuild.cli.main import verbs
 from snaprebuild.cli.options.settings import SETTINGS, variable_of
 from snaprebuild.cli.panels import ADVANCED, GLOBAL, PANELS, panel_of
-from snaprebuild.cli.verb_command import VerbCommand
-from snaprebuild.cli.verb_group import PROGRAM, VerbGroup
+from snaprebuild.cli.verb_command import PROGRAM, VerbCommand, VerbGroup
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "commands.md"
 PLACES = {

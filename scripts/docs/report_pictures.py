@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import tempfile
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,7 @@ from command import snaprebuild_process
 from pages import scan_document, scanned
 from playwright.sync_api import Browser, sync_playwright
 
+from snaprebuild.cli.render.report import partition_next_command
 from snaprebuild.report.make import make_report
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +31,8 @@ def documents_of_a_directory(place: Path) -> list[str]:
     files = []
     for verb, *arguments in (("scan",), ("verify", *AS_OF), ("inspect transactions", *AS_OF)):
         files.append(place / f"{verb}.json")
-        files[-1].write_text(snaprebuild_process(verb, logs, *arguments, "--output", "json").stdout.replace(str(logs), SHOWN_AS))
+        text = snaprebuild_process(verb, logs, *arguments, "--output", "json").stdout
+        files[-1].write_text(text.replace(str(logs), SHOWN_AS).replace(json.dumps(socket.gethostname()), '"broker-1"'))
     return [str(each) for each in files]
 
 
@@ -57,7 +60,7 @@ def documents_of_many(place: Path) -> list[str]:
 def take(browser: Browser, documents: list[str], name: str, title: str, scheme: Literal["light", "dark"], height: int) -> None:
     """One picture, of the page as it is right after it was opened."""
     page = Path(documents[0]).with_suffix(".html")
-    make_report(documents, str(page), title)
+    make_report(documents, str(page), title, partition_next_command)
     context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": height}, offline=True)
     tab = context.new_page()
     tab.goto(page.as_uri())
@@ -75,7 +78,7 @@ def main() -> None:
         many.mkdir()
         browser = driver.chromium.launch(executable_path=program(), args=["--no-sandbox", "--disable-gpu"], timeout=120_000)
         documents = documents_of_a_directory(one)
-        take(browser, documents, "report-light.png", "Broker 1", "light", 1080)
-        take(browser, documents, "report-dark.png", "Broker 1", "dark", 1080)
+        take(browser, documents, "report-light.png", "Broker 1", "light", 1560)
+        take(browser, documents, "report-dark.png", "Broker 1", "dark", 1560)
         take(browser, documents_of_many(many), "report-4000.png", "Broker 1", "light", 1080)
         browser.close()

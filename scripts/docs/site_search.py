@@ -9,9 +9,12 @@ OUTSIDE = ("reference/json.md",)
 
 BOOSTS = {
     "guides/": 2.0,
+    "guides/spark.md": 4.0,
+    "guides/tiered-storage.md": 1.0,
     "troubleshooting/": 2.0,
+    "troubleshooting/broker-does-not-start.md": 4.0,
+    "troubleshooting/safe-to-start.md": 1.0,
     "internals/": 0.5,
-    "reference/": 1.0,
     "reference/commands.md": 0.5,
     "reference/api.md": 0.5,
 }

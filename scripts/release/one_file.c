@@ -21,7 +21,7 @@
  *
  * `before-start` and `install`. A child does all of that, because neither a crash, a file system that does not answer nor a full disk may
  * keep a broker down: where it fails, or does not end before --deadline, this process becomes CMD (one_file_command.h). When the process
- * began and which descriptor has the lock is handed on to the command in SNAPREBUILD_LAUNCHED (snaprebuild/cli/launch.py).
+ * began and which descriptor has the lock is handed on to the command in SNAPREBUILD_LAUNCHED (snaprebuild/cli/loading.py).
  *
  * Then this process becomes the interpreter: there is no second process that signals would have to pass.
  */

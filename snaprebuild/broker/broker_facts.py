@@ -10,7 +10,6 @@ import msgspec
 
 from formats.broker.broker_files import MetaProperties, Properties
 from formats.partition.file_names import META_PROPERTIES, DirectoryForm
-from snaprebuild.broker.cluster_kind import ClusterKind, kind_of
 from snaprebuild.broker.releases import (
     ALL_RELEASES,
     FIRST_WITH_DIRECTORY_ID,
@@ -20,7 +19,7 @@ from snaprebuild.broker.releases import (
 )
 from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, LogDirPlace, PartitionFacts, Shutdown, SmallFile
 from snaprebuild.storage.local.broker_lock import BrokerProcess
-from snaprebuild.storage.log_dir import LogDirState, foreign_directories, read_log_dir
+from snaprebuild.storage.log_dir import ClusterKind, LogDirState, foreign_directories, kind_of, read_log_dir
 from snaprebuild.storage.partition_dir import REMOTE_LOG_INDEX_CACHE
 from snaprebuild.storage.store_path import path_of
 

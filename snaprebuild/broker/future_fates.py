@@ -14,12 +14,12 @@ import os
 from collections.abc import Collection, Iterable
 
 from formats.partition.file_names import DirectoryForm
-from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.fates import TAKE_ANOTHER_REPLICA, Fate, FateKind
 from snaprebuild.broker.releases import Release
 from snaprebuild.broker.start_facts import BrokerFacts, PartitionFacts, Shutdown, TopicIdFile
 from snaprebuild.broker.stray_fates import FIRST_WITH_MANDATORY_ID, is_set_aside_at_load
 from snaprebuild.findings import FindingCause
+from snaprebuild.storage.log_dir import ClusterKind
 
 __all__ = ["future_fates", "lone_copy_fates"]
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.releases import FIRST_WITH_DIRECTORY_ID, Release
 from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, LogDirPlace, Shutdown, SmallFile
 from snaprebuild.findings import first_of
+from snaprebuild.storage.log_dir import ClusterKind
 from snaprebuild.storage.partition_dir import REMOTE_LOG_INDEX_CACHE
 
 __all__ = [

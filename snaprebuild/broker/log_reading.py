@@ -38,7 +38,6 @@ __all__ = [
 
 _HEADER = Struct(">qiib6xi").unpack_from
 """Fields of ``RECORD_BATCH_HEADER``: base offset, length, leader epoch, magic, last offset delta."""
-_HEADER_BYTES = 27
 _ENTRY = Struct(">ii")
 """Entry of an ``.index`` file: relative offset, position."""
 

@@ -41,9 +41,6 @@ _TEXT = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:-.*)?")
 FIRST_WITH_DIRECTORY_ID: Release = (3, 7, 0)
 """The first release that writes ``directory.id``, and the broker epoch into the marker of a clean stop (KIP-858, KIP-966)."""
 
-ONLY_KRAFT: Release = (4, 0, 0)
-"""From here on a broker does not start on ``meta.properties`` of version 0."""
-
 LAST_PATCH = 99
 
 

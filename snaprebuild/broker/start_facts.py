@@ -8,8 +8,8 @@ import msgspec
 
 from formats.log.batch_headers import TailKind
 from formats.partition.file_names import DirectoryForm
-from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.releases import ALL_RELEASES, ReleaseRange
+from snaprebuild.storage.log_dir import ClusterKind
 
 __all__ = [
     "Assignment",

@@ -9,17 +9,19 @@ from enum import StrEnum
 import msgspec
 
 from snaprebuild.broker.fates import Fate, FateKind, worst_first
-from snaprebuild.findings import Finding, Severity, first_of, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize
 from snaprebuild.published import Natural, Part
 
 __all__ = [
     "FateGroup",
     "JudgedStart",
+    "SnapshotFaults",
     "Status",
     "StatusCounts",
     "StatusWord",
     "fate_groups",
     "findings_of",
+    "snapshot_faults",
     "status_of",
     "total_counts",
     "word_of",
@@ -145,6 +147,50 @@ def word_of(counts: StatusCounts) -> StatusWord:
         if count:
             return word
     return StatusWord.HEALTHY
+
+
+class SnapshotFaults(msgspec.Struct, frozen=True):
+    """Snapshots in log directories that should not be there as they are.
+
+    Attributes:
+        wrong: directory and offset of those that do not parse, or that a replay proves wrong.
+        suspect: directory and offset of the others that cannot be correct.
+    """
+
+    wrong: frozenset[tuple[str, int]]
+    suspect: frozenset[tuple[str, int]]
+
+
+_WRONG = (FindingCause.CORRUPT_SNAPSHOT, FindingCause.WRONG_SNAPSHOT)
+
+
+def snapshot_faults(
+    findings: Iterable[Finding],
+    *,
+    wrong: Iterable[tuple[str, int]] = (),
+    replaced: Iterable[tuple[str, int]] = (),
+    settled: Iterable[tuple[str, int]] = (),
+) -> SnapshotFaults:
+    """The faults that findings are about. A snapshot with several findings counts once, as wrong if one of them says so.
+
+    Args:
+        findings: of a command.
+        wrong: directory and offset of snapshots that are proven wrong without a finding.
+        replaced: directory and offset of snapshots that the command has replaced, or would replace.
+        settled: directory and offset of snapshots that a replay proves right.
+    """
+    all_wrong = set(wrong)
+    suspect = set[tuple[str, int]]()
+    for finding in findings:
+        if finding.offset is None:
+            continue
+        if finding.cause in _WRONG:
+            all_wrong.add((finding.path, finding.offset))
+        elif finding.cause is FindingCause.SUSPECT_SNAPSHOT:
+            suspect.add((os.path.dirname(finding.path), finding.offset))
+    all_wrong -= set(replaced)
+    suspect -= {*all_wrong, *replaced, *settled}
+    return SnapshotFaults(frozenset(all_wrong), frozenset(suspect))
 
 
 def total_counts(parts: Iterable[StatusCounts]) -> StatusCounts:

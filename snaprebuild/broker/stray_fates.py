@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from formats.partition.file_names import DirectoryForm
 from formats.partition.partition_metadata import PartitionMetadata, write_partition_metadata
-from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.releases import Release
 from snaprebuild.broker.start_facts import BrokerFacts, PartitionFacts, TopicIdFile
+from snaprebuild.storage.log_dir import ClusterKind
 
 __all__ = ["FIRST_WITH_MANDATORY_ID", "is_set_aside_at_load", "lost_id_remedy", "stray_fates", "topic_id_absent"]
 

@@ -1,17 +1,74 @@
-"""What is set while this program runs, so that it loads quickly.
+"""What happens before the command is loaded, and so that it loads quickly.
+
+The one file hands on three numbers in the variable ``SNAPREBUILD_LAUNCHED`` (``scripts/release/one_file.c``). They are this process, the
+moment when it began, and the descriptor whose lock keeps the unpacked tree from being removed. They are for this process alone: the
+variable is removed, and the descriptor closes when another program takes over.
 
 The collector of cycles rests while the command is loaded: the many objects that loading makes stay, and looking at them takes time.
 OpenBLAS, which numpy loads and we do not use, starts no threads, one for each processor. Where a limit of processes or memory leaves no
 room for them, OpenBLAS ends the process by an interrupt.
+
+If many bytes will be read, the server that forks workers starts first: it and the command each take some tenths of a second to load.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import itertools
 import os
 import sys
+import time
+from collections.abc import Sequence
 
-__all__ = ["begin_loading", "end_loading", "restore_environment"]
+__all__ = [
+    "begin_loading",
+    "deadline_after",
+    "end_loading",
+    "read_launch",
+    "restore_environment",
+    "start_early",
+]
+
+_VARIABLE = "SNAPREBUILD_LAUNCHED"
+
+
+class _Launch:
+    """The start of this process by the one file.
+
+    Attributes:
+        began: the moment on the clock of ``time.monotonic``; None if something else started the process.
+    """
+
+    began: float | None = None
+
+
+_launch = _Launch()
+
+
+def read_launch() -> None:
+    """Takes over what the one file hands on. Without it nothing changes; neither does it for the variable of another process."""
+    numbers = os.environ.pop(_VARIABLE, "").split()
+    if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
+        return
+    process, began_ns, lock = map(int, numbers)
+    if process != os.getpid() or began_ns > time.monotonic_ns():
+        return
+    _launch.began = began_ns / 1e9
+    try:
+        os.set_inheritable(lock, False)
+    except (OSError, OverflowError):
+        return
+
+
+def deadline_after(seconds: int) -> float:
+    """Moment of a deadline on the clock of ``time.monotonic``.
+
+    Args:
+        seconds: from the start of this process if the one file started it, so that unpacking counts; else from now on.
+    """
+    return (time.monotonic() if _launch.began is None else _launch.began) + seconds
+
 
 _USUAL = gc.get_threshold()
 _OBJECTS = 1_000_000
@@ -70,3 +127,49 @@ def restore_environment() -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+
+
+READING_VERBS = frozenset({"rebuild", "stage", "verify", "stats", "explain", "transactions", "offsets"})
+"""Verbs that read whole segments. A verb of two words is known by its second one."""
+
+LOOKED_AT_MAX = 2000
+"""Files and directories. If these hold too few bytes, the server starts when it is needed."""
+
+
+def start_early(words: Sequence[str]) -> None:
+    """Starts it if a command with these arguments will need it.
+
+    Args:
+        words: arguments of the program.
+    """
+    if READING_VERBS.isdisjoint(words[:2]) or ("--jobs", "1") in itertools.pairwise(words):
+        return
+    from snaprebuild.errors import RefusedError
+    from snaprebuild.snapshots.engine.worker_start import IN_PROCESS_BYTES_MAX, start_server
+
+    if any(_holds(word, IN_PROCESS_BYTES_MAX) for word in words if not word.startswith("-")):
+        with contextlib.suppress(OSError, RefusedError):  # the run says it, when it needs the server
+            start_server()
+        # The verb needs it, too. Among the many calls that lead to it there, Python 3.11 maps a part of its stack anew hundreds of times.
+        import numpy  # noqa: F401
+
+
+def _holds(directory: str, least_bytes: int) -> bool:
+    """Whether the segments in it, or in the directories in it, have more bytes."""
+    pending = [directory]
+    looked_at = 0
+    size = 0
+    while pending and looked_at < LOOKED_AT_MAX:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    looked_at += 1
+                    if entry.name.endswith(".log"):
+                        size += entry.stat(follow_symlinks=False).st_size
+                    elif looked_at < LOOKED_AT_MAX and entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+                    if size > least_bytes:
+                        return True
+        except OSError:  # the command says what is wrong with it
+            continue
+    return False

@@ -19,8 +19,7 @@ from snaprebuild import __version__
 from snaprebuild.cli.interrupts import INTERRUPTED, begin_ending
 from snaprebuild.cli.streams import flush_stdout, print_on_stderr
 from snaprebuild.cli.table import printable
-from snaprebuild.cli.verb_command import VerbCommand
-from snaprebuild.cli.verb_group import PROGRAM, ListedVerb, VerbGroup, verbs_of
+from snaprebuild.cli.verb_command import PROGRAM, ListedVerb, VerbCommand, VerbGroup, verbs_of
 from snaprebuild.cli.wrapped_command import CallerProcess, WithCommand, start_after_usage_error
 from snaprebuild.errors import SnaprebuildError, UsageError
 from snaprebuild.storage.local.process_settings import respect_umask
@@ -55,7 +54,7 @@ EXAMPLES = {
     "stage": ("stage /kafka/logs --to /kafka/staged",),
     "install": ("install /kafka/staged/plan.jsonl --dry-run", "install /kafka/staged/plan.jsonl --deadline 30"),
     "verify": ("verify /var/lib/kafka --output json", "verify --written-by receipt.jsonl"),
-    "undo": ("undo", "undo receipt.jsonl --dry-run"),
+    "undo": ("undo", "undo --last --dry-run"),
     "fleet": (
         "fleet broker-1.json broker-2.json broker-3.json",
         "fleet scans/*.json --metadata /kafka --assume rate=200",
@@ -68,8 +67,8 @@ EXAMPLES = {
     ),
     "inspect diff": ("inspect diff 00000000000000008231.snapshot rebuilt.snapshot",),
     "inspect explain": (
-        "inspect explain /var/lib/kafka --producer-id 4711",
-        "inspect explain /kafka/orders-0 --producer-id 4711 --sequence 15",
+        "inspect explain /kafka/orders-0/00000000000000008231.snapshot",
+        "inspect explain /var/lib/kafka --producer-id 4711 --sequence 15",
     ),
     "inspect transactions": ("inspect transactions /var/lib/kafka",),
     "follower offsets": (
@@ -83,7 +82,7 @@ EXAMPLES = {
     ),
     "cluster source": (
         "cluster source /var/lib/kafka",
-        "cluster source /mnt/old-disk --purpose upload --metadata /kafka",
+        "cluster source /mnt/old-disk --purpose upload",
     ),
     "tier inventory": (
         "tier inventory s3://tiered/kafka --metadata-log /var/lib/kafka",
@@ -215,7 +214,7 @@ _add("before-start", "Rebuild within a deadline, start the broker", LOG_DIRECTOR
 app.add_typer(GROUPS["inspect"], name="inspect", short_help="dump, diff, explain, transactions, stats")
 _add("inspect dump", "Print the contents of log directory files", NOTHING)
 _add("inspect diff", "Show the producers in which snapshots differ", NOTHING)
-_add("inspect explain", "Explain the state of one producer", NOTHING)
+_add("inspect explain", "Explain a snapshot, or one producer", NOTHING)
 _add("inspect transactions", "List open, late and empty transactions", NOTHING)
 _add("inspect stats", "Count producers, their memory, and batches", NOTHING)
 app.add_typer(GROUPS["tier"], name="tier", short_help="Remote storage: inventory, audit, repair, ...")
@@ -257,15 +256,24 @@ def _usage_text(error: click.UsageError) -> str:
     from snaprebuild.cli.refused_options import refusal_of
 
     message = error.format_message()
+    if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "plan":
+        from snaprebuild.cli.file_kinds import STAGED_PLAN
+
+        message = f"{message.rstrip('.')}: {STAGED_PLAN.source}"
     where = "snaprebuild" if error.ctx is None else error.ctx.command_path
     option = error.option_name if isinstance(error, click.NoSuchOption) else ""
     setting = option.lstrip("-").replace("-", "_")
+    help_option = "--help"
     reason = refusal_of(where.removeprefix(f"{PROGRAM} "), option)
     if reason is not None:
         message = f"{option} does not go with this command: {reason}"
     elif setting in SETTINGS:
         message = f"No such option {option!r}. Did you mean '--set {setting}=VALUE'?"
-    return f"snaprebuild: {printable(message)} (see {where} --help)"
+    elif option and error.ctx is not None:
+        from snaprebuild.cli.unknown_option import unknown_option_text
+
+        message, help_option = unknown_option_text(option, error.ctx)
+    return f"snaprebuild: {printable(message)} (see {where} {help_option})"
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--voter",
         "--deep",
         "--top",
+        "--last",
         "--broker",
         "--since",
         "--until",

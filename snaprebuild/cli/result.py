@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 import msgspec
 import typer
+from msgspec.structs import replace
 
-from formats.partition.file_names import segment_file_name
+from formats.partition.file_names import FileKind, parse_file_name, parse_partition_dir_name, segment_file_name
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cli.command_words import COPIES, SELECTION, command_text, given_words, repeated_words
-from snaprebuild.cli.findings_text import failed_and_damaged, grouped_findings, skipped_text, unread_text
 from snaprebuild.cli.loading import end_loading
 from snaprebuild.cli.streams import discard, print_on_stderr, reader_may_go_away
-from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
+from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, middle_cut, paragraph, printable, table_text
 from snaprebuild.cli.verb_command import setting_words
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import AGAIN, Advice, Answer, View
 from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
-from snaprebuild.findings import Finding, FindingCause, Severity, deleted_text, exit_code_of, pluralize, unread_paths
+from snaprebuild.findings import Finding, FindingCause, Severity, deleted_text, exit_code_of, first_of, pluralize, unread_paths
 from snaprebuild.storage.local.document_file import check_place, write_text_file
 
 if TYPE_CHECKING:
@@ -38,13 +38,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COPIES",
+    "NAMES_MAX",
     "SELECTION",
     "answer_and_next",
     "begin",
+    "concern_text",
     "draws_blocks",
     "emit_and_exit",
     "emit_streamed_and_exit",
+    "failed_and_damaged",
     "given_words",
+    "grouped_findings",
     "id_labels",
     "is_verbose",
     "json_text",
@@ -60,10 +64,13 @@ __all__ = [
     "print_view",
     "printed_findings",
     "repeated_words",
+    "selects_nothing",
     "shown",
     "size_text",
+    "skipped_text",
     "time_text",
     "unless_unread",
+    "unread_text",
     "write_report",
 ]
 
@@ -77,8 +84,8 @@ def unless_unread(text: str, findings: Iterable[Finding]) -> str:
     return UNKNOWN_REST if unread_paths(findings) else text
 
 
-def none_read(findings: Sequence[Finding], *, are_named: bool = False) -> tuple[str, list[str]]:
-    """The answer without a partition, and the words of the next command. Another line names the paths that were not read.
+def none_read(findings: Sequence[Finding], *, are_named: bool = False) -> Answer:
+    """The answer without a partition, and what comes next. Another line names the paths that were not read.
 
     Args:
         findings: of the command.
@@ -87,21 +94,30 @@ def none_read(findings: Sequence[Finding], *, are_named: bool = False) -> tuple[
     if not findings:
         return "No partition is here: this broker has not started yet.", []
     pointer = "" if are_named or unread_paths(findings) else " stderr shows why."
-    return f"No partition was read.{pointer}", ["scan", *given_words("paths", "server_properties")]
+    if given_words("topic", "partition"):
+        return f"No partition was read.{pointer}", ["scan", *given_words("paths", "path", "directory", "server_properties")]
+    return f"No partition was read.{pointer}", Advice("name a log directory, or a directory above it")
+
+
+def selects_nothing(findings: Iterable[Finding]) -> bool:
+    """Whether no partition is at the paths, or none is selected: a result without a partition says nothing about one."""
+    return any(finding.cause is FindingCause.NOTHING_FOUND and finding.severity is not Severity.NOTE for finding in findings)
 
 
 def answer_and_next(
-    answer: str, following: Sequence[str], findings: Iterable[Finding], *, includes_unread: bool = False
-) -> tuple[str, list[str]]:
+    answer: str, following: Sequence[str] | Advice, findings: Iterable[Finding], *, includes_unread: bool = False
+) -> tuple[str, Sequence[str] | Advice]:
     """The first lines of a result, and the words of its next command; no words where no command follows.
+
+    The next command is never this one with the same arguments: it would find the same.
 
     Args:
         answer: lines of sentences.
-        following: words of the command, without the name of the program; empty if there is nothing to do. The settings of this
-            command line are added.
-        findings: of the result. If something was not read, the answer begins with that, and the next command is the same again.
-            If all of that is damage, which another run would find again, it shows the damaged file, unless something was written:
-            then the broker may start, or ``verify`` comes first.
+        following: words of the command, without the name of the program, or an advice; empty if there is nothing to do. The settings
+            of this command line are added.
+        findings: of the result. If something was not read, the answer begins with that, and the advice is to run the command again
+            after a correction. If all of that is damage, another run would find it again: the next command shows the damaged file.
+            Where something was written, the broker may start, or ``verify`` comes first.
         includes_unread: the answer has what was not read, and what was deleted, itself.
     """
     findings = list(findings)
@@ -113,25 +129,40 @@ def answer_and_next(
         answer = "\n".join(filter(None, (f"{first} {skipped_text(findings)}".rstrip(), rest)))
     file = next((file for file in map(_damaged_file, findings) if file is not None), None)
     # After `install` a broker waits; else these two follow only where another verb has written something.
-    comes_first = verb == ["install"] or (following[:1] != verb and following[:1] in (["install"], ["verify"]))
+    words = list(following.words if isinstance(following, Advice) else following)
+    comes_first = verb == ["install"] or (words[:1] != verb and words[:1] in (["install"], ["verify"]))
     if failed or (damaged and file is None):
-        following = [*verb, *repeated_words()]
-    elif file is not None and not comes_first:
-        following = ["inspect", "dump", shown(file)]
-    return answer, [*following, *setting_words()] if following else []
+        return answer, AGAIN
+    if file is not None and not comes_first:
+        return answer, ["inspect", "dump", shown(file), *setting_words()]
+    if words == [*verb, *repeated_words()]:
+        return answer, following.before_this_again() if isinstance(following, Advice) else AGAIN
+    settings = setting_words() if words else []
+    if isinstance(following, Advice):
+        return answer, following._replace(words=(*words, *settings))
+    return answer, [*words, *settings]
 
 
-def print_answer(answer: str, following: Sequence[str], exit_code: int) -> None:
+def next_command_of(following: Sequence[str] | Advice) -> str | None:
+    """The next command for a shell; None without one."""
+    words = following.words if isinstance(following, Advice) else following
+    return command_text(words) if words else None
+
+
+def print_answer(answer: str, following: Sequence[str] | Advice, exit_code: int) -> None:
     """Prints the first lines of a result: the answer, and the next command.
 
     Args:
         answer: lines of sentences.
-        following: words of the command, without the name of the program; empty without one.
+        following: words of the command, without the name of the program, or an advice; empty without one.
         exit_code: of the command, unless stdout fails: that of the findings, or of another file that could not be written.
     """
     for line in answer.splitlines():
         print_text(line)
-    if following:
+    if isinstance(following, Advice):
+        command = next_command_of(following)
+        print_line(f"Next: {printable(following.text)}{'.' if command is None else f', then: {command}'}")
+    elif following:
         print_command("Next", following)
     else:
         # Only here: with exit code 0 everything was read, and nothing is suspect.
@@ -158,7 +189,9 @@ def _damaged_file(finding: Finding) -> str | None:
     if finding.cause is FindingCause.BROKEN_BATCHES and offset is not None and os.path.isdir(path):
         names = sorted(name for name in os.listdir(path) if name.endswith(".log") and name <= segment_file_name(offset))
         return os.path.join(path, names[-1]) if names else None
-    return path if path.endswith((".log", ".snapshot")) and os.path.isfile(path) else None
+    name = parse_file_name(os.path.basename(path))
+    can_be_shown = name is not None and name.kind in (FileKind.LOG, FileKind.PRODUCER_SNAPSHOT)
+    return path if can_be_shown and os.path.isfile(path) else None
 
 
 def json_text(document: Mapping[str, object]) -> Iterator[str]:
@@ -206,11 +239,13 @@ def labels_of(partitions: Iterable[PartitionSource], topic_ids: Mapping[str, byt
         topic_ids: by path, None where it is unknown: a name with several ids is followed by the id.
     """
     partitions = list(partitions)
-    names = Counter(partition.topic_partition for partition in partitions)
+    names = Counter(partition.directory.topic_partition for partition in partitions)
     keys = {each.directory.path: (each.directory.name.topic, (topic_ids or {}).get(each.directory.path)) for each in partitions}
     ids = id_labels(keys.values())
     return {
-        partition.directory.path: (partition.topic_partition if names[partition.topic_partition] == 1 else partition.relative)
+        partition.directory.path: (
+            partition.directory.topic_partition if names[partition.directory.topic_partition] == 1 else partition.relative
+        )
         + ids.get(keys[partition.directory.path], "")
         for partition in partitions
     }
@@ -394,10 +429,10 @@ def printed_findings(view: View, *, hides_tabled: bool) -> list[Finding]:
 
 def members_of_view(view: View) -> Mapping[str, object]:
     """The members of the document of a result, in order."""
-    answer = view.answer()
+    answer = _answer_of(view)
     if answer is not None:
         text, following = answer_and_next(*answer, view.findings, includes_unread=view.names_unread)
-        command = command_text(following) if following else None
+        command = next_command_of(following)
         return members_of_document(view.document(), view.findings, "\n".join(map(printable, text.splitlines())), command)
     summary = view.summary()
     if summary is not None:
@@ -405,11 +440,19 @@ def members_of_view(view: View) -> Mapping[str, object]:
     return members_of_document(view.document(), view.findings, summary)
 
 
+def _answer_of(view: View) -> Answer | None:
+    """The answer of a view; without one, that nothing is selected, if that is so."""
+    answer = view.answer()
+    return none_read(view.findings) if answer is None and selects_nothing(view.findings) else answer
+
+
 def print_view(view: View, exit_code: int) -> None:
     """Prints a result to stdout: its first lines and its tables."""
-    answer = view.answer()
+    answer = _answer_of(view)
     if answer is not None:
         print_answer(*answer_and_next(*answer, view.findings, includes_unread=view.names_unread), exit_code)
+        if view.answer() is None:
+            return  # the table would be one of nothing
     elif not view.names_unread:
         print_unread(view.findings)
     view.print_table()
@@ -494,3 +537,85 @@ def write_report(path: str, result: Mapping[str, object]) -> None:
         WriteFailedError: it cannot be written.
     """
     write_text_file(path, json_text(result))
+
+
+# --------------------------------------------------------------------------------------------------------- findings as text
+
+NAME_COLUMNS = 48
+"""Columns of a name in a sentence about findings."""
+
+NAMES_MAX = 3
+"""Paths with one cause that have a line each; more are one line with the first names."""
+
+
+def grouped_findings(findings: Iterable[Finding]) -> Iterator[tuple[Finding, str]]:
+    """The findings in their order, with the names of all that have the same cause; the names are empty for a single one.
+
+    Args:
+        findings: of a result.
+    """
+    by_cause: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        cause = (finding.severity, finding.code, finding.message, finding.offset, finding.reason)
+        by_cause.setdefault(cause, []).append(finding)
+    for group in by_cause.values():
+        paths = list(dict.fromkeys(each.path for each in group))
+        if len(paths) <= NAMES_MAX:
+            yield from ((each, "") for each in group)
+            continue
+        common = os.path.commonpath(paths) if all(os.path.isabs(each) for each in paths) else ""
+        names = first_of([os.path.relpath(each, common) if common else each for each in paths], NAMES_MAX)
+        yield _at(group[0], common or group[0].path), f"{pluralize(len(paths), 'path')} ({names})"
+
+
+def _at(finding: Finding, path: str) -> Finding:
+    return replace(finding, path=path)
+
+
+def failed_and_damaged(findings: Iterable[Finding]) -> tuple[set[str], set[str]]:
+    """Paths that could not be read, and those that were read and have wrong bytes."""
+    findings = list(findings)
+    failed = set(unread_paths(each for each in findings if each.severity != Severity.DAMAGED))
+    return failed, set(unread_paths(findings)) - failed
+
+
+def unread_text(findings: Iterable[Finding]) -> str:
+    """How many paths could not be read, or are damaged; empty if all were read."""
+    failed, damaged = map(len, failed_and_damaged(findings))
+    if not failed:
+        return f"INCOMPLETE: {pluralize(damaged, 'path')} damaged; stderr shows where." if damaged else ""
+    besides = f", {damaged} more damaged" if damaged else ""
+    return f"INCOMPLETE: {pluralize(failed, 'path')} could not be read{besides}: correct what stderr lists."
+
+
+def skipped_text(findings: Iterable[Finding]) -> str:
+    """The directories that a broker set aside, and that the command left out; empty without any."""
+    names = [
+        middle_cut(os.path.basename(each.path), NAME_COLUMNS)
+        for each in findings
+        if each.cause is FindingCause.WITHOUT_CONCERN and each.severity > Severity.NOTE and not each.is_unread
+    ]
+    return f"{pluralize(len(names), 'directory', 'directories')} skipped: {first_of(names, 1)}." if names else ""
+
+
+def concern_text(findings: Iterable[Finding], columns: int = NAME_COLUMNS) -> str:
+    """How many findings are more than a note, and what the worst one is about; empty without any.
+
+    Args:
+        findings: of a result.
+        columns: of the name of a directory or a file.
+    """
+    concerns = sorted((each for each in findings if each.severity > Severity.NOTE), key=lambda each: -each.severity)
+    if not concerns:
+        return ""
+    name = middle_cut(_short_name(concerns[0].path), columns)
+    return f"{pluralize(len(concerns), 'finding')}, see stderr: {name}."
+
+
+def _short_name(path: str) -> str:
+    """A topic-partition, a file with its directory, or the path of another directory."""
+    parent, name = os.path.split(path)
+    if parse_partition_dir_name(name) is not None:
+        return name
+    directory = os.path.basename(parent)
+    return path if parse_partition_dir_name(directory) is None else os.path.join(directory, name)

@@ -1,16 +1,21 @@
-"""A verb as click runs it: options in panels, and settings from the environment and the configuration file.
+"""Verbs as click runs them: loaded when asked for, options in panels, settings from the environment and the configuration file.
 
-An option on the command line, before or after the verb, has precedence over the environment, and that over the file.
+An option on the command line, before or after the verb, has precedence over the environment, and that over the file. A help that lists
+the verbs of a group, and a run of one, load none of the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+import importlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import click
+import typer
 from click.core import ParameterSource
-from typer.core import TyperCommand
+from click.shell_completion import CompletionItem
+from typer.core import TyperCommand, TyperGroup
 
 from snaprebuild.cli.options.description import OptionText
 from snaprebuild.cli.panels import ADVANCED, GLOBAL, PANELS, panel_of
@@ -20,7 +25,16 @@ if TYPE_CHECKING:  # the page of all commands needs none of these
     from snaprebuild.cli.options.assumptions import Assumption
     from snaprebuild.cli.options.settings import SettingValue
 
-__all__ = ["VerbCommand", "given_options", "given_settings", "setting_words", "split_global_options"]
+__all__ = [
+    "ListedVerb",
+    "VerbCommand",
+    "VerbGroup",
+    "given_options",
+    "given_settings",
+    "setting_words",
+    "split_global_options",
+    "verbs_of",
+]
 
 _BEFORE = "snaprebuild.options_before_the_verb"
 _SETTINGS = "snaprebuild.settings"
@@ -28,6 +42,11 @@ _SETTING_WORDS = "snaprebuild.setting_words"
 _BEFORE_THE_VERB = dict.fromkeys(("--impact", *GLOBAL["Global"]), 2) | dict.fromkeys(("-v", "-vv", "--verbose"), 1)
 """Options that may be given there, with the number of words of each: its name, and its value if it has one."""
 
+
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+
+_ORDER = {name: panel for panel, names in (PANELS | GLOBAL).items() for name in names}
+"""Options in the order of the help, and the panel of each."""
 
 _OWN_TEXTS = {
     "set": OptionText(short="A setting of this run; repeatable", default="the environment, else the file of --config"),
@@ -147,11 +166,13 @@ class VerbCommand(TyperCommand):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Options by panel: the everyday ones in short, or all of them with their defaults and risks."""
         is_whole = bool(ctx.meta.get(_show_everything.__name__))
+        named = set() if is_whole else self._named_in_text()
         options = [each for each in self.params if isinstance(each, click.Option) and not each.hidden]
-        order = [*PANELS, ADVANCED, *GLOBAL] if is_whole else list(PANELS)
-        for panel in order:
-            named = {_name_of(each): each for each in options if panel_of(_name_of(each)) == panel}
-            ranked = [named[name] for name in (PANELS | GLOBAL).get(panel, named) if name in named]
+        for panel in (*PANELS, ADVANCED, *GLOBAL):
+            is_shown = is_whole or panel in PANELS
+            own = {name: each for each in options if panel_of(name := _name_of(each)) == panel and (is_shown or name in named)}
+            ranked = [own[name] for name in own if name not in _ORDER]
+            ranked = [*(own[name] for name in _ORDER if name in own), *ranked]
             lines = [(_names(each, ctx), self._text(each, is_whole=is_whole)) for each in ranked if _name_of(each) != "--help-all"]
             if lines:
                 with formatter.section(panel):
@@ -171,7 +192,16 @@ class VerbCommand(TyperCommand):
 
     def _text(self, option: click.Option, *, is_whole: bool) -> str:
         text = self.texts[option.name or ""]
-        return text.whole if is_whole else text.brief
+        if is_whole:
+            return text.whole
+        return text.brief_of_flag if option.is_flag else text.brief
+
+    def _named_in_text(self) -> set[str]:
+        """The options that the description, the examples, and the lines of the short help name."""
+        texts = [self.help or "", self.epilog or ""]
+        shown = (each for each in self.params if isinstance(each, click.Option) and panel_of(_name_of(each)) in PANELS)
+        texts += [self._text(each, is_whole=False) for each in shown]
+        return set(_OPTION.findall(" ".join(texts)))
 
 
 def _take_settings(ctx: click.Context, option: click.Parameter, value: Any) -> None:
@@ -199,3 +229,122 @@ def _names(option: click.Option, ctx: click.Context) -> str:
     if not option.is_flag and not option.count:
         names += f" {option.metavar or option.type.get_metavar(option, ctx) or option.type.name.upper()}"
     return names
+
+
+# ------------------------------------------------------------------------------------------------------------------- groups
+
+
+PROGRAM = "snaprebuild"
+PACKAGE = "snaprebuild.cli.verbs"
+
+EVERYDAY_COUNT = 9
+"""The first verbs of the program are everyday commands."""
+
+
+class ListedVerb(NamedTuple):
+    """What is known of a verb before its module is loaded."""
+
+    name: str
+    """Its own, of one word."""
+    module: str
+    """Inside the package of the command."""
+    function: str
+    short_help: str
+    """Its line in the help of the group."""
+    changes: str
+    """What it changes."""
+    epilog: str
+    """What its help ends with."""
+    cls: type[TyperCommand]
+
+    def load(self) -> click.Command:
+        """Imports the module, and builds the options of the function."""
+        function = getattr(importlib.import_module(f"{PACKAGE}.{self.module}"), self.function)
+
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        alone.command(self.name, cls=self.cls, short_help=self.short_help, epilog=self.epilog)(function)
+        return typer.main.get_command(alone)
+
+
+class VerbGroup(TyperGroup):
+    """A group whose verbs are listed in `verbs`, by the name of the group; one that is asked for is loaded."""
+
+    verbs: ClassVar[dict[str, dict[str, ListedVerb]]] = {}
+
+    @property
+    def _own(self) -> dict[str, ListedVerb]:
+        return self.verbs.get(self.name or "", {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names, in the order of the list."""
+        return [*self._own, *(name for name in self.commands if name not in self._own)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb or group of a name, loaded."""
+        if cmd_name in self._own and cmd_name not in self.commands:
+            self.commands[cmd_name] = self._own[cmd_name].load()
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """A name that another group has, or the program itself, is suggested with the words that it is called by."""
+        if args[0] not in self.list_commands(ctx):
+            meant = self._meant(args[0], ctx)
+            if meant:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, meant))}?")
+        return super().resolve_command(ctx, args)
+
+    def _meant(self, name: str, ctx: click.Context) -> list[str]:
+        """The verbs of this name elsewhere, as they are called; else those with a name that is like it, here or elsewhere."""
+        before = "" if self.name == PROGRAM else f"{PROGRAM} "
+        names: dict[str, list[str]] = {}
+        for group, verbs in self.verbs.items():
+            for verb in verbs if group != self.name else ():
+                names.setdefault(verb, []).append(f"{before}{verb}" if group == PROGRAM else f"{before}{group} {verb}")
+        if name in names:
+            return names[name]
+        import difflib
+
+        own = difflib.get_close_matches(name, self.list_commands(ctx), 1)
+        return own or [called for close in difflib.get_close_matches(name, names, 2) for called in names[close]]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Global options may be given before the verb."""
+        return super().parse_args(ctx, split_global_options(ctx, args))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The verbs, what each is for, and what it changes."""
+        rows = [(each.name, each.short_help, each.changes) for each in self._own.values()]
+        if self.name != PROGRAM:
+            _write_table(formatter, "Commands", rows)
+            return
+        groups = [(name, each.get_short_help_str(1000), "") for name, each in self.commands.items() if name not in self._own]
+        _write_table(formatter, "Everyday commands", rows[:EVERYDAY_COUNT])
+        _write_table(formatter, "More commands (snaprebuild GROUP --help)", [*groups, *rows[EVERYDAY_COUNT:]])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of verbs, or of options."""
+        helps = {name: each.short_help for name, each in self._own.items()}
+        helps |= {name: each.get_short_help_str(1000) for name, each in self.commands.items() if name not in helps}
+        names = [CompletionItem(name, help=text) for name, text in helps.items() if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+def verbs_of(group: click.Group) -> dict[str, click.Command]:
+    """Every verb of the program or of a group, loaded, by the words that it is called by, in the order of the help."""
+    ctx = click.Context(group)
+    commands: dict[str, click.Command] = {}
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        if isinstance(command, click.Group):
+            commands |= {f"{name} {own}": each for own, each in verbs_of(command).items()}
+        elif command is not None:
+            commands[name] = command
+    return commands
+
+
+def _write_table(formatter: click.HelpFormatter, title: str, rows: Sequence[tuple[str, str | None, str]]) -> None:
+    """Each row on a line of its own, within 80 columns."""
+    title = f"{title:<62}changes" if any(changes for *_, changes in rows) else title
+    formatter.write(f"\n{title}\n")
+    for name, text, changes in rows:
+        formatter.write(f"  {name:<13}{text:<47}{changes}".rstrip() + "\n")

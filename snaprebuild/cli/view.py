@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from snaprebuild.findings import Finding
 from snaprebuild.published import Document
 
-__all__ = ["View"]
+__all__ = ["AGAIN", "Advice", "Answer", "View"]
+
+
+class Advice(NamedTuple):
+    """What comes before the next command: no command of this program does it.
+
+    Attributes:
+        text: what somebody does, as an instruction without its stop.
+        words: of the command after that, without the name of the program; empty without one.
+    """
+
+    text: str
+    words: tuple[str, ...] = ()
+
+    def before_this_again(self) -> Advice:
+        """The advice where the command after it is the one that was just run."""
+        return Advice(f"{self.text}, then run this command again")
+
+
+AGAIN = Advice("correct what stderr lists").before_this_again()
+"""Where the same command finds the same until somebody has corrected its cause."""
+
+Answer = tuple[str, Sequence[str] | Advice]
+"""The first lines of a result, and the words of the next command or an advice; no words if there is nothing to do."""
 
 
 class View:
@@ -39,8 +63,8 @@ class View:
         """Prints the tables to stdout."""
         raise NotImplementedError
 
-    def answer(self) -> tuple[str, Sequence[str]] | None:
-        """The first lines of the result, and the words of the next command; None for a verb that only shows what there is."""
+    def answer(self) -> Answer | None:
+        """The first lines of the result, and what comes next; None for a verb that only shows what there is."""
         return None
 
     def summary(self) -> str | None:

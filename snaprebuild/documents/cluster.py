@@ -17,8 +17,9 @@ from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch, Progress
 from snaprebuild.cluster.quorum.rules import Followers, QuorumRule, QuorumRuleState
 from snaprebuild.cluster.rule_result import Grade
 from snaprebuild.cluster.source_check.rules import SourceRule, SourceRuleState
+from snaprebuild.cluster.source_check.source_question import SourceTerms
 from snaprebuild.published import Document, Natural, Part, Positive, Streamed, one_of
-from snaprebuild.snapshots.plan.source_verdict import Purpose, RuleNumber, VerdictSummary
+from snaprebuild.snapshots.plan.source_verdict import RuleNumber, VerdictSummary
 from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
@@ -248,28 +249,10 @@ class ClusterSourceReplica(TopicPartition, frozen=True):
     rules: Annotated[Sequence[ReplicaRuleResult], msgspec.Meta(min_length=13, max_length=13)]
 
 
-class ClusterSource(Document, frozen=True):
+class ClusterSource(SourceTerms, Document, frozen=True, kw_only=True):
     """What `snaprebuild cluster source --output json` prints."""
 
     NAME = "cluster-source"
     VERSION = 3
 
-    purpose: Purpose
-    """The purpose for which the replicas may be a source."""
-    server_properties: str | None
-    """Configuration of the broker whose log.dirs were read."""
-    metadata: str | None
-    """Location of the named metadata log; null for each broker's own."""
-    requested_offset: Natural | None
-    """Last offset of the metadata log that is used; null for all."""
-    voters: Sequence[str]
-    """Metadata logs of other voters (--voter)."""
-    peers: Sequence[str]
-    """Locations of other replicas."""
-    broker_epoch: Natural | None
-    """Epoch of the live broker, asserted by the operator."""
-    i_am_the_leader: bool
-    """Asserted by the operator."""
-    accept_own_log: bool
-    """The operator accepts the broker's own metadata log after an unclean stop (rule R10)."""
     replicas: Sequence[ClusterSourceReplica]

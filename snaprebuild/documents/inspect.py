@@ -9,10 +9,13 @@ import msgspec
 
 from snaprebuild.inspect.diff import DifferingEntry, DiffStatus, DiffTotals, SnapshotSide
 from snaprebuild.inspect.explain import ExplainedPartition
+from snaprebuild.inspect.snapshot_explanation import WrongEntry
 from snaprebuild.inspect.transaction_model import TransactionsPartition, TransactionSums
 from snaprebuild.published import Document, Natural, Positive, RunRecord, Seconds
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.difference import ComparisonStatus
 
-__all__ = ["Diff", "Explain", "Transactions"]
+__all__ = ["Diff", "Explain", "ExplainSnapshot", "Transactions"]
 
 
 class Transactions(Document, frozen=True):
@@ -65,3 +68,43 @@ class Explain(Document, frozen=True):
     partitions_read: Natural
     partitions: Sequence[ExplainedPartition]
     """Partitions that have the producer; the only one that was read if it does not."""
+
+
+class ExplainSnapshot(Document, frozen=True):
+    """What `snaprebuild inspect explain FILE.snapshot --output json` prints."""
+
+    NAME = "inspect-explain-snapshot"
+    VERSION = 1
+
+    topic: str
+    partition: Natural
+    topic_partition: str
+    path: str
+    offset: Natural
+    """In the name of the file."""
+    as_of_ms: int
+    expiration_ms: Positive
+    elapsed_seconds: Seconds
+    read_bytes: Natural
+    """Bytes of segments that were read: those up to the offset twice, if entries are wrong."""
+    status: ComparisonStatus | None
+    """Null if the file was not read."""
+    proven_wrong: bool
+    reason: str | None
+    """Why it is wrong, or cannot be judged; null if the file was not read."""
+    found_entries: Natural
+    expected_entries: Natural | None
+    """By the replay; null if it has no state at the offset."""
+    snapshot_class: SnapshotClass | None = msgspec.field(name="class")
+    """Class of the replay at the offset (docs/concepts/confidence.md); null if it has no state there."""
+    reasons: Sequence[str]
+    """Why the replay has this class."""
+    wrong_since_offset: Natural | None
+    """The first retained snapshot from which on each one up to this one is proven wrong; null if this one is not."""
+    base_snapshot_offset: Natural | None
+    """Offset of the snapshot at the first offset, if the replay began from it."""
+    differing_entries: Natural
+    """Entries that differ, also those of which the log does not prove that they are wrong."""
+    entries: Sequence[WrongEntry]
+    """Entries that the log contradicts, those with open transactions first; at most 100."""
+    entries_not_listed: Natural

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.common import StatusName
 from snaprebuild.published import Document, Natural, Part, Seconds
 from snaprebuild.snapshots.destination.boundary_result import ActionTotals, BoundaryResult
 from snaprebuild.storage.partition_names import TopicPartition
@@ -63,3 +65,7 @@ class Install(Document, frozen=True):
     totals: ActionTotals
     partitions: Sequence[InstalledPartition]
     """In the order of the work: most bytes blocked first."""
+    status: StatusName
+    """The worst of the counts."""
+    counts: StatusCounts
+    """The counts of the first line, after the run. Missing are snapshots of the staged plan only; waiting segments are not counted."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from snaprebuild.documents.common import PartitionNeeds
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.common import PartitionNeeds, StatusName
 from snaprebuild.published import Document, Natural, Part, Positive, Seconds, one_of
+from snaprebuild.snapshots.plan.plan_counts import PlanCounts
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan
 from snaprebuild.snapshots.plan.plan_request import SavedRequest
 from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
@@ -67,4 +69,10 @@ class PlanDocument(Document, frozen=True):
     """Retention that retention_frees_ms assumes."""
     retention_source: str
     totals: NeedTotals
+    planned: PlanCounts
+    """What a run does, as far as it is known before the replay."""
     partitions: Sequence[PlannedPartition]
+    status: StatusName
+    """The worst of the counts."""
+    counts: StatusCounts
+    """The counts of the first line. A plan does not count waiting segments."""

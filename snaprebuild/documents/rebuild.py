@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snaprebuild.documents.common import CacheUse, InputSegment, PartitionNeeds
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.common import CacheUse, InputSegment, PartitionNeeds, StatusName
 from snaprebuild.documents.plan import NotPlanned
 from snaprebuild.published import Document, Natural, Positive, Seconds
 from snaprebuild.snapshots.destination.boundary_result import BoundaryResult
-from snaprebuild.snapshots.engine.cache_hits import CacheHits
 from snaprebuild.snapshots.plan.plan_request import SavedRequest
 from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
+from snaprebuild.snapshots.run_record import CacheHits
 from snaprebuild.snapshots.source.boundary_needs import NeedTotals
 
 __all__ = ["Rebuild", "RebuildTotals", "RebuiltPartition"]
@@ -47,6 +48,10 @@ class RebuildTotals(NeedTotals, frozen=True):
     failed: Natural = 0
     refused: Natural = 0
     skipped: Natural = 0
+    set_aside: Natural = 0
+    """Snapshots of written and would_write that replace a wrong one, which is set aside."""
+    not_judged: Natural = 0
+    """Snapshots of equal and kept about which the replay proves nothing."""
 
 
 class Rebuild(Document, frozen=True):
@@ -70,3 +75,7 @@ class Rebuild(Document, frozen=True):
     partitions: Sequence[RebuiltPartition]
     differences_not_listed: Natural
     """Entries that differ, are counted in difference_count and are not in differences."""
+    status: StatusName
+    """The worst of the counts."""
+    counts: StatusCounts
+    """The counts of the first line, after the run. A run does not count waiting segments."""

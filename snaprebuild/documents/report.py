@@ -28,6 +28,11 @@ class PageTotals(Part, frozen=True):
 
     segments: Natural | None
     wrong_snapshots: Natural | None
+    """Proven wrong by the log, or they do not parse."""
+    wrong_entries: Natural | None
+    """Entries of producers in these snapshots that the log contradicts."""
+    unverifiable_snapshots: Natural | None
+    """Read or compared, and proven neither right nor wrong."""
     suspect_snapshots: Natural | None
     """Suspect to `scan` or `tier audit`, and neither proven wrong nor right."""
     missing_snapshots: Natural | None
@@ -35,10 +40,16 @@ class PageTotals(Part, frozen=True):
     """Causes of what the next start does, without notes, and topics without an id."""
     waiting_segments: Natural | None
     """Rolled segments that are uploaded later, without any action: at least as many."""
+    waiting_unknown_segments: Natural | None
+    """Rolled segments of which it is unknown whether they wait."""
     stuck_partitions: Natural | None
     stuck_bytes: Natural
     open_transactions: Natural | None
-    """At the log ends."""
+    """At the log ends of the partitions in which the documents show them."""
+    open_unknown_partitions: Natural
+    """Partitions in which no document shows whether a transaction is open."""
+    late_transactions: Natural | None
+    """By `inspect transactions`, among the open ones."""
 
 
 class Report(Document, frozen=True):

@@ -8,9 +8,9 @@ from snaprebuild.broker.fates import StartFate
 from snaprebuild.broker.status import StatusCounts
 from snaprebuild.documents.common import CacheUse, InputSegment, PartitionNeeds, StatusName
 from snaprebuild.published import Document, Natural, Positive, RunRecord, Seconds
-from snaprebuild.snapshots.engine.cache_hits import CacheHits
+from snaprebuild.replay.difference import VerifiedSnapshot
+from snaprebuild.snapshots.run_record import CacheHits
 from snaprebuild.snapshots.source.boundary_needs import NeedTotals
-from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 
 __all__ = ["VerifiedPartition", "Verify", "VerifyTotals"]
 

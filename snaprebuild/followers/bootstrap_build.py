@@ -38,7 +38,7 @@ from snaprebuild.cluster.source_check.producer_ids import foreign_producers, is_
 from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, SourceReplica, judge_sources
 from snaprebuild.cluster.source_check.verdict import SourceRule, SourceVerdict
 from snaprebuild.errors import RefusedError, UsageError
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.findings import Finding, Severity, did_you_mean
 from snaprebuild.followers.bootstrap_rules import AuxiliaryState, NotInRemoteStorageError, auxiliary_state
 from snaprebuild.followers.remote_state import RemoteState, StateSource, remote_state
 from snaprebuild.replay.classes import SnapshotClass
@@ -190,7 +190,9 @@ def plan_build(
     """
     remote = tier.partition_named(request.topic, request.partition, request.topic_id)
     if remote is None:
-        raise UsageError(f"has no copy of {request.topic}-{request.partition}", path=tier.location)
+        wanted = f"{request.topic}-{request.partition}"
+        meant = did_you_mean(wanted, {f"{each.topic}-{each.partition}" for each in tier.partitions})
+        raise UsageError(f"has no copy of {wanted}{'; ' if meant else ''}{meant}", path=tier.base.path)
     newest = _newest(remote)
     log_epochs = remote.leader_epochs_at(newest)
     log_end = newest.end_offset + 1

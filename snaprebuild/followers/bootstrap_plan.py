@@ -228,7 +228,7 @@ def plan_bootstrap(
             partitions.append(planned)
             findings += faults
     document = FollowerPlan(
-        location=tier.location,
+        location=tier.base.path,
         verified=tier.verified,
         profile=profile,
         partitions=partitions,
@@ -379,7 +379,7 @@ def _restored(leader: _Leader, decision: BootstrapDecision) -> _Restoration:
         reason = f"{decision.reason}; {decision.offset} is inside of a copy, so that the follower starts after it"
         decision = replace(decision, row=12, reason=reason)
     try:
-        data = remote.file(state.segment, LocalTierFile.LEADER_EPOCHS)
+        data = remote.read_file(state.segment, LocalTierFile.LEADER_EPOCHS)
     except ReadFailedError as error:
         message = f"{error.message}: the follower fails and tries again each time"
         return _Restoration(decision, None, (Finding("tier-lost", Severity.DAMAGED, remote.place, message),))

@@ -25,7 +25,6 @@ from snaprebuild.replay.leader_epochs import end_of_epoch
 from snaprebuild.tier.remote_log import RemoteLog
 
 __all__ = [
-    "EMPTY_FOLLOWER",
     "AuxiliaryState",
     "BootstrapDecision",
     "BootstrapFollower",
@@ -86,17 +85,6 @@ class BootstrapFollower(Part, frozen=True):
     """It has read the remote log metadata of the partition."""
     is_compacted: bool
     """The cleanup policy of the topic has compact, and nothing is tiered."""
-
-
-EMPTY_FOLLOWER = BootstrapFollower(
-    fetch_offset=0,
-    log_end_offset=0,
-    last_tiered_enabled=True,
-    has_remote=True,
-    metadata_is_ready=True,
-    is_compacted=False,
-)
-"""An empty follower that may start where remote storage ends."""
 
 
 class BootstrapDecision(Part, frozen=True):

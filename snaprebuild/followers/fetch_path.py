@@ -171,7 +171,7 @@ def fetch_path(
             )
         )
     document = FollowerFetchPath(
-        location=None if tier is None else tier.location,
+        location=None if tier is None else tier.base.path,
         verified=tier is not None and tier.verified,
         offset=offset,
         partitions=partitions,
@@ -221,7 +221,7 @@ def _remote_fetch(view: PartitionView, offset: int) -> FetchOutcome:
         objects = view.remote.complete_copy(copy)
     except ReadFailedError as error:
         return FetchOutcome(Served.REMOTE, name, None, f"{error.message}: the fetch fails")
-    key = view.remote.files.name(objects)
+    key = view.remote.file_name(objects)
     return FetchOutcome(Served.REMOTE, name, key, f"the copy of {copy.start_offset} to {copy.end_offset}, by leader epoch {epoch}")
 
 

@@ -151,7 +151,7 @@ def list_offsets(source: Source, tier: Tier | None, request: OffsetsRequest, run
             partitions.append(offsets)
             findings += faults
     document = FollowerOffsets(
-        location=None if tier is None else tier.location,
+        location=None if tier is None else tier.base.path,
         verified=tier is not None and tier.verified,
         isolation=request.isolation,
         api_version=request.api_version,

@@ -25,8 +25,7 @@ from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock, window_start
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.partition_replay import ReplayFrom, source_replay
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, ReplayFrom, source_replay
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
@@ -116,7 +115,7 @@ def remote_state(
     if chain is None:
         raise UnknownStateError(f"no finished copy holds offset {offset - 1}", path=partition.place)
     segment = chain.segments[-1]
-    data = partition.file(segment, LocalTierFile.PRODUCER_SNAPSHOT) if segment.end_offset == offset - 1 else None
+    data = partition.read_file(segment, LocalTierFile.PRODUCER_SNAPSHOT) if segment.end_offset == offset - 1 else None
     if replays:
         _check_cost(chain, announce)
     own = _own_snapshot(partition, segment, data, offset)
@@ -129,7 +128,7 @@ def _check_cost(chain: RemoteChain, announce: Callable[[AuditCost], None] | None
     cost = audit_cost([CopyRead.unknown(partition.complete_copy(each)) for each in chain.segments])
     if announce is not None:
         announce(cost)
-    refuse_cold(cost, partition.stores.max_read_bytes, partition.place)
+    refuse_cold(cost.cold, partition.stores.max_read_bytes, partition.place)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

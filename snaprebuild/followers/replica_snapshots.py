@@ -14,9 +14,8 @@ from snaprebuild.findings import finding_of_error
 from snaprebuild.published import Int64, Natural, OffsetOrNone, Part
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, consequence_of_missing
 from snaprebuild.replay.window import Clock, expired_mask
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState, InitialState
 from snaprebuild.snapshots.engine.log_facts import known_log_end
-from snaprebuild.snapshots.engine.partition_replay import ReplayFrom, source_replay
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, InitialState, ReplayFrom, source_replay
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file

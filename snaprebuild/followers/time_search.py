@@ -103,7 +103,7 @@ class LogSearch:
                 if not self._may_hold(copy, timestamp, start_offset):
                     continue
                 if not segments or copy.start_offset < segments[0].base_offset:
-                    directory = view.remote.directory(copy)
+                    directory = view.remote.directory_of(copy)
                     self.found_in = f"copy {uuid_to_text(copy.segment_id)}"
                     return _first_at(directory, directory.segments[0], timestamp, start_offset)
                 name, record = self._on_disk(timestamp, start_offset)

@@ -34,8 +34,7 @@ from snaprebuild.replay.difference import ENTRY_FIELDS, next_sequence
 from snaprebuild.replay.segment_effect import entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock, is_expired
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.partition_replay import source_replay
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, source_replay
 from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
@@ -218,7 +217,7 @@ class ProducerExplanation:
         """The explanation before anything was read."""
         explained = ExplainedPartition(
             **names_of(source.directory),
-            path=source.path,
+            path=source.directory.path,
             offset=None,
             snapshot_class=None,
             reasons=(),
@@ -285,10 +284,10 @@ def explain_producer(
     for each in listed:
         if each.outside is not None:
             findings.append(
-                Finding("offset-not-in-log", Severity.FINDING, each.source.path, each.outside, question.requested_offset)
+                Finding("offset-not-in-log", Severity.FINDING, each.source.directory.path, each.outside, question.requested_offset)
             )
     if not with_producer and explanations:
-        where = explanations[0].source.path if len(explanations) == 1 else explanations[0].source.log_dir.path
+        where = explanations[0].source.directory.path if len(explanations) == 1 else explanations[0].source.log_dir.path
         message = f"no partition that was read has producer {question.producer_id}"
         message += "" if question.requested_offset is None else f" before offset {question.requested_offset}"
         unread = sum(
@@ -433,11 +432,11 @@ class _ExplainTask(ReplayTask):
             source = self._explanation.source
             entries = read_snapshot_file(source.directory, offset, is_broker_running=source.is_broker_running)
         except ChangedFileError as error:
-            self._explanation.findings.append(in_flux(error, self._explanation.source.path, offset))
+            self._explanation.findings.append(in_flux(error, self._explanation.source.directory.path, offset))
             return None
         except (FormatError, ReadFailedError) as error:
             if isinstance(error, ReadFailedError):
-                path = self._explanation.source.path
+                path = self._explanation.source.directory.path
                 self._explanation.findings.append(replace(finding_of_error(error, path), offset=offset))
             return DifferingSnapshot(offset, EntryStatus.UNREADABLE)
         if entries is None:

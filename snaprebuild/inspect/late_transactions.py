@@ -18,19 +18,17 @@ from snaprebuild.cluster.metadata.leadership import Leaderships
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.inspect.coordinator_records import CoordinatorHistory, TransactionStates
 from snaprebuild.inspect.hang_reasons import CoordinatorEvidence, LastMarker, LateTransaction, explain_transaction
+from snaprebuild.inspect.kafka_transactions_tool import TOOL
 from snaprebuild.inspect.producer_trace import BatchKind, batches_of_producer
 from snaprebuild.inspect.transaction_model import AbortCommands, OngoingTransaction, PartitionTransactions
 from snaprebuild.replay.block_effect import EFFECT_COLUMNS
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import read_topic_id
 
-__all__ = ["TOOL", "ReadLeaders", "abort_commands", "explain_late"]
+__all__ = ["ReadLeaders", "abort_commands", "explain_late"]
 
 ReadLeaders = Callable[[Collection[tuple[str, int]]], Leaderships | None]
 """Reads the leaders of partitions, by topic and number, from a metadata log; None without one."""
-
-
-TOOL = "kafka-transactions.sh --bootstrap-server HOST:PORT"
 
 
 def explain_late(
@@ -126,7 +124,7 @@ def _subject(
     name = source.directory.name
     log_dir = source.log_dir
     return LateTransaction(
-        path=source.path,
+        path=source.directory.path,
         topic=name.topic,
         partition=name.partition,
         topic_id=topic_id,
@@ -136,7 +134,7 @@ def _subject(
         first_offset=transaction.first_offset,
         last_ms=transaction.last_ms,
         log_end_offset=partition.reported.log_end_offset or 0,
-        high_watermark=(log_dir.high_watermarks or {}).get(source.topic_partition),
+        high_watermark=(log_dir.high_watermarks or {}).get(source.directory.topic_partition),
         marker=marker,
         longer_copy=_longer_copy(partition, transaction, others),
         is_read_whole=partition.is_read_whole,
@@ -149,7 +147,7 @@ def _longer_copy(
     """Another copy that was read whole, is longer, and ended the transaction."""
     end = partition.reported.log_end_offset or 0
     for other in others:
-        is_same = other is not partition and other.source.topic_partition == partition.source.topic_partition
+        is_same = other is not partition and other.source.directory.topic_partition == partition.source.directory.topic_partition
         if (
             not is_same
             or other.reported.log_end_offset is None
@@ -161,7 +159,7 @@ def _longer_copy(
         has_begin = bool(segments) and segments[0].base_offset <= transaction.first_offset
         is_open = any(each.producer_id == transaction.producer_id for each in other.reported.open)
         if has_begin and not is_open and not any(each.is_unread for each in other.findings):
-            return other.source.path
+            return other.source.directory.path
     return None
 
 

@@ -23,7 +23,7 @@ from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from formats.partition.file_names import segment_file_name
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.inspect.broker_answer import BATCHES_IN_MEMORY, BatchInMemory, ProducerMemory, last_sequence_of
-from snaprebuild.published import Natural, Part, one_of
+from snaprebuild.published import Int64, Natural, Part, one_of
 from snaprebuild.replay.segment_summary import BatchContents
 
 __all__ = [
@@ -184,6 +184,8 @@ class TracedBatch(Part, frozen=True):
     position_bytes: Natural
     """Position of the batch in the file."""
     base_offset: Natural
+    timestamp_ms: Int64
+    """Its greatest timestamp; of a marker that of its record. -1 for none."""
     kind: Annotated[str, one_of(*(kind.name.lower() for kind in BatchKind))]
 
 
@@ -211,6 +213,7 @@ class ProducerBatch(msgspec.Struct, frozen=True):
             segment=segment_file_name(self.segment),
             position_bytes=self.position_bytes,
             base_offset=self.base_offset,
+            timestamp_ms=self.timestamp,
             kind=BatchKind(self.kind).name.lower(),
         )
 

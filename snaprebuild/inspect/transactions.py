@@ -10,7 +10,6 @@ an abort loses data. The coordinator's own log shows it: Kafka 4.3 has no state 
 
 from __future__ import annotations
 
-import shlex
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,26 +22,23 @@ from formats.log.batch_headers import HeaderReader
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.inspect.coordinator_records import UNKNOWN_STATE, KnownState, TransactionStates, TwoPhase, own_transaction_states
-from snaprebuild.inspect.late_transactions import TOOL, ReadLeaders, explain_late
+from snaprebuild.inspect.late_transactions import ReadLeaders, explain_late
 from snaprebuild.inspect.transaction_model import OPEN_LISTED_MAX, OngoingTransaction, PartitionTransactions, TransactionSums
 from snaprebuild.replay.segment_effect import NONE, SegmentEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.partition_replay import source_replay
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, source_replay
 from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
-from snaprebuild.storage.local.index_hints import read_positions_hint
-from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.snapshots.source.source import Source, live_broker_notes
+from snaprebuild.storage.partition_dir import PartitionDir, read_positions_hint
 
 __all__ = [
     "DEFAULT_MAX_TIMEOUT_MS",
     "LATE_BUFFER_MS",
     "TransactionsResult",
-    "find_hanging_command",
     "read_transactions",
 ]
 
@@ -75,12 +71,6 @@ class TransactionsResult:
         for each in self.partitions:
             sums.add(each)
         return sums
-
-
-def find_hanging_command(source: PartitionSource) -> str:
-    """The command of Kafka's own tool (brokers since 3.0) that asks the coordinators for the hanging transactions of a partition."""
-    name = source.directory.name
-    return f"{TOOL} find-hanging --topic {shlex.quote(name.topic)} --partition {name.partition}"
 
 
 def read_transactions(
@@ -276,7 +266,7 @@ class _TransactionsTask(ReplayTask):
             f"{pluralize(count, 'open transaction')} under two-phase commit (KIP-939), the oldest from offset {first_offset}: it never "
             "expires, and may be prepared. Ask the system that coordinates the commit, and do not abort it here"
         )
-        path = self._partition.source.path
+        path = self._partition.source.directory.path
         self._partition.findings.append(Finding("two-phase-transaction", Severity.FINDING, path, message, first_offset))
 
     def _report_late(self, first_offset: int) -> None:
@@ -285,7 +275,7 @@ class _TransactionsTask(ReplayTask):
         message = f"{late} no batch for more than {self._late_after_ms // 1000} s, the oldest from offset {first_offset}"
         if partition.reported.counts_as_late:
             message += f": {partition.reported.held_offsets} offsets are not stable"
-        path = partition.source.path
+        path = partition.source.directory.path
         partition.findings.append(Finding("late-transaction", Severity.FINDING, path, message, first_offset))
 
 

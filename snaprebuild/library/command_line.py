@@ -123,7 +123,7 @@ class CommandLine:
         """Inside the block the views of the command take this command line for theirs."""
         import click
 
-        from snaprebuild.cli.verb_group import PROGRAM
+        from snaprebuild.cli.verb_command import PROGRAM
 
         program = click.Context(click.Group(PROGRAM), info_name=PROGRAM)
         # No value is checked again: the call has done so.
@@ -149,7 +149,7 @@ def _store_words(s3: S3Settings) -> list[str]:
 @functools.cache
 def _command(verb: str) -> click.Command:
     from snaprebuild.cli import main  # lists the verbs
-    from snaprebuild.cli.verb_group import PROGRAM, VerbGroup
+    from snaprebuild.cli.verb_command import PROGRAM, VerbGroup
 
     assert main.app is not None
     return VerbGroup.verbs[PROGRAM][verb].load()

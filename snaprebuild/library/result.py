@@ -15,7 +15,7 @@ from snaprebuild.documents.plan import PlanDocument, PlannedPartition
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import ReportedFinding, exit_code_of
 from snaprebuild.library.command_line import CommandLine
-from snaprebuild.library.tables import Row, Table
+from snaprebuild.library.tables import Row, RowTable
 from snaprebuild.published import Document, encoded_members
 from snaprebuild.snapshots.plan.plan_file import save_plan
 from snaprebuild.snapshots.plan.plan_model import Plan
@@ -49,7 +49,7 @@ class Result(Generic[DocumentT, PartitionT]):
 
     _command: CommandLine
     _invocation: Invocation
-    _table: Table[PartitionT]
+    _table: RowTable[PartitionT]
     _new_view: Callable[[], View]
 
     @cached_property

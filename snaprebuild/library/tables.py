@@ -14,7 +14,7 @@ from snaprebuild.documents.rebuild import RebuiltPartition
 from snaprebuild.documents.verify import VerifiedPartition
 from snaprebuild.snapshots.scan.scan_parts import ScannedPartition
 
-__all__ = ["PLAN", "REBUILD", "SCAN", "VERIFY", "Row", "Table"]
+__all__ = ["PLAN", "REBUILD", "SCAN", "VERIFY", "Row", "RowTable"]
 
 Row = dict[str, Any]
 """The values of a row by column."""
@@ -24,7 +24,7 @@ PartitionT = TypeVar("PartitionT")
 _NAMES: dict[str, type] = {"path": str, "topic": str, "partition": int, "topic_partition": str}
 
 
-class Table(NamedTuple, Generic[PartitionT]):
+class RowTable(NamedTuple, Generic[PartitionT]):
     """How partitions become rows."""
 
     columns: dict[str, type]
@@ -56,7 +56,7 @@ def _scan_rows(partition: ScannedPartition) -> Iterator[Row]:
     }
 
 
-SCAN = Table(
+SCAN = RowTable(
     _NAMES
     | dict.fromkeys(("log_start_offset", "log_end_offset", "high_watermark", "last_stable_offset", "segments", "size_bytes"), int)
     | dict.fromkeys(("missing", "suspect", "corrupt", "blocked_segments", "stuck_bytes"), int)
@@ -88,7 +88,7 @@ def _plan_rows(partition: PlannedPartition) -> Iterator[Row]:
         }
 
 
-PLAN = Table(
+PLAN = RowTable(
     _NAMES | {"offset": int, "is_log_end": bool, "action": str, "exists": bool} | {"expected_class": str, "reason": str},
     _plan_rows,
 )
@@ -109,7 +109,7 @@ def _rebuild_rows(partition: RebuiltPartition) -> Iterator[Row]:
         }
 
 
-REBUILD = Table(
+REBUILD = RowTable(
     _NAMES
     | {"offset": int, "is_log_end": bool, "action": str, "class": str, "reasons": list}
     | {"entries": int, "read_bytes": int, "elapsed_seconds": float},
@@ -134,7 +134,7 @@ def _verify_rows(partition: VerifiedPartition) -> Iterator[Row]:
         }
 
 
-VERIFY = Table(
+VERIFY = RowTable(
     _NAMES
     | {"offset": int, "name": str, "class": str, "status": str, "proven_wrong": bool}
     | dict.fromkeys(("expected_entries", "found_entries", "difference_count"), int)

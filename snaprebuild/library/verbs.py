@@ -3,8 +3,7 @@
 A call reads like the command: as fast as any program, and with 64 MiB a second of each disk at idle priority while a broker holds it.
 It leaves the page cache as it was. Results of the command that would be files or tables are values (``library.result.Result``).
 
-Calls may start worker processes for more than 96 MiB of segments. A script that calls these functions then needs
-``if __name__ == "__main__":``, as any program with processes does. With ``jobs=1`` there are none.
+Calls may start worker processes for more than 96 MiB of segments. With ``jobs=1`` there are none.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild import run as rebuilding
-from snaprebuild.snapshots.rebuild.rehearsal import rehearsed
-from snaprebuild.snapshots.rebuild.result_table import result_file, write_results
+from snaprebuild.snapshots.rebuild.result import RebuildResult, result_file, write_results
 from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
 from snaprebuild.snapshots.run import Run, RunFacts
 from snaprebuild.snapshots.run_record import Invocation
@@ -43,12 +41,14 @@ from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.scan.scan_parts import ScannedPartition, ScanRequest
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import Source, open_source, yield_to_brokers
+from snaprebuild.snapshots.staging.resume import rehearsed
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from snaprebuild.cli.view import View
+    from snaprebuild.snapshots.engine.partition_task import Progress
     from snaprebuild.storage.io_limits.policy import RunLimits
 
 __all__ = ["FilePath", "Paths", "plan", "rebuild", "scan", "verify"]
@@ -337,15 +337,8 @@ def rebuild(
     with _reading(invocation, impact, max_read_rate):
         planned = _plan_to_carry_out(asked, plan, engine, facts)
         engine.keep_effects((each.source for each in planned.partitions), planned.request.s3)
-        file = _text(receipt) or default_receipt_path(planned.request.destination.receipt_directory)
         run = Run(jobs=jobs, engine=engine.reading(progress), facts=facts)
-        written = Receipt(file, planned)
-        try:
-            result = rebuilding.rebuild(planned, run, dry_run=dry_run, receipt=written, progress=progress)
-        except BaseException as error:
-            if written.is_there:
-                error.add_note(f"receipt of what was written: {written.path} (`snaprebuild undo` takes it back)")
-            raise
+        result = _carried_out(planned, run, dry_run=dry_run, receipt=_text(receipt), progress=progress)
         findings = rebuild_findings(result, facts)
     if table_file is not None:
         write_results(result, table_file)
@@ -589,6 +582,17 @@ def _plan_to_carry_out(asked: _Request, plan: PlanResult | FilePath | None, engi
     if planned.request.destination.installed_later:
         raise UsageError("the plan is one of `stage`: run snaprebuild stage --plan FILE")
     return planned
+
+
+def _carried_out(planned: Plan, run: Run, *, dry_run: bool, receipt: str | None, progress: Progress | None) -> RebuildResult:
+    """The result of a plan. An error has a note with the receipt, if anything was written until then."""
+    written = Receipt(receipt or default_receipt_path(planned.request.destination.receipt_directory), planned)
+    try:
+        return rebuilding.rebuild(planned, run, dry_run=dry_run, receipt=written, progress=progress)
+    except BaseException as error:
+        if written.is_there:
+            error.add_note(f"receipt of what was written: {written.path} (`snaprebuild undo` takes it back)")
+        raise
 
 
 def _request_words() -> list[str]:

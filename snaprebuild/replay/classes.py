@@ -154,10 +154,9 @@ class ReplayRecord(msgspec.Struct):
             more = f" (and {summary.facts.bad_crc_count - 1} more)" if summary.facts.bad_crc_count > 1 else ""
             self.unsound_reasons.append(f"{path}, byte {position}: the checksum of the batch at offset {offset} differs{more}")
         if summary.facts.partial_batches:  # markers without their record are among them
-            removed_text = (
-                f"{summary.facts.partial_batches} batches lost records, {summary.facts.empty_control_batches} markers are gone"
-            )
-            self.unsound_reasons.append(f"segment {summary.base_offset} was compacted: {removed_text}")
+            batches = f"batches that lost records: {summary.facts.partial_batches}"
+            markers = f"markers that are gone: {summary.facts.empty_control_batches}"
+            self.unsound_reasons.append(f"segment {summary.base_offset} was compacted: {batches}; {markers}")
         self._take_tail(summary, may_be_torn=is_last and summary.facts.next_offset >= known_end)
         self.next_offset = max(summary.facts.next_offset, summary.base_offset, following or 0)
 

@@ -16,7 +16,8 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from snaprebuild.published import one_of
+from snaprebuild.published import Natural, Part, one_of
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.segment_effect import ENDS_CLOSING, ENDS_WITH_DATA, IF, NONE, SET, SegmentEffect, entries_of, sorted_entries
 from snaprebuild.replay.window import expired_mask
 
@@ -28,10 +29,12 @@ __all__ = [
     "EntryDifference",
     "Knowledge",
     "MatchedEntries",
+    "VerifiedSnapshot",
     "compare",
     "consequence_of_change",
     "consequence_of_extra",
     "consequence_of_missing",
+    "contradicted_producers",
     "impossible_entries",
     "match_entries",
     "next_sequence",
@@ -225,8 +228,24 @@ def compare(replayed: SegmentEffect, found: np.ndarray, offset: int, knowledge: 
     certain_count = missing.certain_count + extra.certain_count + changed.certain_count
     if not certain_count:
         return Comparison(ComparisonStatus.UNVERIFIABLE, False, *counts, "different only in what the retained log does not fix")
-    reason = f"the log contradicts {certain_count} entries"
+    entries = "1 entry" if certain_count == 1 else f"{certain_count} entries"
+    reason = f"the log contradicts {entries}"
     return Comparison(_status_of(missing, changed, len(found)), True, *counts, reason, certain_count)
+
+
+def contradicted_producers(replayed: SegmentEffect, found: np.ndarray, knowledge: Knowledge) -> np.ndarray:
+    """The ids of all producers whose entries the retained log contradicts for certain: int64, ascending.
+
+    Args:
+        replayed: as of ``compare``.
+        found: entries of the file, of ``ENTRY_DTYPE``, any order, without two of one producer.
+        knowledge: what the replay may claim.
+    """
+    if knowledge.unproven_reason is not None:
+        return np.zeros(0, dtype=np.int64)
+    parts = _differing(replayed, entries_of(replayed), sorted_entries(found), knowledge)
+    ids: np.ndarray = np.sort(np.concatenate([each.producer_ids[each.is_certain] for each in parts]))
+    return ids
 
 
 def _without_differences(status: ComparisonStatus, expected: np.ndarray, found: np.ndarray, reason: str) -> Comparison:
@@ -262,11 +281,13 @@ class _Differing(msgspec.Struct, frozen=True):
     A snapshot may have a million of them, so these are columns, and only the listed ones become a ``EntryDifference``.
 
     Attributes:
+        producer_ids: int64 (n,).
         is_certain: bool (n,), the retained log proves it.
         is_transaction: bool (n,), the open transactions differ.
         difference: makes the ``EntryDifference`` of the producer at an index.
     """
 
+    producer_ids: np.ndarray
     is_certain: np.ndarray
     is_transaction: np.ndarray
     difference: Callable[[int], EntryDifference]
@@ -338,7 +359,12 @@ def _missing(replayed: SegmentEffect, expected: np.ndarray, rows: np.ndarray, kn
             open_from=_open_from(entry),
         )
 
-    return _Differing(is_certain, expected["current_txn_first_offset"][rows] != NONE, difference)
+    return _Differing(_ids(expected, rows), is_certain, expected["current_txn_first_offset"][rows] != NONE, difference)
+
+
+def _ids(entries: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    ids: np.ndarray = entries["producer_id"][rows].astype(np.int64)
+    return ids
 
 
 def _open_from(entry: np.void) -> int | None:
@@ -362,7 +388,7 @@ def _extra(found: np.ndarray, rows: np.ndarray, knowledge: Knowledge) -> _Differ
         )
 
     is_certain = np.full(len(rows), knowledge.is_complete)
-    return _Differing(is_certain, found["current_txn_first_offset"][rows] != NONE, difference)
+    return _Differing(_ids(found, rows), is_certain, found["current_txn_first_offset"][rows] != NONE, difference)
 
 
 def _changed(
@@ -390,7 +416,7 @@ def _changed(
         return EntryDifference(int(entry["producer_id"]), kind, name, *values, certain, consequence, _open_from(entry))
 
     is_transaction = expected["current_txn_first_offset"][rows] != found["current_txn_first_offset"][found_rows]
-    return _Differing(is_certain, is_transaction, difference)
+    return _Differing(_ids(expected, rows), is_certain, is_transaction, difference)
 
 
 def _undetermined_fields(
@@ -493,3 +519,14 @@ _CONSEQUENCE_OF_CHANGE = {
 def next_sequence(last_sequence: int) -> int:
     """The sequence after another one (``DefaultRecordBatch.incrementSequence``): 0 after -1 (none) and after 2^31 - 1."""
     return 0 if last_sequence in (-1, _SEQUENCE_MAX) else last_sequence + 1
+
+
+class VerifiedSnapshot(Part, frozen=True):
+    """A snapshot compared with the replay."""
+
+    offset: Natural
+    name: str
+    """Name of the file."""
+    snapshot_class: SnapshotClass | None = msgspec.field(name="class")
+    """Class of the replay at this offset; null at or below the first base offset, above the log end, and above damage."""
+    comparison: Comparison

@@ -240,7 +240,7 @@ class IndexEntries(msgspec.Struct, frozen=True, eq=False):
         """2 for each entry of the offset index and 1 for each of the time index that agree, minus 1 for each batch of another epoch.
 
         Summed over the whole segment this is ``2 * len(offset) + len(timestamp)`` if everything agrees, and less otherwise. So the sum only
-        detects that an index may be damaged; ``snapshots.engine.remote_indexes`` then finds the entry.
+        detects that an index may be damaged; ``snapshots.engine.index_check`` then finds the entry.
 
         Args:
             block: not empty, with ``HIT_COLUMNS``.
@@ -323,10 +323,6 @@ class BatchContents(msgspec.Struct, frozen=True):
     commits_omitted: int = 0
     first_events: FirstEvents | None = None
     extras: tuple[Any, ...] = ()
-
-    def after(self, offset: int) -> BatchContents:
-        """These batches after a batch that ends at ``offset`` - 1 (``BatchTotals.after``)."""
-        return replace(self, facts=self.facts.after(offset))
 
 
 class _JoinedContents:
@@ -419,7 +415,7 @@ class SegmentSummary(BatchRun, frozen=True, kw_only=True):
     @classmethod
     def unread(cls, base_offset: int, size_bytes: int) -> SegmentSummary:
         """A placeholder for a segment that was not read."""
-        contents = BatchContents().after(base_offset)
+        contents = BatchContents(NO_FACTS.after(base_offset))
         return cls(base_offset=base_offset, size_bytes=size_bytes, contents=contents, tail=Tail(TailKind.CLEAN, 0), read_bytes=0)
 
 
@@ -588,7 +584,7 @@ def summaries_of(
 
     def add(piece: Piece, tail: Tail, end_bytes: int) -> None:
         nonlocal start_bytes, start_offset
-        contents = piece.contents.after(start_offset)
+        contents = replace(piece.contents, facts=piece.contents.facts.after(start_offset))
         around = piece.cut_batch_offset
         next_offset = contents.facts.next_offset
         if around is not None and around < next_offset:

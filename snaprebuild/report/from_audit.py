@@ -72,4 +72,6 @@ def _take_copy(copy: AuditedCopy, partition: PagePartition, offset: int) -> None
     if copy.verdict not in QUIET:
         boundary.reasons.append(copy.reason)
     partition.differences += [(offset, each) for each in copy.differences]
-    partition.differences_left += max(0, copy.difference_count - len(copy.differences))
+    partition.difference_count += copy.difference_count
+    if copy.verdict in WRONG:
+        partition.wrong_entries += copy.difference_count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome
 from snaprebuild.cluster.fleet.replicas import FleetReplica
 from snaprebuild.cluster.fleet.restart_plan import RepairCover, RestartStep
 from snaprebuild.documents.fleet import Fleet, UnhealthyPartition
@@ -30,13 +31,14 @@ REPLICAS = [
     "bytes to read at most",
 ]
 
-DO = {
-    "elect": "elect broker {}, which has every snapshot",
-    "repair_cover": "repair broker {}, then let it lead",
-    "verify": "verify: every replica has snapshots that cannot be correct",
-    "wait": "wait for retention: a rebuild does not help",
-    "not_scanned": "not judged: scan the broker that leads it",
-    "gone": "not judged: the metadata log has no topic of this id",
+ADVICE = {
+    FleetOutcome.HEALTHY: "nothing: any leader uploads it",
+    FleetOutcome.ELECT: "elect {}, which has every snapshot",
+    FleetOutcome.REPAIR: "repair {}, then let it lead",
+    FleetOutcome.VERIFY: "verify: every replica has snapshots that cannot be correct",
+    FleetOutcome.WAIT: "wait for retention: a rebuild does not help",
+    FleetOutcome.NOT_SCANNED: "not judged: scan the broker that leads it",
+    FleetOutcome.GONE: "not judged: the metadata log has no topic of this id",
 }
 
 
@@ -110,8 +112,8 @@ def _step_row(number: int, step: RestartStep) -> list[str]:
 def _take_partition(unhealthy: UnhealthyPartition, partition: PagePartition) -> None:
     partition.stuck_bytes = unhealthy.stuck_bytes
     partition.outcome = unhealthy.outcome
-    elect = "none" if unhealthy.elect is None else unhealthy.elect
-    partition.facts.append(("to do", DO.get(unhealthy.outcome, unhealthy.outcome).format(elect)))
+    broker = "one of its brokers" if unhealthy.elect is None else f"broker {unhealthy.elect}"
+    partition.facts.append(("to do", ADVICE[unhealthy.outcome].format(broker)))
     for name, value in (("condition", unhealthy.condition), ("leader", unhealthy.leader)):
         if value is not None:
             partition.facts.append((name, str(value)))

@@ -42,6 +42,7 @@ def take_receipt(head: DocumentHead, sink: PageSink) -> None:
     partitions: dict[str, PagePartition] = {}
     for each in receipt.partitions.values():
         partition = partitions[each.source] = sink.partition(each.topic_partition, each.source, number)
+        partition.is_directory = True
         if not partition.segments:
             segments = [PageSegment(base, size, None, SegmentFate.UNSAID) for base, size in each.segments]
             if segments:

@@ -61,6 +61,8 @@ def _log_dir_fact(log_dir: ScannedLogDir) -> tuple[str, str]:
 
 
 def _take_partition(scanned: ScannedPartition, partition: PagePartition, nodes: dict[str, int | None]) -> None:
+    partition.is_directory = True
+    partition.uploads_under_id_zero = scanned.uploads_under_id_zero
     partition.node_id = nodes.get(scanned.log_dir)
     partition.log_start_offset = scanned.log_start_offset
     partition.log_end_offset = scanned.log_end.offset
@@ -70,6 +72,8 @@ def _take_partition(scanned: ScannedPartition, partition: PagePartition, nodes: 
     partition.last_stable_offset = scanned.upload.last_stable_offset
     if scanned.can_be_tiered:
         partition.stuck_bytes = scanned.upload.stuck_bytes
+        partition.waiting = scanned.upload.waiting_segments
+        partition.waiting_unknown = scanned.upload.waiting_unknown_segments
         partition.next_attempt = _next_attempt(scanned.upload.next_attempt)
     missing = set(scanned.missing_offsets)
     for each in scanned.boundaries:

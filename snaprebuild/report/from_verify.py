@@ -12,7 +12,7 @@ from snaprebuild.documents.common import InputSegment
 from snaprebuild.documents.saved_documents import DocumentHead, inconsistent, typed_members
 from snaprebuild.documents.verify import VerifiedPartition, Verify
 from snaprebuild.published import UnexpectedValueError
-from snaprebuild.replay.difference import ComparisonStatus
+from snaprebuild.replay.difference import ComparisonStatus, VerifiedSnapshot
 from snaprebuild.report.page_data import (
     PagePartition,
     PageSegment,
@@ -20,7 +20,6 @@ from snaprebuild.report.page_data import (
 )
 from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import SHARED, STATUS, PageSink
-from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 
 __all__ = ["take_verify"]
 
@@ -51,6 +50,7 @@ def take_verify(head: DocumentHead, sink: PageSink) -> None:
 
 
 def _take_partition(verified: VerifiedPartition, partition: PagePartition) -> None:
+    partition.is_directory = True
     if not partition.segments:
         partition.take_segments(_segments(verified.inputs))
     for each in verified.snapshots:
@@ -86,4 +86,6 @@ def _take_snapshot(snapshot: VerifiedSnapshot, partition: PagePartition) -> None
     if boundary.proven_wrong or comparison.status not in (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY):
         boundary.reasons.append(comparison.reason)
     partition.differences += [(snapshot.offset, each) for each in comparison.differences]
-    partition.differences_left += max(0, comparison.difference_count - len(comparison.differences))
+    partition.difference_count += comparison.difference_count
+    if comparison.proven_wrong:
+        partition.wrong_entries += comparison.certain_count

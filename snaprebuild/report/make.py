@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from snaprebuild.documents.fleet import Fleet
 from snaprebuild.documents.inspect import Transactions
-from snaprebuild.documents.saved_documents import DocumentHead, read_head
+from snaprebuild.documents.saved_documents import DocumentHead, members_of, read_head
 from snaprebuild.documents.scan import Scan
 from snaprebuild.documents.tier import TierAudit
 from snaprebuild.documents.verify import Verify
@@ -22,7 +22,8 @@ from snaprebuild.report.from_verify import take_verify
 from snaprebuild.report.page import page_pieces
 from snaprebuild.report.page_data import PageData
 from snaprebuild.report.page_links import link_paths
-from snaprebuild.report.page_writer import PageSink
+from snaprebuild.report.page_next import NextCommand, add_next_commands
+from snaprebuild.report.page_writer import OF_HOSTS, PageSink
 from snaprebuild.snapshots.receipts.receipt_lines import VERSION as RECEIPT_VERSION
 from snaprebuild.storage.local.document_file import write_text_file
 
@@ -59,13 +60,14 @@ class ReportResult:
     page: PageData
 
 
-def make_report(paths: Sequence[str], place: str, title: str | None = None) -> ReportResult:
+def make_report(paths: Sequence[str], place: str, title: str | None, next_command: NextCommand) -> ReportResult:
     """Reads documents and writes the page.
 
     Args:
         paths: of the documents.
         place: of the page; an older one of ours is replaced.
         title: of the page; None for one that says what it is about.
+        next_command: decides the next command of a partition.
 
     Raises:
         UsageError: no document, too many, one twice, or one that is none, is damaged or of another version.
@@ -84,9 +86,30 @@ def make_report(paths: Sequence[str], place: str, title: str | None = None) -> R
         real_paths.add(os.path.realpath(path))
     versions = {verb: version for verb, (version, _) in TAKERS.items()}
     heads = tuple(read_head(path, versions) for path in paths)
-    sink = PageSink(title or TITLE)
+    sink = PageSink(title or TITLE, has_several_hosts=_have_several_hosts(heads))
     for head in heads:
         TAKERS[head.verb][1](head, sink)
     link_paths(sink.page)
+    add_next_commands(sink.page, next_command)
     write_text_file(place, page_pieces(sink.page))
     return ReportResult(place, os.path.getsize(place), heads, sink.page)
+
+
+def _have_several_hosts(heads: Sequence[DocumentHead]) -> bool:
+    """Whether documents of one command are of different hosts: then equal paths are of different brokers.
+
+    Documents of different commands may have different names of one host, as that of a container.
+    """
+    hosts: dict[str, set[str]] = {}
+    for head in heads:
+        if head.verb in OF_HOSTS and head.verb != "receipt":
+            hosts.setdefault(head.verb, set()).add(_host_of(head))
+    return any(len(names) > 1 for names in hosts.values())
+
+
+def _host_of(head: DocumentHead) -> str:
+    """The host of a run, which is one of the first members of a document; empty if it is not there."""
+    for name, value in members_of(head.path, ("partitions", "log_dirs"), ()):
+        if name == "run":
+            return str(value.get("host", "")) if isinstance(value, dict) else ""
+    return ""

@@ -44,7 +44,8 @@ def page_pieces(page: PageData) -> Iterator[str]:
     yield "{"
     for name, value in page.page_members():
         yield f"{_json(name)}:{_json(value)},\n"
-    yield f'"status":{_json(first_lines(page))},\n"totals":{_json(msgspec.to_builtins(page_totals(page)))},\n'
+    totals = page_totals(page)
+    yield f'"status":{_json(first_lines(page, totals))},\n"totals":{_json(msgspec.to_builtins(totals))},\n'
     yield '"partitions":['
     for number, partition in enumerate(page.partitions()):
         yield (",\n" if number else "\n") + _json(partition.page_members())

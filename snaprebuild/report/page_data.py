@@ -5,6 +5,7 @@ The values come from the documents alone. A fact that no document has is absent 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,6 +18,7 @@ from snaprebuild.broker.fates import StartFate
 from snaprebuild.findings import ReportedFinding
 from snaprebuild.inspect.transaction_model import OngoingTransaction
 from snaprebuild.report.page_document import PageDocument
+from snaprebuild.report.page_tones import BoundaryTone, PartitionTone, boundary_tone
 from snaprebuild.report.page_values import exact_number, page_object
 
 __all__ = ["PARTITIONS_MAX", "PageBoundary", "PageData", "PagePartition", "PageSegment", "SegmentFate"]
@@ -41,8 +43,17 @@ DIFFERENCES_MAX = 1_000
 TRANSACTIONS_MAX = 500
 """Transactions of one partition, at most: the oldest."""
 
-OPEN_MEMBERS = ("first_offset", "producer_id", "is_late", "hang_reason")
+OPEN_MEMBERS = (
+    *("first_offset", "producer_id", "epoch", "since_ms", "last_ms", "is_late", "may_have_begun_before", "abort_commands"),
+    *("two_phase", "transactional_id", "timeout_ms", "hang_reason", "reason", "missing_evidence"),
+)
 """Members of an open transaction that the page shows."""
+
+FATE_MEMBERS = ("kind", "cause", "remedy", "releases")
+"""Members of a fate that the page shows."""
+
+GRAVE = ("damaged", "refused", "storage")
+"""Severities of findings with another exit code than 1."""
 
 
 class SegmentFate(StrEnum):
@@ -106,6 +117,17 @@ class PageBoundary(msgspec.Struct, omit_defaults=True):
     reasons: list[str] = msgspec.field(default_factory=list)
 
     @property
+    def tone(self) -> BoundaryTone:
+        """Its state in one word."""
+        return boundary_tone(
+            self.state,
+            self.status,
+            self.at_next_start,
+            is_written=self.action is not None,
+            proven_wrong=self.proven_wrong,
+        )
+
+    @property
     def is_plain(self) -> bool:
         """No fact but that it is there."""
         return not self.reasons and not self.proven_wrong and self.action is None and self.state in (None, "present")
@@ -123,6 +145,7 @@ class PagePartition:
     Attributes:
         topic_partition: ``<topic>-<partition>``.
         place: directory, or the store and topic id.
+        origin: host that the directory is of, where documents of several hosts have equal paths; else empty.
         documents: numbers of the documents that have it.
         kind: what the topic is, where it is not ordinary.
         next_attempt: of a leader to upload, if it fails: a sentence.
@@ -132,18 +155,31 @@ class PagePartition:
         segments: ascending; at most some hundreds (``take_segments``) of ``segment_count``.
         boundaries: by offset.
         differences: producers about which a snapshot differs from the log, with the offset of the snapshot.
-        differences_left: those that a document counts and does not list.
+        difference_count: producers that differ, listed or not.
+        wrong_entries: those among them that the log proves wrong, in snapshots that are proven wrong.
         open: transactions by replay, at most as many as the document lists.
         open_by_replay: count of open transactions by replay; None without one.
+        open_document: number of the document with this replay; None without one.
+        is_directory: its place is a path that commands take.
+        uploads_under_id_zero: its topic has no id while remote storage is on: nothing is written for it.
+        late: late transactions by that replay.
+        held_segments: rolled segments above the last stable offset by that replay; ``held_segment_bytes`` of them.
+        waiting: rolled segments that are uploaded later, without any action; None where no scan shows it.
+        waiting_unknown: rolled segments of which it is unknown whether they wait.
+        question: the command of Kafka's tool that asks the coordinators for its late transactions; None if none is to be asked for.
+        next_command: for its directory, in words for a shell; None if there is nothing to do, or no command for it.
+        next_text: a sentence in its place.
         findings: numbers in the findings of the page.
         fates: numbers in the fates of the page, of those that are more than a note: of its directory or of its log directory.
-        is_concerned: it has a fate or a finding that is more than a note, or was not read.
+        is_unread: a path in it, or above it, was not read.
+        severities: of its findings, how many of each.
         stuck_bytes: from the first blocked rolled segment to the last rolled one.
         lacks: what no document has that the timeline needs, sentences.
     """
 
     topic_partition: str
     place: str
+    origin: str = ""
     documents: list[int] = field(default_factory=list)
     kind: str | None = None
     node_id: int | None = None
@@ -161,16 +197,31 @@ class PagePartition:
     segment_count: int = 0
     boundaries: dict[int, PageBoundary] = field(default_factory=dict)
     differences: list[tuple[int, msgspec.Struct]] = field(default_factory=list)
-    differences_left: int = 0
+    difference_count: int = 0
+    wrong_entries: int = 0
     open: Sequence[OngoingTransaction] = ()
     open_by_replay: int | None = None
+    open_document: int | None = None
+    is_directory: bool = False
+    uploads_under_id_zero: bool = False
+    late: int = 0
+    held_segments: int = 0
+    held_segment_bytes: int = 0
+    waiting: int | None = None
+    waiting_unknown: int = 0
+    question: str | None = None
+    next_command: str | None = None
+    next_text: str | None = None
     findings: list[int] = field(default_factory=list)
     fates: list[int] = field(default_factory=list)
-    is_concerned: bool = False
+    is_unread: bool = False
+    severities: Counter[str] = field(default_factory=Counter)
     lacks: list[str] = field(default_factory=list)
+    _tones: Counter[BoundaryTone] | None = None
 
     def boundary(self, offset: int) -> PageBoundary:
-        """The boundary at an offset."""
+        """The boundary at an offset, which the caller may change."""
+        self._tones = None
         return self.boundaries.setdefault(offset, PageBoundary(offset))
 
     def take_segments(self, segments: list[PageSegment]) -> None:
@@ -197,18 +248,55 @@ class PagePartition:
         return len(_open_in_snapshots(ends)) if ends else None
 
     @property
-    def missing(self) -> int:
-        """Boundaries that need a snapshot and have none."""
-        return sum(boundary.state in ("missing", "irregular") for boundary in self.boundaries.values())
+    def tones(self) -> Counter[BoundaryTone]:
+        """Boundaries by their state, listed on the page or not. They are counted once after the last change of a boundary."""
+        if self._tones is None:
+            self._tones = Counter(boundary.tone for boundary in self.boundaries.values())
+        return self._tones
+
+    @property
+    def concerns(self) -> int:
+        """Findings that are more than a note."""
+        return self.severities.total() - self.severities["note"]
+
+    @property
+    def grave(self) -> int:
+        """Findings with another exit code than 1."""
+        return sum(self.severities[each] for each in GRAVE)
+
+    @property
+    def tone(self) -> PartitionTone:
+        """Its worst state in one word."""
+        tones = self.tones
+        if self.fates or tones[BoundaryTone.WRONG] or self.grave:
+            return PartitionTone.WRONG
+        if self.stuck_bytes or tones[BoundaryTone.MISSING]:
+            return PartitionTone.MISSING
+        if tones[BoundaryTone.SUSPECT] or tones[BoundaryTone.REMOVED] or self.concerns or self.is_unread:
+            return PartitionTone.CONCERN
+        if tones[BoundaryTone.UNVERIFIABLE]:
+            return PartitionTone.UNKNOWN
+        return PartitionTone.FINE
 
     @property
     def badness(self) -> tuple[int, ...]:
-        """For sorting: what the next start does, proven wrong, stuck, missing, suspect, any other finding; the worst first."""
-        boundaries = self.boundaries.values()
-        wrong = sum(boundary.proven_wrong for boundary in boundaries)
-        suspect = sum(boundary.state == "suspect" for boundary in boundaries)
-        missing = self.missing if self.kind is None else 0
-        return (len(self.fates), wrong, self.stuck_bytes or 0, missing, suspect, self.is_concerned, len(self.findings))
+        """For sorting, the worst first: by tone, then in the order of a first line, then by findings."""
+        tones = self.tones
+        return (
+            -list(PartitionTone).index(self.tone),
+            len(self.fates),
+            tones[BoundaryTone.WRONG],
+            self.grave,
+            tones[BoundaryTone.SUSPECT],
+            self.stuck_bytes or 0,
+            tones[BoundaryTone.MISSING],
+            self.concerns,
+            self.is_unread,
+            tones[BoundaryTone.REMOVED],
+            self.open_count or 0,
+            tones[BoundaryTone.UNVERIFIABLE],
+            self.severities["note"],
+        )
 
     def page_members(self) -> dict[str, object]:
         """The members that the page's script reads; those without a value are left out."""
@@ -223,22 +311,27 @@ class PagePartition:
         if len(self.segments) < self.segment_count:
             lacks.append(f"{self.segment_count} segments are drawn as {len(self.segments)}: neighbours are joined")
         numbers = ("log_start_offset", "log_end_offset", "log_end_at_least", "high_watermark", "last_stable_offset")
-        plain = ("topic_partition", "place", "documents", "kind", "node_id", "stuck_bytes", "next_attempt", "outcome")
-        differences = [{"offset": exact_number(offset), **page_object(each)} for offset, each in self.differences[:DIFFERENCES_MAX]]
+        plain = (
+            *("topic_partition", "place", "documents", "kind", "node_id", "stuck_bytes", "next_attempt", "outcome"),
+            *("waiting", "open_count", "open_document", "question", "next_command", "next_text"),
+        )
+        counts = ("waiting_unknown", "late", "held_segments", "held_segment_bytes", "difference_count", "wrong_entries", "concerns")
         members: dict[str, object] = {
             **{name: getattr(self, name) for name in plain},
             **{name: exact_number(getattr(self, name)) for name in numbers},
+            **{name: getattr(self, name) or None for name in counts},
+            "tone": self.tone.value,
+            "tones": {tone.value: count for tone, count in self.tones.items()},
             "facts": self.facts or None,
             "tables": self.tables or None,
             "segments": self._segment_columns(),
-            "boundaries": [page_object(each) for each in boundaries],
-            "differences": differences or None,
-            "differences_left": (self.differences_left + max(0, len(self.differences) - DIFFERENCES_MAX)) or None,
+            "boundaries": [{**page_object(each), "tone": each.tone.value} for each in boundaries],
+            "differences": self._difference_members() or None,
             "open": self._open_members() or None,
-            "open_count": self.open_count,
             "findings": self.findings or None,
             "fates": self.fates[:FATES_MAX] or None,
-            "is_concerned": self.is_concerned or None,
+            "is_unread": self.is_unread or None,
+            "origin": self.origin or None,
             "lacks": lacks or None,
         }
         return {name: each for name, each in members.items() if each is not None}
@@ -255,6 +348,21 @@ class PagePartition:
         if len(segments) < self.segment_count:
             columns["counts"] = [each.count for each in segments]
         return columns
+
+    def _difference_members(self) -> list[dict[str, Any]]:
+        """Producers that differ, those that are proven wrong first: nothing proves the others right or wrong."""
+        wrong = {offset for offset, boundary in self.boundaries.items() if boundary.proven_wrong}
+        # An audit lists only what the log proves.
+        rows = [
+            {
+                "offset": exact_number(offset),
+                **page_object(each),
+                "is_proven": offset in wrong and getattr(each, "is_certain", True),
+            }
+            for offset, each in self.differences
+        ]
+        rows.sort(key=lambda row: not row["is_proven"])
+        return rows[:DIFFERENCES_MAX]
 
     def _open_members(self) -> list[dict[str, Any]]:
         """Open transactions by replay; without one the oldest that a snapshot at a log end has, of which only the offset is known."""
@@ -276,21 +384,23 @@ class PageData:
     Attributes:
         title: of the page.
         documents: in the order in which they were named.
-        findings: of all documents, each once.
+        findings: of all documents, each once for each host; ``finding_origins`` of them.
         findings_left: those above ``FINDINGS_MAX``.
         tables: what belongs to no partition: (title, text below it, columns, rows).
-        fates: of all documents, each once.
+        fates: of all documents, each once for each host; ``fate_origins`` of them.
     """
 
     title: str
     documents: list[PageDocument] = field(default_factory=list)
     findings: list[ReportedFinding] = field(default_factory=list)
+    finding_origins: list[str] = field(default_factory=list)
     findings_left: int = 0
     tables: list[tuple[str, str, list[str], list[list[str]]]] = field(default_factory=list)
     fates: list[StartFate] = field(default_factory=list)
-    _partitions: dict[tuple[str, str], PagePartition] = field(default_factory=dict)
-    _known_findings: set[ReportedFinding] = field(default_factory=set)
-    _known_fates: set[tuple[str, str, str, str]] = field(default_factory=set)
+    fate_origins: list[str] = field(default_factory=list)
+    _partitions: dict[tuple[str, str, str], PagePartition] = field(default_factory=dict)
+    _known_findings: set[tuple[str, ReportedFinding]] = field(default_factory=set)
+    _known_fates: set[tuple[str, str, str, str, str]] = field(default_factory=set)
 
     def partition(self, topic_partition: str, place: str, document: int) -> PagePartition:
         """The partition of this name in this place, with the facts of other documents.
@@ -300,27 +410,31 @@ class PageData:
             place: directory, or the store and topic id.
             document: number of a document that has it.
         """
-        partition = self._partitions.setdefault((topic_partition, place), PagePartition(topic_partition, place))
+        # A path in a bucket is one for all hosts.
+        origin = "" if "://" in place or document >= len(self.documents) else self.documents[document].origin
+        partition = self._partitions.setdefault((topic_partition, place, origin), PagePartition(topic_partition, place, origin))
         if document not in partition.documents:
             partition.documents.append(document)
         return partition
 
-    def add_finding(self, finding: ReportedFinding) -> None:
-        """Takes a finding, unless it is there."""
-        if finding in self._known_findings:
+    def add_finding(self, finding: ReportedFinding, origin: str = "") -> None:
+        """Takes a finding, unless it is there. ``origin`` is that of its document."""
+        if (origin, finding) in self._known_findings:
             return
         if len(self.findings) >= FINDINGS_MAX:
             self.findings_left += 1
             return
-        self._known_findings.add(finding)
+        self._known_findings.add((origin, finding))
         self.findings.append(finding)
+        self.finding_origins.append(origin)
 
-    def add_fate(self, fate: StartFate) -> None:
-        """Takes a fate, unless it is there."""
-        key = (fate.kind, fate.severity, fate.path, fate.cause)
+    def add_fate(self, fate: StartFate, origin: str = "") -> None:
+        """Takes a fate, unless it is there. ``origin`` is that of its document."""
+        key = (origin, fate.kind, fate.severity, fate.path, fate.cause)
         if key not in self._known_fates:
             self._known_fates.add(key)
             self.fates.append(fate)
+            self.fate_origins.append(origin)
 
     @property
     def unread_paths(self) -> list[str]:
@@ -347,10 +461,11 @@ class PageData:
     def page_members(self) -> Iterator[tuple[str, object]]:
         """Everything but the partitions, by member."""
         yield "title", self.title
-        yield "documents", [page_object(each) for each in self.documents]
-        yield "findings", [page_object(each) for each in self.findings]
+        yield "documents", [{**page_object(each), "verb": each.verb} for each in self.documents]
+        findings = zip(self.findings, self.finding_origins, strict=True)
+        yield "findings", [{**page_object(each), "origin": origin} if origin else page_object(each) for each, origin in findings]
         yield "findings_left", self.findings_left
-        yield "fates", [page_object(each, ("kind", "cause")) for each in self.fates]
+        yield "fates", [page_object(each, FATE_MEMBERS) for each in self.fates]
         yield (
             "tables",
             [{"title": title, "text": text, "columns": columns, "rows": rows} for title, text, columns, rows in self.tables],

@@ -27,6 +27,8 @@ class PageDocument(msgspec.Struct):
         next_command: that it printed as the next one; None for none.
         exit_code: of the command.
         counts: of its first line; None for a document without them.
+        origin: host of its run, where a page has documents of several hosts and equal paths are of different brokers; else empty.
+        as_of_ms: the time at which its transactions are late, ms since 1970; None for a document without transactions.
     """
 
     name: str
@@ -40,6 +42,8 @@ class PageDocument(msgspec.Struct):
     next_command: str | None = None
     exit_code: int = 0
     counts: StatusCounts | None = None
+    origin: str = ""
+    as_of_ms: int | None = None
 
     @property
     def verb(self) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from snaprebuild.broker.status import StatusCounts, StatusWord, word_of
 from snaprebuild.documents.report import PageTotals
-from snaprebuild.findings import Severity
-from snaprebuild.replay.difference import ComparisonStatus
-from snaprebuild.report.page_data import PageBoundary, PageData
-from snaprebuild.report.page_document import PageDocument
+from snaprebuild.findings import Severity, pluralize
+from snaprebuild.report.page_data import PageData
+from snaprebuild.report.page_document import NO_ANSWER, PageDocument
+from snaprebuild.report.page_tones import BoundaryTone
 
 __all__ = ["first_document", "first_lines", "page_totals"]
 
@@ -19,7 +20,7 @@ EXIT_CODES = (Severity.STORAGE, Severity.REFUSED, Severity.DAMAGED, Severity.FIN
 WORDS = tuple(StatusWord)
 """The worst first."""
 
-PROVEN_RIGHT = (ComparisonStatus.EQUAL.value, ComparisonStatus.EQUAL_AFTER_EXPIRY.value)
+TOOL_HINT = "This is Kafka's own tool: put the address of a broker in place of HOST:PORT. The partitions below have the others."
 
 
 def first_document(documents: Sequence[PageDocument]) -> PageDocument:
@@ -32,48 +33,112 @@ def _rank(document: PageDocument) -> tuple[int, int]:
     return EXIT_CODES.index(Severity(document.exit_code)), WORDS.index(word_of(counts))
 
 
-def first_lines(page: PageData) -> dict[str, object]:
-    """The first lines of a page: sentence, details, next command, exit code, name of the document."""
+def first_lines(page: PageData, totals: PageTotals) -> dict[str, object]:
+    """The first lines of a page: sentence, details, next command and a text after it, exit code, name and host of the document.
+
+    Args:
+        page: with its documents.
+        totals: of the page. Where a document reports less than they do, the page reports what they do.
+    """
     first = first_document(page.documents)
     sentence, _, details = first.answer.partition("\n")
+    if first.answer == NO_ANSWER:
+        sentence = _sentence(totals, page.partition_count)
+    faults = sum(filter(None, (totals.fates, totals.wrong_snapshots, totals.suspect_snapshots, totals.missing_snapshots)))
+    exit_code = first.exit_code
+    if exit_code == 0 and (faults or page.unread_paths):
+        exit_code = int(Severity.FINDING)
+    command = first.next_command
+    text = None
+    tool_command = None
+    worst = next((each for each in page.partitions() if each.next_command is not None), None)
+    if _are_suspects_right(first, totals):
+        others = [document for document in page.documents if document is not first]
+        command = first_document(others).next_command
+        text = "A replay proves the suspect snapshots right: they are no fault."
+    elif command is not None:
+        text = f"{page.fates[0].remedy}." if page.fates else None
+    elif exit_code == 0:
+        text = "Nothing to do."
+    elif page.fates:
+        text = f"No command corrects this. {page.fates[0].remedy}."
+    elif first.exit_code == 0 and worst is not None:
+        command = worst.next_command
+        text = "It is for the worst partition. The partitions below have the others."
+    else:
+        tool_command, text = _instead_of_a_command(page)
     return {
         "sentence": sentence,
         "details": details,
-        "next_command": first.next_command,
-        "exit_code": first.exit_code,
+        "next_command": command,
+        "tool_command": tool_command,
+        "next_text": text,
+        "exit_code": exit_code,
         "document": first.name,
+        "host": None if first.run is None or first.verb == "fleet" else first.run.host,
     }
 
 
+def _are_suspects_right(first: PageDocument, totals: PageTotals) -> bool:
+    """Whether other documents settle what the first one calls suspect: its next command would be the one that was run."""
+    suspect = 0 if first.counts is None else first.counts.suspect
+    return suspect > 0 and totals.suspect_snapshots == 0 and totals.wrong_snapshots == 0
+
+
+def _sentence(totals: PageTotals, partitions: int) -> str:
+    """The numbers of a page, for a document without an answer."""
+    counts = (
+        (totals.wrong_snapshots, "snapshot wrong", "snapshots wrong"),
+        (totals.suspect_snapshots, "snapshot suspect", "snapshots suspect"),
+        (totals.missing_snapshots, "snapshot missing", "snapshots missing"),
+    )
+    texts = [pluralize(count, one, many) for count, one, many in counts if count]
+    return f"{', '.join(texts) or 'Nothing wrong or missing is shown'} in {pluralize(partitions, 'partition')}."
+
+
+def _instead_of_a_command(page: PageData) -> tuple[str | None, str]:
+    """A command of Kafka's own tool about the worst late transactions, and a text after it; without any, only a text."""
+    late = next((each for each in page.partitions() if each.late), None)
+    if late is None:
+        return None, "No command corrects this: see the findings."
+    over = next((each.abort_commands for each in late.open if each.abort_commands is not None), None)
+    if over is not None:
+        return over.since_3_0, f"It aborts a transaction that is over, of {late.topic_partition}. {TOOL_HINT}"
+    return late.question, f"It asks the coordinators for the late transactions of {late.topic_partition}. {TOOL_HINT}"
+
+
 def page_totals(page: PageData) -> PageTotals:
-    """The numbers at the top of a page. One that no document of it has is unknown, not zero."""
-    partitions = page.partitions()
+    """The numbers at the top of a page, of all partitions. One that no document of it has is unknown, not zero."""
+    partitions = list(page.all_partitions())
     verbs = {document.verb for document in page.documents}
     counts = _counts(page)
+    tones = sum((partition.tones for partition in partitions), Counter[BoundaryTone]())
     known_open = [count for partition in partitions if (count := partition.open_count) is not None]
+    replayed = [partition for partition in partitions if partition.open_by_replay is not None]
     segments = sum(partition.segment_count for partition in partitions)
     compares = not verbs.isdisjoint(("verify", "tier-audit"))
     is_scan = not verbs.isdisjoint(("scan", "fleet"))
-    boundaries = [boundary for partition in partitions for boundary in partition.boundaries.values()]
-    wrong = max(counts.wrong, sum(boundary.proven_wrong for boundary in boundaries))
-    missing = max(counts.missing, sum(partition.missing for partition in partitions))
-    suspect = counts.suspect if len(page.documents) == 1 else sum(_is_suspect(boundary) for boundary in boundaries)
+    is_judged = is_scan or "verify" in verbs
+    wrong = max(counts.wrong, tones[BoundaryTone.WRONG])
+    missing = max(counts.missing, tones[BoundaryTone.MISSING])
+    suspect = counts.suspect if len(page.documents) == 1 else tones[BoundaryTone.SUSPECT]
+    unverifiable = tones[BoundaryTone.UNVERIFIABLE]
     return PageTotals(
         segments=segments or None,
         wrong_snapshots=wrong if wrong or compares else None,
+        wrong_entries=sum(partition.wrong_entries for partition in partitions) if compares else None,
+        unverifiable_snapshots=unverifiable if unverifiable or compares else None,
         suspect_snapshots=suspect if suspect or compares or is_scan else None,
-        missing_snapshots=missing if missing or is_scan or "verify" in verbs else None,
-        fates=counts.fates + counts.topics_without_id if is_scan or "verify" in verbs else None,
-        waiting_segments=counts.waiting if is_scan or "verify" in verbs else None,
+        missing_snapshots=missing if missing or is_judged else None,
+        fates=counts.fates + counts.topics_without_id if is_judged else None,
+        waiting_segments=counts.waiting if is_judged else None,
+        waiting_unknown_segments=counts.waiting_unknown if is_judged else None,
         stuck_partitions=sum(bool(each.stuck_bytes) for each in partitions) if is_scan else None,
         stuck_bytes=sum(partition.stuck_bytes or 0 for partition in partitions),
         open_transactions=sum(known_open) if known_open else None,
+        open_unknown_partitions=len(partitions) - len(known_open),
+        late_transactions=sum(partition.late for partition in replayed) if replayed else None,
     )
-
-
-def _is_suspect(boundary: PageBoundary) -> bool:
-    """Suspect by a scan or an audit, and neither proven wrong nor proven right by a replay."""
-    return "suspect" in (boundary.state, boundary.status) and not boundary.proven_wrong and boundary.status not in PROVEN_RIGHT
 
 
 def _counts(page: PageData) -> StatusCounts:

@@ -35,9 +35,15 @@ from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossib
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock, expired_mask
 from snaprebuild.snapshots.destination.output_directory import check_output
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState, ReplayCheckpoint
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom, replay_window, source_replay
+from snaprebuild.snapshots.engine.partition_replay import (
+    BoundaryState,
+    PartitionReplay,
+    ReplayCheckpoint,
+    ReplayFrom,
+    replay_window,
+    source_replay,
+)
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks

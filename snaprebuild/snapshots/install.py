@@ -32,7 +32,7 @@ from snaprebuild.errors import (
     UsageError,
     WriteFailedError,
 )
-from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.destination.destinations import InPlace
@@ -47,6 +47,7 @@ from snaprebuild.snapshots.run import Run, RunFacts
 from snaprebuild.snapshots.source.broker_properties import expiration_of
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.source.topic_ids import BrokerReadiness, ReplicaPlace, broker_readiness, readiness_findings
+from snaprebuild.snapshots.staging.faulty_snapshots import faults_left
 from snaprebuild.snapshots.staging.staged_check import CheckedPartition, boundary_of, checked_partition
 from snaprebuild.snapshots.staging.staged_plan import NotStaged, StagedPartition, StagedPlan
 from snaprebuild.snapshots.state_replay import StateReplay, replays_by_state
@@ -165,7 +166,7 @@ class _Install:
             if not self._run.dry_run:
                 raise
             message = "a live broker holds this log directory: nothing is installed before it is stopped"
-            self._findings.append(Finding("live-broker", Severity.NOTE, log_dir, message))
+            self._findings.append(Finding("live-broker", Severity.NOTE, log_dir, message, cause=FindingCause.LIVE_BROKER))
         if not self._run.dry_run:
             self._run.locks.hold(log_dir)
 
@@ -187,6 +188,7 @@ class _Install:
                 self._replay(later)
         results |= {each.path: each.result for each in later}
         self._report_readiness()
+        self._findings += faults_left(self._staged)
         fates = self._report_start([each.plan for each in results.values()])
         plan = replace(self._whole, findings=tuple(self._findings), fates=fates)
         return replace(self._run.ended(plan, [results[each.path] for each in ordered]), not_staged=not_staged)

@@ -1,4 +1,4 @@
-"""When, where and how a document or a receipt was made."""
+"""When, where and how a document or a receipt was made, and what its run did not have to read."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from contextvars import ContextVar
 
 import msgspec
 
-from snaprebuild.published import RunRecord
+from snaprebuild.published import Natural, Part, RunRecord
 from snaprebuild.storage.log_dir import LogDirState
 
-__all__ = ["Invocation", "run_record"]
+__all__ = ["NO_CACHE_HITS", "CacheHits", "Invocation", "run_record"]
 
 
 class Invocation(msgspec.Struct, frozen=True):
@@ -68,3 +68,20 @@ def run_record(log_dirs: Iterable[LogDirState] = ()) -> RunRecord:
 def _started_ms() -> int:
     """One moment for all copies of the document that a command makes."""
     return time.time_ns() // 1_000_000
+
+
+class CacheHits(Part, frozen=True):
+    """Segments that were not read, because the cache of an earlier run has their effects."""
+
+    segments: Natural = 0
+    size_bytes: Natural = 0
+
+    def with_segment(self, size_bytes: int) -> CacheHits:
+        """With one segment of this size more."""
+        return CacheHits(segments=self.segments + 1, size_bytes=self.size_bytes + size_bytes)
+
+    def __add__(self, other: CacheHits) -> CacheHits:
+        return CacheHits(segments=self.segments + other.segments, size_bytes=self.size_bytes + other.size_bytes)
+
+
+NO_CACHE_HITS = CacheHits()

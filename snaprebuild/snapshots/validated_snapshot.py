@@ -7,7 +7,7 @@ from enum import Enum
 
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState, ReplayCheckpoint
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, ReplayCheckpoint
 
 __all__ = ["ValidatedSnapshot", "Validity", "judge_snapshot"]
 

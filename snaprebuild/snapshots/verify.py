@@ -12,15 +12,14 @@ import msgspec
 from formats.errors import FormatError
 from snaprebuild.errors import ChangedFileError, LimitReachedError, ReadFailedError, SnaprebuildError
 from snaprebuild.findings import IN_FLUX, Finding, FindingCause, Severity, finding_of_error, in_flux
-from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, VerifiedSnapshot, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.first_snapshot import wrong_by_the_log
 from snaprebuild.snapshots.engine.later_producers import LaterProducers
 from snaprebuild.snapshots.engine.log_facts import known_log_end
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, source_replay
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, source_replay
 from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
@@ -36,7 +35,6 @@ from snaprebuild.snapshots.source.boundary_needs import (
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, Source, irregular_snapshots, live_broker_notes, log_start_above
 from snaprebuild.snapshots.source.topic_ids import readiness_findings, with_readiness
-from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.storage.partition_names import TopicKind
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
@@ -104,11 +102,6 @@ class PartitionVerdict(msgspec.Struct):
     needs: BoundaryNeeds = NO_NEEDS
 
     @property
-    def snapshots(self) -> list[VerifiedSnapshot]:
-        """One verdict for each snapshot on disk, ascending."""
-        return self.outcome.snapshots
-
-    @property
     def findings(self) -> list[Finding]:
         """About this partition."""
         return self.outcome.findings
@@ -139,7 +132,7 @@ class VerifyResult(msgspec.Struct, frozen=True):
     @property
     def differences_not_listed(self) -> int:
         """Differing entries that are counted and not listed."""
-        comparisons = (snapshot.comparison for partition in self.partitions for snapshot in partition.snapshots)
+        comparisons = (snapshot.comparison for partition in self.partitions for snapshot in partition.outcome.snapshots)
         return sum(comparison.difference_count - len(comparison.differences) for comparison in comparisons)
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from pyspark import Accumulator, SparkContext
 
+from snaprebuild.findings import pluralize
+
 __all__ = ["Counts", "Progress", "job_counters"]
 
 SECONDS = 0.5
@@ -35,7 +37,7 @@ class Counts:
     @property
     def text(self) -> str:
         """Segments and partitions; on the driver."""
-        return f"{self.segments.value} segments read, {self.partitions.value} partitions put together"
+        return f"{pluralize(self.segments.value, 'segment')} read, {pluralize(self.partitions.value, 'partition')} put together"
 
 
 @contextlib.contextmanager

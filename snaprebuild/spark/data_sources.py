@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from formats.partition.file_names import FileKind
 from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.findings import did_you_mean
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.spark import header_rows, snapshot_rows
 from snaprebuild.spark.arrow_tables import ddl
@@ -43,7 +44,7 @@ from snaprebuild.spark.selected_files import (
     split,
     text_of,
 )
-from snaprebuild.spark.source_options import SourceOptions, did_you_mean
+from snaprebuild.spark.source_options import SourceOptions
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = ["BatchHeaders", "ProducerSnapshots"]
@@ -194,8 +195,10 @@ class FileSource(DataSource):
         names = schema.fieldNames()
         for name in names:
             if name not in self.whole.names:
-                near = did_you_mean(name, self.whole.names)
-                raise UsageError(f"{self.name()} has no column {name!r}{near}: it has {', '.join(self.whole.names)}")
+                meant = did_you_mean(name, self.whole.names)
+                raise UsageError(
+                    f"{self.name()} has no column {name!r}: it has {', '.join(self.whole.names)}{'; ' if meant else ''}{meant}"
+                )
         columns = pa.schema([self.whole.field(name) for name in names])
         if ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema) != ddl(columns):
             raise UsageError(f"columns of {self.name()} have the types {ddl(columns)}")

@@ -17,7 +17,7 @@ from formats.errors import FormatError
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.replay import segment_effect
 from snaprebuild.replay.segment_effect import IDENTITY
-from snaprebuild.snapshots.engine.boundary_state import ReplayCheckpoint
+from snaprebuild.snapshots.engine.partition_replay import ReplayCheckpoint
 from snaprebuild.snapshots.engine.partition_task import CachedSummary, Job, PartitionTask, TaskOutcome, to_domain_error
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_segment
 from snaprebuild.spark.segment_ranges import CachedRange, RangeSummary, WhyWhole, join_ranges

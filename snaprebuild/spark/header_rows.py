@@ -24,8 +24,8 @@ from snaprebuild.errors import SnaprebuildError
 from snaprebuild.spark.segment_parts import bounds_of_part, check_end_of_part
 from snaprebuild.spark.selected_files import FileToRead, ReadFault, text_of
 from snaprebuild.spark.source_options import SourceOptions
-from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.segment_file import check_parts
+from snaprebuild.storage.partition_dir import read_positions_hint
 from snaprebuild.storage.store import OpenBytes
 
 __all__ = ["ROWS_MIN", "SCHEMA", "known", "ranges", "rows_of_fault", "rows_of_segment"]

@@ -24,11 +24,10 @@ from snaprebuild.snapshots.source.source import open_source, why_skipped
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, pack
 from snaprebuild.spark.pushed_filters import column_of, holds, may_hold
 from snaprebuild.spark.segment_parts import Joint, joints_of
-from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.segment_file import check_parts
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.log_dir import listed_again
-from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
+from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, read_positions_hint
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, ReadStore, S3Settings
 from snaprebuild.storage.store_path import ReadPath
 from snaprebuild.storage.thread_pool import local_map

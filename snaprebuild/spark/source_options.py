@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import glob
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypeVar
@@ -16,11 +15,12 @@ from typing import TypeVar
 import pyarrow as pa
 
 from snaprebuild.errors import UsageError
+from snaprebuild.findings import did_you_mean
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.store_path import StorePath, path_of
 
-__all__ = ["MODES", "SourceOptions", "did_you_mean"]
+__all__ = ["MODES", "SourceOptions"]
 
 MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 """Spark's names: an unreadable file ends the query, becomes a row with ``error``, or is left out."""
@@ -79,20 +79,24 @@ class SourceOptions:
         unknown = sorted(name for name in options if name.lower().removeprefix(OF_TABLE) not in names)
         if unknown:
             name = unknown[0].removeprefix(OF_TABLE)
-            raise UsageError(f"option {name} is not known{did_you_mean(name, OWN[2:])}: {', '.join(OWN[2:])} are")
+            meant = did_you_mean(name, OWN[2:])
+            raise UsageError(f"option {name} is not known: {', '.join(OWN[2:])} are{'; ' if meant else ''}{meant}")
         paths = [options["path"]] if options.get("path") else json.loads(options.get("paths") or "[]")
         if not paths:
             table = "CREATE TABLE gets its columns from OPTIONS (path ..., columns 'topic, ...'), not from a list"
             raise UsageError(f"name at least one path: load(PATH). {table}")
         mode = options.get("mode", MODES[0]).upper()
         if mode not in MODES:
-            near = did_you_mean(mode, MODES)
-            raise UsageError(f"option mode: expected one of {', '.join(MODES)}, found {options['mode']!r}{near}")
+            meant = did_you_mean(mode, MODES)
+            wrong = f"option mode: expected one of {', '.join(MODES)}, found {options['mode']!r}"
+            raise UsageError(f"{wrong}{'; ' if meant else ''}{meant}")
         columns = _listed(options.get("columns"))
         for name in columns:
             if name not in whole.names:
-                near = did_you_mean(name, whole.names)
-                raise UsageError(f"option columns: there is no column {name!r}{near}: expected some of {', '.join(whole.names)}")
+                meant = did_you_mean(name, whole.names)
+                raise UsageError(
+                    f"option columns: expected some of {', '.join(whole.names)}, found {name!r}{'; ' if meant else ''}{meant}"
+                )
         offset_from, offset_to, tasks = (_number(options, name) for name in ("offsetFrom", "offsetTo", "numPartitions"))
         if tasks == 0:
             raise UsageError("option numPartitions: expected 1 or more, found 0")
@@ -129,24 +133,6 @@ class SourceOptions:
             ReadFailedError: an object store cannot be listed.
         """
         return tuple(path for pattern in self.paths for path in _matching(path_of(pattern, self.s3)))
-
-
-def did_you_mean(name: str, names: Sequence[str]) -> str:
-    """A question about the nearest names, to be added to an error; empty if none is near.
-
-    Args:
-        name: that is not known. Case, ``_`` and ``-`` do not count.
-        names: that are known.
-    """
-    known: dict[str, list[str]] = {}
-    for each in names:
-        known.setdefault(_plain(each), []).append(each)
-    near = [each for key in difflib.get_close_matches(_plain(name), known, n=2, cutoff=0.7) for each in known[key]]
-    return f" (did you mean {' or '.join(near)}?)" if near else ""
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "").replace("-", "")
 
 
 def _as_location(path: str) -> str:

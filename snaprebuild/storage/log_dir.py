@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 
 import msgspec
 
@@ -50,12 +51,14 @@ from snaprebuild.storage.store_path import StorePath, path_of
 from snaprebuild.storage.thread_pool import map_in_threads
 
 __all__ = [
+    "ClusterKind",
     "Discovery",
     "ListedLogDir",
     "LogDirState",
     "directory_fault",
     "find_partitions",
     "foreign_directories",
+    "kind_of",
     "listed_again",
     "read_leader_epochs",
     "read_log_dir",
@@ -373,3 +376,27 @@ def read_topic_id(partition: PartitionDir) -> bytes | None:
     path = partition.file_path(PARTITION_METADATA)
     data = partition.store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
     return None if data is None else read_partition_metadata(data, file=path).topic_id
+
+
+class ClusterKind(StrEnum):
+    """The kind of cluster that a log directory is of, by its ``meta.properties``."""
+
+    KRAFT = "kraft"
+    """``version`` 1 or 2, or a ``node.id``: each node of such a cluster has a metadata log."""
+    ZOOKEEPER = "zookeeper"
+    """``version`` 0 with a ``broker.id``."""
+    UNKNOWN = "unknown"
+    """The file is missing, or cannot be read, or names neither."""
+
+
+def kind_of(meta: MetaProperties | None) -> ClusterKind:
+    """The kind of cluster by the ids of a log directory (``MetaPropertiesVersion``).
+
+    Args:
+        meta: None if the file is missing or cannot be read.
+    """
+    if meta is None:
+        return ClusterKind.UNKNOWN
+    if meta.is_kraft:
+        return ClusterKind.KRAFT
+    return ClusterKind.UNKNOWN if meta.node_id is None else ClusterKind.ZOOKEEPER

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 import msgspec
+import numpy as np
 
+from formats import limits
 from formats.limits import INT64_MAX
 from formats.partition.file_names import (
     BROKER_FILES,
@@ -26,7 +28,9 @@ from formats.partition.file_names import (
     PartitionDirectoryName,
     parse_file_name,
 )
-from snaprebuild.errors import GonePartitionError, ReadFailedError
+from formats.partition.offset_index import positions_hint
+from formats.partition.time_index import TIME_INDEX_ENTRY_BYTES, TimeIndexEntry, last_entry_hint
+from snaprebuild.errors import ChangedFileError, GonePartitionError, ReadFailedError
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store import FileIdentity, ObjectStatus, OpenBytes, Ownership, ReadStore, Status
 from snaprebuild.storage.store_path import ReadPath, StorePath
@@ -45,6 +49,9 @@ __all__ = [
     "leads_to_directory",
     "list_partition_dir",
     "partition_dir_of_entries",
+    "read_last_entry_hint",
+    "read_last_timestamp_hint",
+    "read_positions_hint",
 ]
 
 ENTRIES_MAX = 2_000_000
@@ -475,3 +482,41 @@ class _Sorter:
             return status
         self.unreadable.append(entry.name)
         return None
+
+
+# ------------------------------------------------------------------------------- hints from indexes; nothing relies on them
+
+TIME_INDEX_TAIL_ENTRIES = 64
+"""More than one entry, so that a fault at the very end does not hide the entries before it."""
+
+
+def read_positions_hint(index: ReadPath, segment_bytes: int) -> np.ndarray | None:
+    """Positions of batches from an offset index, as a hint; None when it is absent or cannot be read."""
+    try:
+        data = index.read_small(limits.INDEX_BYTES_MAX)
+    except (ReadFailedError, ChangedFileError):
+        return None  # a hint only: without it the segment is walked from its start
+    return None if data is None else positions_hint(data, segment_bytes)
+
+
+def read_last_entry_hint(time_index: ReadPath) -> TimeIndexEntry | None:
+    """The last entry of a rolled segment's time index, as a hint; None if it is absent or useless.
+
+    Only the end of the file is read: a broker may have hundreds of thousands of these.
+    """
+    try:
+        # One entry more, because the file may end with a part of one.
+        tail = time_index.read_end((TIME_INDEX_TAIL_ENTRIES + 1) * TIME_INDEX_ENTRY_BYTES)
+    except (ReadFailedError, ChangedFileError):
+        return None  # a hint only: the segment counts as young
+    if tail is None:
+        return None
+    size_bytes, end = tail
+    whole = len(end) - size_bytes % TIME_INDEX_ENTRY_BYTES
+    return last_entry_hint(end[max(whole - TIME_INDEX_TAIL_ENTRIES * TIME_INDEX_ENTRY_BYTES, 0) : max(whole, 0)])
+
+
+def read_last_timestamp_hint(time_index: ReadPath) -> int | None:
+    """The timestamp of ``read_last_entry_hint``, ms."""
+    entry = read_last_entry_hint(time_index)
+    return None if entry is None else entry.timestamp

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from formats.remote.aiven_key import AivenObject
@@ -14,7 +14,7 @@ from snaprebuild.storage.remote.listing import CopyObjects, TierLayout
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
 from snaprebuild.tier.remote_copy import LOG_OF, RemoteCopy
 
-__all__ = ["COLD", "AuditCost", "CopyRead", "audit_cost", "refuse_cold", "refuse_cold_objects"]
+__all__ = ["COLD", "AuditCost", "CopyRead", "audit_cost", "cold_bytes", "refuse_cold"]
 
 _USUAL = "STANDARD"
 
@@ -167,29 +167,27 @@ def audit_cost(reads: Iterable[CopyRead]) -> AuditCost:
     )
 
 
-def refuse_cold(cost: AuditCost, max_read_bytes: int | None, place: str) -> None:
+def cold_bytes(copies: Iterable[CopyObjects]) -> dict[str, int]:
+    """Bytes of all objects in cold storage classes, by class, as the listing alone shows them."""
+    sizes: Counter[str] = Counter()
+    for copy in copies:
+        for each in copy.by_kind.values():
+            if each.storage_class is not None and each.storage_class in COLD:
+                sizes[each.storage_class] += each.identity.size_bytes
+    return dict(sorted(sizes.items()))
+
+
+def refuse_cold(cold: Mapping[str, int], max_read_bytes: int | None, place: str) -> None:
     """Refuses to read cold storage classes without a limit of bytes.
+
+    Args:
+        cold: bytes that would be read, by storage class; only cold ones.
+        max_read_bytes: limit of the run; None for none.
+        place: of the objects.
 
     Raises:
         RefusedError: some are cold, and the run has no limit of bytes.
     """
-    _refuse(cost.cold, max_read_bytes, place)
-
-
-def refuse_cold_objects(copies: Iterable[CopyObjects], max_read_bytes: int | None, place: str) -> None:
-    """Refuses, by the listing alone, to read cold storage classes without a limit of bytes, before even a manifest is read.
-
-    Raises:
-        RefusedError: as ``refuse_cold``.
-    """
-    sizes: Counter[str] = Counter()
-    for each in (each for copy in copies for each in copy.by_kind.values() if each.storage_class in COLD):
-        assert each.storage_class is not None
-        sizes[each.storage_class] += each.identity.size_bytes
-    _refuse(dict(sorted(sizes.items())), max_read_bytes, place)
-
-
-def _refuse(cold: dict[str, int], max_read_bytes: int | None, place: str) -> None:
     if cold and max_read_bytes is None:
         named = ", ".join(f"{size} bytes in {name}" for name, size in cold.items())
         message = f"{named}: to read them is charged for each byte, or takes a restore first: allow a number with max_read_bytes"

@@ -7,11 +7,15 @@ then unknown which of them brokers gave up or superseded since.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
+
+from msgspec.structs import replace
 
 from formats import limits
 from formats.errors import FormatError, TruncatedError
 from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
+from formats.partition.file_names import DirectoryForm, PartitionDirectoryName
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_key import AivenObject
 from formats.remote.aiven_manifest import read_aiven_manifest
@@ -22,27 +26,35 @@ from snaprebuild.findings import Finding, FindingCause, Severity, pluralize
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.storage.local.index_hints import read_last_entry_hint
-from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
+from snaprebuild.storage.log_dir import LogDirState
+from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles, read_last_entry_hint
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import ListedPartition, TierLayout, UnknownObjects
 from snaprebuild.storage.remote.store import CachedManifest, TierStore
-from snaprebuild.storage.store import USUAL_S3, S3Settings
-from snaprebuild.storage.store_path import StorePath
+from snaprebuild.storage.store import USUAL_S3, FileIdentity, Ownership, ReadStore, S3Settings
+from snaprebuild.storage.store_path import ReadPath, StorePath
+from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.listing import UNVERIFIED, list_partitions, read_remote_logs, unreadable_objects
-from snaprebuild.tier.remote_copy import ICEBERG_LACKS, UNREAD, RemoteCopy, fault_finding
+from snaprebuild.tier.remote_copy import ICEBERG_LACKS, LOG_OF, UNREAD, RemoteCopy, copy_facts, fault_finding, manifest_bytes
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
-from snaprebuild.tier.remote_log_dir import RemoteLogDir
 
 __all__ = ["RemoteChain", "RemotePartition", "Tier", "list_store", "open_tier"]
+
+NO_OWNER = Ownership(0, 0, 0)
 
 
 @dataclass(slots=True)
 class RemotePartition:
-    """A partition in remote storage.
+    """A partition in remote storage, also as a partition directory, which ``verify`` and a replay read like any other.
+
+    Names of files are keys below the root of the store: the objects of one partition may be below several prefixes. The parts of one object
+    in Aiven's layout have the names that ``TierStore`` understands.
 
     Attributes:
-        files: of its copies.
+        id: topic, topic id and number.
+        base: where the objects of its copies are.
+        layout: of the objects.
+        store: reads the files of a copy: that of ``base``, or a ``TierStore`` on it.
         log: what a broker knows of it.
         copies: by segment id, ascending by start offset: those with objects, and those that the metadata log alone has.
         verified: a metadata log that could be read whole has the live copies.
@@ -51,7 +63,10 @@ class RemotePartition:
         findings: about copies that cannot be read.
     """
 
-    files: RemoteLogDir
+    id: TopicIdPartition
+    base: StorePath
+    layout: TierLayout
+    store: ReadStore
     log: RemoteLog
     copies: dict[bytes, RemoteCopy] = field(default_factory=dict)
     verified: bool = False
@@ -60,14 +75,9 @@ class RemotePartition:
     findings: tuple[Finding, ...] = ()
 
     @property
-    def id(self) -> TopicIdPartition:
-        """Topic, topic id and number."""
-        return self.files.id
-
-    @property
     def place(self) -> str:
         """For messages."""
-        return self.files.place
+        return f"{self.base.path}: {self.id.topic}-{self.id.partition} ({uuid_to_text(self.id.topic_id)})"
 
     @property
     def live(self) -> list[RemoteSegment]:
@@ -98,6 +108,75 @@ class RemotePartition:
             raise ReadFailedError(f"copy {uuid_to_text(segment.segment_id)}: {what}", path=self.place)
         return copy
 
+    # -------------------------------------------------------------------------------------------- copies as a partition directory
+
+    def file_name(self, copy: RemoteCopy, kind: LocalTierFile = LocalTierFile.LOG) -> str:
+        """Name of a file of a copy."""
+        return copy.objects.by_kind[LOG_OF[self.layout]].key.removesuffix(LocalTierFile.LOG) + kind
+
+    def file_path(self, copy: RemoteCopy, kind: LocalTierFile = LocalTierFile.LOG) -> str:
+        """Location of a file of a copy."""
+        return f"{self.base.path}/{self.file_name(copy, kind)}"
+
+    def file(self, copy: RemoteCopy, kind: LocalTierFile = LocalTierFile.LOG) -> ReadPath:
+        """A file of a copy, to be read."""
+        return ReadPath(self.store, self.file_path(copy, kind))
+
+    def segment_files(self, copy: RemoteCopy, *, until: int | None = None, with_indexes: bool = False) -> SegmentFiles:
+        """A copy as a segment of the directory.
+
+        Args:
+            copy: with a record, or with facts.
+            until: offset after the last one that is taken; None for all.
+            with_indexes: its offset and time index may be read as those of a directory; they are not compared with the segment.
+        """
+        assert copy.segment_bytes is not None
+        facts = UNREAD if with_indexes else copy.facts
+        identity = replace(copy.objects.by_kind[LOG_OF[self.layout]].identity, size_bytes=copy.segment_bytes)
+        offset_index, time_index = (
+            self.file_name(copy, kind) if with_indexes else None for kind in (LocalTierFile.OFFSET_INDEX, LocalTierFile.TIME_INDEX)
+        )
+        return SegmentFiles(
+            base_offset=copy.start_offset,
+            log=ListedFile(self.file_name(copy), identity, NO_OWNER),
+            offset_index=offset_index,
+            time_index=time_index,
+            transaction_index=facts.index_bytes,
+            until_offset=until,
+            index_hits=facts.index_hits,
+            compared_bytes=tuple(size for _, size in facts.compared),
+        )
+
+    def snapshot_file(self, copy: RemoteCopy) -> ListedFile | None:
+        """The producer snapshot of a copy with facts as a file of the directory; None where it has no bytes."""
+        size_bytes = copy.facts.snapshot_bytes
+        if not size_bytes:
+            return None
+        return ListedFile(self.file_name(copy, LocalTierFile.PRODUCER_SNAPSHOT), FileIdentity(size_bytes, 0, 0), NO_OWNER)
+
+    def directory(
+        self,
+        segments: Iterable[SegmentFiles],
+        snapshots: Iterable[tuple[int, ListedFile]] = (),
+        log_end_offset: int | None = None,
+    ) -> PartitionDir:
+        """Copies that follow one another as a partition directory."""
+        named = PartitionDirectoryName(self.id.topic, self.id.partition, DirectoryForm.PLAIN)
+        return PartitionDir(
+            self.base.path,
+            named,
+            0,
+            tuple(segments),
+            tuple(snapshots),
+            has_leader_epochs=True,
+            store=self.store,
+            log_end_offset=log_end_offset,
+        )
+
+    def source(self, directory: PartitionDir) -> PartitionSource:
+        """A directory of this partition as a source."""
+        return PartitionSource(directory, LogDirState(self.base.path, store=self.base.store), directory.topic_partition)
+
     # ------------------------------------------------------------------------------------------------------------ what is read
 
     def read_facts(self, copies: Iterable[RemoteCopy]) -> None:
@@ -107,23 +186,26 @@ class RemotePartition:
             RefusedError: a limit of the run is used up; then none of the copies has facts.
         """
         unread = [each for each in copies if each.facts is UNREAD]
-        for copy, facts in zip(unread, list(self.files.facts_of(unread)), strict=True):
+        objects = [each.objects for each in unread]
+        facts_of = partial(copy_facts, self.base, self.layout)
+        # All of them first: no copy has facts if a limit ends the reads.
+        for copy, facts in zip(unread, list(map_in_threads(facts_of, objects, manifest_bytes)), strict=True):
             copy.take_facts(facts)
-        if self.files.layout is TierLayout.AIVEN and unread:
+        if self.layout is TierLayout.AIVEN and unread:
             manifests = [each for copy in self.copies.values() if (each := self._manifest_of(copy)) is not None]
             manifests.sort(key=lambda each: each.stem)
-            self.files = replace(self.files, store=TierStore(self.files.base.store, self.private_keys, tuple(manifests)))
+            self.store = TierStore(self.base.store, self.private_keys, tuple(manifests))
 
     def _manifest_of(self, copy: RemoteCopy) -> CachedManifest | None:
         """The manifest of a copy; None if it was not read, or if the objects are below several prefixes."""
         facts = copy.facts
         if facts.manifest is None or facts.fault is not None or copy.missing:
             return None
-        stem = self.files.name(copy).removesuffix(LocalTierFile.LOG)
+        stem = self.file_name(copy).removesuffix(LocalTierFile.LOG)
         indexes = copy.objects.by_kind[AivenObject.INDEXES]
         if indexes.key != f"{stem}.{AivenObject.INDEXES}":
             return None
-        return CachedManifest(f"{self.files.base.path}/{stem}", facts.manifest, indexes.identity)
+        return CachedManifest(f"{self.base.path}/{stem}", facts.manifest, indexes.identity)
 
     def read_end(self, copy: RemoteCopy) -> None:
         """Reads where a segment ends, if nothing else has it; it stays unknown if no batch is whole.
@@ -133,8 +215,7 @@ class RemotePartition:
             RefusedError: a limit of the run is used up.
         """
         if copy.end_offset is None:
-            segment = self.files.segment(copy, with_indexes=True)
-            end = log_end_offset(self.files.directory([segment])) - 1
+            end = log_end_offset(self.directory([self.segment_files(copy, with_indexes=True)])) - 1
             copy.end_offset = end if end >= copy.start_offset else None
 
     def read_epochs(self, copy: RemoteCopy) -> None:
@@ -154,34 +235,35 @@ class RemotePartition:
         Raises:
             FormatError, ReadFailedError, RefusedError: as ``read_epochs``.
         """
-        file = self.files.file(copy, LocalTierFile.LEADER_EPOCHS)
+        file = self.file(copy, LocalTierFile.LEADER_EPOCHS)
         data = file.read_small(limits.TEXT_FILE_BYTES_MAX) or b""
         return read_leader_epoch_checkpoint(data, file=file.path)
 
     def read_time(self, copy: RemoteCopy) -> None:
         """Reads the greatest timestamp of a copy from the end of its time index, if nothing else has it."""
         if copy.max_timestamp_ms is None:
-            last = read_last_entry_hint(self.files.file(copy, LocalTierFile.TIME_INDEX))
+            last = read_last_entry_hint(self.file(copy, LocalTierFile.TIME_INDEX))
             if last is not None:
                 copy.max_timestamp_ms = last.timestamp
                 copy.indexed_offset = copy.start_offset + last.relative_offset
 
-    def directory(self, segment: RemoteSegment) -> PartitionDir:
+    def directory_of(self, segment: RemoteSegment) -> PartitionDir:
         """A copy as a partition directory of one segment, with its offset and time index.
 
         Raises:
             ReadFailedError: as ``complete_copy``.
         """
-        return self.files.directory([self.files.segment(self.complete_copy(segment), with_indexes=True)])
+        return self.directory([self.segment_files(self.complete_copy(segment), with_indexes=True)])
 
-    def file(self, segment: RemoteSegment, kind: LocalTierFile) -> bytes:
+    def read_file(self, segment: RemoteSegment, kind: LocalTierFile) -> bytes:
         """A small file that each copy has, as the producer snapshot and the leader epochs.
 
         Raises:
             ReadFailedError: as ``complete_copy``; or it cannot be read, or is absent.
-            FormatError, RefusedError: as ``RemoteLogDir.read``.
+            FormatError: what the store keeps around it is bad.
+            RefusedError: it is encrypted, and no key was given; or a limit of the run is used up.
         """
-        data = self.files.read(self.complete_copy(segment), kind)
+        data = self.file(self.complete_copy(segment), kind).read_small(limits.INDEX_BYTES_MAX)
         if data is None:
             raise ReadFailedError(f"copy {uuid_to_text(segment.segment_id)}: it has no {kind}", path=self.place)
         return data
@@ -190,9 +272,9 @@ class RemotePartition:
         """The leader epochs of the log up to the end of a copy: all entries.
 
         Raises:
-            ReadFailedError, FormatError, RefusedError: as ``file``.
+            ReadFailedError, FormatError, RefusedError: as ``read_file``.
         """
-        data = self.file(segment, LocalTierFile.LEADER_EPOCHS)
+        data = self.read_file(segment, LocalTierFile.LEADER_EPOCHS)
         return read_leader_epoch_checkpoint(data, file=f"{self.place}: copy {uuid_to_text(segment.segment_id)}")
 
     def chain_below(self, epochs: Sequence[LeaderEpochEntry], end: int) -> RemoteChain | None:
@@ -250,27 +332,26 @@ class RemoteChain:
         """
         copies = [self.remote.complete_copy(each) for each in (*segments, *snapshots)]
         self.remote.read_facts({each.segment_id: each for each in copies}.values())
-        files = self.remote.files
         listed = []
         for each in snapshots:
-            snapshot = files.snapshot(self.remote.complete_copy(each))
+            snapshot = self.remote.snapshot_file(self.remote.complete_copy(each))
             if snapshot is not None:
                 listed.append((each.end_offset + 1, snapshot))
-        return files.source(files.directory([self._segment(each) for each in segments], listed))
+        return self.remote.source(self.remote.directory([self._segment(each) for each in segments], listed))
 
     def _segment(self, segment: RemoteSegment) -> SegmentFiles:
-        files = self.remote.files
         copy = self.remote.complete_copy(segment)
         facts = copy.facts
-        location = files.path(copy)
+        store = self.remote.store
+        location = self.remote.file_path(copy)
         if facts.fault is not None:
             raise ReadFailedError(facts.fault, path=location)
-        if facts.key_id is not None and facts.manifest is not None and isinstance(files.store, TierStore):
-            files.store.data_key(read_aiven_manifest(facts.manifest), location)
+        if facts.key_id is not None and facts.manifest is not None and isinstance(store, TierStore):
+            store.data_key(read_aiven_manifest(facts.manifest), location)
         if facts.segment_bytes != segment.size_bytes:
             message = f"has {facts.segment_bytes} bytes, and the metadata log has {segment.size_bytes}"
             raise ReadFailedError(message, path=location)
-        return files.segment(copy)
+        return self.remote.segment_files(copy)
 
 
 @dataclass(slots=True)
@@ -302,11 +383,6 @@ class Tier:
     stores: S3Settings = USUAL_S3
 
     @property
-    def location(self) -> str:
-        """Location of the store."""
-        return self.base.path
-
-    @property
     def metadata_findings(self) -> list[Finding]:
         """Findings of the metadata logs, without those about other partitions of the store."""
         return [each for each in self.findings if each.cause is FindingCause.METADATA_TOPIC]
@@ -314,11 +390,10 @@ class Tier:
     def listed_partition(self, partition: TopicIdPartition) -> RemotePartition:
         """The partition as the listing and the metadata log have it: no object was read."""
         listed = self.partitions.get(partition)
-        layout = self._layout_of(listed)
-        store = self.base.store
-        files = RemoteLogDir(
-            partition, self.base, layout, TierStore(store, self.private_keys) if layout is TierLayout.AIVEN else store
-        )
+        # Without objects it has the layout of the first partition of the store.
+        sample = next(iter(self.partitions.values()), None) if listed is None else listed
+        layout = TierLayout.AIVEN if sample is None else sample.layout
+        store = TierStore(self.base.store, self.private_keys) if layout is TierLayout.AIVEN else self.base.store
         log = self.logs.partitions.get(partition, RemoteLog())
         objects = {} if listed is None else {each.segment_id: each for each in listed.copies}
         copies = [RemoteCopy.of(layout, each, log.segments.get(segment_id)) for segment_id, each in objects.items()]
@@ -327,13 +402,7 @@ class Tier:
             copy.unanswered = self.unanswered.get(copy.segment_id)
         copies.sort(key=lambda copy: copy.start_offset)
         by_id = {copy.segment_id: copy for copy in copies}
-        return RemotePartition(files, log, by_id, self.verified, self.private_keys, self.stores)
-
-    def _layout_of(self, listed: ListedPartition | None) -> TierLayout:
-        """The layout of a partition; of one without objects that of the first partition of the store."""
-        if listed is None:
-            listed = next(iter(self.partitions.values()), None)
-        return TierLayout.AIVEN if listed is None else listed.layout
+        return RemotePartition(partition, self.base, layout, store, log, by_id, self.verified, self.private_keys, self.stores)
 
     def partition(self, partition: TopicIdPartition) -> RemotePartition:
         """The partition as a broker knows it: without a metadata log every complete copy is taken for a finished one.
@@ -365,7 +434,7 @@ class Tier:
         if len(ids) > 1:
             among = ", ".join(map(uuid_to_text, ids))
             raise UsageError(
-                f"has copies of several topics called {topic}: name one with --topic-id {topic}=ID, of {among}", path=self.location
+                f"has copies of several topics called {topic}: name one with --topic-id {topic}=ID, of {among}", path=self.base.path
             )
         return self.partition(TopicIdPartition(topic, ids[0], number)) if ids else None
 
@@ -486,7 +555,7 @@ def _segment_of(remote: RemotePartition, copy: RemoteCopy) -> RemoteSegment:
     """A copy as its record would have it: from its manifest, else from its files."""
     remote.read_end(copy)
     if copy.end_offset is None:
-        path = remote.files.path(copy)
+        path = remote.file_path(copy)
         raise TruncatedError("segment", file=path, position=0, expected="a batch", found="none that is whole")
     remote.read_epochs(copy)
     remote.read_time(copy)

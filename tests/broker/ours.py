@@ -19,15 +19,13 @@ from snaprebuild.replay import segment_summary
 from snaprebuild.replay.leader_epochs import end_of_epoch
 from snaprebuild.replay.segment_summary import summarise_pieces
 from snaprebuild.replay.window import Clock
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.local.store import LOCAL
-from snaprebuild.storage.partition_dir import list_partition_dir
+from snaprebuild.storage.partition_dir import list_partition_dir, read_positions_hint
 from snaprebuild.storage.store_path import ReadPath, StorePath
 from snaprebuild.tier.remote_partition import open_tier
 

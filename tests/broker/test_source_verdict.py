@@ -7,7 +7,8 @@ import pytest
 from kafka_node import KafkaNode
 from rule_marks import HOLDS, WARNS, mark_of
 
-from snaprebuild.cluster.source_check.check import CheckedSource, SourceQuestion, check_sources
+from snaprebuild.cluster.source_check.check import CheckedSource, check_sources
+from snaprebuild.cluster.source_check.source_question import SourceQuestion
 from snaprebuild.cluster.source_check.verdict import SourceRule
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
@@ -20,7 +21,9 @@ UPLOAD_SECONDS = 120.0
 
 
 def replicas(log_dir: Path, purpose: Purpose) -> dict[str, CheckedSource]:
-    result = check_sources(SourceQuestion((str(log_dir),), purpose), Run(clock=Clock(NOW_MS, DEFAULT_EXPIRATION_MS), jobs=1))
+    result = check_sources(
+        SourceQuestion(paths=(str(log_dir),), purpose=purpose), Run(clock=Clock(NOW_MS, DEFAULT_EXPIRATION_MS), jobs=1)
+    )
     assert [each for each in result.findings if each.severity] == []
     return {each.directory.topic_partition: each for each in result.replicas}
 

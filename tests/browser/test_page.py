@@ -2,62 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import pytest
 from command import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, snapshot_name
+from manifests import FIXTURES
+from opened_page import Scheme, contrast, made, measured, names, opened
 from pages import HOSTILE, scan_document, scanned, written
 from sentences import ONE_PROVEN_WRONG
 
-from snaprebuild.report.make import make_report
-
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.browser
 
-WAIT_MS = 120_000
 AS_OF = ("--as-of", "2026-11-21T12:00:00Z")
-
-
-@contextlib.contextmanager
-def opened(browser: Browser, page: Path, scheme: Literal["light", "dark"] = "light", **settings: Any) -> Iterator[Page]:
-    """A page, opened from its file. Nothing is said on the console, and nothing is asked for but the file."""
-    said: list[str] = []
-    asked: list[str] = []
-    context = browser.new_context(color_scheme=scheme, viewport={"width": 1400, "height": 1000}, offline=True, **settings)
-    tab = context.new_page()
-    tab.set_default_timeout(WAIT_MS)
-    tab.on("console", lambda message: said.append(message.text))
-    tab.on("pageerror", lambda error: said.append(str(error)))
-    tab.on("dialog", lambda dialog: (said.append(f"dialog {dialog.message}"), dialog.dismiss()))
-    tab.on("request", lambda request: asked.append(request.url))
-    try:
-        tab.goto(page.as_uri(), timeout=WAIT_MS)
-        tab.wait_for_selector("html[data-ready]", state="attached")
-        yield tab
-        assert said == []
-        assert asked == [page.as_uri()]
-    finally:
-        context.close()
-
-
-def made(tmp_path: Path, *documents: Path) -> Path:
-    page = tmp_path / "page.html"
-    make_report([str(each) for each in documents], str(page))
-    return page
-
-
-def names(tab: Page) -> list[str]:
-    """Of the partitions that are drawn, from top to bottom."""
-    rows = tab.locator("#rows .row").all()
-    found = [(int(row.get_attribute("aria-posinset") or 0), row.locator(".name").inner_text()) for row in rows]
-    return [name for _, name in sorted(found)]
 
 
 @pytest.fixture(scope="module")
@@ -73,22 +36,26 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made(place, *documents)
 
 
-def test_what_stands_there(browser: Browser, mixed: Path) -> None:
+def test_the_top_and_the_worst_partition(browser: Browser, mixed: Path) -> None:
     with opened(browser, mixed) as tab:
         assert tab.title() == tab.locator("h1").inner_text() == "Producer snapshots"
-        cards = dict(zip(tab.locator("#cards dt").all_inner_texts(), tab.locator("#cards .value").all_inner_texts(), strict=True))
-        assert {name: cards[name] for name in ("partitions", "wrong snapshots", "stuck partitions", "missing snapshots")} == {
+        cards = measured(tab, "cards")
+        assert {name: number for name, (number, _) in cards.items()} == {
             "partitions": "4",
+            "fates at the next start": "0",
             "wrong snapshots": "1",
-            "stuck partitions": "2",
+            "suspect snapshots": "0",
             "missing snapshots": "14",
+            "unverifiable snapshots": "0",
+            "stuck partitions": "2",
+            "waiting segments": "2",
+            "open transactions": "4",
+            "findings": "6",
         }
-        first, following = tab.locator("main p").all_inner_texts()[:2]
-        assert first.startswith(f"{ONE_PROVEN_WRONG}. "), first
-        assert following == f"Next: snaprebuild plan {mixed.parent / 'kafka27-mixed'} --set-aside"
-        below = dict(zip(tab.locator("#cards dt").all_inner_texts(), tab.locator("#cards .below").all_inner_texts(), strict=True))
-        assert below["wrong snapshots"] == "32 producers with wrong state"
-        assert below["open transactions"] == "by replay"
+        assert cards["wrong snapshots"][1] == "proven: 32 entries of producers"
+        assert cards["open transactions"][1] == "4 late"
+        assert tab.locator("#sentence").inner_text().startswith(f"{ONE_PROVEN_WRONG}. ")
+        assert tab.locator("#next code").inner_text() == f"snaprebuild plan {mixed.parent / 'kafka27-mixed'} --set-aside"
         assert tab.locator("[data-filter=clean]").inner_text().endswith("1"), "a late transaction is a finding"
         assert names(tab)[:2] == ["mixed-0", "logappend-0"]
         assert tab.locator("#detail-title").inner_text() == "mixed-0", "the worst one is open"
@@ -99,7 +66,7 @@ def test_what_stands_there(browser: Browser, mixed: Path) -> None:
         assert timeline.locator("rect.txn").count() == 2
         assert timeline.locator(".producer").count() == 32
         assert "33" in timeline.locator(".producer .id").all_text_contents()
-        table = tab.locator("section.block", has_text="Producers with wrong state in snapshots").first
+        table = tab.locator("section.block", has_text="Producers with wrong state").first
         assert table.locator("tbody tr").count() == 25
         table.get_by_role("button", name="Show all 32").click()
         assert table.locator("tbody tr").count() == 32
@@ -141,7 +108,7 @@ def test_search_filters_and_findings(browser: Browser, mixed: Path) -> None:
         tab.locator("#sort").select_option("name")
         assert names(tab) == ["deleted-0", "logappend-0", "mixed-0", "plain-0"]
         tab.locator("#search").fill("mixed")
-        assert "late: unknown" in tab.locator("#detail").inner_text(), "why a transaction is open"
+        assert "late, cause unknown" in tab.locator("#detail").inner_text(), "why a transaction is open"
 
 
 LABEL = """each => each.getAttribute("aria-label") || each.getAttribute("aria-labelledby")
@@ -168,36 +135,20 @@ def test_keyboard_and_what_a_screen_reader_gets(browser: Browser, mixed: Path) -
             assert each.evaluate(LABEL).strip(), each.evaluate("e => e.outerHTML")
 
 
-def luminance(colour: str) -> float:
-    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-TEXTS = (
-    "body, h1, #made, .card dt, .card .value, .card .below, .code, .severity, .filter, .name, .place, .badge, #detail h3, .path, "
-    ".facts dt, .notice, th, tr:nth-child(-n+3) > td"
-)
-
-COLOURS = """texts => [...document.querySelectorAll(texts)].map((each) => {
-  let node = each, back = "rgba(0, 0, 0, 0)";
-  while (node && back === "rgba(0, 0, 0, 0)") { back = getComputedStyle(node).backgroundColor; node = node.parentElement; }
-  return [getComputedStyle(each).color, back, each.outerHTML.slice(0, 200)];
-})"""
-
-
-def test_light_and_dark(browser: Browser, mixed: Path) -> None:
-    """As the system has it, and as the button says; every text can be read (4.5 to 1, as WCAG asks)."""
-    for scheme in ("light", "dark"):
-        with opened(browser, mixed, scheme) as tab:  # type: ignore[arg-type]
+def test_every_text_can_be_read_in_light_and_dark(browser: Browser, mixed: Path) -> None:
+    """By the colours of the system, and by the button; 4.5 to 1, as WCAG 2 asks."""
+    schemes: tuple[Scheme, ...] = ("light", "dark")
+    for scheme in schemes:
+        with opened(browser, mixed, scheme) as tab:
+            tab.locator("#codes button").first.click()
             for wanted in (scheme, "light", "dark"):
-                dark = luminance(tab.evaluate("getComputedStyle(document.body).backgroundColor")) < 0.1
-                assert dark == (wanted == "dark")
-                looked_at = tab.evaluate(COLOURS, TEXTS)
-                assert len(looked_at) > 50
-                for *colours, element in looked_at:
-                    lighter, darker = sorted(map(luminance, colours), reverse=True)
-                    assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (scheme, wanted, element)
+                back = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+                assert (contrast(back, "rgb(0, 0, 0)") < 2) == (wanted == "dark")
+                texts = measured(tab, "colours")
+                assert len(texts) > 60
+                assert {"text", "lane"} <= {word for _, _, what in texts for word in what.split()}, "texts of drawings, too"
+                for colour, behind, what in texts:
+                    assert contrast(colour, behind) >= 4.5, (scheme, wanted, what, colour, behind)
                 tab.locator("#theme").click()
 
 
@@ -222,11 +173,17 @@ def test_hostile_names_are_text(browser: Browser, tmp_path: Path) -> None:
         ]
         rows = {row.get_attribute("data-name") or "": row.locator(".name").text_content() for row in tab.locator(".row").all()}
         assert sorted(rows.values()) == sorted(f"{name}-{number}" for number, name in enumerate(shown))
-        assert tab.locator("main img, main b:not(.code b), #rows script, .name *, #detail h3 *").count() == 0
+        own = "main b:not(.code b, .next b, #answers b)"
+        assert tab.locator(f"main img, {own}, #rows script, .name * *, #detail h3 *, code * *").count() == 0
         assert len(tab.locator("script").all()) == 2
         for row in tab.locator(".row").all():
             row.click()
-            assert tab.locator("#detail-title").text_content() in rows.values()
+            name = tab.locator("#detail-title").text_content()
+            assert name in rows.values()
+            # A terminal may obey characters that nobody sees.
+            is_plain = re.search(r"[\u2028\u2029\u202e\x00\x1b\ud800-\udfff]", row.get_attribute("data-name") or "") is None
+            assert tab.locator("#detail .next code").count() == 1
+            assert tab.locator("#detail .next .copy").count() == is_plain, name
         for button in tab.locator("#codes button").all():
             button.click()
 
@@ -263,36 +220,126 @@ def test_many_partitions(browser: Browser, tmp_path: Path) -> None:
 
 def test_what_no_document_shows_is_no_zero(browser: Browser, tmp_path: Path) -> None:
     with opened(browser, made(tmp_path, written(scan_document([scanned("a", missing=2)]), tmp_path / "scan.json"))) as tab:
-        cards = dict(zip(tab.locator("#cards dt").all_inner_texts(), tab.locator("#cards .value").all_inner_texts(), strict=True))
-        assert (cards["wrong snapshots"], cards["missing snapshots"]) == ("–", "2")
+        cards = measured(tab, "cards")
+        assert {name for name, (number, _) in cards.items() if number == "–"} == {"wrong snapshots", "unverifiable snapshots"}
+        assert cards["missing snapshots"][0] == "2"
+        assert cards["wrong snapshots"][1] == "not compared: run verify"
         assert "which producers a wrong snapshot would forget" in tab.locator("#detail .lacks").inner_text()
 
 
-def test_a_narrow_screen(browser: Browser, mixed: Path) -> None:
+def test_proven_wrong_and_unverifiable_are_apart(browser: Browser, tmp_path: Path) -> None:
+    """In cards, filters, badges and heads of sections; what is unverifiable is no finding and no zero."""
+    logs = FIXTURES / "kafka27-compacted" / "logs"
+    verify = tmp_path / "verify.json"
+    verify.write_text(snaprebuild("verify", logs, *AS_OF, "--output", "json").stdout)
+    (partition,) = json.loads(verify.read_text())["partitions"]
+    counts = [each["comparison"]["status"] for each in partition["snapshots"]]
+    unverifiable = counts.count("unverifiable")
+    differing = sum(each["comparison"]["difference_count"] for each in partition["snapshots"])
+    assert unverifiable > 0
+    assert differing > 0
+    with opened(browser, made(tmp_path, verify)) as tab:
+        cards = measured(tab, "cards")
+        assert (cards["wrong snapshots"][0], cards["unverifiable snapshots"][0]) == ("0", str(unverifiable))
+        assert cards["wrong snapshots"][1] == "none proven wrong"
+        filters = {each.get_attribute("data-filter") for each in tab.locator("#filters button").all()}
+        assert filters == {"unverifiable"}, "not wrong, and not among those where nothing was found"
+        heads = tab.locator("#detail h4").all_inner_texts()
+        assert f"Producers that cannot be verified{differing}" in heads
+        assert not any("wrong" in each for each in heads)
+        assert tab.locator(".row .badge").all_inner_texts() == [f"{unverifiable} unverifiable"]
+        assert tab.locator("svg.timeline .marker.unverifiable").count() == unverifiable
+
+
+def test_nothing_found_has_no_finding(browser: Browser, mixed: Path) -> None:
     with opened(browser, mixed) as tab:
-        tab.set_viewport_size({"width": 390, "height": 800})
-        assert tab.evaluate("document.documentElement.scrollWidth") <= 390, "nothing sticks out"
-        assert tab.locator("svg.timeline rect.seg").count() == 15
+        tab.locator("[data-filter=clean]").click()
+        for row in tab.locator(".row").all():
+            row.click()
+            assert tab.locator("#detail .severity.finding, #detail .severity.damaged").count() == 0
+            assert "nothing found" in row.inner_text()
+        tab.locator("[data-filter=clean]").click()
+        assert names(tab)[-1] == "plain-0", "the worst first: those with a finding are before it"
 
 
-def test_a_row_shows_its_name_and_all_badges(browser: Browser, tmp_path: Path) -> None:
-    """Three badges or more in one row, in a wide window and in that of a telephone."""
-    partition = scanned("a-topic-with-a-long-name", segments=20, missing=12)
-    partition["boundaries"][14]["state"] = "corrupt"
-    partition["boundaries"][15] |= {"state": "suspect", "why": ["is empty"]}
-    with opened(browser, made(tmp_path, written(scan_document([partition]), tmp_path / "scan.json"))) as tab:
-        for width in (1400, 420):
-            tab.set_viewport_size({"width": width, "height": 900})
-            row = tab.locator(".row").first
-            assert row.locator(".badge").count() >= 3
-            name, whole = row.locator(".name").bounding_box(), row.bounding_box()
-            assert name is not None
-            assert whole is not None
-            assert name["width"] > 80, width
-            for badge in row.locator(".badge").all():
-                box = badge.bounding_box()
-                assert box is not None
-                assert whole["y"] <= box["y"], width
-                assert box["y"] + box["height"] <= whole["y"] + whole["height"], width
-            hidden = row.locator(".badges").evaluate("each => each.scrollHeight - each.clientHeight")
-            assert hidden <= 1, width
+def test_a_finding_of_a_log_directory_shows_its_partitions(browser: Browser, tmp_path: Path) -> None:
+    """And one that is about no partition of the page does not empty the list."""
+    documents = [tmp_path / "clean.json", tmp_path / "killed.json"]
+    for path, name in zip(documents, ("kafka27-mixed", "kafka27-killed"), strict=True):
+        path.write_text(snaprebuild("scan", FIXTURES / name / "logs", "--output", "json").stdout)
+    document = json.loads(documents[0].read_text())
+    elsewhere = {"code": "elsewhere", "severity": "note", "path": "/another/place", "message": "x", "offset": None, "reason": None}
+    document["findings"].append(elsewhere)
+    written(document, documents[0])
+    with opened(browser, made(tmp_path, *documents)) as tab:
+        everything = names(tab)
+        tab.locator("[data-code=unclean-shutdown]").click()
+        killed = sorted(path.name for path in (FIXTURES / "kafka27-killed" / "logs").iterdir() if path.is_dir())
+        assert sorted(names(tab)) == killed
+        assert tab.locator("#code tbody tr").count() == 1
+        assert tab.locator("#detail .severity.note", has_text="note").count() >= 1
+        tab.locator("[data-code=elsewhere]").click()
+        assert names(tab) == everything
+        assert tab.locator("#code tbody tr").count() == 1
+        assert "about no single partition" in tab.locator("#code").inner_text()
+        tab.locator("[data-code=elsewhere]").click()
+        assert tab.locator("#code tbody tr").count() == 0
+
+
+def test_an_open_transaction_has_its_age_and_command(browser: Browser, mixed: Path, tmp_path: Path) -> None:
+    document = json.loads((mixed.parent / "inspect transactions.json").read_text())
+    (partition,) = [each for each in document["partitions"] if each["topic_partition"] == "mixed-0"]
+    commands = {
+        "since_3_0": "kafka-transactions.sh abort --start-offset 6913",
+        "before_3_0": "kafka-transactions.sh abort --epoch 0",
+    }
+    over, alive = partition["open"]
+    over |= {"abort_commands": commands, "since_ms": document["as_of_ms"] - 93_784_000, "last_ms": document["as_of_ms"] - 3_600_000}
+    alive |= {"since_ms": None, "last_ms": None}
+    page = made(tmp_path, mixed.parent / "scan.json", written(document, tmp_path / "transactions.json"))
+    with opened(browser, page) as tab:
+        first, second = tab.locator(".transaction").all()
+        facts = measured(tab, "facts", 0)
+        assert (facts["from offset"], facts["producer id"], facts["age"], facts["silent for"]) == ("6913", "33", "1 d 2 h", "1 h")
+        assert facts["since"] == "2026-11-20 09:56:56 UTC"
+        assert first.locator("code").all_inner_texts() == [commands["since_3_0"], commands["before_3_0"]]
+        assert "broker 3.0 or newer" in first.inner_text()
+        assert second.locator("code").count() == 0, "it may be alive"
+        unknown = measured(tab, "facts", 1)
+        assert {unknown[name] for name in ("since", "age", "last batch", "silent for")} == {"unknown"}
+        question = tab.locator("#detail .block", has_text="Open transactions").locator("> .commands code").inner_text()
+        assert question == "kafka-transactions.sh --bootstrap-server HOST:PORT find-hanging --topic mixed --partition 0"
+
+
+def test_a_command_is_copied(browser: Browser, mixed: Path) -> None:
+    """From a file, with and without the clipboard of the browser; what is pasted is what is shown."""
+    wanted = f"snaprebuild plan {mixed.parent / 'kafka27-mixed'}"
+    for has_clipboard in (True, False):
+        with opened(browser, mixed) as tab:
+            if not has_clipboard:
+                tab.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('not allowed')); }")
+            tab.locator("#next .copy").focus()
+            tab.keyboard.press("Enter")
+            tab.get_by_text("Copied", exact=True).wait_for()
+            assert tab.locator("#said").inner_text() == "Command copied"
+            tab.locator("#search").focus()
+            tab.keyboard.press("Control+V")
+            assert tab.locator("#search").input_value() == f"{wanted} --set-aside"
+            tab.locator("#search").fill("")
+            assert tab.locator("#detail .next code").inner_text() == f"{wanted}/mixed-0 --set-aside"
+            tab.locator("#search").fill("logappend")
+            assert tab.locator("#detail .next code").inner_text() == f"{wanted}/logappend-0"
+
+
+def test_the_focus_is_seen_and_goes_everywhere(browser: Browser, mixed: Path) -> None:
+    """Tab reaches each control in its order, and each has an outline."""
+    with opened(browser, mixed) as tab:
+        focusable = tab.locator("a[href], button, input, select, [tabindex='0']").all()
+        reached = []
+        for _ in focusable:
+            tab.keyboard.press("Tab")
+            outline, what = measured(tab, "focus")
+            assert "solid 2px" in outline, what
+            reached.append(what)
+        assert len(set(reached)) == len(reached) == len(focusable)
+        assert [each.split()[0] for each in reached[:3]] == ["A", "BUTTON", "BUTTON"]

@@ -133,7 +133,7 @@ def test_all_partitions_that_know_the_producer() -> None:
     assert {each["topic_partition"] for each in run.document["partitions"]} == knowing
     assert run.document["partitions_read"] == 4
     table = snaprebuild("inspect", "explain", "fixtures/kafka27-killed", "--producer-id", 1014, "--as-of", AS_OF)
-    assert "show batches and answers" in table.text
+    assert "to see batches and answers" in table.text
     assert "while it runs" not in table.stdout
 
 

@@ -19,7 +19,7 @@ from documents import check
 from log_dirs import blocked_bytes, copy_of, cut, entries_in, flip, missing_boundaries, snapshot_name, tree, truth
 from manifests import REPOSITORY
 from other_process import live_broker
-from sentences import NOT_STARTED, NOTHING_CHECKED, STARTED_ALL_THE_SAME, USES_LOG_DIR
+from sentences import NONE_MISSING, NOT_STARTED, NOTHING_CHECKED, STARTED_ALL_THE_SAME, USES_LOG_DIR
 
 PARTITIONS = ("mixed-0", "logappend-0", "deleted-0", "plain-0")
 HOOK_SECONDS_MAX = 400
@@ -77,7 +77,7 @@ def test_a_table_for_people(logs: Path) -> None:
     run = snaprebuild("before-start", logs)
     assert run.exit_code == 0
     assert "Prepared, the most blocked first" in run.stdout
-    assert snaprebuild("before-start", logs).stdout == "no snapshot is missing\n"
+    assert snaprebuild("before-start", logs).stdout == f"{NONE_MISSING}4 partitions.\nNext: nothing to do.\n\n"
 
 
 def test_without_any_time_nothing_is_done_and_all_of_it_reported(logs: Path) -> None:

@@ -14,10 +14,9 @@ from staged_logs import bases_of, installed, installed_here, staged
 
 from snaprebuild.broker.fates import Fate
 from snaprebuild.snapshots import install as module
-from snaprebuild.snapshots.plan.kept_snapshots import lost_at_start
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.plan.start_gate import StartJudge
+from snaprebuild.snapshots.plan.start_gate import StartJudge, lost_at_start
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
@@ -47,7 +46,7 @@ def test_the_next_start_is_judged_by_batch_within_the_deadline(tmp_path: Path, m
         return whole(judge, paths, request, run, holds_locks=holds_locks)
 
     def settled(receipt: Receipt, plan: PartitionPlan, offsets: Iterable[int]) -> None:
-        events.append(plan.source.topic_partition)
+        events.append(plan.source.directory.topic_partition)
         settle(receipt, plan, offsets)
 
     monkeypatch.setattr(module, "fates_of_paths", judged)

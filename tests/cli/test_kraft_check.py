@@ -40,7 +40,7 @@ def test_the_table() -> None:
     assert (run.exit_code, run.stderr) == (0, "")
     assert "640 (epoch 4)" in run.stdout
     assert "812 (epoch 4)" in run.stdout
-    assert run.stdout.splitlines()[-1] == "1 node: 17 rules held; 1 info"
+    assert run.stdout.splitlines()[0] == "1 node: 17 rules held; 1 info."
 
 
 def test_a_broken_one_is_reported_with_its_rule(tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ from sentences import CANNOT_BE_LOADED, STARTED_ALL_THE_SAME
 from wrapper_command_lines import CMD, STARTS, STARTS_NOT
 
 from snaprebuild.__main__ import _start_wrapped_command
-from snaprebuild.cli import launch
+from snaprebuild.cli import loading
 
 
 @pytest.fixture(autouse=True)
 def no_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "_launch", launch._Launch())
+    monkeypatch.setattr(loading, "_launch", loading._Launch())
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def lock() -> Generator[int, None, None]:
 def test_the_deadline_counts_from_the_beginning_of_the_process(lock: int, monkeypatch: pytest.MonkeyPatch) -> None:
     began = time.monotonic_ns() - 100 * 10**9
     monkeypatch.setenv("SNAPREBUILD_LAUNCHED", f"{os.getpid()} {began} {lock}")
-    launch.read_launch()
-    assert launch.deadline_after(300) == pytest.approx(began / 1e9 + 300)
+    loading.read_launch()
+    assert loading.deadline_after(300) == pytest.approx(began / 1e9 + 300)
     assert not os.get_inheritable(lock), "CMD does not get it"
     assert "SNAPREBUILD_LAUNCHED" not in os.environ
 
@@ -63,16 +63,16 @@ def test_another_variable_changes_nothing(case: str, lock: int, monkeypatch: pyt
     else:
         numbers = {"pid": os.getpid(), "began": 1, "later": time.monotonic_ns() + 10**12, "lock": lock}
         monkeypatch.setenv("SNAPREBUILD_LAUNCHED", text.format(**numbers))
-    launch.read_launch()
-    assert launch.deadline_after(300) >= before + 300
+    loading.read_launch()
+    assert loading.deadline_after(300) >= before + 300
     assert os.get_inheritable(lock)
     assert "SNAPREBUILD_LAUNCHED" not in os.environ
 
 
 def test_a_descriptor_that_is_closed_is_no_matter(lock: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SNAPREBUILD_LAUNCHED", f"{os.getpid()} 1000000000 {10**30}")
-    launch.read_launch()
-    assert launch.deadline_after(300) == 301
+    loading.read_launch()
+    assert loading.deadline_after(300) == 301
 
 
 DAMAGED = {

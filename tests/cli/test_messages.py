@@ -127,20 +127,60 @@ def shown_in(page: str) -> list[str]:
     return re.findall(r"^  (?:-v, )?(--[a-z0-9-]+)", f"  -{panels}", re.MULTILINE)
 
 
+def named_on(verb: str, option: str) -> set[str]:
+    """Options that a page names in its description, its examples and the texts of its options; pages wrap such words."""
+    command = COMMANDS[verb]
+    assert isinstance(command, VerbCommand)
+    texts = [command.help or "", command.epilog or ""]
+    shown = shown_in(page_of(verb, option))
+    for each in options_of(verb):
+        if max(each.opts, key=len) in shown:
+            text = command.texts[each.name or ""]
+            texts.append(text.whole if option == "--help-all" else text.brief)
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", " ".join(texts)))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_screen_lists_each_option_that_it_names(verb: str) -> None:
+    """Whoever reads an example or a sentence finds its options on the same screen. An option of another command is named with it."""
+    everywhere = {name for each in VERBS for one in options_of(each) for name in (*one.opts, *one.secondary_opts)}
+    own = {name for each in options_of(verb) for name in each.opts}
+    for option in ("--help", "--help-all"):
+        named = named_on(verb, option)
+        assert (named & own) - {"--help-all"} <= set(shown_in(page_of(verb, option))), (verb, option)
+        assert named - own <= everywhere, (verb, option)
+
+
+def test_brackets_hold_values() -> None:
+    """What happens without a flag is no value: its line has none. Each --dry-run has one default."""
+    defaults = set()
+    for verb in VERBS:
+        page = page_of(verb, "--help")
+        for each in options_of(verb):
+            name = max(each.opts, key=len)
+            if each.is_flag and name in shown_in(page):
+                line = re.search(rf"^  {name}\b.*(?:\n {{5,}}.*)*", page, re.MULTILINE)
+                assert line is not None
+                assert "[" not in line[0], (verb, name)
+            if name == "--dry-run":
+                defaults.add(str(each.help).rpartition("Default: ")[2])
+    assert defaults == {"no."}
+
+
 def test_the_help_is_short_and_the_whole_one_is_whole() -> None:
-    """At most 11 options and 7 in the median; all but the global ones are at most 25 for a verb, and 101 have different names:
+    """At most 11 options and 7 in the median; all but the global ones are at most 25 for a verb, and 102 have different names:
     one name has one meaning everywhere (tests/cli/test_one_vocabulary.py), which takes more names than one name with several.
     """
     counts = []
     different = {max(each.opts, key=len) for verb in VERBS for each in options_of(verb)}
-    assert len(different) <= 101, sorted(different)
+    assert len(different) <= 102, sorted(different)
     for verb in VERBS:
         short, whole = (page_of(verb, option) for option in ("--help", "--help-all"))
         counts.append(len(shown_in(short)))
         own = {max(each.opts, key=len): panel_of(max(each.opts, key=len)) for each in options_of(verb)}
         own.pop("--help-all")
         for name, panel in own.items():
-            assert (name in shown_in(short)) == (panel in PANELS), name
+            assert (name in shown_in(short)) == (panel in PANELS or name in named_on(verb, "--help")), name
             assert re.search(rf"^  .*{name}\b", whole, re.MULTILINE), name
         assert sum(panel not in GLOBAL for panel in own.values()) <= 25, verb
     assert max(counts) <= 11

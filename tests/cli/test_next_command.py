@@ -3,6 +3,7 @@
 import errno
 import os
 import shlex
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from log_dirs import EMPTY_SNAPSHOT, copy_of, remove_snapshots, snapshot_name
 from manifests import FIXTURES
 from refused_reads import refused
 from sentences import (
+    AGAIN,
     CORRECT_WHAT_STDERR_LISTS,
     CORRECTS_NOTHING,
     KEEP_REMOTE_STORAGE_OFF,
@@ -30,22 +32,37 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def next_words(ran: Run) -> list[str]:
-    """The words of the next command, without the name of the program; empty if there is none."""
+def next_line(ran: Run) -> str:
+    """What comes after ``Next:``."""
     assert ran.stdout, ran
     (line,) = [line for line in ran.stdout.splitlines() if line.startswith("Next: ")]
-    if line in ("Next: nothing to do.", f"Next: {CORRECTS_NOTHING}; see what stderr lists."):
+    return line.removeprefix("Next: ")
+
+
+def advice_of(ran: Run) -> str:
+    """What somebody does before the next command; empty without any."""
+    advice, separator, _ = next_line(ran).partition(", then: ")
+    return advice if separator and not advice.startswith("snaprebuild ") else ""
+
+
+def next_words(ran: Run) -> list[str]:
+    """The words of the next command, without the name of the program; empty if there is none, ``AGAIN`` where an advice is all."""
+    line = next_line(ran)
+    advice = advice_of(ran)
+    if advice:
+        line = line.removeprefix(f"{advice}, then: ")
+    if line == "nothing to do." or line == f"{CORRECTS_NOTHING}; see what stderr lists.":
         return []
-    program, *words = shlex.split(line.removeprefix("Next: "))
-    assert program == "snaprebuild"
-    return words
+    if not line.startswith("snaprebuild "):
+        return [AGAIN]
+    return shlex.split(line)[1:]
 
 
 def followed(words: Sequence[str]) -> list[str]:
     """The verbs of a command and of those that come after it, as printed, until there is nothing to do or one comes again."""
     verbs: list[str] = []
     seen: set[tuple[str, ...]] = set()
-    while words and tuple(words) not in seen and len(verbs) < STEPS_MAX:
+    while words and words != [AGAIN] and tuple(words) not in seen and len(verbs) < STEPS_MAX:
         seen.add(tuple(words))
         is_bundled = any(word.startswith(str(FIXTURES)) for word in words)
         assert not (is_bundled and words[0] in ("rebuild", "stage", "install", "undo")), (
@@ -69,13 +86,13 @@ def test_nothing_missing() -> None:
 
 
 def test_incomplete(tmp_path: Path) -> None:
-    """The same command again, after what stderr lists was corrected."""
+    """No command: the same one follows after what stderr lists was corrected."""
     logs = copy_of("kafka27-mixed", tmp_path)
     with refused(logs / "logappend-0" / "leader-epoch-checkpoint", errno.EACCES, []):
         ran = snaprebuild("scan", logs, "--topic", "logappend")
     assert ran.text.startswith(f"{ONE_PATH_UNREAD}{CORRECT_WHAT_STDERR_LISTS}")
-    assert next_words(ran) == ["scan", str(logs), "--topic", "logappend"]
-    assert next_words(snaprebuild(*next_words(ran)))[0] == "plan"
+    assert next_words(ran) == [AGAIN]
+    assert next_words(snaprebuild("scan", logs, "--topic", "logappend"))[0] == "plan"
 
 
 def test_blocked_for_a_reason_that_a_rebuild_does_not_remove(tmp_path: Path) -> None:
@@ -108,14 +125,6 @@ def test_settings_stay_in_the_next_command() -> None:
     ran = snaprebuild("scan", "--set", "max_read_rate=64MiB", logs, "--impact", "low")
     assert next_words(ran) == ["verify", logs, "--set", "max_read_rate=64MiB", "--set", "impact=low"]
     assert snaprebuild(*next_words(ran)).exit_code == 0
-
-
-def test_settings_stay_in_a_command_that_is_repeated(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    with refused(logs / "logappend-0" / "leader-epoch-checkpoint", errno.EACCES, []):
-        ran = snaprebuild("scan", logs, "--set", "max_read_rate=64MiB", "--impact", "low")
-    assert ran.text.startswith("INCOMPLETE")
-    assert next_words(ran) == ["scan", str(logs), "--set", "max_read_rate=64MiB", "--set", "impact=low"]
 
 
 @pytest.mark.parametrize("verb", ["verify", "rebuild --dry-run", "stage --to {}"])
@@ -189,3 +198,60 @@ def test_other_verbs(verb: str, verbs: list[str], tmp_path: Path) -> None:
             snaprebuild("scan", tmp_path / name, "--save-json", tmp_path / f"{document}.json")
     found = followed(filled(VERBS[verb].arguments, tmp_path))
     assert found[: len(verbs)] == verbs
+
+
+def proposals(words: Sequence[str], ran: Run) -> None:
+    """Follows what a command proposes to its end: each command runs, none is proposed twice, and none refuses."""
+    seen = [list(words)]
+    while "\nNext: " in f"\n{ran.stdout}":
+        following = next_words(ran)
+        if not following or following == [AGAIN]:
+            return
+        if seen[-1][:2] == ["follower", "repair"] and "--dry-run" not in seen[-1]:
+            seen.clear()  # what it has written is checked
+        assert following not in seen, f"{seen} leads back to {following}"
+        assert len(seen) <= STEPS_MAX, seen
+        seen.append(following)
+        ran = snaprebuild(*following)
+        assert ran.exit_code not in (2, 3), (following, ran)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_each_verb_proposes(verb: str, tmp_path: Path) -> None:
+    written(VERBS[verb], tmp_path)
+    words = filled(VERBS[verb].arguments, tmp_path)
+    proposals(words, snaprebuild(*words))
+
+
+DAMAGED = FIXTURES / "damaged"
+JUDGED = {
+    "tier audit": ("tier", "audit", "{}/false-empty-copy"),
+    "tier audit, snapshots only": ("tier", "audit", "{}/false-empty-copy", "--level", "structure"),
+    "tier audit, an object is lost": ("tier", "audit", "{}/lost-object"),
+    "tier repair": ("tier", "repair", "{}/false-empty-copy", "--dry-run"),
+    "tier inventory": ("tier", "inventory", "{}/unknown-copy"),
+    "follower check": ("follower", "check", "{}/remote", "{}/node2"),
+    "follower plan": ("follower", "plan", "{}/remote", "{}/node1"),
+    "cluster check": ("cluster", "check", "{}/metadata-gap"),
+    "cluster source": ("cluster", "source", "{}/foreign-topic"),
+    "inspect transactions": ("inspect", "transactions", "{}/hanging-transaction"),
+    "inspect explain": ("inspect", "explain", "{}/stale", "--producer-id", "1"),
+    "inspect transactions, no such topic": ("inspect", "transactions", "{}/stale", "--topic", "nope"),
+    "fleet": ("fleet", "{}/scan.json"),
+}
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_what_is_proposed_about_damage(name: str, tmp_path: Path) -> None:
+    """Of every other command that judges, over a directory with a fault."""
+    words = [word.replace("{}", str(tmp_path)) for word in JUDGED[name]]
+    for path in (Path(word) for word in JUDGED[name] if word.startswith("{}/")):
+        for place in (DAMAGED, FIXTURES / "follower-lost-state"):
+            if (place / path.name).is_dir():
+                shutil.copytree(place / path.name, tmp_path / path.name)
+    if name == "fleet":
+        logs = Path(shutil.copytree(DAMAGED / "stale", tmp_path / "stale"))
+        snaprebuild("scan", logs, "--save-json", tmp_path / "scan.json")
+    ran = snaprebuild(*words)
+    assert not ran.error, ran
+    proposals(words, ran)

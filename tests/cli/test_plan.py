@@ -95,7 +95,7 @@ def _remote_storage_on(logs: Path) -> str:
         (
             _remote_storage_off,
             "2026-12-21T12:00:00Z",
-            "retention deletes these segments at that date",
+            "Remote storage is off, and 2 of these dates are past, by Kafka's default of 168 hours.",
             "2026-11-28 11:40:44Z, past ",
         ),
         (_remote_storage_unknown, "2026-11-21T12:00:00Z", "retention: no date, because it is unknown", None),

@@ -113,7 +113,7 @@ def test_dry_run_writes_nothing_anywhere(tmp_path: Path) -> None:
     before = tree(logs)
     here = in_json("rebuild", logs, "--dry-run", "--set-aside")
     assert here.document["dry_run"] is True
-    assert here.totals == {"would_write": 15, "equal": 8}
+    assert here.totals == {"would_write": 15, "equal": 8, "set_aside": 1}
     there = in_json("rebuild", logs, "--dry-run", "--out", out, "--boundaries", "all")
     assert there.totals == {"would_write": 23}
     assert tree(logs) == before
@@ -151,7 +151,7 @@ def test_wrong_snapshots(code: str, reason: str, data: bytes, tmp_path: Path) ->
     assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
     aside = logs / "mixed-0" / f"{snapshot_name(7045)}.set-aside.1"
     assert aside.read_bytes() == data
-    assert replaced.totals == {"equal": 22, "written": 1}
+    assert replaced.totals == {"equal": 22, "written": 1, "set_aside": 1}
     (boundary,) = [each for each in replaced.partition("mixed-0")["boundaries"] if each["offset"] == 7045]
     assert boundary["set_aside_name"] == aside.name
     assert changes(before, tree(logs))[0] == appeared | {f"mixed-0/{aside.name}"}

@@ -162,12 +162,15 @@ def test_partitions_and_segments_have_limits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "is damaged: byte 0: document: expected {, found its end"),
+        ("", "is an empty file, not a JSON result that `report` shows"),
         (
             '{"a": 1, "b": 2}',
-            "is no document of fleet or inspect-transactions or receipt or scan or tier-audit or verify: its first",
+            "is JSON of another program, not a JSON result that `report` shows",
         ),
-        ('{"schema": "snaprebuild.plan/1", "snaprebuild": "0.1.0"}', "found snaprebuild.plan/1"),
+        (
+            '{"schema": "snaprebuild.plan/1", "snaprebuild": "0.1.0"}',
+            "is the JSON result of `plan`, not a JSON result that `report` shows",
+        ),
         (
             '{"schema": "snaprebuild.scan/1", "snaprebuild": "0.1.0"}',
             "expected snaprebuild.scan/4, found snaprebuild.scan/1 of snaprebuild '0.1.0'; make it again with this program",
@@ -218,7 +221,7 @@ def test_the_page_asks_no_one_for_anything() -> None:
     loads = "fetch( XMLHttpRequest import( innerHTML outerHTML insertAdjacentHTML document.write eval( url(h"
     for word in loads.split():
         assert word not in text
-    assert len(text) < 64_000, "small enough to be read"
+    assert len(text) < 80_000, "small enough to be read"
 
 
 def test_only_what_is_open_at_the_log_end_counts(tmp_path: Path) -> None:

@@ -21,10 +21,10 @@ from manifests import REPOSITORY
 from sentences import CANNOT_BE_LOADED
 
 import snaprebuild
-from snaprebuild.cli import early_server
-from snaprebuild.cli.early_server import LOOKED_AT_MAX, start_early
+from snaprebuild.cli import loading
+from snaprebuild.cli.loading import LOOKED_AT_MAX, start_early
 from snaprebuild.cli.main import app, verbs
-from snaprebuild.cli.verb_group import VerbGroup
+from snaprebuild.cli.verb_command import VerbGroup
 from snaprebuild.snapshots.engine import worker_start
 
 HEAVY = ("pyspark", "boto3", "pandas", "numpy", "construct", "rich", "crcmod")
@@ -261,7 +261,7 @@ def test_links_are_not_followed_and_the_search_ends(tmp_path: Path, starts: list
         (linked / f"{base:020d}.log").symlink_to(root / "t-0" / f"{base:020d}.log")
     start_early(["verify", str(linked)])
     assert not starts
-    monkeypatch.setattr(early_server, "LOOKED_AT_MAX", 1)
+    monkeypatch.setattr(loading, "LOOKED_AT_MAX", 1)
     start_early(["verify", str(root)])
     assert not starts
     assert LOOKED_AT_MAX >= 1000

@@ -328,7 +328,7 @@ def test_a_signal_at_any_moment(call: str, name: str, tmp_path: Path) -> None:
     whole = traced()
     assert whole.exit_code == 0
     lines = trace.read_text("latin-1").splitlines()
-    begun = next(number for number, line in enumerate(lines) if "early_server." in line)
+    begun = next(number for number, line in enumerate(lines) if "/loading." in line)
     before = sum(line.startswith(f"{call}(") for line in lines[:begun])
     count = sum(line.startswith(f"{call}(") for line in lines)
     step = max(1, (count - before) // 4)

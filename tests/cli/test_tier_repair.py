@@ -195,7 +195,7 @@ def repair_line(above: str = "", start_offset: str = "0") -> str:
 @pytest.mark.parametrize(
     ("text", "reported"),
     [
-        ("", "is not a receipt"),
+        ("", "is an empty file, not a receipt"),
         (
             '{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n',
             "expected snaprebuild.tier-undo/2, found 'snaprebuild.tier-undo/1'",

@@ -1,4 +1,4 @@
-"""``verify`` as a user runs it, also with ``--receipt``. tests/snapshots/test_verify_verdicts.py has the verdicts."""
+"""``verify`` as a user runs it, also with ``--written-by``. tests/snapshots/test_verify_verdicts.py has the verdicts."""
 
 import os
 import re

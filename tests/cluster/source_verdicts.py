@@ -10,7 +10,8 @@ from metadata_logs import append_metadata_record
 
 from formats.metadata.cluster_metadata import MetadataRecordType
 from formats.partition.partition_metadata import uuid_from_text
-from snaprebuild.cluster.source_check.check import SourceCheck, SourceQuestion, check_sources
+from snaprebuild.cluster.source_check.check import SourceCheck, check_sources
+from snaprebuild.cluster.source_check.source_question import SourceQuestion
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.plan.source_verdict import Purpose
@@ -22,9 +23,9 @@ ORDERS = "TbEpDujbR1a9Y_KYwm3sPQ"
 
 def check(*paths: Path, purpose: Purpose = Purpose.REBUILD, metadata: Path | None = None, **more: Any) -> SourceCheck:
     question = SourceQuestion(
-        tuple(map(str, paths)),
-        purpose,
-        None if metadata is None else str(metadata),
+        paths=tuple(map(str, paths)),
+        purpose=purpose,
+        metadata=None if metadata is None else str(metadata),
         **{**more, "peers": tuple(more.get("peers", ()))},
     )
     return check_sources(question, Run(clock=Clock(NOW_MS, DEFAULT_EXPIRATION_MS), jobs=1))

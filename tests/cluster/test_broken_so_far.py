@@ -13,7 +13,8 @@ from log_dirs import batch_positions
 from manifests import CLUSTER
 from metadata_dirs import DIRECTORY
 
-from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources
+from snaprebuild.cluster.source_check.check import check_sources
+from snaprebuild.cluster.source_check.source_question import SourceQuestion
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.plan.source_verdict import Purpose
@@ -83,7 +84,7 @@ HEALTHY: dict[str, Change] = {"as it stopped": whole, "killed": without_marker}
 
 
 def verdict_of(node: Path, topic: str) -> SourceVerdict:
-    question = SourceQuestion((str(node / f"{topic}-0"),), Purpose.REBUILD)
+    question = SourceQuestion(paths=(str(node / f"{topic}-0"),), purpose=Purpose.REBUILD)
     (replica,) = check_sources(question, Run(clock=Clock(NOW_MS, DEFAULT_EXPIRATION_MS), jobs=1)).replicas
     return replica.verdict
 

@@ -11,7 +11,7 @@ from manifests import FIXTURES
 
 from snaprebuild.broker.start_facts import Assignment, PartitionFacts, Shutdown, TopicIdFile
 from snaprebuild.broker.stray_fates import lost_id_remedy
-from snaprebuild.cluster.lost_topic_ids import TopicIdHistory
+from snaprebuild.cluster.scan_fates import TopicIdHistory
 
 NODE = FIXTURES / "damaged" / "healthy" / "node"
 ORIGINAL = (NODE / "payments-0" / "partition.metadata").read_text()

@@ -202,7 +202,7 @@ def test_only_the_log_of_the_only_voter_is_proven_to_its_end(tmp_path: Path) -> 
 
 def test_voters_prove_what_a_verdict_rests_on() -> None:
     """All voters hold the whole log of node 1. Another voter has a later epoch than the log of a node that was killed."""
-    logs = tuple((None, str(CLUSTER / node)) for node in ("node2", "node3"))
+    logs = tuple(str(CLUSTER / node) for node in ("node2", "node3"))
     result = check(CLUSTER / "node1", purpose=Purpose.UPLOAD, voters=logs)
     assert exit_code_of(result.findings) == 0
     (asked,) = {id(each.metadata.read): each.metadata.read for each in result.replicas}.values()

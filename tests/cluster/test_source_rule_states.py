@@ -15,7 +15,6 @@ from rule_marks import HOLDS, MARKS, NOT_APPLICABLE, REJECTS, UNKNOWN, WARNS, Ma
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import DirectoryForm
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.cluster.metadata.registered_model import (
     LOST_DIRECTORY,
     MIGRATING_DIRECTORY,
@@ -30,6 +29,7 @@ from snaprebuild.cluster.source_check.evidence import LogDirEvidence, LogEvidenc
 from snaprebuild.cluster.source_check.rules import SourceRule, SourceRuleResult
 from snaprebuild.cluster.source_check.verdict import SourceVerdict, judge
 from snaprebuild.snapshots.plan.source_verdict import Purpose
+from snaprebuild.storage.log_dir import ClusterKind
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cluster-rules.md"
 TOPIC, OTHER_TOPIC = b"t" * 16, b"u" * 16

@@ -97,12 +97,13 @@ class Typed:
 def test_the_same_on_every_broker_and_back(broker: dict[str, str], tmp_path: Path) -> None:
     typed = Typed(broker, tmp_path)
     lines = [line for line in block("The commands").lines if ours(line) is not None]
-    scan, stage, dry, install, kept, offsets = lines
+    scan, plan, stage, dry, install, kept, offsets, undo = lines
     disks = [Path(broker[f"/var/lib/kafka/{each}"]) for each in ("d1", "d2")]
     directories = [disks[0] / "logs" / "orders-0", disks[1] / "logs" / "payments-0"]
     with live_broker(disks[0] / "logs"), live_broker(disks[1] / "logs"):
         found = typed.run(scan)
         assert (found.exit_code, "orders-0" in found.stdout) == (1, True), found.stdout
+        assert typed.run(plan).exit_code == 0
         assert typed.run(stage).exit_code == 0
         assert (disks[1] / "staged" / "payments-0.staged").is_dir(), "on the disk of its log directory"
         assert typed.run(dry).exit_code == 0
@@ -119,7 +120,9 @@ def test_the_same_on_every_broker_and_back(broker: dict[str, str], tmp_path: Pat
     for path in shlex.split(removal)[2:]:
         shutil.rmtree(path.replace("/var/lib/kafka/d1", str(disks[0])).replace("/var/lib/kafka/d2", str(disks[1])))
     assert typed.run(kept).exit_code == 0, "they are the same files under a second name"
-    assert [typed.run(line).exit_code for line in block("With the broker stopped").lines] == [0, 0]
+    dry_undo, same_undo = block("With the broker stopped").lines
+    assert (typed.run(dry_undo).exit_code, same_undo) == (0, undo)
+    assert typed.run(undo).exit_code == 0
     assert [len(snapshots_in(directory)) for directory in directories] == [3, 3]
 
 

@@ -21,7 +21,13 @@ TOLD_ONCE = ("inspect diff", "inspect dump", "simulate isr", "simulate metadata-
 READING = [name for name in VERBS if name not in (*WRITING, *TOLD_ONCE)]
 
 HEALTH = (
-    *("o snapshot is missing", "nothing to rebuild", "No broker has to be repaired", "No snapshot is wrong", "nothing to repair"),
+    *(
+        "o snapshot missing in 1 ",
+        "nothing to rebuild",
+        "No broker has to be repaired",
+        "No snapshot is wrong",
+        "nothing to repair",
+    ),
     *("no violation", "all of it is proven", "no transaction"),
 )
 
@@ -66,6 +72,8 @@ def test_what_cannot_be_read_comes_first(verb: str, tmp_path: Path) -> None:
             ran = snaprebuild(*arguments)
         if verb == "follower check" and path.suffix in (".log", ".leader_epoch_checkpoint") and "remote" in path.parts:
             continue  # of a copy: those before it and the log on disk prove the same
+        if verb == "inspect explain (snapshot)" and path == tmp_path / "log":
+            continue  # the list of other partitions does not matter for one, as for `verify PARTITION`
         if hit and not (verb in ("plan", "rebuild", "cluster source", "follower check") and path.name in OF_THE_VERDICT):
             met += 1
             check_says_so(ran, f"{verb} without {path.relative_to(tmp_path)}")

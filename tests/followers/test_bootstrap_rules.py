@@ -7,7 +7,6 @@ from sentences import NO_FINISHED_SEGMENT
 
 from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.followers.bootstrap_rules import (
-    EMPTY_FOLLOWER,
     BootstrapFollower,
     FollowerAction,
     LeaderOffsets,
@@ -26,7 +25,9 @@ FETCH, TRUNCATE_TO_END, START_EMPTY_AT, BUILD_STATE, RETRY, RETRY_FOREVER = Foll
 Decided = tuple[FollowerAction, int | None]
 # 10 to 59 are in remote storage, 40 to 99 on the leader's disk.
 LEADER = LeaderOffsets(log_start_offset=10, local_log_start_offset=40, pending_upload_offset=60, log_end_offset=100)
-EMPTY = EMPTY_FOLLOWER
+EMPTY = BootstrapFollower(
+    fetch_offset=0, log_end_offset=0, last_tiered_enabled=True, has_remote=True, metadata_is_ready=True, is_compacted=False
+)
 OFF = replace(EMPTY, last_tiered_enabled=False)
 
 # Row, leader, follower, and for each profile the action with its offset.

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from strategies import CONTROL, GeneratedLog, batch_of, header_of, logs
 
 from formats.log.batch_headers import TailKind
-from formats.log.plain_log_end import plain_log_end
+from formats.log.batch_walk import plain_log_end
 
 DATA = GeneratedLog(tuple(batch_of(header_of(offset), b"payload" * offset) for offset in range(3)))
 

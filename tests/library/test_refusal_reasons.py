@@ -1,10 +1,12 @@
 """Each refusal of the library has a reason, and a segment that retention deletes meanwhile is never one without leader epochs."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from log_dirs import remove_snapshots
+from manifests import REPOSITORY
 from stopped_broker import made
 
 from snaprebuild import (
@@ -12,6 +14,7 @@ from snaprebuild import (
     RefusalReason,
     ReplayOptions,
     SnapshotRefusedError,
+    UploadRefusalReason,
     UploadRefusedError,
     UsageError,
     ensure_snapshot,
@@ -139,6 +142,33 @@ def test_no_segment_of_that_name_is_a_usage_error(tmp_path: Path) -> None:
             call()
 
 
-def test_every_reason_is_documented() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "guides" / "uploader.md").read_text()
-    assert [reason.value for reason in RefusalReason if f"| `{reason.value}` |" not in page] == []
+OF_TIER_UPLOAD = {
+    *(UploadRefusalReason.ABOVE_TRUSTED_OFFSET, UploadRefusalReason.CLAIM_LOST, UploadRefusalReason.DELETED),
+    *(UploadRefusalReason.ENCRYPTED_STORE, UploadRefusalReason.GAP, UploadRefusalReason.NOT_IN_CLUSTER),
+    *(UploadRefusalReason.OTHER_STORE, UploadRefusalReason.STALE_BROKER_EPOCH, UploadRefusalReason.UNKNOWN_BROKER_EPOCH),
+}
+"""Reasons of the command alone: the library knows neither the store nor the cluster."""
+
+
+def rows_of(page: str) -> list[str]:
+    """The first cells of the rows of all tables of a guide, the reasons among them."""
+    text = (REPOSITORY / "docs" / "guides" / page).read_text()
+    cells = re.findall(r"^\| (`[^|]*`) \| .+ \|$", text, re.MULTILINE)
+    return [reason for cell in cells for reason in re.findall("`([a-z-]+)`", cell)]
+
+
+def test_the_guide_says_for_each_reason_what_an_uploader_does() -> None:
+    """Once: one word means the same in both enumerations."""
+    listed = rows_of("uploader.md")
+    assert sorted(listed) == sorted({*map(str, RefusalReason), *map(str, set(UploadRefusalReason) - OF_TIER_UPLOAD)})
+    explained = rows_of("upload.md")
+    assert {str(reason) for reason in UploadRefusalReason} <= set(explained)
+
+
+def test_each_reason_is_raised_where_the_guide_says() -> None:
+    """The members that modules name, which are the only ones that can be raised."""
+    upload = REPOSITORY / "snaprebuild" / "tier" / "upload"
+    named = {path.stem: set(re.findall(r"UploadRefusalReason\.([A-Z_]+)", path.read_text())) for path in upload.glob("*.py")}
+    of_library = named["prepare"] | named["checks"]
+    assert {reason.name for reason in UploadRefusalReason} == set().union(*named.values())
+    assert {reason.name for reason in OF_TIER_UPLOAD} == set().union(*named.values()) - of_library

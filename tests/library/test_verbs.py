@@ -435,6 +435,26 @@ if __name__ == "__main__":
 '''
 
 
+def test_a_script_without_a_guard_runs_once(tmp_path: Path) -> None:
+    """Python loads the main module of a program again in each worker, unless told otherwise: then the script would begin again there."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "import snaprebuild\n"
+        "from snaprebuild.snapshots.engine import schedule, worker_pool\n"
+        "print('loaded', flush=True)\n"
+        "schedule.IN_PROCESS_BYTES_MAX = 0  # as if the directory were large\n"
+        "started = []\n"
+        "run = worker_pool.WorkerPool.run\n"
+        "worker_pool.WorkerPool.run = lambda pool: started.append(pool.jobs) or run(pool)\n"
+        "result = snaprebuild.verify(sys.argv[1], jobs=2, as_of_ms=0)\n"
+        "print(started, result.exit_code, result.document.totals.equal)\n"
+    )
+    words = [sys.executable, str(script), str(FIXTURES / "kafka27-mixed" / "logs")]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "loaded\n[2] 0 9\n")
+
+
 def test_a_program_of_a_user_is_typed_and_runs(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

@@ -92,7 +92,10 @@ def specified(truth: SegmentEffect, found: Sequence[ProducerEntry], offset: int,
     elif not certain:
         status, reason = ComparisonStatus.UNVERIFIABLE, "different only in what the retained log does not fix"
     else:
-        status, reason = status_of(certain, len(found)), f"the log contradicts {len(certain)} entries"
+        status, reason = (
+            status_of(certain, len(found)),
+            f"the log contradicts {len(certain)} {'entry' if len(certain) == 1 else 'entries'}",
+        )
     proven_wrong = bool(certain) and knowledge.unproven_reason is None
     return Answer(status, proven_wrong, len(known), len(found), len(differences), (*certain, *uncertain), reason)
 

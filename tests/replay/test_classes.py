@@ -69,8 +69,11 @@ def marker(offset: int, count: int) -> LogBatch:
         ([summary_of(0, plain(1))], f"1 offsets between 0 and 2 {NOT_ON_DISK}"),
         ([summary_of(0, plain(0)), summary_of(4, plain(5))], f"3 offsets between 1 and 4 {NOT_ON_DISK}"),
         ([summary_of(0, plain(0)), summary_of(4)], f"3 offsets between 1 and 4 {NOT_ON_DISK}"),
-        ([summary_of(0, batch_of(header_of(0, last_offset_delta=2, record_count=2), b""))], "1 batches lost records, 0 markers"),
-        ([summary_of(0, marker(0, 0))], "1 batches lost records, 1 markers are gone"),
+        (
+            [summary_of(0, batch_of(header_of(0, last_offset_delta=2, record_count=2), b""))],
+            "batches that lost records: 1; markers that are gone: 0",
+        ),
+        ([summary_of(0, marker(0, 0))], "batches that lost records: 1; markers that are gone: 1"),
         ([summary_of(0, plain(0), plain(0))], "offset 0 does not follow the one before it"),
         ([summary_of(5, plain(4))], "offset 4 does not follow the one before it"),
         ([summary_of(0, plain(0, 3)), summary_of(2, plain(3))], "segment 0 ends at 3, above the base 2 of the next one"),

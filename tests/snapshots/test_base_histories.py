@@ -14,8 +14,8 @@ from budgets import TIER, each_seed
 from replays import entries_in
 
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState
 
 HISTORIES = 10 if TIER == "quick" else 250
 """Of each start, with four to five bases each: together more than 2,000 cases in the full tier."""

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from plans import make_plan
 
 from snaprebuild.cli.render.rebuild import plan_document, rebuild_document
+from snaprebuild.cli.render.report import partition_next_command
 from snaprebuild.cli.render.scan import scan_document
 from snaprebuild.cli.render.verify import VerifyView
 from snaprebuild.cli.result import json_text
@@ -63,7 +64,7 @@ def counted_by_each(root: Path, scratch: Path) -> dict[str, object]:
         path.write_text("".join(json_text(value)))
         documents.append(str(path))
     for chosen in (documents[:1], documents[1:], documents):
-        page = make_report(chosen, str(scratch / "page.html")).page
+        page = make_report(chosen, str(scratch / "page.html"), None, partition_next_command).page
         counts[f"report of {len(chosen)}, {chosen[0][-9:]}"] = page_totals(page).missing_snapshots
     total = json.loads((scratch / "scan.json").read_text())["totals"]
     others = {(total["not_needed"], total["made_by_broker"])}

@@ -20,7 +20,8 @@ from manifests import FIXTURES
 from plans import make_plan
 
 from formats.partition.partition_metadata import read_partition_metadata
-from snaprebuild.cluster.source_check.check import SourceQuestion, check_sources
+from snaprebuild.cluster.source_check.check import check_sources
+from snaprebuild.cluster.source_check.source_question import SourceQuestion
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Severity, exit_code_of
@@ -192,9 +193,9 @@ def answers(case: Case, log_dir: Path, topic_id: bytes | None) -> dict[str, Answ
     found = {"follower build": bootstrap_answer(case, log_dir, topic_id)}
     for purpose in (Purpose.REBUILD, Purpose.UPLOAD):  # another replica is judged as an upload is
         question = SourceQuestion(
-            (str(log_dir),),
-            purpose,
-            metadata,
+            paths=(str(log_dir),),
+            purpose=purpose,
+            metadata=metadata,
             i_am_the_leader=case.i_am_the_leader,
             broker_epoch=case.broker_epoch,
             selection=case.selection,

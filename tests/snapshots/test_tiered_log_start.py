@@ -19,8 +19,7 @@ from simulated_broker import listed
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild import Origin, ReplayOptions, SnapshotClass, SnapshotRefusedError, Validity, ensure_snapshot, validate_snapshot
 from snaprebuild.replay.window import Clock
-from snaprebuild.snapshots.engine.boundary_state import ReplayCheckpoint
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayCheckpoint, ReplayFrom
 from snaprebuild.snapshots.engine.segment_reader import read_segment, read_tasks
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 

@@ -235,7 +235,7 @@ def test_the_document_shows_what_stops_the_attempts(mixed: Path) -> None:
 def test_the_table_shows_it_in_words(mixed: Path) -> None:
     reported = snaprebuild("scan", mixed.parent, "-v").stdout
     assert f"    {NEXT_ATTEMPT}0 of mixed-0.\n      3.6.0 to 3.7.0: NullPointerException" in reported
-    assert "To stop the attempts until the restart: remote.log.copy.disable=true of the topic (3.9 and" in reported
+    assert "To stop the attempts until the restart: set remote.log.copy.disable=true for the topic (3.9 and" in reported
     assert f"  2 rolled segments, 6390 to 7637: waits\n  last stable offset: 6913, by {OF_A_CLEAN_STOP}\n" in reported
     shutil.copytree(FIXTURES / "kafka4-mixed" / "logs", mixed.parent.parent / "healthy")
     assert "next attempt" not in snaprebuild("scan", mixed.parent.parent / "healthy").stdout

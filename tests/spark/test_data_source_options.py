@@ -66,14 +66,17 @@ def test_objects_are_reached_as_options_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"topic": "a"}, r"option topic is not known \(did you mean topics\?\): columns, topics, partitions"),
-        ({"checkcrcs": "a"}, r"option checkcrcs is not known \(did you mean checkCrc\?\): "),
-        ({"offsets": "1:2"}, r"option offsets is not known \(did you mean offsetTo or offsetFrom\?\): "),
+        ({"topic": "a"}, r"option topic is not known: columns, topics, partitions.*are; did you mean 'topics'\?$"),
+        ({"checkcrcs": "a"}, r"option checkcrcs is not known: .*; did you mean 'checkCrc'\?$"),
+        ({"offsets": "1:2"}, r"option offsets is not known: .*; did you mean 'offsetTo'\?$"),
         ({"zzz": "a"}, "option zzz is not known: columns, topics, partitions"),
         ({"mode": "skip"}, "option mode: expected one of FAILFAST, PERMISSIVE, DROPMALFORMED, found 'skip'$"),
-        ({"mode": "permisive"}, r"found 'permisive' \(did you mean PERMISSIVE\?\)$"),
-        ({"columns": "topic,colour"}, "option columns: there is no column 'colour': expected some of topic, "),
-        ({"columns": "producerid"}, r"there is no column 'producerid' \(did you mean producer_id\?\): "),
+        ({"mode": "permisive"}, r"found 'permisive'; did you mean 'PERMISSIVE'\?$"),
+        ({"columns": "topic,colour"}, "option columns: expected some of topic, .*, found 'colour'$"),
+        (
+            {"columns": "producerid"},
+            r"option columns: expected some of topic, .*, found 'producerid'; did you mean 'producer_id'\?$",
+        ),
         ({"offsetFrom": "-1"}, "option offsetFrom: expected a number, 0 or more, found '-1'"),
         ({"partitions": "0,x"}, "option partitions: expected a number, 0 or more, found 'x'"),
         ({"numPartitions": "0"}, "option numPartitions: expected 1 or more, found 0"),

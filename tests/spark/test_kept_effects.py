@@ -201,7 +201,7 @@ def test_a_notebook_has_the_verbs_of_the_command(spark: SparkSession, logs: Path
     assert result.partitions[0].cache_hits.segments == 0
     written = sum(len(partition.boundaries) for partition in planned)
     assert (result.document.totals.written, result.document.receipt) == (written, str(receipt))
-    assert repr(result).startswith(f"<rebuild, exit code 0: {written} snapshots written in 1 partition")
+    assert repr(result).startswith(f"<rebuild, exit code 0: {written} snapshots written in 1 of 1 partition.")
     rows = [json.loads(row) for row in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert rows == [{name: row[name] for name in rows[0]} for row in result.rows()]
     frame = notebook.to_spark(spark, result)

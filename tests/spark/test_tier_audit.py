@@ -65,7 +65,7 @@ def values(audit: StoreAudit) -> list[object]:
     for partition in audit.partitions:
         members = {each.name: getattr(partition, each.name) for each in fields(partition)}
         copies = [{each.name: getattr(copy, each.name) for each in fields(copy)} for copy in members.pop("copies")]
-        found += [partition.id, [copy.copy.start_offset for copy in members.pop("readable")], copies]
+        found += [partition.remote.id, [copy.copy.start_offset for copy in members.pop("readable")], copies]
         del members["remote"]
         found.append(members)
     return found

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 from command import snaprebuild, snaprebuild_process
 from log_dirs import copy_of, remove_snapshots, snapshot_name
-from sentences import FREES_ALL, NONE_MISSING, NOT_READY, ONE_PROVEN_WRONG
+from sentences import AGAIN, FREES_ALL, NONE_MISSING, NOT_READY, ONE_PROVEN_WRONG
 from snapshot_by_grammar import build_snapshot
 from start_states.building import NODE
 from stopped_broker import made
@@ -73,7 +73,7 @@ def unread(place: Path) -> Path:
 
 
 class Cell(NamedTuple):
-    """What a command answers: words of its first line, its exit code, the verb of the next command (None for none)."""
+    """What a command answers: words of its first line, its exit code, the verb of the next command or an advice (None for none)."""
 
     first: str
     exit_code: int
@@ -111,7 +111,7 @@ ROWS = (
             "scan": Cell("1 snapshot missing in 1 of 1 partition", 1, "plan"),
             "verify": Cell("1 snapshot is missing", 0, "plan"),
             "plan": Cell("1 snapshot to write in 1 of 1 partition", 0, "rebuild"),
-            "before-start": Cell("Prepared, the most blocked first", 1, None),
+            "before-start": Cell("1 snapshot is missing, and none is written in 1 partition.", 1, None),
         },
         options=("--deadline", "0"),
     ),
@@ -120,9 +120,9 @@ ROWS = (
         without_ids,
         "3.9.2",
         {
-            "scan": Cell(NO_ID, 1, "plan"),
-            "verify": Cell(NO_ID, 1, "plan"),
-            "plan": Cell(NO_ID, 3, "scan"),
+            "scan": Cell(NO_ID, 1, AGAIN),
+            "verify": Cell(NO_ID, 1, AGAIN),
+            "plan": Cell(NO_ID, 3, AGAIN),
             "before-start": Cell(NO_ID, 1, None),
         },
     ),
@@ -135,7 +135,7 @@ ROWS = (
             "verify": Cell(ONE_PROVEN_WRONG, 1, "plan"),
             # Ids are compared where snapshots are read for what they say: these two look for what is missing.
             "plan": Cell("Nothing to rebuild in 8 partitions.", 0, "verify"),
-            "before-start": Cell("no snapshot is missing", 0, None),
+            "before-start": Cell(f"{NONE_MISSING}8 partitions.", 0, None),
         },
     ),
     Row(
@@ -154,7 +154,7 @@ ROWS = (
         unread,
         "4.3.1",
         {
-            verb: Cell(INCOMPLETE, 1, None if verb == "before-start" else verb)
+            verb: Cell(INCOMPLETE, 1, None if verb == "before-start" else AGAIN)
             for verb in ("scan", "verify", "plan", "before-start")
         },
         is_held=True,
@@ -172,7 +172,8 @@ def test_the_answer_of_each_command(row: Row, verb: str, tmp_path: Path, monkeyp
     assert cell.first in run.stdout.splitlines()[0]
     assert run.exit_code == cell.exit_code
     following = run.text.partition(" Next: ")[2]
-    assert following.startswith("" if cell.following is None else f"snaprebuild {cell.following} "), run.text
+    expected = "" if cell.following is None else f"snaprebuild {cell.following} "
+    assert following.startswith(AGAIN if cell.following == AGAIN else expected), run.text
 
 
 @pytest.mark.full

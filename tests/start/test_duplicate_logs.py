@@ -11,11 +11,11 @@ from stopped_broker import made
 
 from formats.partition.file_names import DirectoryForm
 from formats.partition.partition_metadata import uuid_from_text
-from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.duplicate_logs import future_in_two_places, log_dir_listed_twice, partition_in_two_places
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.releases import Release, ReleaseRange
 from snaprebuild.broker.start_facts import Assignment, BrokerFacts, PartitionFacts, Shutdown, TopicIdFile
+from snaprebuild.storage.log_dir import ClusterKind
 
 OLD_ID, NEW_ID = (uuid_from_text(text) for text in ("jbhM2bicRN6uA2U4lwDEMw", "gm2mFj46QE-Snp46ULzMsA"))
 

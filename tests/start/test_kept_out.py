@@ -11,7 +11,6 @@ from stopped_broker import made
 
 from formats.partition.file_names import DirectoryForm
 from formats.partition.partition_metadata import uuid_from_text
-from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.duplicate_logs import future_in_two_places
 from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.future_fates import future_fates
@@ -30,6 +29,7 @@ from snaprebuild.snapshots.rebuild.run import RebuildRun
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.local.fingerprint import Fingerprint
+from snaprebuild.storage.log_dir import ClusterKind
 
 TOPIC_ID, DIRECTORY_ID = (uuid_from_text(text) for text in ("jbhM2bicRN6uA2U4lwDEMw", "gm2mFj46QE-Snp46ULzMsA"))
 BROKER = BrokerFacts(cluster_kind=ClusterKind.KRAFT, releases=ReleaseRange((4, 3, 1), (4, 3, 1)))

@@ -10,7 +10,7 @@ from start_states import STATES, StartState
 from start_states.expected import server_properties
 from start_states.kept import boundaries, partitions, read_table
 
-from snaprebuild.snapshots.plan.kept_snapshots import REMOVED_AT_START
+from snaprebuild.snapshots.plan.start_gate import REMOVED_AT_START
 
 KEPT = read_table()
 SAMPLE = ("clean-stop", "index-missing", "index-missing-first", "index-missing-killed", "transaction-index-bad-in-first-segment")

@@ -12,11 +12,11 @@ from sentences import NO_START
 from stopped_broker import append, made
 
 from formats.partition.file_names import DirectoryForm
-from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.future_fates import future_fates
 from snaprebuild.broker.releases import Release, ReleaseRange
 from snaprebuild.broker.start_facts import Assignment, BrokerFacts, PartitionFacts, SegmentEnd, Shutdown
+from snaprebuild.storage.log_dir import ClusterKind
 
 RELEASE = ("--kafka-release", "4.3.1")
 ID = "a" * 32

@@ -7,11 +7,12 @@ import pytest
 
 from snaprebuild.storage.io_limits.policy import (
     RATE_WITH_BROKER_BYTES,
+    UNUSED_SECONDS_MAX,
     IoLimits,
+    ReadRate,
     current_limits,
     limited_io,
 )
-from snaprebuild.storage.io_limits.read_rate import UNUSED_SECONDS_MAX, ReadRate
 
 
 class Clock:
@@ -74,7 +75,7 @@ def test_anyone_who_shares_it_has_one_budget() -> None:
 
 
 def test_a_lock_that_no_one_gives_back_stops_no_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snaprebuild.storage.io_limits.read_rate.LOCK_SECONDS_MAX", 0.01)
+    monkeypatch.setattr("snaprebuild.storage.io_limits.policy.LOCK_SECONDS_MAX", 0.01)
     clock = Clock()
     rate = ReadRate(1000, clock, clock.sleep)
     taken, done = threading.Event(), threading.Event()

@@ -13,9 +13,9 @@ from formats.errors import TruncatedError
 from formats.log.batch_headers import HeaderReader
 from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.storage.local import segment_file
-from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.storage.partition_dir import read_positions_hint
 from snaprebuild.storage.store import FileIdentity
 from snaprebuild.storage.store_path import ReadPath
 

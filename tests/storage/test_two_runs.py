@@ -19,8 +19,7 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
 from snaprebuild.storage.io_limits import policy
-from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS, IoLimits, current_limits, limited_io
-from snaprebuild.storage.io_limits.read_rate import ReadRate
+from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS, IoLimits, ReadRate, current_limits, limited_io
 from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.store_path import store_of

@@ -23,9 +23,8 @@ from strategies import LogBatch
 from formats.partition.producer_snapshot import ProducerEntry
 from formats.partition.transaction_index import AbortedTransaction
 from snaprebuild.replay.window import Clock, is_expired
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom
 from snaprebuild.snapshots.engine.segment_reader import Pieces, read_segment, read_tasks
 
 GHOST = 1 << 40

@@ -31,7 +31,11 @@ from snaprebuild.errors import SnaprebuildError
 from snaprebuild.storage.local import log_dir_guard, process_settings
 
 COMMAND = (sys.executable, "-m", "snaprebuild")
-OTHER_FORMS = {"stage": ("rebuild",), "undo": ("undo", "tier-repair", "receipts")}
+OTHER_FORMS = {
+    "stage": ("rebuild",),
+    "inspect explain": ("inspect-explain", "inspect-explain-snapshot"),
+    "undo": ("undo", "tier-repair", "receipts"),
+}
 GROUPS = ("inspect", "tier", "follower", "cluster", "simulate")
 SECONDS_MAX = 180
 """A run of a test takes half a second: one that hangs is a defect, however busy the machine is."""

@@ -78,6 +78,7 @@ VERBS = {
     ),
     "inspect diff": Verb(("inspect", "diff", f"{{}}/{P}/{56:020d}.snapshot", f"{{}}/{P}/{116:020d}.snapshot"), ("log",), (P,)),
     "inspect explain": Verb(("inspect", "explain", "{}/log", "--producer-id", "1", *AS_OF, *ONE_JOB), ("log",)),
+    "inspect explain (snapshot)": Verb(("inspect", "explain", f"{{}}/{P}/{116:020d}.snapshot", *AS_OF, *ONE_JOB), ("log",)),
     "inspect transactions": Verb(("inspect", "transactions", "{}/log", *AS_OF, *ONE_JOB), ("log",)),
     "follower offsets": Verb(("follower", "offsets", TIER[0], "{}/log", *TIER[1:], *ONE_JOB), ("log", "tier")),
     "follower fetch-path": Verb(("follower", "fetch-path", TIER[0], "{}/log", *TIER[1:]), ("log", "tier")),

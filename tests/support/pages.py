@@ -79,6 +79,11 @@ def scan_document(
 ) -> dict[str, Any]:
     """A document of ``scan``."""
     totals = totals_of(0, 0)
+    missing = sum(len(each["missing_offsets"]) for each in partitions)
+    affected = sum(bool(each["missing_offsets"]) for each in partitions)
+    answer = f"{missing} snapshots missing in {affected} of {len(partitions)} partitions."
+    counts = {"fates": 0, "topics_without_id": 0, "wrong": 0, "suspect": 0, "missing": missing}
+    counts |= {"waiting": 0, "waiting_unknown": 0, "unread": 0}
     log_dir = {"path": "/kafka", "node_id": node_id, "cluster_id": "c", "directory_id": None, "shutdown": "clean", "held_by": None}
     log_dir |= {"cluster_kind": "zookeeper", "broker_epoch": None}
     return {
@@ -87,14 +92,22 @@ def scan_document(
         "unread": 0,
         "unread_paths": [],
         "request": {"paths": ["/kafka"], "server_properties": None, "topics": [], "partitions": []},
-        "run": {"at_ms": 1_795_262_400_000, "host": "h", "command": "snaprebuild scan /kafka", "cluster_ids": ["c"]},
+        "run": {
+            "at_ms": 1_795_262_400_000,
+            "host": f"broker-{node_id}",
+            "command": "snaprebuild scan /kafka",
+            "cluster_ids": ["c"],
+        },
         "totals": totals,
         "log_dirs": [{**log_dir, "totals": totals}],
         "topics": [],
         "partitions": partitions,
         "upload_attempts": {"interval": "30 s", "ways_to_stop": [], "not_looked_at": []},
         "findings": [{"reason": None, **each} for each in findings or []],
-        "exit_code": 0,
+        "exit_code": 1 if missing else 0,
+        "counts": counts,
+        "answer": answer if missing else f"No snapshot missing in {len(partitions)} partitions.",
+        "next_command": "snaprebuild plan /kafka" if missing else None,
     }
 
 

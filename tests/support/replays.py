@@ -23,8 +23,7 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import Clock, window_start
 from snaprebuild.snapshots.engine import log_facts
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom, replay_window
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom, replay_window
 from snaprebuild.snapshots.engine.segment_reader import read_segment, read_tasks
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.storage.partition_dir import PartitionDir

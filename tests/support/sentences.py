@@ -1,5 +1,6 @@
 """Sentences of the command that several tests look for: each is here once, so that a change of its words is one line."""
 
+AGAIN = "correct what stderr lists, then run this command again."
 ARE_IN_NO_COPY = "are in no copy"
 ASSUMED_REMOTE_END = "* assumed: highest remote (the copies in the store, all taken for live)"
 BELOW_LOG_START = "below its log start offset "

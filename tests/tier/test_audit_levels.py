@@ -26,8 +26,8 @@ from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.reachable import LocalStarts, read_local_starts
 from snaprebuild.tier.audit.result import WRONG, CopyAudit, SnapshotVerdict, StoreAudit
+from snaprebuild.tier.audit.window import LocalStarts, read_local_starts
 
 GOOD = (SnapshotVerdict.RIGHT, SnapshotVerdict.CONSISTENT)
 LEVELS = (AuditLevel.STRUCTURE, AuditLevel.REACHABLE, AuditLevel.FULL)
@@ -56,9 +56,9 @@ def check_levels(audits: list[StoreAudit], reported: object) -> None:
         has_wrong = any(copy.verdict in WRONG for copy in after)
         for one, other in zip(before, after, strict=True):
             if one.verdict in WRONG:
-                assert other.verdict in WRONG, (reported, one.start_offset, one.verdict, other.verdict)
+                assert other.verdict in WRONG, (reported, one.copy.start_offset, one.verdict, other.verdict)
             if one.verdict is SnapshotVerdict.SUSPECT and other.verdict in GOOD:
-                assert has_wrong, (reported, one.start_offset, other.reason)
+                assert has_wrong, (reported, one.copy.start_offset, other.reason)
 
 
 def at_all_levels(root: Path, store: Store, snapshots: list[Entries], deleted: int, reported: object) -> list[StoreAudit]:
@@ -178,7 +178,7 @@ def test_records_above_contradict_a_copy(tmp_path: Path, fault: str) -> None:
                 reported = seed, deleted, place, producer
                 for audit in at_all_levels(tmp_path / "store", store, states, deleted, reported)[1:]:
                     copies = copies_of(audit)
-                    assert [copy.start_offset for copy in copies if copy.verdict in WRONG] == [store.bases[place]], reported
+                    assert [copy.copy.start_offset for copy in copies if copy.verdict in WRONG] == [store.bases[place]], reported
                     assert exit_code_of(audit.findings) == 1, reported
                     counts["lowest" if place == deleted else "inner"] += 1
     assert counts["lowest"] >= 2, counts
@@ -300,11 +300,11 @@ def test_a_right_copy_below_a_hole_is_not_suspect_without_a_replay(tmp_path: Pat
                 found = copies_of(audited(root, AuditLevel.STRUCTURE, store.as_of_ms))
                 shutil.rmtree(root)
                 reported = seed, hole, fault
-                suspects = [copy.start_offset for copy in found if copy.verdict is SnapshotVerdict.SUSPECT]
+                suspects = [copy.copy.start_offset for copy in found if copy.verdict is SnapshotVerdict.SUSPECT]
                 assert (store.bases[place] in suspects) == (fault is not None), (reported, found[place].reason)
                 if fault is None:
                     assert suspects == [], reported
-                    counts["ends read"] += sum(copy.end_offset is not None for copy in found)
+                    counts["ends read"] += sum(copy.copy.end_offset is not None for copy in found)
                 counts["faults" if fault else "healthy"] += 1
     assert (counts["faults"], counts["healthy"]) == (15, 15)
     assert counts["ends read"] >= 8, "copies that looked wrong by where the next one begins"

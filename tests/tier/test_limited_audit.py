@@ -23,8 +23,8 @@ from snaprebuild.storage.store import FileIdentity, OpenBytes
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.reachable import read_local_starts
 from snaprebuild.tier.audit.result import WRONG, CopyAudit, SnapshotVerdict, StoreAudit
+from snaprebuild.tier.audit.window import read_local_starts
 
 GOOD = (SnapshotVerdict.RIGHT, SnapshotVerdict.CONSISTENT)
 
@@ -95,7 +95,7 @@ def check_limited(whole: StoreAudit, limited: StoreAudit, reported: object) -> C
     assert [each.code for each in limited.findings].count("tier-limit") == 1, reported
     for one, other in zip(copies_of(limited), copies_of(whole), strict=True):
         counts[one.verdict.value] += 1
-        place = reported, one.start_offset, one.verdict, one.reason, other.verdict, other.reason
+        place = reported, one.copy.start_offset, one.verdict, one.reason, other.verdict, other.reason
         if one.verdict is SnapshotVerdict.SUSPECT:  # what would decide between two was not read
             assert has_alarm, place
         elif one.verdict is SnapshotVerdict.UNPROVEN:

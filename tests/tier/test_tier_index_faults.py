@@ -15,7 +15,7 @@ from manifests import AIVEN, FIXTURES, LONG_AGO
 
 from snaprebuild.findings import Severity
 from snaprebuild.replay.window import Clock
-from snaprebuild.snapshots.engine import remote_indexes
+from snaprebuild.snapshots.engine import index_check
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.partition_dir import SegmentFiles
@@ -23,8 +23,8 @@ from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.store_path import ReadPath, StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.reachable import read_local_starts
 from snaprebuild.tier.audit.result import SnapshotVerdict, StoreAudit
+from snaprebuild.tier.audit.window import read_local_starts
 
 pytestmark = pytest.mark.full
 
@@ -135,13 +135,13 @@ def test_an_index_object_of_the_plugin(name: str, tmp_path: Path) -> None:
 def test_a_healthy_segment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is added up over its batches is enough; DeleteRecords removed the first epochs of one copy."""
     asked: list[str] = []
-    real = remote_indexes.index_fault
+    real = index_check.index_fault
 
     def counted(log: ReadPath, segment: SegmentFiles) -> str | None:
         asked.append(log.path)
         return real(log, segment)
 
-    monkeypatch.setattr(remote_indexes, "index_fault", counted)
+    monkeypatch.setattr(index_check, "index_fault", counted)
     for store in (AIVEN / "plain" / "store", AIVEN / "epochs" / "store", FIXTURES / "tiered-local" / "remote"):
         assert not [each for each in audited(store).findings if each.code == "tier-bad-copy"]
     assert asked == []

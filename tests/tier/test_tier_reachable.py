@@ -20,6 +20,7 @@ from tier_example import MS, written
 from tiers import Copy, write_tier
 
 from formats.partition.producer_snapshot import ProducerEntry
+from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity
 from snaprebuild.replay.window import Clock
@@ -30,8 +31,8 @@ from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit import window_task
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.reachable import LocalStarts, read_local_starts
 from snaprebuild.tier.audit.result import WRONG, SnapshotVerdict, StoreAudit
+from snaprebuild.tier.audit.window import LocalStarts, read_local_starts
 
 REMOTE, LOGS = FIXTURES / "tiered-local" / "remote", str(FIXTURES / "tiered-local" / "logs")
 
@@ -73,7 +74,7 @@ def test_what_is_called_right_is_right_and_what_is_called_wrong_is_wrong(tmp_pat
         (partition,) = audit.partitions
         first = ends[-1] if local_start is None else min((each for each in ends if each >= local_start), default=0)
         for number, copy in enumerate(partition.copies):
-            reported, offset = (seed, copy.start_offset, copy.reason), ends[number]
+            reported, offset = (seed, copy.copy.start_offset, copy.reason), ends[number]
             passed_over = SnapshotVerdict.REACH_UNKNOWN if local_start is None else SnapshotVerdict.UNREACHABLE
             assert copy.verdict is not passed_over or offset < first, reported
             assert offset >= first or copy.verdict in (passed_over, SnapshotVerdict.SUSPECT, SnapshotVerdict.CORRUPT), reported
@@ -164,16 +165,16 @@ def test_the_local_log_start_of_a_directory() -> None:
     starts = read_local_starts((), [LOGS], Run())
     topic_id = copies_topic_id()
     first = min(int(path.name[:20]) for path in Path(LOGS).rglob("mixed-0/*.log"))
-    assert starts.of("mixed", 0, topic_id) == first
-    assert starts.of("mixed", 0, bytes(16)) is None
-    assert starts.of("mixed", 1, topic_id) is None
+    assert starts.of(TopicIdPartition("mixed", topic_id, 0)) == first
+    assert starts.of(TopicIdPartition("mixed", bytes(16), 0)) is None
+    assert starts.of(TopicIdPartition("mixed", topic_id, 1)) is None
     both = read_local_starts(["mixed-0=7"], [LOGS], Run())
-    assert both.of("mixed", 0, bytes(16)) == 7
+    assert both.of(TopicIdPartition("mixed", bytes(16), 0)) == 7
 
 
 def copies_topic_id() -> bytes:
     audit = audited(REMOTE, Clock(1, 1), None, "mixed")
-    return audit.partitions[0].id.topic_id
+    return audit.partitions[0].remote.id.topic_id
 
 
 @pytest.mark.parametrize("text", ["mixed-0", "mixed-0=-1", "mixed-0=99999999999999999999", "a/b-0=1"])

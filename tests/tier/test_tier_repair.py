@@ -112,7 +112,7 @@ class Place:
 
     def verdicts(self) -> dict[int, SnapshotVerdict]:
         audit = tier_audit(StorePath(self.store, self.root), Run(clock=CLOCK, jobs=1), private_keys=PrivateKeys.of([str(PEM)]))
-        return {copy.start_offset: copy.verdict for partition in audit.partitions for copy in partition.copies}
+        return {copy.copy.start_offset: copy.verdict for partition in audit.partitions for copy in partition.copies}
 
     def is_right(self) -> list[bool]:
         """Of each segment, as an independent reader sees it; whatever is neither old nor right fails."""

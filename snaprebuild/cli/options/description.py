@@ -44,11 +44,14 @@ class OptionText(NamedTuple):
         return " ".join(sentences)
 
     @property
+    def brief_of_flag(self) -> str:
+        """The line of the short help for an option without a value: brackets hold values."""
+        return f"{self.short}. Risk: {self.risk}" if self.warns else self.short
+
+    @property
     def brief(self) -> str:
         """The line of the short help: the first sentence, and the default where it is short."""
-        text = self.short
-        if self.warns:
-            text += f". Risk: {self.risk}"
+        text = self.brief_of_flag
         if self.default not in UNREMARKABLE_DEFAULTS and len(self.default) <= DEFAULT_CHARACTERS_MAX:
             text += f" [{self.default}]"
         return text

@@ -79,9 +79,12 @@ def voter_log_of(text: str) -> tuple[int | None, str]:
     """Id and location of ``[ID=]DIR``.
 
     Raises:
-        UsageError: the id is no int32.
+        UsageError: the id is no int32, or the path is empty or that of a file.
     """
+    from snaprebuild.cli.file_kinds import check_directories
+
     match = re.fullmatch(r"([0-9]{1,10})=(.*)", text, re.DOTALL)
+    check_directories([text if match is None else match[2]])
     if match is None:
         return None, text
     if int(match[1]) > INT32_MAX:
@@ -161,6 +164,9 @@ BrokerEpoch = Annotated[
 
 
 def check_metadata(location: str | None) -> None:
-    """Raises UsageError where ``--metadata`` is empty, as a variable of a shell that is not set makes it."""
+    """Raises UsageError where ``--metadata`` is empty, as a variable of a shell that is not set makes it, or names a file."""
+    from snaprebuild.cli.file_kinds import check_directories
+
     if location == "":
         raise UsageError("--metadata: the path is empty")
+    check_directories(None if location is None else [location])

@@ -13,6 +13,7 @@ from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import JOBS_MAX, OneOf, Size, WholeNumber, quoted
 from snaprebuild.cli.options.description import OptionText
 from snaprebuild.errors import UsageError
+from snaprebuild.findings import did_you_mean
 
 __all__ = ["CONFIG_FILE", "CONFIG_VARIABLE", "SETTINGS", "Setting", "SettingValue", "TextValue", "read_settings", "variable_of"]
 
@@ -212,15 +213,18 @@ def _by_name(texts: Iterable[str]) -> dict[str, list[str]]:
 def _setting_name(name: str, origin: str) -> str:
     own = name.replace("-", "_")
     if own not in SETTINGS:
-        raise UsageError(f"{origin}: {quoted(name)} is no setting; expected one of {', '.join(SETTINGS)}")
+        meant = did_you_mean(own, SETTINGS)
+        raise UsageError(f"{origin}: {quoted(name)} is no setting; {meant or 'expected one of ' + ', '.join(SETTINGS)}")
     return own
 
 
 def _file(path: str) -> Iterator[tuple[str, Any]]:
     import tomllib
 
+    from snaprebuild.cli.file_kinds import SETTINGS_FILE, check_file
     from snaprebuild.storage.local.regular_file import open_named_file
 
+    check_file(path, SETTINGS_FILE)
     with open_named_file(path) as file:
         data = file.read(CONFIG_BYTES_MAX + 1)
     if len(data) > CONFIG_BYTES_MAX:

@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from snaprebuild.broker.status import findings_of
+from snaprebuild.cli.render.rebuild import run_text
 from snaprebuild.cli.render.shared_parts import source_verdict
-from snaprebuild.cli.render.status import fate_sentence, status_details, status_line
-from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, unless_unread
+from snaprebuild.cli.render.status import fate_sentence, faults_text, status_details, status_line, words_after
+from snaprebuild.cli.result import (
+    SELECTION,
+    given_words,
+    labels_of,
+    none_read,
+    print_table,
+    repeated_words,
+    size_text,
+    unless_unread,
+)
 from snaprebuild.cli.streams import print_on_stderr
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import AGAIN, Advice, Answer, View
 from snaprebuild.documents import before_start as doc
-from snaprebuild.findings import Finding, pluralize, unread_paths
+from snaprebuild.findings import Finding, FindingCause, Severity, pluralize, unread_paths
 from snaprebuild.snapshots.before_start import Preparation, PreparedPartition
 from snaprebuild.snapshots.scan.result import ScanResult, Shutdown
 from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
@@ -33,8 +43,38 @@ class BeforeStartView(View):
     def document(self) -> doc.BeforeStart:
         return _document(self._result, self._judged, self._deadline, self._order)
 
+    def answer(self) -> Answer:
+        """The fates of the next start come first: the broker starts at once."""
+        rebuilt = self._result.rebuilt
+        fates = status_line(self._judged.status)
+        text = run_text(rebuilt)
+        if not rebuilt.plan.counts.missing and not rebuilt.totals:
+            none = unless_unread(f"No snapshot missing in {pluralize(len(rebuilt.partitions), 'partition')}", self.findings)
+            text = f"{none[0].upper()}{none[1:]}."
+        if not rebuilt.partitions:
+            return none_read([each for each in self.findings if each.severity is not Severity.NOTE])
+        if fates is None:
+            return f"{faults_text(rebuilt.status)}{text}", self._following()
+        return f"{fates}\n{status_details(self._judged.status)} {text}".replace("\n ", "\n"), self._following()
+
+    def _following(self) -> Sequence[str] | Advice:
+        result = self._result
+        rebuilt = result.rebuilt
+        request = rebuilt.plan.request
+        totals = _sums(result)
+        status = rebuilt.status
+        if self._judged.status.concerns:
+            return words_after(self._judged.status.concerns[0], given_words(*SELECTION))
+        if (status.wrong or status.suspect) and not request.set_aside:
+            return ["verify", *given_words(*SELECTION)]
+        if rebuilt.dry_run and totals["would_write"]:
+            words = ("before-start", *repeated_words("dry_run"))
+            is_live = any(each.cause is FindingCause.LIVE_BROKER for each in result.findings)
+            return Advice("stop the broker", words) if is_live else words
+        return AGAIN if _not_written(totals) else []
+
     def print_table(self) -> None:
-        _print(self._result, self._judged, self.findings)
+        _print(self._result)
 
     def close(self) -> None:
         print_on_stderr(f"snaprebuild: {_summary(self._result)}")
@@ -136,15 +176,8 @@ def reason_held(judged: ScanResult) -> str | None:
     return f"INCOMPLETE: {pluralize(len(unread), 'path')} could not be read." if unread else None
 
 
-def _print(result: Preparation, judged: ScanResult, findings: Sequence[Finding]) -> None:
-    first = status_line(judged.status)
-    if first is not None:
-        print_text(first)
-    details = status_details(judged.status)  # where the first line has no room for the names
-    if details:
-        print_text(details)
+def _print(result: Preparation) -> None:
     labels = labels_of(each.result.plan.source for each in result.partitions)
-    busy = [each for each in result.partitions if each.result.boundaries or each.result.plan.fault is not None or each.left_out]
     rows = [
         (
             labels[each.result.path],
@@ -154,16 +187,10 @@ def _print(result: Preparation, judged: ScanResult, findings: Sequence[Finding])
             size_text(each.result.outcome.read_bytes),
             each.state.value,
         )
-        for each in busy
+        for each in result.partitions
+        if each.result.boundaries or each.result.plan.fault is not None or each.left_out
     ]
-    left_out = sum(each.left_out for each in result.partitions)
-    if left_out and all(not each.result.boundaries and each.result.plan.fault is None for each in busy):
-        print_text(f"{pluralize(left_out, 'snapshot is missing', 'snapshots are missing')}, and none is written")
-        return
-    if not rows and first is None:
-        print_text(unless_unread("no snapshot is missing", findings))
-    if not rows:
-        return
-    columns = ("partition", "blocked", "snapshots", "not written", "read", "state")
-    title = "Dry run: nothing was written" if result.rebuilt.dry_run else "Prepared, the most blocked first"
-    print_table(title, columns, rows, right=columns[1:-1], drop=("read",))
+    if rows:
+        columns = ("partition", "blocked", "snapshots", "not written", "read", "state")
+        title = None if result.rebuilt.dry_run else "Prepared, the most blocked first"
+        print_table(title, columns, rows, right=columns[1:-1], drop=("read",))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from snaprebuild.broker.status import total_counts, word_of
+from snaprebuild.cli.render.status import faults_text
 from snaprebuild.cli.result import (
+    given_words,
     print_line,
     print_table,
     print_text,
@@ -13,7 +15,7 @@ from snaprebuild.cli.result import (
     size_text,
     unless_unread,
 )
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.cluster.fleet.cluster_view import ClusterView
 from snaprebuild.cluster.fleet.election_risk import Risk
 from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome, FleetPartition
@@ -85,7 +87,7 @@ class FleetView(View):
             counts=counts,
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         """How many brokers to repair and with which to begin, and the next command."""
         return _answer(self._result)
 
@@ -151,15 +153,21 @@ def _partition(partition: FleetPartition) -> UnhealthyPartition:
 # -------------------------------------------------------------------------------------------------------------------- first lines
 
 
-def _answer(result: FleetResult) -> tuple[str, list[str]]:
+def _answer(result: FleetResult) -> Answer:
+    first = next((step for step in result.steps if step.needs_rebuild and step.hold is None), None)
+    if first is None and result.steps:
+        first = result.steps[0]
+    return f"{faults_text(total_counts(result.fleet.counts.values()))}{_text(result, first)}", _following(result, first)
+
+
+def _text(result: FleetResult, first: Restart | None) -> str:
     elect = result.outcomes()[FleetOutcome.ELECT]
     not_scanned = result.outcomes()[FleetOutcome.NOT_SCANNED]
     brokers = pluralize(len(result.fleet.brokers), "broker")
     answer = unless_unread("No broker has to be repaired.", result.findings)
     if not result.has_metadata or not_scanned or result.unknown_brokers:
         answer = f"As far as the scans of {brokers} show, no broker has to be repaired."
-    if result.steps:
-        first = next((step for step in result.steps if step.needs_rebuild and step.hold is None), result.steps[0])
+    if first is not None:
         answer = _repairs_text(result, first)
     faulty = sorted(result.fleet.start_faults)
     if faulty:
@@ -173,19 +181,39 @@ def _answer(result: FleetResult) -> tuple[str, list[str]]:
         answer += f" {pluralize(elect, 'partition')}: elect the replica that has every snapshot; nothing has to be rebuilt."
     if not_scanned:
         answer += f" {pluralize(not_scanned, 'partition')} not scanned."
+    return answer
+
+
+def _following(result: FleetResult, first: Restart | None) -> Sequence[str] | Advice:
+    """What comes next: faults of a start, then wrong and suspect snapshots, then repairs."""
+    brokers = result.fleet.brokers
+    faulty = sorted(result.fleet.start_faults)
     if faulty:
-        return answer, ["scan", *result.fleet.brokers[faulty[0]].paths]
-    if result.steps:
-        return answer, ["plan", *result.fleet.brokers[first.node_id].paths]
-    if elect:
-        return answer, ["fleet", *repeated_words("elections", "html"), "--output", "json"]
-    if not_scanned or result.unknown_brokers or not result.has_metadata:
-        return answer, ["scan", "--server-properties", "FILE", "--output", "json"]
+        return ["scan", *brokers[faulty[0]].paths]
+    doubtful = [each.node_id for partition in result.partitions for each in partition.replicas if each.suspect]
+    if doubtful:
+        return ["verify", *brokers[min(doubtful)].paths]
+    if first is not None:
+        return ["plan", *brokers[first.node_id].paths]
+    return _after_repairs(result)
+
+
+def _after_repairs(result: FleetResult) -> Sequence[str] | Advice:
+    """What comes next where no broker has to be repaired."""
+    elect = result.outcomes()[FleetOutcome.ELECT]
+    if elect and given_words("elections"):
+        return Advice("elect these replicas with kafka-leader-election.sh, which reads the files of --elections")
+    if elect and result.has_metadata:
+        return ["fleet", *repeated_words("html"), "--elections", "elections"]
+    if result.outcomes()[FleetOutcome.NOT_SCANNED] or result.unknown_brokers:
+        return Advice("scan each broker with --save-json, then name all these documents here")
+    if not result.has_metadata:
+        return Advice("run this command again with --metadata, which names each replica and leader")
     unproven = next((each for each in result.partitions if each.outcome in (FleetOutcome.VERIFY, FleetOutcome.WAIT)), None)
-    if unproven is not None:
-        log_dirs = result.fleet.brokers[unproven.replicas[0].node_id].paths
-        return answer, ["cluster", "source", *log_dirs, "--topic", unproven.key[0]]
-    return answer, []
+    if unproven is None:
+        return []
+    log_dirs = result.fleet.brokers[unproven.replicas[0].node_id].paths
+    return ["cluster", "source", *log_dirs, "--topic", unproven.key[0]]
 
 
 def _repairs_text(result: FleetResult, first: Restart) -> str:

@@ -18,15 +18,17 @@ from snaprebuild.cli.options.remote_storage import RemoteLevel
 from snaprebuild.cli.render.shared_parts import source_verdict
 from snaprebuild.cli.result import (
     labels_of,
+    none_read,
     print_line,
     print_table,
     print_text,
     print_undo,
     repeated_words,
+    selects_nothing,
     shown,
     unless_unread,
 )
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.documents import followers as documents
 from snaprebuild.findings import Finding, pluralize
@@ -95,7 +97,7 @@ class FollowerBuildView(View):
             for name, entry in plan.checkpoints.items()
         }
         return documents.FollowerBuild(
-            location=self._tier.location,
+            location=self._tier.base.path,
             verified=self._tier.verified,
             dry_run=self._dry_run,
             **named(plan.topic, plan.partition),
@@ -145,7 +147,7 @@ def _replica(replica: CheckedReplica) -> dict[str, Any]:
     """The members of a ``FollowerReplica``."""
     return {
         **names_of(replica.source.directory),
-        "path": replica.source.path,
+        "path": replica.source.directory.path,
         "first_offset": replica.first_offset,
         "log_start_offset": replica.source.log_start_offset,
         "verdict": replica.verdict,
@@ -170,9 +172,9 @@ def _print_replicas(title: str, replicas: Sequence[CheckedReplica]) -> None:
         if remote is not None:
             lost = each.lost_count
             lost_open = 0 if worst is None else worst.lost_open_transactions
-            remote_state = f"{remote.judgement.snapshot_class.value}, {len(remote.entries)} producers"
+            remote_state = f"{remote.judgement.snapshot_class.value}, {pluralize(len(remote.entries), 'producer')}"
         wrong = sum(snapshot.proven_wrong for snapshot in each.snapshots)
-        label = labels[each.source.path]
+        label = labels[each.source.directory.path]
         log_start = each.source.log_start_offset
         rows.append((label, each.verdict, lost, lost_open, wrong, log_start, each.first_offset, remote_state))
     columns = ("partition", "verdict", "lost", "open", "wrong", "log start", "first local", "remote storage there")
@@ -187,7 +189,7 @@ def _print_lost_producers(replicas: Sequence[CheckedReplica]) -> None:
             producers += [(replica, each) for each in replica.worst.lost if not each.expired]
     producers.sort(key=lambda pair: pair[1].open_from is None)
     rows = [
-        (replica.source.topic_partition, each.producer_id, each.epoch, each.last_offset, each.consequence)
+        (replica.source.directory.topic_partition, each.producer_id, each.epoch, each.last_offset, each.consequence)
         for replica, each in producers[:PRODUCERS_SHOWN_MAX]
     ]
     if rows:
@@ -216,7 +218,7 @@ class FollowerCheckView(View):
         check = self._check
         totals = {verdict.value: self._counts[verdict] for verdict in ReplicaVerdict}
         return documents.FollowerCheck(
-            location=self._tier.location,
+            location=self._tier.base.path,
             level=self._level.value,
             verified=check.verified,
             as_of_ms=check.clock.as_of_ms,
@@ -232,8 +234,10 @@ class FollowerCheckView(View):
             _print_replicas("Replicas", self._check.replicas)
         _print_lost_producers(self._check.replicas)
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         """The verdicts with their counts; a repair, if a replica needs one."""
+        if selects_nothing(self.findings):
+            return none_read(self.findings)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self._counts.items()))
         live = "." if self._check.verified else "; which copies are live is unverified (--metadata-log)."
         text = f"{pluralize(len(self._check.replicas), 'replica')}: {verdicts or 'none'}{live}"
@@ -269,7 +273,7 @@ class FollowerRepairView(View):
         """The document of the verb."""
         check = self._repair.check
         return documents.FollowerRepair(
-            location=self._tier.location,
+            location=self._tier.base.path,
             verified=check.verified,
             as_of_ms=check.clock.as_of_ms,
             expiration_ms=check.clock.expiration_ms,
@@ -295,7 +299,7 @@ class FollowerRepairView(View):
             _print_replicas("Replicas, as they were", self._repair.check.replicas)
         rows = []
         for partition in self._partitions:
-            name = partition.plan.source.topic_partition
+            name = partition.plan.source.directory.topic_partition
             for each in partition.boundaries:
                 snapshot_class = "-" if each.snapshot_class is None else each.snapshot_class.value
                 before = "-" if each.comparison is None else each.comparison.found_entries
@@ -307,9 +311,11 @@ class FollowerRepairView(View):
             print_table(title, columns, rows, right=("offset", "had", "producers"), drop=("had", "producers", "class"))
         print_undo(self._receipt)
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         """The actions with their counts, and the next command."""
         repair = self._repair
+        if selects_nothing(self.findings):
+            return none_read(self.findings)
         totals = self._totals
         actions = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in totals.items())
         dry = "Dry run: nothing was written. " if self._dry_run else ""
@@ -318,7 +324,7 @@ class FollowerRepairView(View):
         if self._dry_run and totals[BoundaryAction.WOULD_WRITE]:
             return text, ["follower", "repair", *repeated_words("dry_run")]
         if totals[BoundaryAction.WRITTEN]:
-            text += " They take effect when the broker next starts."
+            text += " The new ones take effect when the broker next starts."
         if not totals:
             return text, []
         return text, ["follower", "check", *repeated_words("dry_run", "set_aside", "receipt")]

@@ -10,8 +10,10 @@ from msgspec.structs import asdict
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.cli.result import (
+    given_words,
     is_verbose,
     labels_of,
+    none_read,
     print_line,
     print_table,
     print_text,
@@ -19,15 +21,16 @@ from snaprebuild.cli.result import (
     time_text,
     unless_unread,
 )
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.documents.inspect import Diff, Explain, Transactions
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.inspect.coordinator_records import TwoPhase
 from snaprebuild.inspect.diff import DiffKind, SnapshotDiff
 from snaprebuild.inspect.explain import ExplainedPartition, ExplainResult
 from snaprebuild.inspect.hang_reasons import HangReason, TransactionEvidence
+from snaprebuild.inspect.kafka_transactions_tool import find_hanging_command
 from snaprebuild.inspect.transaction_model import OngoingTransaction, PartitionTransactions
-from snaprebuild.inspect.transactions import TransactionsResult, find_hanging_command
+from snaprebuild.inspect.transactions import TransactionsResult
 from snaprebuild.snapshots.run_record import run_record
 
 __all__ = ["DiffView", "ExplainView", "TransactionsView"]
@@ -135,26 +138,36 @@ class ExplainView(View):
             partitions=[each.explained for each in result.partitions],
         )
 
+    def answer(self) -> Answer:
+        """In how many partitions the producer is, and whether a snapshot has another entry than the log."""
+        result = self._result
+        if not result.partitions_read:
+            return none_read(self.findings)
+        known = sum(each.is_known for each in result.partitions)
+        differing = sum(len(each.explained.snapshots.differing) for each in result.partitions)
+        where = f"{known} of {pluralize(result.partitions_read, 'partition')}"
+        others = f"{pluralize(differing, 'snapshot')} with another entry than the log"
+        answer = f"Producer {result.question.producer_id} is in {where}; {others}."
+        return answer, ["verify", *given_words("paths", "server_properties", "topic", "partition")] if differing else []
+
     def print_table(self) -> None:
         """Prints the entry in each partition, and for a few partitions the batches and the answers."""
         result = self._result
         if not result.partitions:
             return
         labels = labels_of(each.source for each in result.partitions)
-        rows = [(labels[each.source.path], *_entry_cells(each.explained)) for each in result.partitions]
+        rows = [(labels[each.source.directory.path], *_entry_cells(each.explained)) for each in result.partitions]
         columns = ("partition", "at", "epoch", "last sequence", "last offset", "open from", "expires", "class", "snapshots")
         right = ("at", "epoch", "last sequence", "last offset", "open from")
         drop = ("epoch", "last sequence", "last offset")
         print_table(f"Producer {result.question.producer_id}", columns, rows, right=right, drop=drop)
         for each in result.partitions if len(result.partitions) <= DETAILED_MAX else ():
-            _print_set_by(each.explained, labels[each.source.path])
-            _print_answers(each.explained, labels[each.source.path], _version_text(result))
-        count = f"{pluralize(result.partitions_read, 'partition')} read"
+            _print_set_by(each.explained, labels[each.source.directory.path])
+            _print_answers(each.explained, labels[each.source.directory.path], _version_text(result))
         if len(result.partitions) > DETAILED_MAX:
-            count += (
-                f"; --topic and --partition with at most {DETAILED_MAX} of them show batches and answers, as --output json does"
+            print_text(
+                f"Name --topic and --partition ({DETAILED_MAX} partitions at most) to see batches and answers; --output json has all."
             )
-        print_text(count)
 
 
 def _version_text(result: ExplainResult) -> str:
@@ -258,8 +271,14 @@ class TransactionsView(View):
             partitions=[each.reported for each in result.partitions],
         )
 
-    def summary(self) -> str:
-        """The first line: late transactions, and what they hold back; then all counts. The commands that end them are Kafka's own."""
+    def answer(self) -> Answer:
+        """Late transactions, and what they hold back; then all counts. The commands that end them are Kafka's own."""
+        if not self._result.partitions:
+            return none_read(self.findings)
+        is_late = any(each.reported.totals.late for each in self._result.partitions)
+        return self._text(), Advice("use Kafka's commands, which are listed below") if is_late else []
+
+    def _text(self) -> str:
         result = self._result
         totals = asdict(result.totals())
         del totals["partitions_with_late"]
@@ -282,8 +301,6 @@ class TransactionsView(View):
 
     def print_table(self) -> None:
         """Prints the transactions of each partition, the open ones, why they are open, and the commands that end them."""
-        print_text(self.summary())
-        print_line("")
         partitions = self._result.partitions
         labels = labels_of(each.source for each in partitions)
         _print_counts(partitions, labels)
@@ -312,7 +329,7 @@ def _print_counts(partitions: Collection[PartitionTransactions], labels: dict[st
         if each.reported.totals.open:
             size = "unknown" if each.reported.held_bytes is None else size_text(each.reported.held_bytes)
             held_cells = (each.reported.held_offsets, size, each.reported.held_segments)
-        rows.append((labels[each.source.path], *(count or "-" for count in counts), stable, *held_cells))
+        rows.append((labels[each.source.directory.path], *(count or "-" for count in counts), stable, *held_cells))
     if rows:
         names = ("committed", "aborted", "empty", "unknown", "open", "late", "last stable", "held offsets", "held", "held segments")
         drop = ("unknown", "empty", "held offsets", "held segments", "aborted", "committed", "last stable")
@@ -322,7 +339,7 @@ def _print_counts(partitions: Collection[PartitionTransactions], labels: dict[st
 def _print_open(partitions: Collection[PartitionTransactions], labels: dict[str, str]) -> None:
     rows: list[tuple[object, ...]] = []
     for each in partitions:
-        label = labels[each.source.path]
+        label = labels[each.source.directory.path]
         for transaction in each.reported.open:
             since, last = ("-" if ms is None else time_text(ms) for ms in (transaction.since_ms, transaction.last_ms))
             names = (label, transaction.first_offset, transaction.producer_id, transaction.epoch)
@@ -354,7 +371,7 @@ def _print_reasons(late: LateTransactions, labels: dict[str, str]) -> None:
     print_text("Why the late ones are open:")
     print_line("")
     for partition, transaction, reason in proven if is_verbose() else proven[:COMMANDS_SHOWN_MAX]:
-        label = labels[partition.source.path]
+        label = labels[partition.source.directory.path]
         text = f"{reason.value.replace('_', ' ')}. {transaction.reason}"
         print_text(f"  {label} from {transaction.first_offset}: {text}", indent="    ")
         for fact in transaction.facts:
@@ -385,8 +402,8 @@ def _print_aborts(late: LateTransactions) -> None:
     if not commands:
         return
     print_text(
-        "Commands that abort the transactions that are over; they were not run. For brokers since 3.0, and after # for older ones "
-        "(before 2.8 with the tool of Kafka 3: that of Kafka 4 does not reach them):"
+        "Commands that abort the transactions that are over; they were not run. Broker 3.0 or newer: the first line. Older: the line "
+        "after #. For 2.7 and older use the tool of Kafka 3, because that of Kafka 4 does not reach them:"
     )
     print_line("")
     for each in commands if is_verbose() else commands[:COMMANDS_SHOWN_MAX]:
@@ -397,7 +414,7 @@ def _print_aborts(late: LateTransactions) -> None:
 def _print_questions(late: LateTransactions) -> None:
     """Prints the commands that ask the coordinators for the late transactions that may still be alive."""
     alive = [(partition, each) for partition, each, _ in late if each.abort_commands is None]
-    commands = list(dict.fromkeys(find_hanging_command(partition.source) for partition, _ in alive))
+    commands = list(dict.fromkeys(_question_of(partition) for partition, _ in alive))
     if not commands:
         return
     text = "No abort is printed for a transaction that may still be alive, or of a replica that may not lead. Ask the coordinators"
@@ -412,6 +429,11 @@ def _print_questions(late: LateTransactions) -> None:
     for command in commands if is_verbose() else commands[:COMMANDS_SHOWN_MAX]:
         print_line(f"  {command}")
     _print_more(len(commands))
+
+
+def _question_of(partition: PartitionTransactions) -> str:
+    name = partition.source.directory.name
+    return find_hanging_command(name.topic, name.partition)
 
 
 def _print_more(count: int) -> None:

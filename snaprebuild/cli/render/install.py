@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.render.rebuild import answer_with_start, request_words
+from snaprebuild.cli.render.status import faults_text
 from snaprebuild.cli.render.unsafe_start import concerns_of
 from snaprebuild.cli.result import print_table, print_text, print_undo, shown, size_text, time_text
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.table import counts_text, range_text
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.documents.install import Install, InstalledPartition, PhaseSeconds
-from snaprebuild.findings import first_of, pluralize
+from snaprebuild.findings import FindingCause, first_of, pluralize
 from snaprebuild.snapshots.rebuild.result import NOT_DONE, ActionTotals, BoundaryAction, PartitionResult, RebuildResult
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedPlan
 from snaprebuild.storage.partition_names import names_in
@@ -65,9 +67,11 @@ class InstallView(View):
             phase_seconds=PhaseSeconds(**{phase: round(seconds, 4) for phase, seconds in self._phase_seconds.items()}),
             totals=ActionTotals(**result.totals),
             partitions=[_partition(self._staged[each.path], each) for each in result.partitions],
+            status=result.status.word.value,
+            counts=result.status.counts,
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         """Another line has the segments that were touched: a replay takes longer than links."""
         text, following = _answer(self._plan, self._result)
         touched = _touched_text(self._result)
@@ -130,29 +134,44 @@ def _touched_text(result: RebuildResult) -> str:
     if not touched:
         return ""
     count = sum(len(each.replayed_not_linked) for each in touched)
-    names = first_of([f"{each.plan.source.topic_partition} from the segment at {each.touched_segment}" for each in touched])
+    names = first_of(
+        [f"{each.plan.source.directory.topic_partition} from the segment at {each.touched_segment}" for each in touched]
+    )
     verb = "to replay" if result.dry_run else "replayed"
     return f"Note: {pluralize(count, 'snapshot')} {verb}, not linked: segments were touched since they were staged ({names})."
 
 
-def _answer(plan: StagedPlan, result: RebuildResult) -> tuple[str, list[str]]:
+def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
     totals = Counter(result.totals)
     partitions = pluralize(len(result.partitions), "partition")
     written = totals[BoundaryAction.WRITTEN]
     others = counts_text({action: count for action, count in totals.items() if action != BoundaryAction.WRITTEN})
+    faults = faults_text(result.status)
     if result.not_staged:
         partitions += f"; {pluralize(result.not_staged, 'missing snapshot')} not staged"
+    request = plan.request
+    doubt = ["verify", *request_words(request), *release_words(request.kafka_release)] if faults else []
+    stages = [word for directory in request.destination.directories for word in ("--to", shown(directory))]
+    stage = ["stage", *request_words(request), *stages]
+    is_done = not result.not_staged and not any(totals[action] for action in NOT_DONE)
     if result.dry_run:
-        return f"Dry run: nothing was changed; {others or 'nothing'} in {partitions}.", ["install", shown(plan.path)]
+        answer = f"{faults}Dry run: nothing was changed; {others or 'nothing'} in {partitions}."
+        install = ("install", shown(plan.path))
+        if not totals[BoundaryAction.WOULD_WRITE]:
+            return answer, doubt or ([] if is_done else stage)
+        is_live = any(each.cause is FindingCause.LIVE_BROKER for each in result.findings)
+        return answer, Advice("stop the broker", install) if is_live else install
     if written:
-        answer = f"{pluralize(written, 'snapshot')} installed in {partitions}{f'; {others}' if others else ''}."
+        answer = f"{faults}{pluralize(written, 'snapshot')} installed in {partitions}{f'; {others}' if others else ''}."
     else:
-        answer = f"Nothing was installed; {others or 'nothing'} in {partitions}."
+        answer = f"{faults}Nothing was installed; {others or 'nothing'} in {partitions}."
     may_start = not concerns_of(result.plan.partitions) and not any(fate.holds_broker for fate in result.plan.fates)
-    if result.not_staged or any(totals[action] for action in NOT_DONE):
-        request = plan.request
-        stages = [word for directory in request.destination.directories for word in ("--to", shown(directory))]
-        return f"{answer} You can start the broker now." if may_start else answer, ["stage", *request_words(request), *stages]
-    if written and may_start:
-        answer += " Start the broker: they take effect then."
+    if doubt:
+        return answer, doubt
+    if may_start and not is_done:
+        answer += " You can start the broker now."
+    elif may_start and written:
+        answer += f" Start the broker: it then uses the new {'snapshot' if written == 1 else 'snapshots'}."
+    if not is_done:
+        return answer, stage
     return answer, [] if result.receipt is None else ["verify", "--written-by", shown(result.receipt)]

@@ -419,7 +419,7 @@ def _print_broker(timeline: BrokerTimeline, result: HistoryResult) -> None:
     print_line("")
     legend = (
         f"{glyphs.leader} active, {glyphs.eligible} shutting down, {glyphs.neither} fenced, blank: not registered; heights are of the "
-        f"{most} replicas that it had at most"
+        f"{pluralize(most, 'replica')} that it had at most"
     )
     _print_chart([(entry.timestamp_ms, entry) for entry in entries], lines, result, legend)
     rows = [

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from snaprebuild.cli.render.log_start_chart import duration_text, with_duration_texts
 from snaprebuild.cli.result import draws_blocks, print_line, print_table, print_text, shown, size_text, unless_unread
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.metadata.feature_levels import FeatureLevel
 from snaprebuild.cluster.quorum.advise import StartAdvice
 from snaprebuild.cluster.quorum.check import NodeCheck, QuorumCheck
@@ -38,6 +38,10 @@ class QuorumCheckView(View):
             features=self._check.features,
         )
 
+    def answer(self) -> Answer:
+        """The rules that hold, and the violations. What corrects them is Kafka's own."""
+        return _summary(self._check), []
+
     def print_table(self) -> None:
         check = self._check
         _print_nodes(check.nodes)
@@ -45,7 +49,8 @@ class QuorumCheckView(View):
         if len(check.nodes) > 1 or check.election.voters_not_given:
             _print_election(check.election)
         _print_features(check.features or ())
-        _print_summary(check)
+        for text in _not_covered(check):
+            print_text(f"Not covered: {text}.")
 
 
 def _checked_node(check: NodeCheck) -> doc.CheckedNode:
@@ -152,19 +157,21 @@ def _print_features(features: Sequence[FeatureLevel]) -> None:
         print_table("Registrations that hold features back", columns, rows, right=columns[3:])
 
 
-def _print_summary(check: QuorumCheck) -> None:
+def _summary(check: QuorumCheck) -> str:
     results = [result for each in check.nodes for result in each.results]
     grades = Counter(result.grade for result in results if result.grade is not None)
     violations = ", ".join(f"{grades[grade]} {grade}" for grade in reversed(list(Grade)) if grades[grade])
     violations = violations or unless_unread("no violation", check.findings)
     held = pluralize(sum(result.state is RuleState.HOLDS for result in results), "rule")
-    unknown = {each.node.log.unknown.sentence for each in check.nodes if each.node.log.unknown}
-    covered = " over what this version knows" if unknown else ""
+    covered = " over what this version knows" if _not_covered(check) else ""
     holding = {(node.kind, node.node_id) for feature in check.features or () for node in feature.held_back_by}
     held_back = f"; features held back by {pluralize(len(holding), 'registration')}" if holding else ""
-    print_text(f"{pluralize(len(check.nodes), 'node')}: {held} held{covered}; {violations}{held_back}")
-    for text in sorted(unknown):
-        print_text(f"Not covered: {text}.")
+    return f"{pluralize(len(check.nodes), 'node')}: {held} held{covered}; {violations}{held_back}."
+
+
+def _not_covered(check: QuorumCheck) -> list[str]:
+    """What the metadata logs hold that this version does not know."""
+    return sorted({each.node.log.unknown.sentence for each in check.nodes if each.node.log.unknown})
 
 
 # -------------------------------------------------------------------------------------------------------------- cluster advise

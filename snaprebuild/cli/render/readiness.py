@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from snaprebuild.broker.remote_readiness import not_ready_text
 from snaprebuild.cli.result import print_text
+from snaprebuild.cli.view import Answer
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
@@ -15,7 +16,7 @@ from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
 __all__ = ["answer_with_readiness", "answer_with_refusal", "print_readiness_notes"]
 
 
-def answer_with_readiness(answer: tuple[str, list[str]], partitions: Iterable[PartitionSource]) -> tuple[str, list[str]]:
+def answer_with_readiness(answer: Answer, partitions: Iterable[PartitionSource]) -> Answer:
     """An answer and the words of the next command, preceded by the topics that have no id.
 
     Args:
@@ -26,9 +27,7 @@ def answer_with_readiness(answer: tuple[str, list[str]], partitions: Iterable[Pa
     return f"{not_ready_text(topics_under_id_zero(partitions))} {text}".lstrip(), following
 
 
-def answer_with_refusal(
-    answer: tuple[str, list[str]], partitions: Iterable[PartitionSource], request: RebuildRequest
-) -> tuple[str, list[str]]:
+def answer_with_refusal(answer: Answer, partitions: Iterable[PartitionSource], request: RebuildRequest) -> Answer:
     """The answer of a verb that writes, preceded by the topics that it leaves out because they have no id.
 
     Args:

@@ -7,11 +7,13 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
+from snaprebuild.broker.status import Status
 from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.render.readiness import answer_with_refusal, print_readiness_notes
 from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of, source_verdict
+from snaprebuild.cli.render.status import OUT_DIRECTORY, faults_text
 from snaprebuild.cli.render.unsafe_start import answer_with_fate
 from snaprebuild.cli.result import (
     given_words,
@@ -28,21 +30,31 @@ from snaprebuild.cli.result import (
     unless_unread,
 )
 from snaprebuild.cli.table import counts_text, range_text
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import AGAIN, Advice, Answer, View
 from snaprebuild.documents.plan import NotPlanned, PlanDocument, PlannedPartition
 from snaprebuild.documents.rebuild import Rebuild, RebuildTotals, RebuiltPartition
-from snaprebuild.findings import Finding, FindingCause, first_of, pluralize
+from snaprebuild.findings import Finding, FindingCause, exit_code_of, first_of, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.destinations import NextToBroker
+from snaprebuild.snapshots.plan.plan_counts import PlanCounts, plan_counts
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.result import NOT_DONE, BoundaryAction, PartitionResult, RebuildResult
-from snaprebuild.snapshots.rebuild.result_table import write_results
+from snaprebuild.snapshots.rebuild.result import (
+    NOT_DONE,
+    BoundaryAction,
+    PartitionResult,
+    RebuildResult,
+    is_not_judged,
+    write_results,
+)
 from snaprebuild.snapshots.source.boundary_needs import NeedTotals
-from snaprebuild.snapshots.source.left_out import LeftOutReason
+from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.storage.store import is_object
 
-__all__ = ["RebuildPlanView", "RebuildView", "answer_with_start", "plan_document", "rebuild_document", "request_words"]
+__all__ = ["RebuildPlanView", "RebuildView", "answer_with_start", "plan_document", "rebuild_document", "request_words", "run_text"]
+
+NOT_JUDGED = "not judged"
+"""In place of a confidence: the replay proves nothing about an existing file."""
 
 NOT_PLANNED = frozenset({"not-known-to-be-due"})
 """Codes of findings that the text of a plan names."""
@@ -59,16 +71,19 @@ class RebuildPlanView(View):
         self._plan = plan
         self._again = again
         self._saved = saved
+        self._planned = plan_counts(plan)
 
     def document(self) -> PlanDocument:
-        return plan_document(self._plan)
+        return plan_document(self._plan, self._planned)
 
     def print_table(self) -> None:
         print_plan(self._plan)
         print_readiness_notes(self._plan)
 
-    def answer(self) -> tuple[str, Sequence[str]]:
-        return answer_with_start(plan_answer(self._plan, self._again, self._saved), self._plan.partitions, self._plan)
+    def answer(self) -> Answer:
+        return answer_with_start(
+            plan_answer(self._plan, self._planned, self._again, self._saved), self._plan.partitions, self._plan
+        )
 
 
 class RebuildView(View):
@@ -107,7 +122,7 @@ class RebuildView(View):
         print_rebuild(self._result)
         print_readiness_notes(self._result.plan)
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         plans = [partition.plan for partition in self._result.partitions]
         return answer_with_start(rebuild_answer(self._result, self._again), plans, self._result.plan)
 
@@ -116,7 +131,7 @@ class RebuildView(View):
             write_results(self._result, self._results_file)
 
 
-def answer_with_start(answer: tuple[str, list[str]], plans: Sequence[PartitionPlan], plan: Plan) -> tuple[str, list[str]]:
+def answer_with_start(answer: Answer, plans: Sequence[PartitionPlan], plan: Plan) -> Answer:
     """An answer, preceded by what the next start does, or by topics without an id.
 
     Args:
@@ -128,8 +143,8 @@ def answer_with_start(answer: tuple[str, list[str]], plans: Sequence[PartitionPl
     return answer_with_fate(answer, plans, _selected(plan.request), plan.fates)
 
 
-def plan_document(plan: Plan) -> PlanDocument:
-    """The JSON document of a plan."""
+def plan_document(plan: Plan, planned: PlanCounts) -> PlanDocument:
+    """The JSON document of a plan with its numbers."""
     rate = plan.rate_bytes_per_second
     return PlanDocument(
         request=plan.request.document,
@@ -142,7 +157,10 @@ def plan_document(plan: Plan) -> PlanDocument:
         retention_ms=plan.retention_ms,
         retention_source=plan.retention_source,
         totals=plan.counts,
+        planned=planned,
         partitions=[_partition_plan(partition) for partition in plan.partitions],
+        status=plan.status.word.value,
+        counts=plan.status.counts,
     )
 
 
@@ -160,7 +178,7 @@ def _partition_plan(plan: PartitionPlan) -> PlannedPartition:
         max_read_bytes=plan.max_read_bytes,
         retention_frees_ms=plan.retention_frees_ms,
         fault=plan.fault,
-        boundaries=plan.boundaries,
+        boundaries=plan.all_boundaries,
         not_planned=_not_planned(plan),
         verdict=source_verdict(plan.verdict),
     )
@@ -175,31 +193,74 @@ def _action_of(reason: LeftOutReason) -> BoundaryAction:
     return BoundaryAction.REFUSED if reason.may_be_needed else BoundaryAction.SKIPPED
 
 
-def plan_answer(plan: Plan, again: Sequence[str], saved: str | None) -> tuple[str, list[str]]:
-    """The answer, and the words of the next command.
+def plan_answer(plan: Plan, planned: PlanCounts, again: Sequence[str], saved: str | None) -> Answer:
+    """The answer, and what comes next.
 
     Args:
         plan: that was made.
+        planned: its numbers.
         again: words of the command line that give the request.
         saved: file that the plan was saved in.
     """
-    busy = [partition for partition in plan.partitions if partition.boundaries]
+    busy = [partition for partition in plan.partitions if partition.all_boundaries]
     partitions = pluralize(len(plan.partitions), "partition")
     if not plan.partitions:
         return none_read(plan.findings)
+    faults = faults_text(plan.status)
     if not busy:
         nothing = _nothing_text(plan.counts.missing, plan.findings)
-        return f"{nothing[0].upper()}{nothing[1:]} in {partitions}.", _other_words(plan)
-    count = pluralize(sum(len(partition.boundaries) for partition in busy), "snapshot")
+        return f"{faults}{nothing[0].upper()}{nothing[1:]} in {partitions}.", _after_nothing(plan)
     read = size_text(plan.min_read_bytes) + (
         f" to {size_text(plan.max_read_bytes)}" if plan.max_read_bytes > plan.min_read_bytes else ""
     )
     seconds = f" in about {plan.min_read_bytes / plan.rate_bytes_per_second:.1f} s" if plan.rate_bytes_per_second else ""
-    does = "stage" if plan.request.destination.installed_later else "write"
-    answer = f"{count} to {does} in {len(busy)} of {partitions}; {read} to read{seconds}."
+    answer = f"{faults}{_counts_text(plan.request, planned)} in {len(busy)} of {partitions}; {read} to read{seconds}."
+    doubt = _words_of_doubt(plan, plan.status)
+    if doubt:
+        return answer, doubt
     if _blocking_log_dirs(plan):
         return _with_stage(plan, answer, again)
     return answer, [_verb(plan.request), *(again if saved is None else ["--plan", saved])]
+
+
+def _counts_text(request: RebuildRequest, counts: PlanCounts) -> str:
+    """The numbers of a plan: what is certain, and what only the replay shows."""
+    does = "stage" if request.destination.installed_later else "write"
+    parts = []
+    if counts.to_write:
+        most = "" if counts.writes_at_least == counts.to_write else "up to "
+        parts.append(f"{most}{pluralize(counts.to_write, 'snapshot')} to {does}")
+    if counts.to_compare:
+        what = str(counts.to_compare) if parts else pluralize(counts.to_compare, "snapshot")
+        wrong = ", and to set aside and write if wrong," if request.set_aside else ""
+        parts.append(f"{what} to compare{wrong}")
+    return ", ".join(parts)
+
+
+def _words_of_doubt(plan: Plan, status: Status) -> list[str]:
+    """``verify``, where a snapshot is wrong or suspect, and the request does not replace wrong ones; else no words.
+
+    Nothing is built next to such a snapshot before ``verify`` has shown what is wrong with it.
+    """
+    if plan.request.set_aside or not plan.request.destination.is_for_broker or not (status.wrong or status.suspect):
+        return []
+    return ["verify", *_selected(plan.request)]
+
+
+def _after_nothing(plan: Plan) -> Sequence[str] | Advice:
+    """What comes next where nothing can be written: `scan` would find the same, and propose the same plan."""
+    if any(map(_is_rejected, plan.partitions)):
+        return ["cluster", "source", *request_words(plan.request)]
+    doubt = _words_of_doubt(plan, plan.status)
+    if doubt:
+        return doubt
+    if not plan.counts.missing:
+        return ["verify", *_selected(plan.request)]
+    reasons = {reason.kind for partition in plan.partitions for _, reason in partition.not_planned if reason.may_be_needed}
+    if reasons == {LeftOut.NO_BROKER_FILES}:
+        log_dir = plan.partitions[0].source.log_dir.path
+        return ["plan", *request_words(plan.request), "--out", shown(os.path.join(os.path.dirname(log_dir), OUT_DIRECTORY))]
+    return AGAIN if exit_code_of(plan.findings) else []
 
 
 def _verb(request: RebuildRequest) -> str:
@@ -221,25 +282,17 @@ def _blocking_log_dirs(plan: Plan) -> list[str]:
     return _live_log_dirs(plan) if plan.request.destination.locks_log_dirs else []
 
 
-def _with_stage(plan: Plan, answer: str, again: Sequence[str]) -> tuple[str, list[str]]:
+def _with_stage(plan: Plan, answer: str, again: Sequence[str]) -> Answer:
     """The answer where a live broker holds a log directory, and the command that builds everything next to it."""
     held = _blocking_log_dirs(plan)
     stages = _stages(held)
+    rehearsal = ["before-start", "--dry-run", *start_words(plan.request)]
+    if plan.request.set_aside:
+        return f"{answer} A live broker holds {shown(held[0])}: only its next start can replace wrong snapshots.", rehearsal
     if stages:
         return f"{answer} A live broker holds {shown(held[0])}.", ["stage", *again, *stages]
     # Staged files are linked, so they must be on the file system of the log directory, and outside it.
-    return f"{answer} A live broker holds {shown(held[0])}, which is a file system of its own: write at its next start.", [
-        "before-start",
-        "--dry-run",
-        *request_words(plan.request),
-    ]
-
-
-def _other_words(plan: Plan) -> list[str]:
-    """The words of the next command where nothing more can be written: what may not be a source, what is missing, or what is there."""
-    if any(map(_is_rejected, plan.partitions)):
-        return ["cluster", "source", *request_words(plan.request)]
-    return ["scan" if plan.counts.missing else "verify", *_selected(plan.request)]
+    return f"{answer} A live broker holds {shown(held[0])}, which is a file system of its own: write at its next start.", rehearsal
 
 
 def _is_rejected(plan: PartitionPlan) -> bool:
@@ -256,6 +309,12 @@ def request_words(request: RebuildRequest) -> list[str]:
     return [*words, *given_words()]
 
 
+def start_words(request: RebuildRequest) -> list[str]:
+    """The words of `before-start` for the directories and topics of a request. It takes no single partitions."""
+    whole = [*request_words(replace(request, partitions=())), *release_words(request.kafka_release)]
+    return [*whole, "--set-aside"] if request.set_aside else whole
+
+
 def _selected(request: RebuildRequest) -> list[str]:
     """The words of `scan` and `verify` on what a request selects, for the same next start."""
     return [*request_words(request), *release_words(request.kafka_release)]
@@ -268,19 +327,20 @@ def _class_text(snapshot_class: SnapshotClass) -> str:
 
 def print_plan(plan: Plan) -> None:
     """A table of partitions, the most expensive first, and remarks."""
-    busy = [partition for partition in plan.partitions if partition.boundaries]
+    busy = [partition for partition in plan.partitions if partition.all_boundaries]
     labels = labels_of(partition.source for partition in plan.partitions)
     has_dates = any(partition.retention_frees_ms is not None for partition in busy)
     rows = []
     for partition in sorted(busy, key=lambda each: -each.min_read_bytes):
         base = partition.source.directory.segments[partition.replay_index].base_offset
-        classes = Counter(_class_text(boundary.expected_class) for boundary in partition.boundaries)
+        boundaries = partition.all_boundaries
+        classes = Counter(_class_text(boundary.expected_class) for boundary in boundaries)
         frees = _retention_date(partition.retention_frees_ms, plan.clock.as_of_ms)
-        row = [labels[partition.source.path], len(partition.boundaries), base, size_text(partition.min_read_bytes)]
+        row = [labels[partition.source.directory.path], len(boundaries), base, size_text(partition.min_read_bytes)]
         rows.append([*row, counts_text(classes), *([frees] if has_dates else []), partition.replay_reason])
     if rows:
         dates = ["retention deletes it"] if has_dates else []
-        columns = ["partition", "snapshots", "replay from", "to read", "confidence", *dates, "replay reason"]
+        columns = ["partition", "snapshots", "replay from", "to read", "at best", *dates, "replay reason"]
         print_table(None, columns, rows, right=("snapshots", "replay from", "to read"), drop=("replay from", "to read"))
     if rows:
         _print_retention(plan, busy)
@@ -302,12 +362,20 @@ def _print_retention(plan: Plan, busy: Sequence[PartitionPlan]) -> None:
             "upload announces a copy. When retention.* expires that copy, it raises the log start offset, and the segments below are lost. "
             "With remote.log.copy.disable=true (3.9) retention.* deletes them, uploaded or not."
         )
-    if any(partition.retention_frees_ms is not None for partition in busy):
+    dates = [partition.retention_frees_ms for partition in busy if partition.retention_frees_ms is not None]
+    past = sum(date <= plan.clock.as_of_ms for date in dates)
+    if past:
+        count = pluralize(past, "of these dates is", "of these dates are")
+        print_text(
+            f"Remote storage is off, and {count} past, by {plan.retention_source}. The broker deletes these segments minutes after its "
+            "start. They need no snapshot."
+        )
+    if len(dates) > past:
         print_text(
             f"Remote storage is off: retention deletes these segments at that date, by {plan.retention_source}. You can wait for it "
             "instead."
         )
-    elif tiered < len(busy) and not plan.is_remote_storage_off:
+    if not dates and tiered < len(busy) and not plan.is_remote_storage_off:
         print_text("retention: no date, because it is unknown whether remote storage is on (--server-properties shows it).")
 
 
@@ -318,7 +386,7 @@ def _print_not_planned(plan: Plan) -> None:
     for partition in plan.partitions:
         for _, reason in partition.not_planned:
             action = _action_of(reason)
-            reasons.setdefault((action, reason.text), []).append(labels[partition.source.path])
+            reasons.setdefault((action, reason.text), []).append(labels[partition.source.directory.path])
     for (action, text), names in reasons.items():
         where = first_of(list(dict.fromkeys(names)))
         print_text(f"{action}: {pluralize(len(names), 'boundary', 'boundaries')} of {where}: {text}")
@@ -346,9 +414,11 @@ def rebuild_document(result: RebuildResult, cache: str | None) -> Rebuild:
         staged_plan=result.staged_plan,
         cache=cache_use(cache, (partition.outcome.cache_hits for partition in result.partitions)),
         takes_effect="when a broker next loads the log, at its start" + after,
-        totals=RebuildTotals(**needs, **result.totals),
+        totals=RebuildTotals(**needs, **result.totals, set_aside=result.set_aside, not_judged=result.not_judged),
         partitions=[_partition_result(partition) for partition in result.partitions],
         differences_not_listed=result.differences_not_listed,
+        status=result.status.word.value,
+        counts=result.status.counts,
     )
 
 
@@ -372,41 +442,97 @@ def _partition_result(result: PartitionResult) -> RebuiltPartition:
     )
 
 
-def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> tuple[str, list[str]]:
-    """The answer, and the words of the next command.
+def rebuild_answer(result: RebuildResult, again: Sequence[str]) -> Answer:
+    """The answer, and what comes next.
 
     Args:
         result: of the run.
         again: words of the command line that give the request, without those of a dry run.
     """
-    plan = result.plan
-    totals = _totals(result)
     if not result.partitions:
         return none_read(result.findings)
-    others = counts_text({action: count for action, count in totals.items() if action != BoundaryAction.WRITTEN})
+    return _next_of_run(result, f"{faults_text(result.status)}{run_text(result)}", _totals(result), again)
+
+
+def run_text(result: RebuildResult) -> str:
+    """Sentences about what a run did, or would do."""
+    plan = result.plan
+    totals = _totals(result)
+    others = counts_text(_other_counts(result, totals))
     done = others or _nothing_text(plan.counts.missing, plan.findings)
     busy = sum(bool(partition.boundaries) for partition in result.partitions)
     where = f" in {f'{busy} of ' if busy else ''}{pluralize(len(result.partitions), 'partition')}"
-    answer = _title(result, totals[BoundaryAction.WRITTEN])
-    answer += f"{where}{f'; {others}' if others else ''}." if totals[BoundaryAction.WRITTEN] else f"; {done}{where}."
-    answer += _unsound_text(result)
+    written = totals[BoundaryAction.WRITTEN]
+    answer = _title(result, written)
+    answer += f"{where}{_in_place_of_wrong(result)}{f'; {others}' if others else ''}." if written else f"; {done}{where}."
+    answer += f"{_unsound_text(result)}{_not_judged_text(result)}"
+    if written and plan.request.destination.locks_log_dirs:
+        answer += f" The new {'one takes' if written == 1 else 'ones take'} effect when the broker next starts."
+    return answer
+
+
+def _next_of_run(result: RebuildResult, answer: str, totals: Counter[str], again: Sequence[str]) -> Answer:
+    plan = result.plan
+    refused = totals[BoundaryAction.REFUSED]
+    failed = totals[BoundaryAction.FAILED]
+    doubt = _words_of_doubt(plan, result.status)
+    if doubt:
+        return answer, doubt
     if result.dry_run:
-        if (totals[BoundaryAction.WOULD_WRITE] or totals[BoundaryAction.REFUSED]) and _blocking_log_dirs(plan):
+        if (totals[BoundaryAction.WOULD_WRITE] or refused) and _blocking_log_dirs(plan):
             return _with_stage(plan, answer, again)
-        return answer, [_verb(plan.request), *again] if totals[BoundaryAction.WOULD_WRITE] else _other_words(plan)
+        if totals[BoundaryAction.WOULD_WRITE]:
+            return answer, [_verb(plan.request), *again]
+        return answer, _after_no_file(result, is_given_up=bool(refused or failed))
     if result.staged_plan is not None:
-        return f"{answer} Stop the broker, then install them.", ["install", shown(result.staged_plan)]
-    if totals[BoundaryAction.REFUSED] and (held := _live_log_dirs(plan)) and (stages := _stages(held)):
-        return f"{answer} A live broker holds {shown(held[0])}.", ["stage", *again, *stages]
-    if totals[BoundaryAction.WRITTEN] and plan.request.destination.locks_log_dirs:
-        answer += " They take effect when the broker next starts."
-    if any(totals[action] for action in (BoundaryAction.REFUSED, BoundaryAction.FAILED)):
-        return answer, _other_words(plan)
-    if any(finding.cause is FindingCause.CORRUPT_SNAPSHOT for finding in result.findings):
-        return answer, ["verify", *_selected(plan.request)]
-    if totals[BoundaryAction.WRITTEN] and result.receipt is not None and not _in_store(result):
-        return answer, ["verify", "--written-by", shown(result.receipt)]
-    return answer, _other_words(plan)
+        install = ("install", shown(result.staged_plan))
+        if _live_log_dirs(plan):
+            return answer, Advice("stop the broker", install)
+        return f"{answer} Install them before the broker starts.", install
+    if refused and _blocking_log_dirs(plan):
+        return _with_stage(plan, answer, again)
+    if not totals[BoundaryAction.WRITTEN] or refused or failed:
+        return answer, _after_no_file(result, is_given_up=bool(refused or failed))
+    if result.receipt is None or _in_store(result):
+        return answer, []
+    return answer, ["verify", "--written-by", shown(result.receipt)]
+
+
+def _after_no_file(result: RebuildResult, *, is_given_up: bool) -> Sequence[str] | Advice:
+    """What comes next after a run that wrote nothing, or not everything."""
+    if any(_is_rejected(partition.plan) for partition in result.partitions):
+        return ["cluster", "source", *request_words(result.plan.request)]
+    if is_given_up:
+        # Nobody can write to the place, or no replay proves more: another look finds the same.
+        return AGAIN
+    if not any(partition.boundaries for partition in result.partitions):
+        return _after_nothing(result.plan)
+    return ["verify", *_selected(result.plan.request)]
+
+
+def _other_counts(result: RebuildResult, totals: Counter[str]) -> dict[str, int]:
+    """What was done besides writing, in the words of the plan."""
+    counts = {action: count for action, count in totals.items() if action != BoundaryAction.WRITTEN}
+    aside = result.set_aside
+    if result.dry_run and aside:
+        counts[BoundaryAction.WOULD_WRITE] -= aside
+        counts["would be set aside and written"] = aside
+    return counts
+
+
+def _in_place_of_wrong(result: RebuildResult) -> str:
+    aside = result.set_aside
+    if not aside:
+        return ""
+    of_them = "" if result.totals.get(BoundaryAction.WRITTEN) == aside else f"{aside} of them "
+    return f", {of_them}in the place of {'a wrong one' if aside == 1 else 'wrong ones'}"
+
+
+def _not_judged_text(result: RebuildResult) -> str:
+    count = result.not_judged
+    if not count:
+        return ""
+    return f" {pluralize(count, 'existing snapshot')} cannot be judged, and {'is' if count == 1 else 'are'} left as before."
 
 
 def _stages(held: Sequence[str]) -> list[str]:
@@ -434,7 +560,12 @@ def print_rebuild(result: RebuildResult) -> None:
         if not partition.boundaries:
             continue
         actions = Counter(boundary.action.value for boundary in partition.boundaries)
-        classes = Counter(_class_text(each.snapshot_class) for each in partition.boundaries if each.snapshot_class is not None)
+        is_in_place = result.plan.request.destination.writes_into_log_dirs
+        classes = Counter(
+            NOT_JUDGED if is_in_place and is_not_judged(each) else _class_text(each.snapshot_class)
+            for each in partition.boundaries
+            if each.snapshot_class is not None
+        )
         offsets = range_text([boundary.offset for boundary in partition.boundaries])
         entries = max((boundary.entries or 0 for boundary in partition.boundaries), default=0)
         what = counts_text(classes) or "-"
@@ -452,8 +583,9 @@ def print_rebuild(result: RebuildResult) -> None:
     if result.staged_plan is not None:
         states = sum(boundary.exists for partition in result.partitions for boundary in partition.plan.all_boundaries)
         if states:
+            there = "1 of them exists" if states == 1 else f"{states} of them exist"
             print_text(
-                f"{states} of them are in the log directory already: there `install` begins to replay segments that were rolled since."
+                f"{there} in the log directory already. `install` replays segments that are rolled until then from such staged files."
             )
         print_text("Nothing was written to the log directories.")
     if _is_next_to_broker(result.plan.request):
@@ -504,6 +636,8 @@ def _title(result: RebuildResult, written: int) -> str:
 
 def _unsound_text(result: RebuildResult) -> str:
     """A file in ``--out`` looks like any other: its class is in this result alone."""
+    if result.plan.request.destination.writes_into_log_dirs:
+        return ""  # no such file is written there, and what was there before is left as it is
     unsound = sum(
         boundary.snapshot_class is SnapshotClass.UNSOUND
         and boundary.action in (BoundaryAction.WRITTEN, BoundaryAction.WOULD_WRITE, BoundaryAction.EQUAL)

@@ -11,13 +11,13 @@ from msgspec.structs import asdict
 
 from snaprebuild.cli.result import print_table, print_text, shown, time_text
 from snaprebuild.cli.table import counts_text, range_text
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents.receipts import Undo, UndoTotals, VerifyReceipt
 from snaprebuild.findings import Finding, first_of, pluralize
 from snaprebuild.snapshots.receipts.undo import FileAction, UndoneFile, UndoResult
 from snaprebuild.snapshots.receipts.verify_receipt import FileStatus, FileTotals, Receipts, ReceiptVerdict, VerifiedFile
 
-__all__ = ["ReceiptListView", "ReceiptView", "UndoView"]
+__all__ = ["ReceiptListView", "ReceiptView", "UndoView", "last_run_text"]
 
 
 class ReceiptView(View):
@@ -40,7 +40,7 @@ class ReceiptView(View):
             files=self._result.files,
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         files = self._result.files
         totals = Counter(file.status.value for file in files)
         answer = f"{pluralize(len(files), 'snapshot')} written: {counts_text(totals) or 'none'}."
@@ -76,9 +76,10 @@ def _is_kept(file: VerifiedFile) -> bool:
 class UndoView(View):
     """The result of ``undo RECEIPT``."""
 
-    def __init__(self, result: UndoResult, receipt: str) -> None:
-        """Takes the result, and the path of the receipt as it was typed."""
+    def __init__(self, result: UndoResult, receipt: str, *, is_last: bool = False) -> None:
+        """Takes the result, the path of the receipt as it was typed, and whether it was found by ``--last``."""
         super().__init__(result.findings)
+        self._is_last = is_last
         self._result = result
         self._receipt = receipt
 
@@ -95,13 +96,15 @@ class UndoView(View):
             lock_files=self._result.lock_files,
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         result = self._result
         totals = Counter(file.action for file in result.files)
         asides = Counter(file.set_aside_file.action for file in result.files if file.set_aside_file is not None)
         is_changed = bool(totals[FileAction.REMOVED] or asides[FileAction.PUT_BACK])
         counts = counts_text({**totals, **{f"set aside {action}": count for action, count in asides.items()}})
         answer = f"{_undo_title(result, is_changed)}; {pluralize(len(result.files), 'snapshot')}: {counts or 'nothing to undo'}."
+        if self._is_last:
+            answer += f"\n{last_run_text(self._receipt, result.receipt.began_ms, result.receipt.command)}"
         if result.dry_run:
             would = totals[FileAction.WOULD_REMOVE] or asides[FileAction.WOULD_PUT_BACK]
             return answer, ["undo", self._receipt] if would else []
@@ -169,7 +172,7 @@ class ReceiptListView(View):
     def document(self) -> Receipts:
         return self._result
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         """The next command is a dry run of the newest receipt that has files that are still there."""
         result = self._result
         answer = f"{pluralize(len(result.receipts) + result.not_listed, 'receipt')} in {shown(result.directory)}"
@@ -186,6 +189,17 @@ class ReceiptListView(View):
             print_table(None, ("receipt file", "began", "command", "files"), rows, drop=("began", "command"))
         if self._result.not_listed:
             print_text(f"and {self._result.not_listed} older ones")
+
+
+def last_run_text(receipt: str, began_ms: int, command: str) -> str:
+    """Which run ``undo --last`` takes back.
+
+    Args:
+        receipt: path of its receipt.
+        began_ms: when it began to write, ms since 1970.
+        command: its command line.
+    """
+    return f"The last run was `{_verb_of(command)}`, {time_text(began_ms)}. Its receipt is {shown(receipt)}."
 
 
 def _verb_of(command: str) -> str:

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-
-from msgspec.structs import asdict
 
 from snaprebuild.cli.result import print_table, print_text, shown, size_text
 from snaprebuild.cli.view import View
-from snaprebuild.documents.report import Report, ReportedDocument
+from snaprebuild.documents.report import PageTotals, Report, ReportedDocument
 from snaprebuild.findings import first_of, pluralize
 from snaprebuild.report.make import ReportResult
+from snaprebuild.report.page_next import PartitionStatus
 from snaprebuild.report.page_status import first_document, page_totals
 
-__all__ = ["ReportView"]
+__all__ = ["ReportView", "partition_next_command"]
+
+
+def partition_next_command(status: PartitionStatus) -> str | None:
+    """The next command of a partition on the page; None if there is nothing to do, or no command for it."""
+    counts = status.counts
+    words: list[str] = []
+    if counts.fates:
+        return None
+    if counts.wrong and status.is_verified:
+        words = ["plan", status.path, "--set-aside"]
+    elif counts.wrong or counts.suspect:
+        words = ["verify", status.path]
+    elif counts.missing and status.can_plan:
+        words = ["plan", status.path]
+    # Without escapes: the page shows what cannot be seen as escapes itself, and then offers no copy.
+    return shlex.join(["snaprebuild", *words]) if words else None
 
 
 class ReportView(View):
@@ -65,13 +81,25 @@ class ReportView(View):
         counts = Counter(number for partition in partitions for number in partition.documents)
         rows = [(shown(head.path), head.schema, head.program, counts[number]) for number, head in enumerate(result.heads)]
         print_table("Documents", ("file", "form", "written by", "partitions"), rows, right=("partitions",))
-        totals = ", ".join(
-            f"{'unknown' if count is None else count} {name.replace('_', ' ')}"
-            for name, count in asdict(page_totals(page)).items()
-            if name not in ("stuck_bytes", "waiting_segments")
-        )
-        print_text(f"{pluralize(page.partition_count, 'partition')}: {totals}")
+        print_text(f"{pluralize(page.partition_count, 'partition')}: {_totals_text(page_totals(page))}")
         left = page.partition_count - len(partitions)
         if left:
             print_text(f"{pluralize(left, 'partition')} with the least to say left out of the page")
         print_text(f"page: {shown(result.path)}, {size_text(result.size_bytes)}; open it in a browser, it needs no network")
+
+
+def _totals_text(totals: PageTotals) -> str:
+    """The numbers of a page in words. What no document shows is listed as unknown."""
+    counts = (
+        (totals.segments, "segment"),
+        (totals.fates, "fate"),
+        (totals.wrong_snapshots, "wrong snapshot"),
+        (totals.unverifiable_snapshots, "unverifiable snapshot"),
+        (totals.suspect_snapshots, "suspect snapshot"),
+        (totals.missing_snapshots, "missing snapshot"),
+        (totals.stuck_partitions, "stuck partition"),
+        (totals.open_transactions, "open transaction"),
+    )
+    known = ", ".join(pluralize(count, name) for count, name in counts if count is not None)
+    unknown = ", ".join(f"{name}s" for count, name in counts if count is None)
+    return f"{known}. Unknown: {unknown}." if unknown else f"{known}."

@@ -8,11 +8,10 @@ import msgspec
 
 from formats.broker.broker_files import Properties
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.broker.cluster_kind import kind_of
 from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.leadership import MustNotLead, unfit_replica
 from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents.scan import Scan
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.run_record import run_record
@@ -34,6 +33,7 @@ from snaprebuild.snapshots.scan.scan_parts import (
 )
 from snaprebuild.snapshots.scan.upload_attempts import ways_to_stop
 from snaprebuild.snapshots.source.broker_properties import copy_quota_of, expiration_of
+from snaprebuild.storage.log_dir import kind_of
 from snaprebuild.storage.partition_names import names_of
 
 __all__ = ["QuietScanView", "ScanView", "scan_document"]
@@ -72,7 +72,7 @@ class ScanView(View):
         if self.prints_all_findings:
             print_boundaries(self._result)
 
-    def answer(self) -> tuple[str, Sequence[str]] | None:
+    def answer(self) -> Answer | None:
         return scan_answer(self._result)
 
 
@@ -85,7 +85,7 @@ class QuietScanView(ScanView):
     def print_table(self) -> None:
         pass
 
-    def answer(self) -> tuple[str, Sequence[str]] | None:
+    def answer(self) -> Answer | None:
         return super().answer() if exit_code_of(self.findings) else None
 
 
@@ -228,7 +228,7 @@ def _high_watermark_epoch(partition: PartitionScan) -> int | None:
 
 def _must_not_lead(partition: PartitionScan, fates: Sequence[Fate]) -> MustNotLead | None:
     """By the fates of this directory: another log directory may have a partition of the same name."""
-    path = partition.source.path
+    path = partition.source.directory.path
     own = [fate for fate in fates if fate.path == path or fate.path.startswith(f"{path}/")]
     return unfit_replica(own)
 

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 
 from snaprebuild.broker.fates import FateKind
-from snaprebuild.cli.render.status import answer_lines, note_sentences, snapshot_counts, words_after
+from snaprebuild.cli.render.status import answer_lines, next_of_status, note_sentences, snapshot_counts
 from snaprebuild.cli.result import (
     SELECTION,
     given_words,
@@ -20,6 +20,7 @@ from snaprebuild.cli.result import (
     time_text,
 )
 from snaprebuild.cli.table import ROWS_MAX, printable
+from snaprebuild.cli.view import Answer
 from snaprebuild.findings import pluralize, unread_paths
 from snaprebuild.snapshots.scan.result import AtNextStart, LogDirScan, PartitionScan, ScanResult
 from snaprebuild.snapshots.scan.upload_attempts import CopyOutcome
@@ -32,9 +33,9 @@ LOG_DIRS_MAX = 10
 ATTEMPTS = "If this broker leads the partition and remote.storage.enable=true, each upload attempt fails (every 30 s by default)."
 
 STOP = (
-    "To stop the attempts until the restart: remote.log.copy.disable=true of the topic (3.9 and later, KRaft). It needs "
-    "local.retention.* of -2 or equal to retention.*, which then deletes segments that were not uploaded. On older releases do not "
-    "set remote.storage.enable yet."
+    "To stop the attempts until the restart: set remote.log.copy.disable=true for the topic (3.9 and later, KRaft), with "
+    "local.retention.* of -2 or equal to retention.*. Risk: retention then deletes segments that were never uploaded. On older "
+    "releases do not set remote.storage.enable yet."
 )
 
 SILENT = "remote.copy.lag.* (4.4) lets this segment wait, so the broker logs nothing of it yet. It is due"
@@ -71,8 +72,8 @@ BY_OTHERS = {
 """What to do where `rebuild` frees nothing, by `FreedBy`."""
 
 
-def scan_answer(result: ScanResult) -> tuple[str, list[str]]:
-    """The answer, and the words of the next command."""
+def scan_answer(result: ScanResult) -> Answer:
+    """The answer, and what comes next."""
     again = given_words(*SELECTION)
     totals = result.totals
     status = result.status
@@ -83,9 +84,15 @@ def scan_answer(result: ScanResult) -> tuple[str, list[str]]:
     affected = sum(each.totals.missing > 0 for each in result.partitions)
     heads = snapshot_counts(status, len(result.partitions), affected, is_incomplete=bool(unread_paths(findings)))
     stuck = _stuck_text(result)
+    following = next_of_status(
+        status,
+        again,
+        is_verified=False,
+        is_local=all(each.state.store.is_local for each in result.log_dirs),
+        can_plan=any(each.totals.missing and not each.source.uploads_under_id_zero for each in result.partitions),
+    )
     if status.concerns:
-        return answer_lines(status, findings, heads, []), words_after(status.concerns[0], again)
-    following = ["plan" if totals.missing else "verify", *again]
+        return answer_lines(status, findings, heads, []), following
     if 0 < totals.stuck_bytes <= totals.stuck_bytes_after_rebuild:
         return answer_lines(status, findings, heads, [note_sentences(status), _others_text(result)], stuck), following
     return answer_lines(status, findings, heads, [note_sentences(status)], stuck), following
@@ -121,7 +128,7 @@ def _waits_for_start(result: ScanResult) -> bool:
     """Whether the next start removes snapshots of a partition that is stuck: a rebuild before it leaves them out."""
     kinds = (FateKind.SNAPSHOTS_REMOVED, FateKind.SWAP_FINISHED)
     paths = {fate.path for fate in result.fates if fate.kind in kinds}
-    return any(each.stuck_bytes and each.source.path in paths for each in result.partitions)
+    return any(each.stuck_bytes and each.source.directory.path in paths for each in result.partitions)
 
 
 def _others_text(result: ScanResult) -> str:
@@ -146,7 +153,7 @@ def _print_rows(result: ScanResult, *, all_rows: bool) -> dict[Blocker, int]:
         stuck = size_text(each.stuck_bytes) if each.stuck_bytes else "-"
         cells = (str(each.totals.missing or "-"), str(each.totals.blocked_segments or "-"), stuck, first)
         is_shown = all_rows or is_verbose() or len(rows) < ROWS_MAX
-        rows.append((labels[each.source.path], *cells, _reason(each, numbers) if is_shown else ""))
+        rows.append((labels[each.source.directory.path], *cells, _reason(each, numbers) if is_shown else ""))
     columns = ["partition", "missing", "blocked", "cannot upload", "first blocked", "reason"]
     if rows:
         print_table(None, columns, rows, right=columns[1:-1], drop=("first blocked", "blocked"), all_rows=all_rows)
@@ -185,7 +192,8 @@ def _print_footnotes(result: ScanResult, numbers: dict[Blocker, int]) -> None:
             after = f" after {pluralize(failing.uploads_before, 'upload')}" if failing.uploads_before else ""
             print_text(f"    {ATTEMPTS}", "    ")
             print_text(
-                f"    The next attempt is for segment {failing.base_offset} of {first.source.topic_partition}{after}.", "    "
+                f"    The next attempt is for segment {failing.base_offset} of {first.source.directory.topic_partition}{after}.",
+                "    ",
             )
             for outcome in failing.outcomes:
                 print_text(f"      {_outcome_text(outcome)}", " " * 22)
@@ -243,7 +251,7 @@ def _print_facts(result: ScanResult) -> None:
 
 def _print_lag(result: ScanResult) -> None:
     """The segments that wait on purpose, and when the first one is due."""
-    lags = [(each.source.topic_partition, each.preflight.copy_lag) for each in result.partitions]
+    lags = [(each.source.directory.topic_partition, each.preflight.copy_lag) for each in result.partitions]
     waits = [(name, wait) for name, wait in lags if wait is not None]
     if not waits:
         return
@@ -296,18 +304,19 @@ def _start_text(result: ScanResult) -> str:
                 counts[boundary.at_next_start] += 1
         counts[AtNextStart.REMOVED] += sum(each.at_next_start is AtNextStart.REMOVED for each in partition.other_snapshots)
     parts = [
-        (counts[AtNextStart.REMOVED], "removes {} now on disk", "snapshot"),
+        (counts[AtNextStart.REMOVED], "removes {}", "existing snapshot"),
         (counts[AtNextStart.EMPTY], "writes {}", "EMPTY snapshot"),
-        (counts[AtNextStart.REBUILT], "makes {} by its own replay", "snapshot"),
+        (counts[AtNextStart.REBUILT], "makes {} itself", "snapshot"),
     ]
     texts = [text.format(pluralize(count, what)) for count, text, what in parts if count]
-    return f"Next start: a broker {', '.join(texts)}." if texts else ""
+    whole = f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) > 1 else "".join(texts)
+    return f"At its next start the broker {whole}." if whole else ""
 
 
 def print_boundaries(result: ScanResult) -> None:
     """Every boundary as plain lines: a table of hundred thousands of rows would take minutes to lay out."""
     for partition in result.partitions:
-        path = printable(shown(partition.source.path))
+        path = printable(shown(partition.source.directory.path))
         lines = [f"\n{path}: log start {partition.source.log_start_offset}, log end {_end(partition)}"]
         for boundary in partition.boundaries:
             facts = [boundary.state.value]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
 
 from snaprebuild.documents import common as doc
-from snaprebuild.snapshots.engine.cache_hits import NO_CACHE_HITS, CacheHits
+from snaprebuild.snapshots.run_record import NO_CACHE_HITS, CacheHits
 from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.partition_names import names_of
@@ -24,27 +26,9 @@ __all__ = [
 ]
 
 
-class _Needs(TypedDict):
-    """The members of ``PartitionNeeds`` as arguments."""
-
-    topic: str
-    partition: int
-    topic_partition: str
-    path: str
-    missing_offsets: tuple[int, ...]
-    not_needed: int
-    made_by_broker: int
-
-
-def needs_of(source: PartitionSource, needs: BoundaryNeeds) -> _Needs:
-    """A partition with its boundaries that have no snapshot."""
-    return {
-        **names_of(source.directory),
-        "path": source.path,
-        "missing_offsets": needs.missing_offsets,
-        "not_needed": needs.not_needed,
-        "made_by_broker": needs.made_by_broker,
-    }
+def needs_of(source: PartitionSource, needs: BoundaryNeeds) -> dict[str, Any]:
+    """The members of a ``PartitionNeeds``: a partition with its boundaries that have no snapshot."""
+    return {**names_of(source.directory), "path": source.directory.path, **asdict(needs)}
 
 
 def inputs_of(source: PartitionSource) -> list[doc.InputSegment]:

@@ -122,7 +122,8 @@ def _conclusion(losses: Sequence[SimulatedLoss]) -> str:
 def _search_texts(result: SearchResult) -> Iterator[str]:
     lost = ", ".join(f"{count} by {cause}" for cause, count in result.losses.items() if count) or "none"
     joined = pluralize(result.stale_joins, "replica") + " joined for what an earlier process had fetched"
-    yield f"{result.mode}: {result.histories} histories of {result.steps} steps; losses: {lost}; {joined}"
+    histories = f"{pluralize(result.histories, 'history', 'histories')} of {pluralize(result.steps, 'step')}"
+    yield f"{result.mode}: {histories}; losses: {lost}; {joined}"
     for each in result.shortest:
         accepted = " (accepted)" if each.loss.is_accepted else ""
         yield f"  shortest by {each.loss.cause}{accepted}, {pluralize(len(each.steps), 'step')}:"
@@ -183,7 +184,8 @@ class StartSimulationView(View):
             for run in runs
         ]
         columns = ("policy", "moves", "leader's start", "kept at most", "at the end", "invalidated", "reloaded", "follower ahead")
-        title = f"{self._scenario.title or 'Scenario'}: {duration_text(self._scenario.duration_ms)}, {runs[0].end_offset} records"
+        records = pluralize(runs[0].end_offset, "record")
+        title = f"{self._scenario.title or 'Scenario'}: {duration_text(self._scenario.duration_ms)}, {records}"
         print_table(title, columns, rows, right=columns[1:2] + columns[3:], drop=("moves", "at the end"))
         _print_charts(runs)
         moves = list(self._move_rows())

@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.cli.result import print_table, print_text, shown
-from snaprebuild.cli.view import View
+from snaprebuild.cli.result import given_words, none_read, print_table, print_text, shown
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.source_check.check import CheckedSource, SourceCheck
 from snaprebuild.cluster.source_check.metadata_read import MetadataRead
+from snaprebuild.cluster.source_check.source_question import SourceTerms
 from snaprebuild.documents import cluster as doc
 from snaprebuild.findings import Finding, pluralize
+from snaprebuild.published import members_of_base
 from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.storage.partition_names import names_of
 
@@ -37,19 +39,21 @@ class SourceView(View):
         self._everything = everything
 
     def document(self) -> doc.ClusterSource:
-        question = self._result.question
-        return doc.ClusterSource(
-            purpose=question.purpose,
-            server_properties=question.server_properties,
-            metadata=question.metadata,
-            requested_offset=question.requested_offset,
-            voters=[location for _, location in question.voters],
-            peers=question.peers,
-            broker_epoch=question.broker_epoch,
-            i_am_the_leader=question.i_am_the_leader,
-            accept_own_log=question.accept_own_log,
-            replicas=[_checked_replica(each) for each in self._result.replicas],
-        )
+        terms = members_of_base(SourceTerms, self._result.question)
+        return doc.ClusterSource(**terms, replicas=[_checked_replica(each) for each in self._result.replicas])
+
+    def answer(self) -> Answer:
+        """The verdicts with their counts; the plan of a rebuild, if each replica may be its source."""
+        replicas = self._result.replicas
+        if not replicas:
+            return none_read(self.findings)
+        purpose = self._result.question.purpose
+        counts = Counter(each.verdict.outcome.value for each in replicas)
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+        answer = f"{pluralize(len(replicas), 'replica')} as a source for {PURPOSE_TEXTS[purpose]}: {outcomes}."
+        if purpose is not Purpose.REBUILD or any(each.verdict.is_rejected for each in replicas):
+            return answer, []
+        return answer, ["plan", *given_words("paths", "server_properties", "topic", "partition", "metadata")]
 
     def print_table(self) -> None:
         replicas = self._result.replicas
@@ -63,16 +67,12 @@ class SourceView(View):
             for each in replicas
         ]
         if rows:
-            title = f"Sources for {PURPOSE_TEXTS[self._result.question.purpose]}"
-            print_table(title, ("replica", "verdict", "rule", "because"), rows, drop=("rule",))
+            print_table(None, ("replica", "verdict", "rule", "because"), rows, drop=("rule",))
         if self._everything or len(replicas) <= RULES_TABLES_MAX:
             for each in replicas:
                 _print_rules(each)
         for text in dict.fromkeys(_metadata_text(each) for each in replicas):
             print_text(text)
-        counts = Counter(each.verdict.outcome.value for each in replicas)
-        outcome_counts = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-        print_text(f"{pluralize(len(replicas), 'replica')}: {outcome_counts or 'nothing to judge'}")
 
 
 def _checked_replica(checked: CheckedSource) -> doc.ClusterSourceReplica:

@@ -12,16 +12,19 @@ import msgspec
 
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.remote_readiness import not_ready_text
-from snaprebuild.broker.status import FateGroup, Status
-from snaprebuild.cli.findings_text import concern_text, skipped_text, unread_text
-from snaprebuild.cli.result import size_text
+from snaprebuild.broker.status import FateGroup, Status, StatusCounts
+from snaprebuild.cli.result import concern_text, size_text, skipped_text, unread_text
 from snaprebuild.cli.table import middle_cut
+from snaprebuild.cli.view import AGAIN, Advice
 from snaprebuild.findings import Finding, FindingCause, deleted_count, deleted_text, pluralize, unread_paths
 
 __all__ = [
     "LINE_MAX",
+    "OUT_DIRECTORY",
     "answer_lines",
     "fate_sentence",
+    "faults_text",
+    "next_of_status",
     "note_sentences",
     "snapshot_counts",
     "status_details",
@@ -40,6 +43,9 @@ NAME_COLUMNS = (48, 36, 28)
 """Columns of the name in a sentence about findings: the first with which the line fits."""
 
 DETAIL_MAX = 40
+
+OUT_DIRECTORY = "snaprebuild-out"
+"""Name of the directory of a proposed ``--out``."""
 
 
 Cut = Callable[[str], str]
@@ -116,7 +122,12 @@ def snapshot_counts(status: Status, partitions: int, affected: int, *, is_incomp
     return [whole, ", ".join([*none, *_counts(status)]), ", ".join([*none, *_brief_counts(status)])]
 
 
-def _wrong_text(status: Status) -> str:
+def faults_text(status: Status | StatusCounts) -> str:
+    """A sentence and a blank about snapshots that are wrong or suspect; empty without any. It comes before what a run does."""
+    return f"{_wrong_text(status)}. " if status.wrong or status.suspect else ""
+
+
+def _wrong_text(status: Status | StatusCounts) -> str:
     if not status.wrong:
         return pluralize(status.suspect, "snapshot suspect", "snapshots suspect")
     wrong = pluralize(status.wrong, "snapshot wrong", "snapshots wrong")
@@ -270,14 +281,45 @@ def _label(status: Status) -> str:
     return _BRIEF[concerns[0].kind.value][0] if concerns else "not ready"
 
 
-def words_after(concern: FateGroup, selected: list[str]) -> list[str]:
-    """The words of the next command after such a fate: to look again once a start has removed snapshots. Empty where no command helps.
+def words_after(concern: FateGroup, selected: Sequence[str]) -> Sequence[str] | Advice:
+    """What comes after such a fate: another look, once a start has removed snapshots. Empty where no command helps.
 
     Args:
         concern: the first one.
         selected: paths and options of the selection, as they were given.
     """
-    return ["scan", *selected] if concern.kind in (FateKind.SNAPSHOTS_REMOVED, FateKind.SWAP_FINISHED) else []
+    if concern.kind in (FateKind.SNAPSHOTS_REMOVED, FateKind.SWAP_FINISHED):
+        return Advice("start and stop the broker once", ("scan", *selected))
+    return []
+
+
+def next_of_status(
+    status: Status, selected: Sequence[str], *, is_verified: bool, is_local: bool, can_plan: bool, can_replace: bool = True
+) -> Sequence[str] | Advice:
+    """What comes after a command that looked at everything: the first of these that applies.
+
+    Args:
+        status: of the command.
+        selected: paths and options of the selection, as they were given.
+        is_verified: every snapshot was compared with a replay.
+        is_local: the snapshots are files, which can be set aside. Objects are never replaced.
+        can_plan: a missing snapshot may be written. Nothing is written for a topic without an id while remote storage is on.
+        can_replace: a wrong snapshot is at a boundary, so that the right one can take its place.
+    """
+    if status.concerns:
+        return words_after(status.concerns[0], selected)
+    is_doubtful = bool(status.wrong or status.suspect)
+    if is_doubtful and not is_verified:
+        return ["verify", *selected]
+    if status.wrong and not can_replace and not status.missing:
+        return AGAIN
+    # What the replay cannot judge stays suspect. The plan compares it, and leaves it as it is.
+    if status.wrong or (status.suspect and status.missing and can_plan):
+        elsewhere = ["--boundaries", "all", "--out", OUT_DIRECTORY]
+        return ["plan", *selected, *(["--set-aside"] if is_local else elsewhere)]
+    if status.missing:
+        return ["plan", *selected] if can_plan else AGAIN
+    return [] if is_verified else ["verify", *selected]
 
 
 def note_sentences(status: Status) -> str:

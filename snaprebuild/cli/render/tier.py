@@ -17,10 +17,11 @@ from snaprebuild.cli.result import (
     print_text,
     print_undo,
     repeated_words,
+    shown,
     size_text,
     unless_unread,
 )
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents import tier as doc
 from snaprebuild.findings import Finding, pluralize, unread_paths
 from snaprebuild.replay.window import Clock
@@ -131,7 +132,7 @@ class TierAuditView(View):
             counts=status.counts,
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         audit = self._audit
         wrong = sum(copy.verdict in WRONG for each in audit.partitions for copy in each.copies)
         answer = f"{pluralize(len(audit.partitions), 'partition')}, snapshots: {_totals_text(audit.partitions) or 'none'}"
@@ -156,12 +157,10 @@ class TierAuditView(View):
         partitions = self._audit.partitions
         rows = []
         wrong = []
-        ids = id_labels((each.id.topic, each.id.topic_id) for each in partitions)
+        ids = id_labels((each.remote.id.topic, each.remote.id.topic_id) for each in partitions)
         for each in sorted(partitions, key=lambda one: -sum(copy.verdict in WRONG for copy in one.copies)):
-            label = each.name + ids.get((each.id.topic, each.id.topic_id), "")
-            rows.append(
-                (label, each.remote.files.layout, len(each.copies), size_text(each.read_bytes), _totals_text([each]) or "-")
-            )
+            label = each.name + ids.get((each.remote.id.topic, each.remote.id.topic_id), "")
+            rows.append((label, each.remote.layout, len(each.copies), size_text(each.read_bytes), _totals_text([each]) or "-"))
             wrong += [_wrong_row(label, copy) for copy in each.copies if copy.verdict in WRONG]
         if wrong:
             columns = ("partition", "from offset", "segment", "snapshot is", "producers", "why")
@@ -188,14 +187,14 @@ def _totals_text(partitions: Sequence[PartitionAudit]) -> str:
 
 def _wrong_row(label: str, copy: CopyAudit) -> tuple[object, ...]:
     entries = "-" if copy.expected_entries is None else f"{copy.entries} of {copy.expected_entries}"
-    return label, copy.start_offset, uuid_to_text(copy.copy.segment_id), copy.verdict, entries, copy.reason
+    return label, copy.copy.start_offset, uuid_to_text(copy.copy.segment_id), copy.verdict, entries, copy.reason
 
 
 def _audited_partition(partition: PartitionAudit) -> doc.AuditedPartition:
     return doc.AuditedPartition(
-        **named(partition.id.topic, partition.id.partition),
-        topic_id=uuid_to_text(partition.id.topic_id),
-        layout=partition.remote.files.layout,
+        **named(partition.remote.id.topic, partition.remote.id.partition),
+        topic_id=uuid_to_text(partition.remote.id.topic_id),
+        layout=partition.remote.layout,
         read_bytes=partition.read_bytes,
         replayed_from_offset=partition.replayed_from_offset,
         local_log_start_offset=partition.local_log_start_offset,
@@ -207,18 +206,15 @@ def _audited_partition(partition: PartitionAudit) -> doc.AuditedPartition:
 def _audited_copy(copy: CopyAudit) -> doc.AuditedCopy:
     return doc.AuditedCopy(
         segment_id=uuid_to_text(copy.copy.segment_id),
-        start_offset=copy.start_offset,
-        end_offset=copy.end_offset,
+        start_offset=copy.copy.start_offset,
+        end_offset=copy.copy.end_offset,
         stored_bytes=copy.copy.objects.size_bytes,
         verdict=copy.verdict,
         reason=copy.reason,
         entries=copy.entries,
         expected_entries=copy.expected_entries,
         difference_count=copy.difference_count,
-        differences=[
-            doc.DifferingProducer(producer_id=each.producer_id, kind=each.kind, consequence=each.consequence)
-            for each in copy.differences
-        ],
+        differences=copy.differences,
     )
 
 
@@ -254,7 +250,7 @@ class TierRepairView(View):
             effect=EFFECT if self._has_effect else (),
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         repair = self._repair
         if not repair.copies:
             return f"{unless_unread(_none_wrong(repair.audit), repair.findings)}.", []
@@ -266,7 +262,7 @@ class TierRepairView(View):
         return answer, ["tier", "audit", *given_words(*COPIES)]
 
     def print_table(self) -> None:
-        ids = _id_labels((each.id.topic, uuid_to_text(each.id.topic_id)) for each in self._repair.audit.partitions)
+        ids = _id_labels((each.remote.id.topic, uuid_to_text(each.remote.id.topic_id)) for each in self._repair.audit.partitions)
         rows = []
         for each in self._repair.copies:
             reason = each.reason or ("appended by an earlier run" if each.appended_bytes == 0 else "-")
@@ -307,8 +303,10 @@ def _actions_text(copies: Sequence[RepairedCopy]) -> str:
 class RepairUndoView(View):
     """What `undo` restored of a repair."""
 
-    def __init__(self, undo: StoreUndo) -> None:
+    def __init__(self, undo: StoreUndo, *, is_last: bool = False) -> None:
+        """Takes the result, and whether its receipt was found by ``--last``."""
         super().__init__(undo.findings)
+        self._is_last = is_last
         self._undo = undo
 
     def document(self) -> doc.TierRepair:
@@ -326,11 +324,13 @@ class RepairUndoView(View):
             effect=[EFFECT[0], UNDONE_EFFECT] if undo.copies else [],
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         undo = self._undo
         actions = Counter(each.action for each in undo.copies)
         totals = _actions_text(undo.copies) or "nothing to take back"
         answer = f"{_dry_text(dry_run=undo.dry_run)}{pluralize(len(undo.copies), 'repair')}: {totals}."
+        if self._is_last:
+            answer += f"\nThe last run was `tier repair`. Its receipt is {shown(undo.undone_receipt)}."
         if undo.dry_run and actions[RepairAction.WOULD_RESTORE]:
             return answer, ["undo", *repeated_words("dry_run")]
         if undo.dry_run or not actions[RepairAction.RESTORED]:

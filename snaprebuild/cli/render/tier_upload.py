@@ -13,7 +13,7 @@ from formats.remote.aiven_key import AivenObject, aiven_key
 from formats.remote.upload_claim import UploadClaim
 from snaprebuild.cli.render.shared_parts import source_verdict
 from snaprebuild.cli.result import given_words, id_labels, print_table, print_text, repeated_words, shown, size_text
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents import tier_upload as doc
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.published import encoded_members
@@ -84,7 +84,7 @@ class UploadView(View):
             partitions=[_partition(each, request.key_prefix) for each in self._upload.partitions],
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         request = self._request
         partitions = self._upload.partitions
         totals = _totals_text(partitions) or "none"
@@ -116,7 +116,7 @@ class UploadView(View):
         ids = id_labels((each.source.directory.name.topic, each.topic_id) for each in partitions)
         rows = []
         for each in partitions:
-            label = each.source.topic_partition + ids.get((each.source.directory.name.topic, each.topic_id), "")
+            label = each.source.directory.topic_partition + ids.get((each.source.directory.name.topic, each.topic_id), "")
             prepared = [segment for segment in each.segments if segment.upload is not None]
             rebuilt = sum(segment.upload is not None and segment.upload.snapshot.path is None for segment in prepared)
             sent = size_text(sum(segment.segment_bytes for segment in prepared))
@@ -164,7 +164,7 @@ def _totals_text(partitions: Sequence[PartitionUpload]) -> str:
 def _partition(partition: PartitionUpload, prefix: str) -> doc.UploadedPartition:
     return doc.UploadedPartition(
         **names_of(partition.source.directory),
-        path=partition.source.path,
+        path=partition.source.directory.path,
         topic_id=None if partition.topic_id is None else uuid_to_text(partition.topic_id),
         metadata_partition=partition.metadata_partition,
         uploader=partition.uploader,

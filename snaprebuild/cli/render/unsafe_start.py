@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.status import fate_groups
 from snaprebuild.cli.render.status import fate_sentence, words_after
+from snaprebuild.cli.view import Answer
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan
 
@@ -18,9 +19,7 @@ def concerns_of(plans: Iterable[PartitionPlan]) -> list[Fate]:
     return [plan.fate for plan in plans if plan.fate is not None and plan.fate.severity is not Severity.NOTE]
 
 
-def answer_with_fate(
-    answer: tuple[str, list[str]], plans: Iterable[PartitionPlan], selected: list[str], of_start: Iterable[Fate] = ()
-) -> tuple[str, list[str]]:
+def answer_with_fate(answer: Answer, plans: Iterable[PartitionPlan], selected: list[str], of_start: Iterable[Fate] = ()) -> Answer:
     """An answer, preceded by the worst fate of the next start.
 
     Where something was left out for a fate, the next command shows all of them. Where nothing is planned, it is that of the fate.

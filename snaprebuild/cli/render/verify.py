@@ -8,16 +8,15 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import asdict
 
 from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of
-from snaprebuild.cli.render.status import LINE_MAX, answer_lines, snapshot_counts, waiting_text, words_after
+from snaprebuild.cli.render.status import LINE_MAX, answer_lines, next_of_status, snapshot_counts, waiting_text
 from snaprebuild.cli.result import SELECTION, given_words, labels_of, none_read, print_table, print_text
 from snaprebuild.cli.table import counts_text
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.judged_verify import JudgedVerify
 from snaprebuild.documents.verify import VerifiedPartition, Verify, VerifyTotals
 from snaprebuild.findings import Severity, deleted_text, pluralize, unread_paths
-from snaprebuild.replay.difference import ComparisonStatus, DifferenceKind, EntryDifference
+from snaprebuild.replay.difference import ComparisonStatus, DifferenceKind, EntryDifference, VerifiedSnapshot
 from snaprebuild.snapshots.run_record import run_record
-from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 from snaprebuild.snapshots.verify import PartitionVerdict, VerifyResult
 
 __all__ = ["VerifyView"]
@@ -41,7 +40,7 @@ class VerifyView(View):
     def document(self) -> Verify:
         result = self._result
         status = self._judged.status
-        statuses = _statuses(each for verdict in result.partitions for each in verdict.snapshots)
+        statuses = _statuses(each for verdict in result.partitions for each in verdict.outcome.snapshots)
         return Verify(
             run=run_record(verdict.source.log_dir for verdict in result.partitions),
             as_of_ms=result.clock.as_of_ms,
@@ -56,14 +55,14 @@ class VerifyView(View):
             fates=[fate.document() for group in status.groups for fate in group.fates],
         )
 
-    def answer(self) -> tuple[str, Sequence[str]]:
+    def answer(self) -> Answer:
         result = self._result
         status = self._judged.status
         findings = self._judged.findings
         if not result.partitions and not status.concerns:
             answer, following = none_read(findings, are_named=True)
             return answer_lines(status, findings, [answer.rstrip(".")], []), following
-        totals = _statuses(each for verdict in result.partitions for each in verdict.snapshots)
+        totals = _statuses(each for verdict in result.partitions for each in verdict.outcome.snapshots)
         compared = f"{pluralize(len(result.partitions), 'partition')}: {counts_text(totals) or 'no snapshot'}"
         wrong = f"{pluralize(status.wrong, 'snapshot is', 'snapshots are')} proven wrong" if status.wrong else ""
         suspect = f"{pluralize(status.suspect, 'snapshot is', 'snapshots are')} suspect" if status.suspect else ""
@@ -73,11 +72,16 @@ class VerifyView(View):
         whole = ". ".join(filter(None, (wrong, suspect, compared, missing, waiting)))
         alone = ". ".join(filter(None, (wrong, suspect, missing, waiting)))
         selected = given_words(*SELECTION)
-        following = ["plan", *selected] if status.missing or status.wrong else []
-        if status.wrong:
-            following.append("--set-aside")
+        following = next_of_status(
+            status,
+            selected,
+            is_verified=True,
+            is_local=all(verdict.source.directory.store.is_local for verdict in result.partitions),
+            can_plan=any(verdict.missing and not verdict.source.uploads_under_id_zero for verdict in result.partitions),
+            can_replace=any(_is_at_boundary(verdict, each) for verdict in result.partitions for each in verdict.outcome.snapshots),
+        )
         if status.concerns:
-            return answer_lines(status, findings, [whole], [f"{compared}.", unjudged]), words_after(status.concerns[0], selected)
+            return answer_lines(status, findings, [whole], [f"{compared}.", unjudged]), following
         affected = sum(bool(each.needs.missing_offsets) for each in result.partitions)
         counts = snapshot_counts(status, len(result.partitions), affected, is_incomplete=bool(unread_paths(findings)))
         if not unread_paths(findings) and len(f"{deleted_text(findings)}{whole}.") <= LINE_MAX:
@@ -88,28 +92,35 @@ class VerifyView(View):
         result = self._result
         labels = labels_of(verdict.source for verdict in result.partitions)
         rows = []
-        for verdict in sorted(result.partitions, key=lambda each: -sum(one.comparison.proven_wrong for one in each.snapshots)):
-            counts = counts_text(_statuses(verdict.snapshots))
-            label = labels[verdict.source.path]
-            rows.append((label, len(verdict.snapshots), len(verdict.needs.missing_offsets) or "-", counts or "-"))
+        for verdict in sorted(
+            result.partitions, key=lambda each: -sum(one.comparison.proven_wrong for one in each.outcome.snapshots)
+        ):
+            counts = counts_text(_statuses(verdict.outcome.snapshots))
+            label = labels[verdict.source.directory.path]
+            rows.append((label, len(verdict.outcome.snapshots), len(verdict.needs.missing_offsets) or "-", counts or "-"))
         if rows:
             print_table(None, ("partition", "snapshots", "missing", "verdict"), rows, right=("snapshots", "missing"))
         self._print_snapshots(labels)
         _print_differences(result, labels)
         if result.differences_not_listed:
-            count = result.differences_not_listed
-            print_text(f"{count} entries that differ are counted and not listed, here or in --output json")
+            entries = pluralize(result.differences_not_listed, "entry that differs is", "entries that differ are")
+            print_text(f"{entries} counted and not listed, here or in --output json")
 
     def _print_snapshots(self, labels: dict[str, str]) -> None:
-        rows = [
-            _snapshot_row(labels[verdict.source.path], snapshot)
-            for verdict in self._result.partitions
-            for snapshot in verdict.snapshots
-            if self._details or not _is_right(snapshot)
+        each = [
+            (labels[one.source.directory.path], snapshot) for one in self._result.partitions for snapshot in one.outcome.snapshots
         ]
+        if self._details:
+            self._print_list("Every snapshot", [_snapshot_row(label, snapshot) for label, snapshot in each])
+            return
+        wrong = [_snapshot_row(label, snapshot) for label, snapshot in each if snapshot.comparison.proven_wrong]
+        self._print_list("Wrong snapshots", wrong)
+        others = [_snapshot_row(label, one) for label, one in each if not one.comparison.proven_wrong and not _is_right(one)]
+        self._print_list("Snapshots that could not be checked", others)
+
+    def _print_list(self, title: str, rows: Sequence[tuple[object, ...]]) -> None:
         if rows:
             columns = ("partition", "offset", "verdict", "entries", "expected", "because")
-            title = "Every snapshot" if self._details else "Snapshots that are not equal"
             right = ("offset", "entries", "expected")
             print_table(title, columns, rows, right=right, drop=("expected", "entries"), all_rows=self._details)
 
@@ -125,7 +136,7 @@ def _partition(verdict: PartitionVerdict) -> VerifiedPartition:
         inputs=inputs_of(verdict.source),
         read_bytes=verdict.outcome.read_bytes,
         cache_hits=verdict.outcome.cache_hits,
-        snapshots=verdict.snapshots,
+        snapshots=verdict.outcome.snapshots,
     )
 
 
@@ -135,6 +146,12 @@ def _unjudged_text(result: VerifyResult) -> str:
         any(each.severity > Severity.FINDING or each.is_unread for each in verdict.findings) for verdict in result.partitions
     )
     return f"{pluralize(unjudged, 'partition')} not judged to the end: stderr lists them." if unjudged else ""
+
+
+def _is_at_boundary(verdict: PartitionVerdict, snapshot: VerifiedSnapshot) -> bool:
+    """Whether a wrong snapshot can be replaced: the log has a boundary there, or may end there."""
+    bases = [segment.base_offset for segment in verdict.source.directory.segments]
+    return snapshot.comparison.proven_wrong and bool(bases) and (snapshot.offset in bases[1:] or snapshot.offset > bases[-1])
 
 
 def _is_right(snapshot: VerifiedSnapshot) -> bool:
@@ -153,9 +170,9 @@ def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
     rows = [
         row
         for verdict in result.partitions
-        for snapshot in verdict.snapshots
+        for snapshot in verdict.outcome.snapshots
         if snapshot.comparison.proven_wrong
-        for row in _difference_rows(labels[verdict.source.path], snapshot)
+        for row in _difference_rows(labels[verdict.source.directory.path], snapshot)
     ]
     if rows:
         columns = ("partition", "offset", "producer id", "differs", "found", "what it costs")

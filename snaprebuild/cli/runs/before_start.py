@@ -6,8 +6,8 @@ import functools
 import os
 import time
 
+from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.before_start import BeforeStartOptions, Order
-from snaprebuild.cli.options.common import check_paths
 from snaprebuild.cli.options.kafka_release import release_of
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.render.before_start import BeforeStartView, reason_held
@@ -60,7 +60,7 @@ def run_before_start(
 
 
 def _request(options: BeforeStartOptions) -> RebuildRequest:
-    check_paths(options.paths, server_properties=options.server_properties)
+    check_directories(options.paths, server_properties=options.server_properties)
     check_metadata(options.metadata)
     selection = selection_of(options)
     return RebuildRequest(

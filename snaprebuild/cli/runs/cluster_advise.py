@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from formats.limits import INT32_MAX, INT64_MAX
+from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.cluster_advise import AdviseAssumptions
-from snaprebuild.cli.options.common import S3Options, as_of_ms, check_paths, quoted
+from snaprebuild.cli.options.common import S3Options, as_of_ms, quoted
 from snaprebuild.cli.render.quorum import StartAdviceView
 from snaprebuild.cli.runs.run_settings import run_facts, run_of
 from snaprebuild.cli.verb import OutputOptions
@@ -33,7 +34,7 @@ def run_cluster_advise(
     """Advises on where each policy would move the start of a metadata log."""
     out.begin()
     location, configured = _configured(directory, server_properties)
-    check_paths([location, *(others or ())])
+    check_directories([location, *(others or ())])
     readers = _readers(assumed)
     settings = _settings(configured, assumed)
     advice = advise_start(location, others or (), as_of_ms(as_of), settings, readers, followers, run_of(s3))
@@ -64,7 +65,7 @@ def _settings(configured: StartSettings, assumed: AdviseAssumptions) -> StartSet
 
 def _configured(directory: str | None, server_properties: str | None) -> tuple[str, StartSettings]:
     """The directory that is advised on, and the settings before options change them."""
-    check_paths(None, server_properties=server_properties)
+    check_directories(None, server_properties=server_properties)
     if server_properties is None:
         if directory is None:
             raise UsageError("name the directory of a metadata log, or the --server-properties of its node")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.render.quorum import QuorumCheckView
 from snaprebuild.cli.runs.run_settings import run_of
 from snaprebuild.cli.verb import MeasuredOutput
@@ -25,5 +26,5 @@ def run_cluster_check(
 ) -> View:
     """Checks metadata logs by rules K1 to K20."""
     out.begin()
-    check_paths(directories)
+    check_directories([*directories, *([] if leader is None else [leader])])
     return QuorumCheckView(check_quorum(directories, followers, leader, int(time.time() * 1000), run_of(s3)))

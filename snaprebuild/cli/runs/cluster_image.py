@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options, SelectionOptions, check_paths
+from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.options.common import S3Options, SelectionOptions, quoted
 from snaprebuild.cli.options.metadata import voter_log_of
 from snaprebuild.cli.render.metadata import ImageView
 from snaprebuild.cli.runs.run_settings import run_of
@@ -29,9 +30,14 @@ def run_cluster_image(
     """Reads the image of the cluster."""
     out.begin()
     others = tuple(voter_log_of(each) for each in voter or ())
-    check_paths([path, *(each for _, each in others)])
+    check_directories([path, *(each for _, each in others)])
     if proven_only and metadata_offset is not None:
         raise UsageError("--proven-only chooses the last offset itself: --metadata-offset does not go with it")
     requested_offset = PROVEN if proven_only else metadata_offset
     result = metadata_image(ImageQuestion(path, requested_offset, others, voter_ids), run_of(s3))
-    return ImageView(result, result.image.selected_topics(selection_of(partitions)))
+    selection = selection_of(partitions)
+    topics = result.image.selected_topics(selection)
+    if selection.is_narrowed and not topics:
+        hint = selection.hint({each.name for each in result.image.topics.values()})
+        raise UsageError(f"no topic matches {' or '.join(map(quoted, selection.words))}{hint}", path=result.path)
+    return ImageView(result, topics)

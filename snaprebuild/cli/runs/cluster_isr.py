@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.metadata import voter_log_of
 from snaprebuild.cli.render.metadata import IsrView
 from snaprebuild.cli.runs.run_settings import run_of
@@ -24,5 +25,5 @@ def run_cluster_isr(
     """Checks each change of in-sync replicas."""
     out.begin()
     others = tuple(voter_log_of(each) for each in voter or ())
-    check_paths([path, *(each for _, each in others)])
+    check_directories([path, *(each for _, each in others)])
     return IsrView(isr_check(IsrQuestion(path, others, voter_ids), run_of(s3)))

@@ -26,12 +26,6 @@ AUTO_BYTES_MIN = 4 << 30
 """Below this the start of a Spark job is most of it."""
 
 
-def _is_spark_wanted(name: EngineName, master: str | None, size_bytes: int) -> bool:
-    """Whether Spark should read this many bytes. On one machine its own workers do the same, without a JVM."""
-    is_cluster = not (master or os.environ.get("SPARK_MASTER") or "local").startswith("local")
-    return name is EngineName.SPARK or (name is EngineName.AUTO and is_cluster and size_bytes >= AUTO_BYTES_MIN)
-
-
 @contextlib.contextmanager
 def _is_installed() -> Iterator[None]:
     try:
@@ -84,7 +78,12 @@ class EngineChoice:
             size_bytes: to be read.
             progress: called with what was done, and the bytes since the last call.
         """
-        if not _is_spark_wanted(self._name, self._master, size_bytes):
+        if self._name is EngineName.AUTO:
+            # On one machine its own workers do the same as Spark, without a JVM.
+            is_cluster = not (self._master or os.environ.get("SPARK_MASTER") or "local").startswith("local")
+            if not is_cluster or size_bytes < AUTO_BYTES_MIN:
+                return None
+        elif self._name is not EngineName.SPARK:
             return None
         return replace(self._started(), progress=progress, cache=self._cache)
 

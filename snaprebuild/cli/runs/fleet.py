@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from snaprebuild.cli.file_kinds import SCAN_RESULT, check_file
 from snaprebuild.cli.options.common import S3Options, check_paths
 from snaprebuild.cli.options.kafka_release import fleet_release_of
+from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.render.fleet import FleetView
 from snaprebuild.cli.runs.run_settings import run_of
 from snaprebuild.cli.verb import OutputOptions
@@ -33,6 +35,9 @@ def run_fleet(
 ) -> View:
     """Merges scans, and writes the files of elections if they are asked for."""
     check_paths(files, elections=elections)
+    check_metadata(metadata)
+    for path in files or ():
+        check_file(path, SCAN_RESULT)
     if elections is not None and metadata is None:
         raise UsageError("--elections needs --metadata, which has the replicas of each partition in order")
     release = fleet_release_of(kafka_release)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 from formats.partition.partition_metadata import uuid_from_text
+from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOptions, quoted
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import RemoteLevel, TierOptions
 from snaprebuild.cli.render.followers import FollowerBuildView
-from snaprebuild.cli.render.remote_storage import announced
-from snaprebuild.cli.runs.remote_storage import key_files, open_tier
+from snaprebuild.cli.runs.remote_storage import announced, key_files, open_tier
 from snaprebuild.cli.runs.run_settings import clock_at, run_facts, run_of
 from snaprebuild.cli.runs.sources import partition_named, selection_of, topic_ids_of
 from snaprebuild.cli.verb import OutputOptions
@@ -50,6 +50,7 @@ def run_follower_build(
     """Builds the directory of an empty follower, unless ``dry_run``."""
     out.begin(private_key=key_files(tier_options))
     check_metadata(metadata)
+    check_directories([directory] if directory else [], server_properties=server_properties)
     if not directory or is_object(directory):
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
     selection = selection_of(partitions)
@@ -107,7 +108,7 @@ def _only_partition(tier: Tier, selection: Selection) -> str:
     found = f"none is selected; there are {first_of(names, 5)}"
     if taken:
         found = f"{len(taken)} are selected: {first_of(taken, 5)}"
-    raise UsageError(f"a follower is built for one partition, and {found}. Name it with --topic-partition", path=tier.location)
+    raise UsageError(f"a follower is built for one partition, and {found}. Name it with --topic-partition", path=tier.base.path)
 
 
 def _topic_id(ids: dict[str, str], topic: str) -> bytes | None:

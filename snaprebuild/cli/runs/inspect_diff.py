@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from snaprebuild.cli.file_kinds import SNAPSHOT, check_kind
 from snaprebuild.cli.options.common import S3Options, check_paths
 from snaprebuild.cli.render.inspect import DiffView
 from snaprebuild.cli.runs.run_settings import clock_at
@@ -28,6 +29,8 @@ def run_inspect_diff(
     if files is None or len(files) != 2:
         raise UsageError(f"inspect diff: expected two snapshots, A and B; found {len(files or ())}")
     check_paths(files)
+    for path in files:
+        check_kind(path, SNAPSHOT)
     path_a, path_b = locations_of(files)
     return DiffView(diff_snapshots(path_a, path_b, _clock_of(as_of, expiration_ms), stores_of(s3)))
 

@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from formats.limits import INT64_MAX, INT64_MIN
 from formats.partition.file_names import DumpedKind
+from snaprebuild.cli.file_kinds import DUMPED, check_kind
 from snaprebuild.cli.options.common import S3Options, check_paths, offsets_range
 from snaprebuild.cli.render.dump import write_dumps
 from snaprebuild.cli.result import emit_streamed_and_exit
@@ -34,6 +35,8 @@ def run_inspect_dump(
     if not files:
         raise UsageError("inspect dump: no FILE is named")
     check_paths(files)
+    for path in files if kind is None else ():
+        check_kind(path, DUMPED)
     locations = locations_of(files)
     stores = stores_of(s3)
     offset_from, offset_to = offsets_range(offsets)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from snaprebuild.cli.options.common import LogOptions, S3Options, check_paths
+from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.options.common import LogOptions, S3Options
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.rebuild import Crc
 from snaprebuild.cli.render.inspect import TransactionsView
@@ -40,7 +41,7 @@ def run_inspect_transactions(
     """Reads open, late and empty transactions, and why they are open."""
     out.begin()
     check_metadata(metadata)
-    check_paths([*(transaction_state or ()), *([] if metadata is None else [metadata])])
+    check_directories([*(transaction_state or ()), *([] if metadata is None else [metadata])])
     if late_after_ms is not None and max_timeout_ms is not None:
         raise UsageError("--assume: late_after_ms and max_timeout_ms both set when a transaction is late; give one of them")
     source = open_logs(logs, s3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from snaprebuild.cli.file_kinds import STAGED_PLAN, check_file
 from snaprebuild.cli.options.common import check_paths
 from snaprebuild.cli.render.install import InstallView
 from snaprebuild.cli.result import shown
@@ -49,6 +50,7 @@ def run_install(
     """
     began = time.perf_counter()
     check_paths([plan])
+    check_file(plan, STAGED_PLAN)
     out.begin({"--receipt": receipt}, plan=plan)
     staged = load_staged_plan(plan)
     if require_plan is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options, SelectionOptions, check_paths
+from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.options.common import S3Options, SelectionOptions
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.runs.remote_storage import private_keys, tier_root
 from snaprebuild.cli.runs.run_settings import run_of
@@ -39,7 +40,7 @@ def open_log_and_tier(
     Raises:
         UsageError: a path leads nowhere, or the key is none; or a metadata log is given, and no store.
     """
-    check_paths([*([] if store is None else [store]), path, *(options.metadata_log or [])])
+    check_directories([*([] if store is None else [store]), path, *(options.metadata_log or [])])
     if store is None and options.metadata_log:
         raise UsageError("--metadata-log belongs to a STORE: name it before PATH")
     keys = private_keys(options)

@@ -15,7 +15,7 @@ from snaprebuild.cli.view import View
 from snaprebuild.cluster.judged_plan import judged_plan
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.plan.plan_file import save_plan
-from snaprebuild.snapshots.rebuild.rehearsal import rehearsed
+from snaprebuild.snapshots.staging.resume import rehearsed
 
 __all__ = ["run_plan"]
 

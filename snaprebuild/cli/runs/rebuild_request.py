@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from snaprebuild.cli.file_kinds import SAVED_PLAN, check_directories, check_file
 from snaprebuild.cli.options.common import S3Options, as_of_ms, check_paths
 from snaprebuild.cli.options.kafka_release import release_of
 from snaprebuild.cli.options.metadata import check_metadata
@@ -20,7 +21,7 @@ from snaprebuild.cluster.judged_plan import judged_plan, load_judged_plan
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.result_table import result_file
+from snaprebuild.snapshots.rebuild.result import result_file
 
 __all__ = ["begin_run", "check_only_plan", "new_plan", "request_of", "request_words", "saved_plan"]
 
@@ -46,7 +47,7 @@ def request_of(
         UsageError: an option makes no sense.
     """
     selection = selection_of(options, options.offsets)
-    check_paths(options.paths, server_properties=options.server_properties, out=to_dir)
+    check_directories(options.paths, server_properties=options.server_properties, out=to_dir)
     check_metadata(options.metadata)
     release_of(options.kafka_release)
     return RebuildRequest(
@@ -114,6 +115,8 @@ def begin_run(out: OutputOptions, plan: str | None, results: str | None, documen
         UsageError: a path is empty, or no such file can be made.
     """
     check_paths(None, plan=plan)
+    if plan is not None:
+        check_file(plan, SAVED_PLAN)
     if results == "":
         raise UsageError("--results: the path is empty")
     table = None if results is None else result_file(results)

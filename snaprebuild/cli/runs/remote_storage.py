@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options, check_paths
+from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import TierOptions
+from snaprebuild.cli.result import size_text
 from snaprebuild.cli.runs.stores import stores_of
+from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.errors import UsageError
+from snaprebuild.findings import pluralize
 from snaprebuild.storage.log_dir import directory_fault
 from snaprebuild.storage.private_keys import PrivateKeys, split_private_key
 from snaprebuild.storage.remote.listing import split_key_prefix
 from snaprebuild.storage.store import absolute
 from snaprebuild.storage.store_path import StorePath, path_of
 from snaprebuild.tier import remote_partition
+from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_partition import Tier
 
-__all__ = ["key_files", "open_tier", "private_keys", "tier_root"]
+__all__ = [
+    "announced",
+    "key_files",
+    "open_tier",
+    "private_keys",
+    "tier_root",
+]
 
 
 def key_files(options: TierOptions) -> list[str]:
@@ -39,7 +50,7 @@ def open_tier(store: str, s3: S3Options, options: TierOptions) -> Tier:
         ReadFailedError: ``tier.remote_partition.open_tier`` raises it.
         RefusedError: ``tier.remote_partition.open_tier`` raises it.
     """
-    check_paths([store, *(options.metadata_log or [])])
+    check_directories([store, *(options.metadata_log or [])])
     keys = private_keys(options)
     root, prefix = tier_root(store, s3, options)
     return remote_partition.open_tier(root, options.metadata_log or (), stores_of(s3), keys, prefix)
@@ -58,3 +69,13 @@ def tier_root(location: str, s3: S3Options, options: TierOptions) -> tuple[Store
     if root.is_local and (fault := directory_fault(root.path)) is not None:
         raise UsageError(fault, path=location)
     return root, prefix
+
+
+def announced(cost: AuditCost) -> None:
+    """Prints on stderr what will be read."""
+    classes = ", ".join(f"{name} {size_text(size)}" for name, size in cost.storage_classes.items())
+    price = "" if cost.dollars is None else f", about {cost.dollars:.2f} USD by list prices without transfer"
+    what = f"{pluralize(cost.copies, 'copy', 'copies')}, {pluralize(cost.objects, 'object')}, {size_text(cost.read_bytes)}"
+    if classes:
+        what += f" ({classes}), about {pluralize(cost.requests, 'request')}{price}"
+    print_on_stderr(f"to be read: {what}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from snaprebuild.cli.file_kinds import REPORTED, check_file
 from snaprebuild.cli.options.common import check_paths
-from snaprebuild.cli.render.report import ReportView
+from snaprebuild.cli.render.report import ReportView, partition_next_command
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
@@ -23,7 +24,9 @@ def run_report(
 ) -> View:
     """Writes the page of the documents."""
     check_paths(files, html=html)
+    for path in files or ():
+        check_file(path, REPORTED)
     out.begin({"--html": html}, **{f"document {number}": path for number, path in enumerate(files or (), 1)})
     if title is not None and not 0 < len(title) <= TITLE_CHARS_MAX:
         raise UsageError(f"--title: expected 1 to {TITLE_CHARS_MAX} characters, found {len(title)}")
-    return ReportView(make_report(files or [], html, title))
+    return ReportView(make_report(files or [], html, title, partition_next_command))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import quoted
+from snaprebuild.cli.file_kinds import ISR_SCENARIO, check_file
+from snaprebuild.cli.options.common import check_paths, quoted
 from snaprebuild.cli.render.simulations import IsrSimulationView
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
@@ -31,6 +32,7 @@ def run_simulate_isr(
     out: OutputOptions,
 ) -> View:
     """Plays a scenario, all of them, or random histories."""
+    check_paths(None, scenario=scenario_file)
     out.begin(scenario=scenario_file)
     if sum((scenario is not None, scenario_file is not None, search)) > 1:
         raise UsageError("SCENARIO, --scenario and --search exclude each other")
@@ -47,6 +49,8 @@ def run_simulate_isr(
     if scenario is None and scenario_file is None:
         overview = play_scenarios(SCENARIOS.values(), tuple(dict.fromkeys(mode or Mode)), min_insync, with_steps=False)
         return IsrSimulationView(min_insync, overview, is_overview=True)
+    if scenario_file is not None:
+        check_file(scenario_file, ISR_SCENARIO)
     selected = SCENARIOS[scenario] if scenario else read_scenario(scenario_file or "")
     modes = tuple(dict.fromkeys(mode or FIRST_MODES))
     return IsrSimulationView(min_insync, play_scenarios([selected], modes, min_insync, with_messages=show_messages))

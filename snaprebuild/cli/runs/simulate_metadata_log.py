@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from snaprebuild.cli.file_kinds import METADATA_SCENARIO, check_file
+from snaprebuild.cli.options.common import check_paths
 from snaprebuild.cli.render.simulations import CHART_COLUMNS, StartSimulationView
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
@@ -20,6 +22,8 @@ def run_simulate_metadata_log(
     out: OutputOptions,
 ) -> View:
     """Simulates each policy on a scenario."""
+    check_paths([scenario])
+    check_file(scenario, METADATA_SCENARIO)
     out.begin(scenario=scenario)
     loaded = load_scenario(scenario)
     runs = simulate_policies(loaded, list(dict.fromkeys(policy or Policy)), followers, CHART_COLUMNS)

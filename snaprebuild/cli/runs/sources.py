@@ -7,7 +7,8 @@ import re
 from formats.errors import FormatError
 from formats.limits import INT32_MAX
 from formats.partition.partition_metadata import uuid_from_text
-from snaprebuild.cli.options.common import LogOptions, S3Options, SelectionOptions, check_paths, offsets_range, quoted
+from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.options.common import LogOptions, S3Options, SelectionOptions, offsets_range, quoted
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.errors import UsageError
 from snaprebuild.replay.window import Clock
@@ -55,7 +56,7 @@ def open_selected(paths: list[str] | None, server_properties: str | None, select
     Raises:
         UsageError: ``check_paths`` or ``open_source`` raises it.
     """
-    check_paths(paths, server_properties=server_properties)
+    check_directories(paths, server_properties=server_properties)
     source = open_source(paths or [], server_properties, selection, run_of(s3))
     yield_to_brokers(source)
     return source

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOptions, check_paths
+from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOptions
 from snaprebuild.cli.options.engine import EngineOptions
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import TierOptions
-from snaprebuild.cli.render.remote_storage import announced
 from snaprebuild.cli.render.tier import TierAuditView
 from snaprebuild.cli.runs.engine_choice import engine_of
-from snaprebuild.cli.runs.remote_storage import key_files, private_keys, tier_root
+from snaprebuild.cli.runs.remote_storage import announced, key_files, private_keys, tier_root
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import MeasuredOutput
@@ -22,7 +22,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.storage.store import absolute
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit import audit
-from snaprebuild.tier.audit.reachable import read_local_starts
+from snaprebuild.tier.audit.window import read_local_starts
 
 __all__ = ["run_tier_audit"]
 
@@ -44,7 +44,7 @@ def run_tier_audit(
 ) -> View:
     """Compares the snapshots in remote storage with a replay."""
     out.begin(private_key=key_files(tier_options))
-    check_paths([store, *(tier_options.metadata_log or []), *(log_dir or [])])
+    check_directories([store, *(tier_options.metadata_log or []), *(log_dir or [])])
     check_metadata(metadata)
     if (local_log_start or log_dir) and level is not AuditLevel.REACHABLE:
         raise UsageError("--local-log-start and --log-dir go with --level reachable")

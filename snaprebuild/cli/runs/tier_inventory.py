@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options, SelectionOptions, check_paths
+from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.options.common import S3Options, SelectionOptions
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.render.tier import TierInventoryView
 from snaprebuild.cli.runs.remote_storage import tier_root
@@ -25,7 +26,7 @@ def run_tier_inventory(
 ) -> View:
     """Lists the copies of segments in remote storage."""
     out.begin()
-    check_paths([store, *(tier_options.metadata_log or [])])
+    check_directories([store, *(tier_options.metadata_log or [])])
     root, prefix = tier_root(store, s3, tier_options)
     return TierInventoryView(
         *inventory.tier_inventory(root, tier_options.metadata_log or (), stores_of(s3), prefix, selection_of(partitions))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOptions, check_paths
+from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOptions
 from snaprebuild.cli.options.remote_storage import TierOptions
-from snaprebuild.cli.render.remote_storage import announced
 from snaprebuild.cli.render.tier import TierRepairView
-from snaprebuild.cli.runs.remote_storage import key_files, private_keys, tier_root
+from snaprebuild.cli.runs.remote_storage import announced, key_files, private_keys, tier_root
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import OutputOptions
@@ -32,7 +32,7 @@ def run_tier_repair(
 ) -> View:
     """Writes the right snapshots into remote storage, unless ``dry_run``."""
     out.begin(private_key=key_files(tier_options), receipt=receipt)
-    check_paths([store, *(tier_options.metadata_log or [])], receipt=receipt)
+    check_directories([store, *(tier_options.metadata_log or [])], receipt=receipt)
     keys = private_keys(tier_options)
     clock = clock_at(expiry.as_of, expiry.expiration_ms)
     root, prefix = tier_root(store, s3, tier_options)

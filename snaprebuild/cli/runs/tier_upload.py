@@ -9,7 +9,8 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from snaprebuild.cli.options.common import S3Options, as_of_ms, check_paths
+from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.options.common import S3Options, as_of_ms
 from snaprebuild.cli.options.metadata import check_metadata, voter_log_of
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.options.tier_upload import UploadOptions
@@ -112,7 +113,7 @@ def _check_options(store: str, path: str, options: UploadOptions, tier_options: 
     Raises:
         UsageError: one is, or they do not.
     """
-    check_paths([store, path, *(tier_options.metadata_log or []), *(options.peer or [])])
+    check_directories([store, path, *(tier_options.metadata_log or []), *(options.peer or [])])
     check_metadata(options.metadata)
     if options.produce_to is not None and (options.records is not None or tier_options.metadata_log):
         raise UsageError(

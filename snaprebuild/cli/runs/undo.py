@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from snaprebuild.cli.file_kinds import UNDONE_RECEIPT, check_file
 from snaprebuild.cli.options.common import S3Options, check_paths
 from snaprebuild.cli.render.receipts import ReceiptListView, UndoView
 from snaprebuild.cli.render.tier import RepairUndoView
 from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
+from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.receipts import undo as undoing
 from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
-from snaprebuild.snapshots.receipts.verify_receipt import list_receipts, receipt_path, schema_of
-from snaprebuild.tier.repair.undo import KIND, undo_receipt
+from snaprebuild.snapshots.receipts.verify_receipt import (
+    STORE_KIND,
+    ReceiptHeading,
+    list_receipts,
+    newest_receipt,
+    receipt_path,
+    schema_of,
+)
+from snaprebuild.tier.repair.undo import is_repair_undone, undo_receipt
 
 __all__ = ["run_undo"]
 
@@ -19,17 +30,29 @@ __all__ = ["run_undo"]
 def run_undo(
     *,
     receipt: str | None,
+    last: bool,
     dry_run: bool,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
     """Takes a run back, or lists the receipts without one."""
-    if receipt is None:
+    if receipt is not None and last:
+        raise UsageError("--last takes back the newest run by itself: no RECEIPT goes with it")
+    if receipt is None and not last:
         out.begin()
         return ReceiptListView(*list_receipts())
+    if receipt is None:
+        receipt = newest_receipt(partial(_is_undone, s3)).path
     check_paths([receipt])
     receipt = receipt_path(receipt)
+    check_file(receipt, UNDONE_RECEIPT)
     out.begin(receipt=receipt)
-    if (schema_of(receipt) or "").startswith(KIND):
-        return RepairUndoView(undo_receipt(receipt, stores_of(s3), dry_run=dry_run))
-    return UndoView(undoing.undo(load_receipt(receipt), dry_run=dry_run), receipt)
+    if (schema_of(receipt) or "").startswith(STORE_KIND):
+        return RepairUndoView(undo_receipt(receipt, stores_of(s3), dry_run=dry_run), is_last=last)
+    return UndoView(undoing.undo(load_receipt(receipt), dry_run=dry_run), receipt, is_last=last)
+
+
+def _is_undone(s3: S3Options, receipt: ReceiptHeading) -> bool:
+    if receipt.is_of_store:
+        return is_repair_undone(receipt.path, stores_of(s3))
+    return undoing.is_undone(load_receipt(receipt.path))

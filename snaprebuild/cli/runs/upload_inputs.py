@@ -6,8 +6,10 @@ import contextlib
 from collections.abc import Generator, Iterable, Sequence
 
 from formats.remote.remote_log_metadata import TopicIdPartition
+from snaprebuild.cli.file_kinds import CLIENT_PROPERTIES, check_kind
 from snaprebuild.cli.options.common import quoted
 from snaprebuild.errors import UploadRefusedError, UsageError
+from snaprebuild.findings import did_you_mean, first_of
 from snaprebuild.hooks import ReplayOptions, prepare_upload
 from snaprebuild.snapshots.destination.output_directory import check_output
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
@@ -78,6 +80,8 @@ def announcing(
             or "@" in host
         ):
             raise UsageError(f"--produce-to: expected HOST:PORT, several with commas between; found {quoted(each)}")
+    if producer_config is not None:
+        check_kind(producer_config, CLIENT_PROPERTIES)
     settings = {} if producer_config is None else read_client_config(producer_config)
     topic = MetadataTopic(",".join(servers), settings)
     try:
@@ -92,11 +96,12 @@ def selected_partitions(partitions: Sequence[PartitionSource], names: list[str] 
     Raises:
         UsageError: of a name there is none.
     """
-    found = {each.topic_partition for each in partitions}
+    found = {each.directory.topic_partition for each in partitions}
     for name in names or ():
         if name not in found:
-            raise UsageError(f"--topic-partition: no partition {quoted(name)} was found that can be read")
-    return [each for each in partitions if names is None or each.topic_partition in names]
+            meant = did_you_mean(name, found) or f"found {first_of(sorted(found), 5) or 'none'}"
+            raise UsageError(f"--topic-partition: no partition {quoted(name)} was found that can be read; {meant}")
+    return [each for each in partitions if names is None or each.directory.topic_partition in names]
 
 
 def metadata_partitions_of(given: int | None, announcer: Announcer | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from snaprebuild.cli.file_kinds import VERIFIED_RECEIPT, check_file
 from snaprebuild.cli.render.receipts import ReceiptView
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
@@ -14,4 +15,5 @@ __all__ = ["run_verify_receipt"]
 def run_verify_receipt(receipt: str, *, out: OutputOptions) -> View:
     """Finds the present state of the files in a receipt."""
     out.begin(receipt=receipt)
+    check_file(receipt, VERIFIED_RECEIPT)
     return ReceiptView(verify_receipt(load_receipt(receipt)), details=out.everything)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.launch import deadline_after
+from snaprebuild.cli.loading import deadline_after
 from snaprebuild.cli.options.before_start import BeforeStartOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View

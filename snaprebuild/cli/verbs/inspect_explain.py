@@ -40,15 +40,15 @@ class ExplainAssumptions(msgspec.Struct, frozen=True):
 def inspect_explain(
     *,
     producer_id: Annotated[
-        int,
+        int | None,
         option(
             "--producer-id",
             metavar="N",
             click_type=WholeNumber(0, INT64_MAX),
             short="Producer to explain",
-            default="none, it is required",
+            default="none, it is required unless PATH is a snapshot",
         ),
-    ],
+    ] = None,
     offset: LogOffset = None,
     sequence: Annotated[
         int | None,
@@ -78,11 +78,14 @@ def inspect_explain(
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
-    """Reads only: shows the state of one producer, which batch set each field, and what a broker would answer to its next one.
+    """Reads only: explains what is wrong with one snapshot, or the state of one producer.
 
-    PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
-    named. Every partition that has the producer is shown. A running broker holds the last five batches in memory; after a
-    start it holds one. Both answers are shown. Exit code 1 if no partition has the producer, OFFSET is not in a log, or a log lost its end.
+    PATH is a snapshot in the directory of its partition, also as s3://BUCKET/KEY: it is compared with a replay of the log. For
+    entries that the log contradicts: since which snapshot they are wrong, the batches that set the right values, and what to run.
+
+    With --producer-id, PATH is a partition directory or any directory above; several may be named. Shown are the batch that set each
+    field, and what a broker answers to the next one, now and after a start. Exit code 1 if the snapshot is wrong, no partition has
+    the producer, OFFSET is not in a log, or a log lost its end.
     """
     from snaprebuild.cli.runs.inspect_explain import run_inspect_explain
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from snaprebuild.cli.launch import deadline_after
+from snaprebuild.cli.loading import deadline_after
 from snaprebuild.cli.options.common import Deadline, DryRun, Jobs, ReceiptFile, Sha256
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.rebuild import AcceptTopicIdZero

@@ -33,7 +33,7 @@ def tier_upload(
     has uploaded. It may upload the same segments again under other ids, which costs space. This verb is for a stopped broker, a
     topic with remote.log.copy.disable=true, a restore or a migration. No broker knows of the copies before their records are in
     __remote_log_metadata: --produce-to puts them there, --records-file writes them to a file. Exit code 3 if a segment is
-    refused, or if no evidence shows that a replica leads or is in sync (--metadata; with ZooKeeper --i-am-the-leader). A segment
+    refused, or if no evidence shows that a replica leads or is in sync (with ZooKeeper --i-am-the-leader). A segment
     above the high watermark or the last stable offset waits, and nothing is wrong with it. Exit code 5 if the store or the cluster
     failed: run the same command again.
     """

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from snaprebuild.cli.options.common import DryRun, S3Options
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
@@ -17,11 +18,19 @@ __all__ = ["undo"]
 def undo(
     *,
     receipt: Annotated[str | None, typer.Argument(metavar="[RECEIPT]", hidden=True)] = None,
+    last: Annotated[
+        bool,
+        option(
+            "--last",
+            short="Take back the newest run that is not undone yet, without naming its receipt",
+            default="name RECEIPT",
+        ),
+    ] = False,
     dry_run: DryRun = False,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
-    """REMOVES the snapshots that a run wrote, and puts back what it set aside. Without RECEIPT, lists the receipts.
+    """REMOVES the snapshots that a run wrote, and puts back what it set aside. Without RECEIPT and --last, lists the receipts.
 
     RECEIPT is the file that `rebuild`, `install`, `before-start`, `follower repair` or `tier repair` left. Stop the broker first; for
     remote storage it may run. Only files that still have the bytes and the time of that run are removed. What was changed or replaced
@@ -31,6 +40,7 @@ def undo(
 
     return run_undo(
         receipt=receipt,
+        last=last,
         dry_run=dry_run,
         out=out,
         s3=s3,

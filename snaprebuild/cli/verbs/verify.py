@@ -39,8 +39,8 @@ def verify(
         option(
             "--written-by",
             metavar="RECEIPT",
-            short="Instead show the present state of the files in this receipt: kept, removed or replaced, and why",
-            details="Takes no PATH and replays nothing.",
+            short="Check the files of this receipt instead of PATH: kept, removed or replaced, and why",
+            details="Replays nothing.",
             default="none",
         ),
     ] = None,

@@ -11,10 +11,16 @@ from snaprebuild.broker.releases import Release
 from snaprebuild.cluster.fleet.cluster_view import ClusterView
 from snaprebuild.cluster.fleet.election_risk import ElectionRisk, Risk, TopicStorage, election_risk
 from snaprebuild.cluster.fleet.fleet_partition import FleetPartition, grouped, partitions_text
+from snaprebuild.cluster.fleet.replicas import ScannedFleet
 from snaprebuild.cluster.fleet.restart_plan import Restart
+from snaprebuild.cluster.fleet.restart_safety import RestartOrder, RestartSafety
 from snaprebuild.findings import Finding, Severity
 
-__all__ = ["ElectionRisks"]
+__all__ = [
+    "ElectionRisks",
+    "held_restart_findings",
+    "lost_record_findings",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +100,27 @@ class ElectionRisks:
                 "--kafka-release and --assume retention_bytes"
             )
             yield Finding("restart-risk-unknown", Severity.NOTE, unknown[0], message)
+
+
+def lost_record_findings(safety: RestartSafety, fleet: ScannedFleet) -> Iterator[Finding]:
+    """One finding for each broker with replicas whose logs end below the high watermark of another one."""
+    short: dict[int, list[tuple[str, str]]] = {}
+    for leaders, standing in safety.short_logs:
+        short.setdefault(standing.node_id, []).append((leaders.name, standing.detail))
+    for node, several in sorted(short.items()):
+        names = sorted(name for name, _ in several)
+        name, detail = min(several)
+        message = (
+            f"if broker {node} leads {partitions_text(names)}, consumers lose records that they may have read: in {name} it {detail}. "
+            "Let it catch up before it leads"
+        )
+        yield Finding("leading-loses-records", Severity.FINDING, fleet.brokers[node].document, message)
+
+
+def held_restart_findings(order: RestartOrder) -> Iterator[Finding]:
+    """The brokers at which the order of restarts stops, without those that another finding names."""
+    for node, hold in order.holds.items():
+        if not hold.is_reported:
+            severity = Severity.NOTE if hold.is_unknown else Severity.FINDING
+            message = f"do not restart it yet: {hold.reason}. To find out: {hold.command}"
+            yield Finding("restart-would-lose", severity, f"broker {node}", message)

@@ -10,11 +10,10 @@ from msgspec.structs import replace
 
 from snaprebuild.broker.releases import Release
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
-from snaprebuild.cluster.fleet.election_findings import ElectionRisks
+from snaprebuild.cluster.fleet.election_findings import ElectionRisks, held_restart_findings, lost_record_findings
 from snaprebuild.cluster.fleet.elections import ElectionMoment, elections_of
 from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome, FleetPartition, grouped, partitions_text
 from snaprebuild.cluster.fleet.forgotten_producers import forgotten_producer_findings
-from snaprebuild.cluster.fleet.leadership_findings import held_restart_findings, lost_record_findings
 from snaprebuild.cluster.fleet.outdated import (
     contradicts_registration,
     missing_metadata_findings,
@@ -31,7 +30,6 @@ from snaprebuild.cluster.fleet.replicas import (
 )
 from snaprebuild.cluster.fleet.restart_plan import RepairCover, Restart, restart_order, smallest_cover
 from snaprebuild.cluster.fleet.restart_safety import LeaderSet, RestartSafety
-from snaprebuild.cluster.fleet.scan_coverage import unknown_brokers
 from snaprebuild.cluster.fleet.topic_ids import topic_id_findings
 from snaprebuild.cluster.fleet.unfit import start_fault_findings, unfit_findings
 from snaprebuild.cluster.fleet.upgrade_steps import UpgradeStep, upgrade_steps
@@ -39,7 +37,11 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.partition_names import TopicKind, topic_kind_of
 
-__all__ = ["FleetResult", "merge_scans"]
+__all__ = [
+    "FleetResult",
+    "merge_scans",
+    "unknown_brokers",
+]
 
 REPAIRABLE = frozenset({ReplicaReadiness.REBUILD, ReplicaReadiness.START, ReplicaReadiness.SUSPECT})
 
@@ -469,3 +471,22 @@ def _assumptions(view: ClusterView | None, controllers: frozenset[int], down: fr
     if not controllers:
         assumptions.append("no broker is a controller (--metadata or --controller names the controllers, which restart last)")
     return tuple(assumptions)
+
+
+def unknown_brokers(fleet: ScannedFleet, view: ClusterView | None, down: Collection[int]) -> dict[int, str]:
+    """The reason for each of them, by node id.
+
+    Args:
+        fleet: all brokers that were scanned.
+        view: of the metadata log, which has the brokers of all replicas; None without one.
+        down: brokers that count as stopped. If they were not scanned, their replicas are unknown, too.
+    """
+    placements = () if view is None else view.placements.values()
+    placed = {node for placement in placements for node in placement.replicas}
+    reasons = dict.fromkeys((placed | set(down)) - fleet.brokers.keys(), "no scan has this broker")
+    for node, broker in fleet.brokers.items():
+        if broker.document in fleet.refused:
+            reasons[node] = "its scan was refused"
+        elif broker.document in fleet.not_whole:
+            reasons[node] = "its scan is incomplete"
+    return dict(sorted(reasons.items()))

@@ -25,7 +25,7 @@ from snaprebuild.cluster.metadata.registered_model import (
 )
 from snaprebuild.cluster.metadata.unknown_contents import UnknownContentsCounter
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding, Severity, pluralize
+from snaprebuild.findings import Finding, Severity, did_you_mean, pluralize
 from snaprebuild.published import Part, members_of_base
 from snaprebuild.snapshots.source.selection import Selection
 
@@ -429,7 +429,11 @@ def _history(log: MetadataLog, question: HistoryQuestion, run: Run | None) -> Hi
     findings += fault_findings(log, fold)
     is_empty = not timelines.partitions and (timelines.broker is None or not timelines.broker.entries)
     if is_empty and not any(each.severity is Severity.DAMAGED for each in findings):
-        raise UsageError(f"nothing from offset {first_offset} to {fold.offset} mentions {_selection_text(question)}", path=log.path)
+        names = {each.name for each in fold.topics.values()}
+        wanted = () if question.selection is None else question.selection.topics
+        meant = " or ".join(filter(None, (did_you_mean(each, names) for each in wanted if each not in names)))
+        text = f"nothing from offset {first_offset} to {fold.offset} mentions {_selection_text(question)}"
+        raise UsageError(f"{text}{'; ' if meant else ''}{meant}", path=log.path)
     findings += proof_findings(log, proof, fold.offset, reported=findings)
     dropped = sum(each.dropped for each in (*timelines.partitions.values(), timelines.broker) if each is not None)
     if dropped:

@@ -20,6 +20,7 @@ from snaprebuild.cluster.metadata.image_model import MetadataImage, ResourceType
 from snaprebuild.cluster.metadata.image_reader import fold_oldest
 from snaprebuild.cluster.metadata.log import MetadataCheckpoint, MetadataLog
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
+from snaprebuild.findings import pluralize
 
 __all__ = ["CheckpointContent", "ComparedCheckpoint", "checkpoint_content", "compare_with_log", "differing_records"]
 
@@ -177,7 +178,7 @@ def _compared(owner: MetadataLog, fold: ImageFold, checkpoint: MetadataCheckpoin
     except FormatError:  # in its records, or it changed since it was found whole
         yield ComparedCheckpoint(checkpoint, "", "its records cannot be read")
         return
-    unread = f"the log has {fold.fault_count} records that cannot be taken" if fold.fault_count else ""
+    unread = f"the log has {pluralize(fold.fault_count, 'record')} that cannot be taken" if fold.fault_count else ""
     yield ComparedCheckpoint(checkpoint, _difference(_comparable(fold.image()), _comparable(other.image())), unread)
 
 

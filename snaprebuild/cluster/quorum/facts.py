@@ -22,7 +22,7 @@ from snaprebuild.cluster.quorum.identity import is_bare, node_identity, topic_fa
 from snaprebuild.cluster.quorum.log_facts import BatchBelow, BatchColumns, CheckpointFacts, LogFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
 from snaprebuild.errors import GoneFileError, ReadFailedError
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.source.second_look import with_fresh_listings
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ class _NodeReader:
             except FormatError as error:
                 yield name, f"does not parse: {error.message}"
             else:
-                yield from [(name, f"holds {count} producers")] if count else []
+                yield from [(name, f"holds {pluralize(count, 'producer')}")] if count else []
 
     def _end(self) -> LogEndEvidence | None:
         """What contradicts the end of the log; None where damage was found, which K11 reports."""

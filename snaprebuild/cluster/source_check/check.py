@@ -20,17 +20,17 @@ from snaprebuild.cluster.source_check.producer_ids import (
     newest_entries,
     producer_id_finding,
 )
+from snaprebuild.cluster.source_check.source_question import SourceQuestion
 from snaprebuild.cluster.source_check.source_verdicts import JudgedReplica, ReadLogs, SourceReplica, judge_sources, replica_of
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.last_stable import stable_ends
 from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.broker_properties import expiration_of, log_dirs_online
-from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.snapshots.source.source import (
     check_segments_are_files,
     is_cleaner_at_work,
@@ -42,40 +42,7 @@ from snaprebuild.storage.log_dir import Discovery, LogDirState, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import absolute, is_object
 
-__all__ = ["CheckedSource", "SourceCheck", "SourceQuestion", "check_sources", "start_findings"]
-
-
-@dataclass(frozen=True, slots=True)
-class SourceQuestion:
-    """Selects the replicas and the evidence.
-
-    Attributes:
-        paths: of log directories, or above them, or partition directories.
-        purpose: their use as a source.
-        metadata: location of a metadata log, None for that of each broker itself.
-        requested_offset: last offset of it that counts, None for all.
-        peers: locations of other replicas.
-        i_am_the_leader: the operator says that these replicas lead.
-        accept_own_log: the operator accepts that only a broker's own metadata log shows when it registered last.
-        broker_epoch: of a live broker, as the operator says.
-        selection: of partitions.
-        server_properties: path of the configuration of a broker, whose ``log.dirs`` are asked, too; None for none.
-        voters: metadata logs of other voters, which prove what a majority holds: id (None for that of ``meta.properties``) and location.
-        voter_ids: ids of all voters; None for what the log says.
-    """
-
-    paths: tuple[str, ...]
-    purpose: Purpose = Purpose.REBUILD
-    metadata: str | None = None
-    requested_offset: int | None = None
-    peers: tuple[str, ...] = ()
-    i_am_the_leader: bool = False
-    accept_own_log: bool = False
-    broker_epoch: int | None = None
-    selection: Selection = EVERYTHING
-    server_properties: str | None = None
-    voters: tuple[tuple[int | None, str], ...] = ()
-    voter_ids: tuple[int, ...] | None = None
+__all__ = ["CheckedSource", "SourceCheck", "check_sources", "start_findings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +92,7 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
     result = SourceCheck(question, findings=offline)
     result.findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in discovery.faults]
     logs_of_run = MetadataLogs(
-        question.metadata, run, question.requested_offset, voters=question.voters, voter_ids=question.voter_ids
+        question.metadata, run, question.requested_offset, voters=question.voter_logs, voter_ids=question.voter_ids
     )
     logs_of_run.named()  # a fault of it is raised before the work
     states = [each.state for each in discovery.log_dirs]
@@ -184,7 +151,8 @@ def _nothing_found(result: SourceCheck, found: Discovery, log_dirs: Sequence[str
     question = result.question
     if not result.replicas and not any(each.severity for each in result.findings):
         message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
-        return [Finding("nothing-found", Severity.FINDING, absolute((*question.paths, *log_dirs)[0]), message)]
+        path = absolute((*question.paths, *log_dirs)[0])
+        return [Finding("nothing-found", Severity.FINDING, path, message, cause=FindingCause.NOTHING_FOUND)]
     return []
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from formats.partition.file_names import PARTITION_METADATA
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.cluster.metadata.registered_model import (
     LOST_DIRECTORY,
     METADATA_VERSION,
@@ -23,6 +22,7 @@ from snaprebuild.cluster.rule_result import Basis, holds, not_applicable, unknow
 from snaprebuild.cluster.source_check.evidence import MetadataEvidence, SourceEvidence
 from snaprebuild.cluster.source_check.rules import NO_REPLICA_YET, SourceRule, SourceRuleResult, rejects, warns
 from snaprebuild.snapshots.plan.source_verdict import Purpose
+from snaprebuild.storage.log_dir import ClusterKind
 
 __all__ = [
     "assignment",

@@ -10,7 +10,6 @@ import msgspec
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import DirectoryForm
-from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.cluster.metadata.registered_model import (
     BrokerRegistration,
     LeaderRecoveryState,
@@ -18,6 +17,7 @@ from snaprebuild.cluster.metadata.registered_model import (
     directory_text,
 )
 from snaprebuild.snapshots.plan.source_verdict import Purpose
+from snaprebuild.storage.log_dir import ClusterKind
 
 __all__ = ["LogDirEvidence", "LogEvidence", "MetadataEvidence", "PeerEvidence", "SourceEvidence"]
 

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from formats.broker.broker_files import Properties
+from formats.broker.broker_files import MetaProperties, Properties
 from formats.errors import FormatError
 from formats.partition.file_names import DirectoryForm
+from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY
 from snaprebuild.cluster.source_check.evidence import LogDirEvidence, LogEvidence, MetadataEvidence, PeerEvidence, SourceEvidence
 from snaprebuild.cluster.source_check.evidence_reader import brokers_of, log_dir_evidence, peer_evidence
 from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, MetadataLogs
-from snaprebuild.cluster.source_check.metadata_places import missing_metadata_reason
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.run import RunFacts
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
 from snaprebuild.snapshots.source.selection import Selection
-from snaprebuild.storage.log_dir import LogDirState, find_partitions
+from snaprebuild.storage.log_dir import ClusterKind, LogDirState, find_partitions, kind_of
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import S3Settings, is_object
 
@@ -47,7 +47,6 @@ __all__ = [
     "older_than_replica",
     "read_peers",
 ]
-
 
 CLOCKS_APART_MS = 5_000
 """Brokers, controllers and producers have clocks of their own, and a controller may be idle for half a second."""
@@ -233,7 +232,7 @@ class EvidenceCollector(msgspec.Struct):
 
     def _missing_reason(self, state: LogDirState, otherwise: str) -> str:
         if state.path not in self._missing_reasons:
-            self._missing_reasons[state.path] = missing_metadata_reason(state, otherwise)
+            self._missing_reasons[state.path] = _missing_metadata_reason(state, otherwise)
         return self._missing_reasons[state.path]
 
     def _is_live(self, state: LogDirState) -> bool:
@@ -355,3 +354,49 @@ def read_peers(paths: Sequence[str], selection: Selection, stores: S3Settings) -
                         peers[directory.topic_partition] = (*known, peer_evidence(directory, log_dir.state))
                         replicas[directory.path] = directory, log_dir.state
     return Peers(peers, tuple(findings), replicas)
+
+
+NEIGHBOURS_MAX = 64
+"""Directories next to a log directory that are looked into: disks are mounted side by side."""
+
+
+def _missing_metadata_reason(state: LogDirState, otherwise: str) -> str:
+    """Why there is no metadata log for a log directory.
+
+    Args:
+        state: of the log directory, in which there is none.
+        otherwise: the reason for one whose ``meta.properties`` names no KRaft node.
+    """
+    meta = state.meta
+    if meta is None or kind_of(meta) is not ClusterKind.KRAFT:
+        return otherwise
+    node = "a KRaft node" if meta.node_id is None else f"KRaft node {meta.node_id}"
+    place = _neighbour(state, meta)
+    where = f"it is in {place}" if place is not None else "name the log directory that has it"
+    return f"this is a disk of {node} without its {METADATA_DIRECTORY}, and no metadata log was given (--metadata): {where}"
+
+
+def _neighbour(state: LogDirState, meta: MetaProperties) -> str | None:
+    """The directory next to this one with the metadata log of the same node; None if there is none, or none can be read."""
+    from snaprebuild.cluster.metadata.log import (
+        meta_around,  # with all records and images, which a run without such a disk does not need
+    )
+
+    if not state.store.is_local:
+        return None
+    above = os.path.dirname(state.path)
+    try:
+        names = sorted(state.place.at(above).names())[:NEIGHBOURS_MAX]
+    except SnaprebuildError:
+        return None
+    for name in names:
+        path = os.path.join(above, name, METADATA_DIRECTORY)
+        if os.path.join(above, name) == state.path or not os.path.isdir(path):
+            continue
+        try:
+            other = meta_around(state.place.at(path))
+        except (SnaprebuildError, FormatError):
+            continue
+        if other is not None and (other.cluster_id, other.node_id) == (meta.cluster_id, meta.node_id):
+            return os.path.dirname(path)
+    return None

@@ -9,7 +9,6 @@ from typing import TypeVar
 from formats.errors import FormatError
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import META_PROPERTIES, DirectoryForm
-from snaprebuild.broker.cluster_kind import kind_of
 from snaprebuild.broker.partition_facts import FactsReader
 from snaprebuild.broker.partition_fates import CURRENT_MAGIC
 from snaprebuild.broker.start_facts import Shutdown
@@ -18,7 +17,7 @@ from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.snapshots.engine.log_facts import LogTail, log_tail
 from snaprebuild.snapshots.run import RunFacts
 from snaprebuild.snapshots.source.source import is_cleaner_at_work
-from snaprebuild.storage.log_dir import LogDirState, read_leader_epochs, read_topic_id
+from snaprebuild.storage.log_dir import LogDirState, kind_of, read_leader_epochs, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = ["brokers_of", "log_dir_evidence", "log_evidence", "peer_evidence"]

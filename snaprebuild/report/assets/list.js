@@ -4,6 +4,7 @@
 const ROW = 68;
 const BEYOND = 8;
 const PRINTED_MAX = 200;
+const NAME_END = 10;
 
 const list = { node: byId("list"), rows: byId("rows"), shown: [], drawn: new Map(), isPrinted: false };
 
@@ -46,7 +47,7 @@ function rowOf(partition, index) {
   const row = el(
     "div",
     {
-      class: `row ${toneOf(partition)}`,
+      class: `row ${partition.tone}`,
       role: "option",
       id: `row-${partition.index}`,
       "aria-selected": partition === state.selected ? "true" : "false",
@@ -55,7 +56,7 @@ function rowOf(partition, index) {
       "data-name": partition.topic_partition,
       onclick: () => select(partition, true),
     },
-    el("div", { class: "who" }, el("span", { class: "name", title: plain(partition.topic_partition) }, partition.topic_partition), el("span", { class: "place", title: plain(partition.place) }, placeText(partition))),
+    el("div", { class: "who" }, nameOf(partition.topic_partition), el("span", { class: "place", title: plain(partition.place) }, placeText(partition))),
     partition.segments.base_offset.length || partition.boundaries.length ? miniature(partition) : el("span", {}),
     el("div", { class: "badges" }, badgesOf(partition)),
   );
@@ -63,29 +64,44 @@ function rowOf(partition, index) {
   return row;
 }
 
+// The number of a partition is at the end of its name: a long name loses its middle.
+function nameOf(text) {
+  const shown = plain(text);
+  return el("span", { class: "name", title: shown }, el("span", { class: "head" }, shown.slice(0, -NAME_END)), el("span", { class: "end" }, shown.slice(-NAME_END)));
+}
+
 // The end of a path distinguishes places, and is the part that does not fit.
 const HAS_ONE_NODE = new Set(PARTITIONS.map((each) => each.node_id)).size < 2;
 
 function placeText(partition) {
+  const host = partition.origin ? `${partition.origin} · ` : "";
   const node = partition.node_id === undefined || HAS_ONE_NODE ? "" : `node ${partition.node_id} · `;
   const parent = partition.place.endsWith(`/${partition.topic_partition}`) ? partition.place.slice(0, -partition.topic_partition.length - 1) : partition.place;
-  return node + parent;
+  return host + node + parent;
 }
 
+const BADGES_MAX = 4;
+
 function badgesOf(partition) {
-  const badges = [];
-  const say = (tone, text) => badges.push(el("span", { class: `badge ${tone}` }, text));
-  if (partition.outcome) say(partition.outcome === "elect" ? "open" : "doubted", partition.outcome);
-  if (partition.fates.length) say("wrong", words(partition.fates[0].kind));
-  if (partition.tones.wrong) say("wrong", `${partition.tones.wrong} wrong`);
-  if (partition.stuck_bytes) say("missing", `${sizeText(partition.stuck_bytes)} stuck`);
-  if (partition.tones.missing) say(partition.matters ? "missing" : "quiet", `${partition.tones.missing} missing`);
-  if (partition.matters && partition.tones.doubted) say("doubted", `${partition.tones.doubted} suspect`);
-  if (partition.open_count) say("open", `${counted(partition.open_count, "transaction")} open`);
-  if (partition.tones.written) say("written", `${partition.tones.written} written`);
-  if (!badges.length && partition.is_concerned) say("doubted", "see its findings");
-  if (!badges.length) say("quiet", partition.kind && partition.kind !== "remote" ? partition.kind : "nothing found");
-  return badges.slice(0, 4);
+  const { tones } = partition;
+  const all = [
+    [partition.outcome, partition.outcome === "elect" ? "open" : "concern", partition.outcome],
+    [partition.fates.length, "wrong", partition.fates.length ? words(partition.fates[0].kind) : ""],
+    [tones.wrong, "wrong", `${tones.wrong} wrong`],
+    [tones.suspect, "concern", `${tones.suspect} suspect`],
+    [partition.stuck_bytes, "missing", `${sizeText(partition.stuck_bytes || 0)} stuck`],
+    [tones.missing, "missing", `${tones.missing} missing`],
+    [partition.is_unread, "wrong", "not read"],
+    [tones.removed, "concern", `${tones.removed} removed at start`],
+    [partition.late, "concern", `${partition.late} late`],
+    [(partition.open_count || 0) - (partition.late || 0), "open", `${counted((partition.open_count || 0) - (partition.late || 0), "transaction")} open`],
+    [tones.written, "written", `${tones.written} written`],
+    [partition.concerns && !tones.wrong && !tones.missing && !tones.suspect && !partition.late, "concern", counted(partition.concerns || 0, "finding")],
+    [tones.unverifiable, "unknown", `${tones.unverifiable} unverifiable`],
+    [partition.kind, "quiet", partition.kind],
+    [partition.tone === "fine", "quiet", "nothing found"],
+  ].filter(([isShown]) => Boolean(isShown) && isShown !== 0);
+  return all.slice(0, BADGES_MAX).map(([, tone, text]) => el("span", { class: `badge ${tone}` }, text));
 }
 
 function select(partition, isSeen) {

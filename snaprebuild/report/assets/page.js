@@ -5,49 +5,68 @@ const THEMES = ["auto", "light", "dark"];
 function showTop() {
   byId("title").textContent = plain(DATA.title);
   byId("made").textContent = plain(`snaprebuild ${document.querySelector('meta[name="snaprebuild"]').content} · ${counted(DATA.documents.length, "document")}: ${DATA.documents.map((each) => each.name).join(", ")}`);
-  const totals = DATA.totals;
-  const forgotten = PARTITIONS.reduce((total, each) => total + each.forgotten, 0);
-  const isAll = PARTITIONS.every((each) => !each.tones.wrong || !each.differences_left);
-  const losers = `${isAll ? "" : "at least "}${counted(forgotten, "producer")} with wrong state`;
-  const card = (name, count, tone, below, unknown) =>
-    count === null ? [name, "–", "", unknown] : [name, grouped(count), count ? tone : "", below];
-  const stuck = PARTITIONS.filter((each) => each.stuck_bytes).length;
-  const cards = [
-    ["partitions", grouped(PARTITIONS.length), "", totals.segments ? counted(totals.segments, "segment") : "segments are not in the documents"],
-    card("fates at the next start", totals.fates, "wrong", "causes, each of one or many partitions", "unknown: run `scan`"),
-    card("wrong snapshots", totals.wrong_snapshots, "wrong", totals.wrong_snapshots ? losers : "none proven wrong", "not compared: run `verify`"),
-    card("suspect snapshots", totals.suspect_snapshots, "doubted", "`verify` proves them right or wrong", "unknown: run `scan`"),
-    card("missing snapshots", totals.missing_snapshots, "missing", "that are needed", "unknown: run `scan`"),
-    totals.stuck_partitions === null ? ["stuck partitions", "–", "", "unknown: run `scan`"] : card("stuck partitions", stuck, "missing", sizeText(totals.stuck_bytes) + " held back"),
-    openCard(),
-    ["findings", grouped(DATA.findings.filter((each) => each.severity !== "note").length), "", `${grouped(DATA.findings.filter((each) => each.severity === "note").length)} notes`],
-  ];
-  byId("cards").append(...cards.map(([name, value, tone, below]) => el("div", { class: `card ${tone}` }, el("dt", {}, name), el("dd", { class: "value" }, value), el("dd", { class: "below" }, below))));
+  byId("cards").append(...cardsOf(DATA.totals).map(([name, value, tone, below]) => el("div", { class: `card ${tone}` }, el("dt", {}, name), el("dd", { class: "value" }, value), el("dd", { class: "below" }, prose(below)))));
 }
 
-// The first two lines: the answer of the worst document, and its next command. The answers of the others follow.
+// A number that no document shows is a dash with the command that shows it, never a zero.
+function cardsOf(totals) {
+  const card = (name, count, tone, below, unknown) => (count === null ? [name, "–", "unknown", unknown] : [name, grouped(count), count ? tone : "", below]);
+  const partitions = PARTITIONS.length + DATA.partitions_left;
+  const notes = DATA.findings.filter((each) => each.severity === "note").length;
+  const findings = DATA.findings.length - notes;
+  const isWrong = totals.wrong_snapshots > 0;
+  return [
+    ["partitions", grouped(partitions), "", totals.segments ? counted(totals.segments, "segment") : "segments are not in the documents"],
+    card("fates at the next start", totals.fates, "wrong", totals.fates ? "causes, each of one or many partitions" : "none found", "unknown: run `scan`"),
+    card("wrong snapshots", totals.wrong_snapshots, "wrong", isWrong ? wrongText(totals.wrong_entries) : "none proven wrong", "not compared: run `verify`"),
+    card("suspect snapshots", totals.suspect_snapshots, "concern", totals.suspect_snapshots ? "`verify` proves them right or wrong" : "none", "unknown: run `scan`"),
+    card("missing snapshots", totals.missing_snapshots, "missing", totals.missing_snapshots ? "that are needed" : "none that is needed", "unknown: run `scan`"),
+    card("unverifiable snapshots", totals.unverifiable_snapshots, "", "proven neither right nor wrong; no fault", "not compared: run `verify`"),
+    card("stuck partitions", totals.stuck_partitions, "missing", `${sizeText(totals.stuck_bytes)} held back`, "unknown: run `scan`"),
+    waitingCard(totals),
+    openCard(totals),
+    ["findings", grouped(findings), findings ? "concern" : "", counted(notes, "note")],
+  ];
+}
+
+function wrongText(entries) {
+  return entries === null ? "proven by the log" : `proven: ${counted(entries, "entry", "entries")} of producers`;
+}
+
+function waitingCard(totals) {
+  const waiting = totals.waiting_segments;
+  const unknown = totals.waiting_unknown_segments;
+  if (waiting === null) return ["waiting segments", "–", "unknown", "unknown: run `scan`"];
+  if (!unknown) return ["waiting segments", grouped(waiting), "", "uploaded later, without any action"];
+  return ["waiting segments", waiting ? `≥ ${grouped(waiting)}` : "–", "unknown", `unknown for ${counted(unknown, "segment")}`];
+}
+
+// Only what a document proves: a partition in which none shows its log end has an unknown number.
+function openCard(totals) {
+  if (totals.open_transactions === null) return ["open transactions", "–", "unknown", "unknown: run `inspect transactions`"];
+  const late = totals.late_transactions;
+  const unknown = totals.open_unknown_partitions;
+  const number = totals.open_transactions || !unknown ? `${unknown ? "≥ " : ""}${grouped(totals.open_transactions)}` : "–";
+  const below = [late === null ? "by the snapshots at the log ends" : `${grouped(late)} late`, unknown ? `unknown in ${counted(unknown, "partition")}` : null];
+  return ["open transactions", number, late ? "concern" : number === "–" ? "unknown" : "", below.filter(Boolean).join("; ")];
+}
+
+// The answer of the worst document, and the next command. The answers of the others follow.
 function showStatus() {
   const first = DATA.status;
   const tone = first.exit_code === 0 ? "fine" : first.exit_code === 1 ? "missing" : "wrong";
-  const next = first.next_command ? ["Next: ", el("code", {}, first.next_command)] : [first.exit_code === 0 ? "Next: nothing to do." : "Next: no command corrects this; see the findings."];
   const others = DATA.documents.filter((each) => each.name !== first.document);
+  const host = first.next_command && first.host ? ` on ${first.host}` : "";
+  const command = first.next_command || first.tool_command;
+  const answers = (each) => el("li", {}, el("b", {}, each.name), ": ", prose(linesOf(each.answer).join(" ")));
   const parts = [
-    el("p", { class: `notice ${tone}`, id: "sentence" }, first.sentence),
-    el("p", { id: "next" }, ...next),
-    first.details ? el("p", { class: "hint" }, first.details) : null,
-    DATA.documents.length > 1 ? el("ul", { class: "lacks", id: "answers" }, others.map((each) => el("li", {}, `${each.name}: ${each.answer}`))) : null,
+    el("p", { id: "sentence" }, prose(first.sentence)),
+    ...linesOf(first.details).map((line) => el("p", { class: "more" }, prose(line))),
+    el("div", { class: "next", id: "next" }, el("b", {}, `Next${host}`), command ? commandOf(command) : null, first.next_text ? el("span", {}, prose(first.next_text)) : null),
+    others.length ? el("ul", { class: "lacks", id: "answers" }, others.map(answers)) : null,
   ];
+  byId("status").classList.add(tone);
   byId("status").append(...parts.filter(Boolean));
-}
-
-// Only what a document proves: a partition of which none shows its log end has an unknown number.
-function openCard() {
-  const known = PARTITIONS.filter((each) => each.open_count !== undefined);
-  if (!known.length) return ["open transactions", "–", "", "unknown: run `inspect transactions`"];
-  const isReplayed = DATA.documents.some((each) => each.schema.startsWith("snaprebuild.inspect-transactions/"));
-  const left = PARTITIONS.length - known.length;
-  const below = [isReplayed ? "by replay" : "as the snapshots at the log ends show", left ? `${counted(left, "partition")} unknown` : null];
-  return ["open transactions", grouped(known.reduce((total, each) => total + each.open_count, 0)), "", below.filter(Boolean).join("; ")];
 }
 
 function showUnread() {
@@ -85,8 +104,11 @@ function showCodes() {
 function chooseCode(each) {
   state.code = state.code === each.code ? null : each.code;
   for (const button of byId("codes").querySelectorAll("button")) button.setAttribute("aria-pressed", button.dataset.code === state.code ? "true" : "false");
-  const rows = state.code === null ? [] : each.numbers.map((number) => findingRow(DATA.findings[number]));
-  byId("code").replaceChildren(...[rows.length ? tableOf(each.code, ["", "code", "offset", "message", "path"], rows, "The list below shows the partitions that have it.") : null].filter(Boolean));
+  const rows = state.code === null ? [] : each.numbers.map((number) => findingRow(DATA.findings[number], null));
+  const count = PARTITIONS.filter((one) => one.codes.has(state.code)).length;
+  const text = count ? `The list below shows the ${counted(count, "partition")} that it is about.` : "It is about no single partition of this page: the list below has all of them.";
+  const table = tableOf(each.code, ["severity", "code", "offset", "message", "path"], rows, text);
+  byId("code").replaceChildren(...(table ? [el("div", { class: "panel" }, table)] : []));
   showList();
 }
 
@@ -107,16 +129,23 @@ function showFilters() {
 }
 
 function showDocuments() {
-  const rows = DATA.documents.map((each) =>
-    el("tr", {}, cells(each.name, each.schema, each.snaprebuild, ...runCells(each.run), el("ul", { class: "lacks" }, each.facts.map(([name, value]) => el("li", {}, `${name}: ${value}`))), el("ul", { class: "lacks" }, each.lacks.map((text) => el("li", {}, text))))),
-  );
-  byId("documents").append(tableOf("Made from", ["file", "form", "written by", "made", "host", "cluster id", "command", "contents", "not in it"], rows) || "");
-  if (DATA.partitions_left) byId("documents").append(el("p", { class: "hint" }, `${grouped(DATA.partitions_left)} more partitions are in the documents and not on this page: the worst are here.`));
+  const node = byId("documents");
+  const all = firstOf(node, DATA.documents.map(documentOf));
+  const left = DATA.partitions_left ? el("p", { class: "hint" }, `${grouped(DATA.partitions_left)} more partitions are in the documents and not on this page: the worst are here.`) : null;
+  node.after(...[all, left].filter(Boolean));
 }
 
-function runCells(run) {
-  if (!run) return ["unknown", "unknown", "unknown", "unknown"];
-  return [secondsText(run.at_ms), run.host || "unknown", run.cluster_ids.join(", ") || "unknown", run.command || "unknown"];
+function documentOf({ name, schema, snaprebuild, run, facts, lacks }) {
+  const said = [
+    ["form", `${schema}, written by snaprebuild ${snaprebuild}`],
+    ["command", run?.command || "unknown"],
+    ["made", run ? secondsText(run.at_ms) : "unknown"],
+    ["host", run?.host || "unknown"],
+    ["cluster id", run?.cluster_ids.join(", ") || "unknown"],
+    ...facts,
+    ...lacks.map((text) => ["not in it", prose(text)]),
+  ];
+  return el("article", { class: "panel document" }, el("h3", {}, name), el("dl", { class: "lines" }, said.map(([term, value]) => el("div", {}, el("dt", {}, term), el("dd", {}, value)))));
 }
 
 function startTheme() {

@@ -69,3 +69,52 @@ function secondsText(ms) {
 function words(name) {
   return String(name).replace(/[_-]/g, " ");
 }
+
+// A duration, in its two largest units.
+function durationText(ms) {
+  if (!(ms >= 0)) return "unknown";
+  let seconds = Math.floor(ms / 1000);
+  const parts = [];
+  for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]) {
+    const count = Math.floor(seconds / size);
+    seconds -= count * size;
+    if (count || (unit === "s" && !parts.length)) parts.push(`${count} ${unit}`);
+  }
+  return parts.slice(0, 2).join(" ");
+}
+
+// A sentence; words between backticks are those of a command.
+function prose(text) {
+  const parts = String(text).split("`");
+  return parts.length % 2 ? parts.map((part, index) => (index % 2 ? el("code", {}, part) : part)) : [text];
+}
+
+function linesOf(text) {
+  return String(text).split("\n").filter(Boolean);
+}
+
+// A command with a button that copies it. A text with characters that cannot be seen is shown and not copied: a terminal may obey them.
+function commandOf(text) {
+  const code = el("code", {}, plain(text).split(" ").flatMap((word, index) => [index ? " " : null, el("span", {}, word)]));
+  if (plain(text) !== text) return el("div", { class: "command" }, code, el("span", { class: "hint" }, "Not to be copied: it has characters that cannot be seen."));
+  const button = el("button", { type: "button", class: "copy", "aria-label": `Copy: ${text}` }, "Copy");
+  button.addEventListener("click", () => copy(text, code, button));
+  return el("div", { class: "command" }, code, button);
+}
+
+async function copy(text, code, button) {
+  let isCopied = true;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Without the permission, or in a page from a file: the text is selected, and copied as with the keyboard.
+    getSelection().selectAllChildren(code);
+    isCopied = document.execCommand("copy");
+  }
+  button.textContent = isCopied ? "Copied" : "Press Ctrl+C";
+  byId("said").textContent = isCopied ? "Command copied" : "Command selected: press Ctrl+C";
+  setTimeout(() => {
+    button.textContent = "Copy";
+    byId("said").textContent = "";
+  }, 2000);
+}

@@ -1,10 +1,14 @@
 // A partition's log from left to right: segments, the snapshot at each boundary, open transactions, and producers that a wrong snapshot lacks.
 
 const GUTTER = 118;
+const RIGHT = 14;
 const MINI = { width: 1000, height: 22, most: 240 };
 const BARS_MAX = 40;
-const SEGMENT_WIDTH_MIN = 7;
+const WIDTH_MIN = 120;
+const SEGMENT_WIDTH_MIN = 2;
+const ZOOMED_WIDTH_MIN = 9;
 const WIDTH_MAX = 12000;
+const MARKER_GAP = 3;
 
 const AXES = {
   segments: ["each segment as wide as the next", (partition, index) => (partition.segments.counts ? partition.segments.counts[index] : 1)],
@@ -54,6 +58,10 @@ function axisOf(partition, name) {
   };
 }
 
+function worstOf(fates) {
+  return [...FATE_RANK].find((fate) => fates.includes(fate)) || "p";
+}
+
 function miniature(partition) {
   const axis = axisOf(partition, "segments");
   const picture = svg("svg", { class: "mini", viewBox: `0 0 ${MINI.width} ${MINI.height}`, preserveAspectRatio: "none", "aria-hidden": "true" });
@@ -63,14 +71,14 @@ function miniature(partition) {
   for (let index = 0; index < count; index += step) {
     const behind = Math.min(count, index + step);
     const fates = axis.known ? partition.segments.fates.slice(index, behind) : "p";
-    const worst = [...FATE_RANK].find((fate) => fates.includes(fate)) || "p";
+    const worst = worstOf(fates);
     const x = axis.edges[index] * MINI.width;
     const width = Math.max(1, axis.edges[behind] * MINI.width - x - gap);
     picture.append(svg("rect", { class: `seg ${FATES[worst][0]}`, x: x.toFixed(1), y: 1, width: width.toFixed(1), height: 12 }));
   }
   let lastX = -9;
   for (const boundary of partition.boundaries) {
-    if (boundary.tone === "fine" || boundary.tone === "quiet") continue;
+    if (["fine", "quiet", "unverifiable"].includes(boundary.tone)) continue;
     const x = axis.at(boundary.offset) * MINI.width;
     if (boundary.tone !== "wrong" && x - lastX < 4) continue;
     lastX = x;
@@ -109,10 +117,13 @@ function markerOf(boundary, x, y) {
       return svg("g", place, title, svg("circle", { r: 6 }), svg("path", { d: "M-2.6 -2.6L2.6 2.6M2.6 -2.6L-2.6 2.6", class: "cut" }));
     case "missing":
       return svg("g", place, title, svg("path", { d: "M0 -6L6 0L0 6L-6 0Z" }));
-    case "doubted":
+    case "suspect":
+    case "removed":
       return svg("g", place, title, svg("path", { d: "M0 -6L6 5L-6 5Z" }));
     case "written":
       return svg("g", place, title, svg("circle", { r: 5 }), svg("path", { d: "M-2.5 0L-0.5 2.2L2.8 -2.2", class: "cut" }));
+    case "unverifiable":
+      return svg("g", place, title, svg("circle", { r: 4 }));
     case "quiet":
       return svg("g", place, title, svg("circle", { r: 2 }));
     default:
@@ -129,40 +140,78 @@ function idText(number) {
   return id.length > 13 ? `${id.slice(0, 6)}…${id.slice(-6)}` : id;
 }
 
+// The whole log fits, so that nothing is out of sight; zoomed in, each segment is wide enough to be pointed at, and the frame scrolls.
 function timeline(partition, frame, readout) {
   const axis = axisOf(partition, state.axis);
   const count = axis.edges.length - 1;
-  const room = Math.max(frame.clientWidth - 2, 320);
-  const width = Math.min(WIDTH_MAX, Math.max(room - GUTTER - 14, count * SEGMENT_WIDTH_MIN));
+  const room = Math.max(frame.clientWidth - 12 - GUTTER - RIGHT, WIDTH_MIN);
+  const width = state.isZoomed ? Math.min(WIDTH_MAX, Math.max(room, count * ZOOMED_WIDTH_MIN)) : room;
   const xOf = (offset) => GUTTER + axis.at(offset) * width;
   const picture = svg("svg", {
     class: "timeline",
     tabindex: 0,
     role: "img",
     "aria-label": plain(`Timeline of ${partition.topic_partition}: ${counted(partition.segmentCount, "segment")}, ${counted(partition.boundaries.length, "boundary", "boundaries")}. The arrow keys go from segment to segment; the tables below say the same.`),
-    width: GUTTER + width + 14,
+    width: GUTTER + width + RIGHT,
   });
   const lines = svg("g", {});
   picture.append(svg("defs", {}, hatch("hatch-blocked", "blocked"), hatch("hatch-bad", "bad")), lines);
   drawTicks(picture, axis, width);
   picture.append(laneName("segments", 44));
-  for (let index = 0; index < count; index += 1) {
-    const fate = axis.known ? FATES[partition.segments.fates[index]][0] : "unlisted";
-    const x = GUTTER + axis.edges[index] * width;
-    const wide = Math.max(0.8, (axis.edges[index + 1] - axis.edges[index]) * width - 1);
-    const place = { x: x.toFixed(1), y: 26, width: wide.toFixed(1), height: 28, rx: wide > 6 ? 2 : 0 };
-    picture.append(svg("rect", { class: `seg ${fate}`, ...place }));
-    if (fate === "blocked" || fate === "bad") picture.append(svg("rect", { fill: `url(#hatch-${fate})`, ...place }));
-  }
+  drawSegments(picture, partition, axis, width);
   picture.append(laneName("snapshots", 74));
-  for (const boundary of partition.boundaries) picture.append(markerOf(boundary, xOf(boundary.offset), 70));
+  drawMarkers(picture, partition, xOf);
   let y = 96;
   y = drawTransactions(picture, partition, xOf, y, width);
   y = drawProducers(picture, partition, xOf, y);
-  y = drawMarks(picture, lines, partition, xOf, y);
+  y = drawMarks(picture, lines, partition, xOf, y, width);
   picture.setAttribute("height", y + 4);
   followPointer(picture, partition, axis, width, y, readout);
   frame.replaceChildren(picture);
+  keepInside(picture);
+}
+
+// Segments that are too narrow to be seen share one mark, which has the colour of the worst.
+function drawSegments(picture, partition, axis, width) {
+  const count = axis.edges.length - 1;
+  let index = 0;
+  while (index < count) {
+    let end = index + 1;
+    while (end < count && (axis.edges[end] - axis.edges[index]) * width < SEGMENT_WIDTH_MIN) end += 1;
+    const fate = axis.known ? FATES[worstOf(partition.segments.fates.slice(index, end))][0] : "unlisted";
+    const x = GUTTER + axis.edges[index] * width;
+    const wide = Math.max(0.8, (axis.edges[end] - axis.edges[index]) * width - (end > index + 1 ? 0 : 1));
+    const place = { x: x.toFixed(1), y: 26, width: wide.toFixed(1), height: 28, rx: wide > 6 ? 2 : 0 };
+    picture.append(svg("rect", { class: `seg ${fate}`, ...place }));
+    if (fate === "blocked" || fate === "bad") picture.append(svg("rect", { fill: `url(#hatch-${fate})`, ...place }));
+    index = end;
+  }
+}
+
+// The worst are drawn last, on top; of equal ones that are too close to be told apart only the first one.
+function drawMarkers(picture, partition, xOf) {
+  for (const tone of Object.keys(TONES).reverse()) {
+    let lastX = -1e9;
+    for (const boundary of partition.boundaries) {
+      if (boundary.tone !== tone) continue;
+      const x = xOf(boundary.offset);
+      if (x - lastX < MARKER_GAP) continue;
+      lastX = x;
+      picture.append(markerOf(boundary, x, 70));
+    }
+  }
+}
+
+// A text that would leave the drawing moves back into it. One that is wider than the drawing loses its end, and has it as its title.
+function keepInside(picture) {
+  const right = Number(picture.getAttribute("width")) - 2;
+  for (const text of picture.querySelectorAll("text")) {
+    const box = text.getBBox();
+    const over = box.x + box.width - right;
+    let move = over > 0 ? -over : 0;
+    if (box.x + move < 0) move = -box.x;
+    if (move) text.setAttribute("x", (Number(text.getAttribute("x")) + move).toFixed(1));
+  }
 }
 
 function hatch(id, tone) {
@@ -176,7 +225,7 @@ function drawTicks(picture, axis, width) {
     const text = String(point);
     const wide = text.length * 7;
     const isLast = index === axis.points.length - 1;
-    const left = isLast ? x - wide : x;
+    const left = Math.min(isLast ? x - wide : x, GUTTER + width + RIGHT - wide);
     if (left - lastX < 14) return;
     lastX = left + wide;
     picture.append(svg("text", { class: "tick", x: x.toFixed(1), y: 12, "text-anchor": isLast ? "end" : "start" }, text), svg("line", { class: "tick", x1: x.toFixed(1), x2: x.toFixed(1), y1: 16, y2: 24 }));
@@ -195,19 +244,23 @@ function drawTransactions(picture, partition, xOf, y, width) {
     picture.append(svg("rect", { class: `txn${each.is_late ? " late" : ""}`, ...place }, svg("title", {}, text)));
     y += 13;
   }
-  return more(picture, partition.open.length - bars.length, y) + 8;
+  return more(picture, (partition.open_count || 0) - bars.length, y) + 8;
 }
 
+// Only what is proven wrong; without any, what cannot be verified.
 function drawProducers(picture, partition, xOf, y) {
-  const ranked = partition.differences.slice(0, BARS_MAX);
+  const proven = partition.differences.filter((each) => each.is_proven);
+  const all = proven.length ? proven : partition.differences;
+  const ranked = all.slice(0, BARS_MAX);
   if (!ranked.length) return y;
-  picture.append(laneName("wrong about", y + 9));
+  picture.append(laneName(proven.length ? "wrong about" : "unverifiable", y + 9));
+  y += 12;
   for (const each of ranked) {
     const isOffset = each.kind === "missing" || each.field === "last_offset";
     const from = isOffset && each.expected !== undefined ? each.expected : each.open_from;
     const end = xOf(each.offset);
     const begin = from === undefined ? end : Math.min(xOf(from), end);
-    const row = svg("g", { class: `producer ${each.is_certain ? "certain" : "open"}` }, svg("title", {}, `producer ${each.producer_id} at the snapshot of ${each.offset}: ${each.consequence}`));
+    const row = svg("g", { class: `producer ${each.is_proven ? "proven" : "open"}` }, svg("title", {}, `producer ${each.producer_id} at the snapshot of ${each.offset}: ${each.consequence}`));
     row.append(
       svg("text", { class: "id", x: GUTTER - 6, y: y + 9 }, idText(each.producer_id)),
       svg("line", { x1: begin.toFixed(1), x2: end.toFixed(1), y1: y + 6, y2: y + 6 }),
@@ -217,7 +270,8 @@ function drawProducers(picture, partition, xOf, y) {
     picture.append(row);
     y += 12;
   }
-  return more(picture, partition.forgotten - ranked.length, y) + 8;
+  const count = proven.length ? partition.wrong_entries : partition.difference_count;
+  return more(picture, (count || 0) - ranked.length, y) + 8;
 }
 
 function more(picture, count, y) {
@@ -226,7 +280,7 @@ function more(picture, count, y) {
   return y + 13;
 }
 
-function drawMarks(picture, lines, partition, xOf, y) {
+function drawMarks(picture, lines, partition, xOf, y, width) {
   const marks = [
     ["log start", partition.log_start_offset],
     ["last stable offset", partition.last_stable_offset],
@@ -237,7 +291,7 @@ function drawMarks(picture, lines, partition, xOf, y) {
   for (const [name, offset] of marks) byOffset.set(offset, [...(byOffset.get(offset) || []), name]);
   const placed = [...byOffset].map(([offset, names]) => ({ x: xOf(offset), text: `${names.join(", ")} ${offset}` }));
   for (const mark of placed) {
-    const isRight = mark.x > GUTTER + 320;
+    const isRight = mark.x > GUTTER + (width) / 2;
     lines.append(svg("line", { class: "bound", x1: mark.x.toFixed(1), x2: mark.x.toFixed(1), y1: 20, y2: y + 6 }));
     picture.append(svg("text", { class: "bound", x: mark.x.toFixed(1), y: y + 16, "text-anchor": isRight ? "end" : "start" }, mark.text));
     y += 14;

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import AlreadyExistsError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
-from snaprebuild.findings import Severity
+from snaprebuild.findings import FindingCause, Severity
 from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult
 from snaprebuild.snapshots.destination.placement_rules import reason_against_class, reason_for_distrust, reason_of_fate
@@ -20,7 +20,7 @@ from snaprebuild.snapshots.destination.rebuilt_snapshot import (
     log_class,
     owner_of_snapshot,
 )
-from snaprebuild.snapshots.receipts.write_events import SetAsideAnnounced
+from snaprebuild.snapshots.receipts.receipt_lines import SetAsideAnnounced
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import fingerprint_at
 from snaprebuild.storage.local.whole_file import aside_name, set_aside
@@ -82,7 +82,12 @@ class InPlaceWriter:
         if not_now is not None:
             reason = None if comparison is None else comparison.status.reason
             self._result.add_finding(
-                "wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_now.text}", boundary.offset, reason
+                "wrong-snapshot",
+                Severity.FINDING,
+                f"wrong, and not replaced: {not_now.text}",
+                boundary.offset,
+                reason,
+                cause=FindingCause.WRONG_SNAPSHOT,
             )
             return rebuilt.not_written(not_now.text)
         log_class(self._result, rebuilt)

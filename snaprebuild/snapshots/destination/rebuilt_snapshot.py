@@ -18,7 +18,7 @@ from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import Judgement
 from snaprebuild.replay.difference import Comparison
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult
-from snaprebuild.snapshots.receipts.write_events import WriteAnnounced, WriteEvent, WriteSettled
+from snaprebuild.snapshots.receipts.receipt_lines import WriteAnnounced, WriteEvent, WriteSettled
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.whole_file import remove_second_name
 from snaprebuild.storage.partition_dir import ListedFile

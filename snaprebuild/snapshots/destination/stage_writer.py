@@ -18,7 +18,7 @@ from snaprebuild.snapshots.destination.rebuilt_snapshot import (
     log_class,
     owner_of_snapshot,
 )
-from snaprebuild.snapshots.receipts.write_events import WriteSettled
+from snaprebuild.snapshots.receipts.receipt_lines import WriteSettled
 from snaprebuild.storage.local.directories import make_directories
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.local.whole_file import remove_file

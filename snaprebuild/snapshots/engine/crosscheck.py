@@ -17,11 +17,11 @@ from formats.partition.transaction_index import AbortedTransaction, read_transac
 from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError
 from snaprebuild.findings import Finding, FindingCause, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.difference import Comparison, ComparisonStatus, Knowledge, compare
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, Knowledge, compare, contradicted_producers
 from snaprebuild.replay.segment_effect import aborted_in
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock, same_when_loaded
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.partition_dir import ListedFile
@@ -96,6 +96,10 @@ class CrossCheck(msgspec.Struct):
                 reason=str(error),
             )
         return None if entries is None else self.judge(state, entries)
+
+    def contradicted_producers(self, state: BoundaryState, entries: np.ndarray) -> np.ndarray:
+        """The ids of all producers of a snapshot whose entries the log contradicts: int64, ascending."""
+        return contradicted_producers(state.effect, entries, self._knowledge(state))
 
     def judge(self, state: BoundaryState, entries: np.ndarray) -> Comparison:
         """Compares the entries of a snapshot at this boundary or cut with the replay."""

@@ -40,7 +40,6 @@ __all__ = [
     "BASE_CONTRADICTED",
     "FirstSnapshot",
     "contradiction",
-    "has_first_snapshot",
     "judge_first_snapshot",
     "wrong_by_the_log",
 ]
@@ -63,12 +62,6 @@ class FirstSnapshot(msgspec.Struct, frozen=True):
     def usable(self) -> BaseVerdict | None:
         """The verdict if nothing contradicts it."""
         return None if self.reason is not None else self.verdict
-
-
-def has_first_snapshot(directory: PartitionDir) -> bool:
-    """Whether the log begins above offset 0 and a snapshot is there."""
-    first = directory.segments[0].base_offset if directory.segments else 0
-    return first > 0 and directory.snapshot_at(first) is not None
 
 
 def judge_first_snapshot(

@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from formats.partition.producer_snapshot import ENTRY_DTYPE
-from snaprebuild.broker.cluster_kind import ClusterKind, kind_of
 from snaprebuild.replay.segment_effect import entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.storage.log_dir import ClusterKind, kind_of
 
 __all__ = ["LaterProducers", "last_entries"]
 

@@ -10,13 +10,12 @@ import msgspec
 from formats import limits
 from formats.errors import FormatError
 from formats.log.batch_headers import HeaderReader, SegmentBytes, TailKind, notes_batches
-from formats.log.plain_log_end import plain_log_end
+from formats.log.batch_walk import plain_log_end
 from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
 from snaprebuild.replay.window import Clock, window_start
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.storage.local.index_hints import read_last_timestamp_hint, read_positions_hint
 from snaprebuild.storage.local.regular_file import once_more
-from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.partition_dir import PartitionDir, read_last_timestamp_hint, read_positions_hint
 from snaprebuild.storage.thread_pool import local_map
 
 __all__ = [

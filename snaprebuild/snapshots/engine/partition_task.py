@@ -21,17 +21,16 @@ from formats.errors import FormatError
 from snaprebuild.errors import GoneFileError, GonePartitionError, LimitReachedError, OutOfMemoryError, SnaprebuildError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.engine.cache_hits import NO_CACHE_HITS, CacheHits
 from snaprebuild.snapshots.engine.crosscheck import CrossCheck, segment_findings
 from snaprebuild.snapshots.engine.first_snapshot import contradiction
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay
 from snaprebuild.snapshots.engine.segment_reader import Outcomes, Pieces, Read, ReadTask
+from snaprebuild.snapshots.run_record import NO_CACHE_HITS, CacheHits
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.io_limits.policy import current_limits
 
 if TYPE_CHECKING:
-    from snaprebuild.snapshots.engine.remote_indexes import IndexTally
+    from snaprebuild.snapshots.engine.index_check import IndexTally
 
 __all__ = [
     "CachedSummary",
@@ -117,7 +116,7 @@ class PartitionTask:
         """Takes the partition, an empty outcome, and how segments are read."""
         self.device = source.directory.device
         self.source = source
-        self.path = source.path
+        self.path = source.directory.path
         self.outcome = outcome
         self._reads = reads
         self._progress = progress
@@ -146,7 +145,7 @@ class PartitionTask:
         self.outcome.findings += self.segment_findings(index, summary)
         wants_more = self.take_segment(index, summary)
         if self._progress is not None:
-            self._progress(self.source.topic_partition, summary.size_bytes)
+            self._progress(self.source.directory.topic_partition, summary.size_bytes)
         return wants_more
 
     def segment_findings(self, index: int, summary: SegmentSummary) -> list[Finding]:
@@ -158,7 +157,7 @@ class PartitionTask:
         if not self.source.directory.segments[index].has_checked_indexes:
             return []
         if self._index_tally is None:
-            from snaprebuild.snapshots.engine.remote_indexes import IndexTally  # needed for remote storage alone
+            from snaprebuild.snapshots.engine.index_check import IndexTally  # needed for remote storage alone
 
             self._index_tally = IndexTally(self.source.directory)
         return self._index_tally.take(index, summary)

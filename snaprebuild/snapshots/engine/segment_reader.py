@@ -31,10 +31,9 @@ from snaprebuild.replay.segment_summary import (
     summaries_of,
     summarise_pieces,
 )
-from snaprebuild.storage.local.index_hints import read_positions_hint
 from snaprebuild.storage.local.regular_file import once_more
 from snaprebuild.storage.local.store import LOCAL
-from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.partition_dir import PartitionDir, read_positions_hint
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 from snaprebuild.storage.store_path import ReadPath
 
@@ -159,7 +158,7 @@ def index_entries_of(task: ReadTask) -> IndexEntries | None:
     """The entries of the indexes next to the segment of a task; None if they are not compared with its batches."""
     if not task.check_indexes:
         return None
-    from snaprebuild.snapshots.engine.remote_indexes import read_index_entries  # needed for remote storage alone
+    from snaprebuild.snapshots.engine.index_check import read_index_entries  # needed for remote storage alone
 
     return read_index_entries(ReadPath(task.store, task.path), task.base_offset)
 

@@ -21,7 +21,13 @@ from typing import Any, cast
 from snaprebuild.errors import OutOfMemoryError, StorageError
 from snaprebuild.snapshots.engine.partition_task import ReadBudget, ReadGroup, TaskQueue, hand_out, next_groups
 from snaprebuild.snapshots.engine.segment_reader import Outcomes, Read
-from snaprebuild.snapshots.engine.worker_start import begin_worker, interrupts_later, parent_of_workers, start_server
+from snaprebuild.snapshots.engine.worker_start import (
+    begin_worker,
+    interrupts_later,
+    parent_of_workers,
+    start_server,
+    without_main_module,
+)
 from snaprebuild.storage.io_limits.block_device import readers_at_once
 from snaprebuild.storage.io_limits.policy import RunLimits
 from snaprebuild.storage.s3.request_limits import meters
@@ -233,7 +239,7 @@ class WorkerPool:
         """
         segments = [each for group in groups for each in group.segments]
         try:
-            with interrupts_later():
+            with interrupts_later(), without_main_module():
                 future = pool.submit(self.read, segments)
         except BrokenProcessPool:
             raise

@@ -14,8 +14,8 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from multiprocessing import forkserver, resource_tracker
-from typing import TYPE_CHECKING
+from multiprocessing import forkserver, resource_tracker, spawn
+from typing import TYPE_CHECKING, Any
 
 from snaprebuild.storage.local.process_settings import end_with_parent, ignore_deprecations
 
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from snaprebuild.storage.io_limits.policy import SharedIoLimits
     from snaprebuild.storage.s3.request_limits import SharedCounts
 
-__all__ = ["IN_PROCESS_BYTES_MAX", "begin_worker", "interrupts_later", "parent_of_workers", "start_server"]
+__all__ = ["IN_PROCESS_BYTES_MAX", "begin_worker", "interrupts_later", "parent_of_workers", "start_server", "without_main_module"]
 
 IN_PROCESS_BYTES_MAX = 96 << 20
 """Starting workers costs some tenths of a second, in which one process reads about this much."""
+
+_STARTING = threading.Lock()
+"""Held while a worker is started: two threads must not change the same function of Python at once."""
 
 PRELOADED = (
     "snaprebuild.snapshots.engine.worker_start",
@@ -73,6 +76,27 @@ def interrupts_later() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def without_main_module() -> Iterator[None]:
+    """Workers that are started inside do not load the main module of this process.
+
+    Python loads it in each worker, for functions that are defined there. A script that calls the library outside of
+    ``if __name__ == "__main__":`` would run again, in each of them. Workers call functions of this package only.
+    """
+    with _STARTING:
+        usual = spawn.get_preparation_data
+
+        def prepared(name: str) -> dict[str, Any]:
+            data = usual(name)
+            return {key: value for key, value in data.items() if key not in ("init_main_from_name", "init_main_from_path")}
+
+        spawn.get_preparation_data = prepared
+        try:
+            yield
+        finally:
+            spawn.get_preparation_data = usual
 
 
 def parent_of_workers(context: BaseContext) -> int:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from formats.text_lines import shown
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.findings import pluralize
 from snaprebuild.published import Natural, Part, Positive, part_of
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, SourceGate
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest, SavedRequest
@@ -96,7 +97,12 @@ class PlanLines:
         number, line = next(self._lines(), (1, b""))
         expected = f'the header of a plan, {{"schema": "{schema}", ...}}'
         header = self._object(number, line, expected)
-        if header.get("schema") != schema:
+        found = header.get("schema")
+        if found != schema:
+            name, _, _ = schema.rpartition("/")
+            if isinstance(found, str) and found.startswith(f"{name}/"):
+                text = f"is of another version: line 1: expected {schema}, found {shown(found)}; make it again with this program"
+                raise UsageError(text, path=self.path)
             raise self._fault(number, expected, _shown(line))
         return self.part(kind, header, number)
 
@@ -119,7 +125,7 @@ class PlanLines:
         digest.update(last)
         self.sha256 = digest.hexdigest()
         if closing.partitions != number - 2:
-            raise self._fault(number, f"{number - 2} partitions", str(closing.partitions))
+            raise self._fault(number, pluralize(number - 2, "partition"), str(closing.partitions))
         return number - 2
 
     def partitions(self, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -220,7 +226,7 @@ class _PartitionLine(Line, frozen=True, kw_only=True):
             not_planned.setdefault(reason.text, []).append(offset)
         return cls(
             path=directory.path,
-            topic_partition=source.topic_partition,
+            topic_partition=source.directory.topic_partition,
             target=plan.target,
             log_start_offset=source.log_start_offset,
             log_end_offset=plan.log_end_offset,
@@ -270,7 +276,7 @@ def _check_unchanged(plan: Plan, saved: PlanLines, count: int) -> None:
     Raises:
         RefusedError: it is another, or came or went.
     """
-    present = {partition.source.path: partition for partition in plan.partitions}
+    present = {partition.source.directory.path: partition for partition in plan.partitions}
     for number, line in saved.partitions(count):
         was = saved.part(_PartitionLine, line, number)
         partition = present.pop(was.path, None)
@@ -297,7 +303,7 @@ def _first_difference(was: Any, now: Any) -> str:
         for old, new in zip(was, now, strict=False):
             if old != new:
                 return f"was {_text(old)}, is {_text(new)}"
-        return f"had {len(was)} entries, has {len(now)}"
+        return f"had {pluralize(len(was), 'entry', 'entries')}, has {len(now)}"
     return f"was {was}, is {now}"
 
 

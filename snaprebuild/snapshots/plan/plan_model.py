@@ -12,18 +12,20 @@ from typing import Protocol
 import msgspec
 
 from snaprebuild.broker.fates import Fate
-from snaprebuild.findings import Finding
+from snaprebuild.broker.status import Status, snapshot_faults, status_of
+from snaprebuild.findings import Finding, Severity, unread_paths
 from snaprebuild.published import Natural, Part
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
-from snaprebuild.snapshots.engine.boundary_state import InitialState, ReplayCheckpoint
+from snaprebuild.snapshots.engine.partition_replay import InitialState, ReplayCheckpoint
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedTotals
 from snaprebuild.snapshots.source.left_out import LeftOutReason
 from snaprebuild.snapshots.source.source import PartitionSource, Source
+from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.thread_pool import ParallelMap
 
@@ -37,6 +39,8 @@ __all__ = [
     "Plan",
     "ReadySnapshot",
     "SourceGate",
+    "concerns_of_plan",
+    "topics_left_out",
 ]
 
 DEFAULT_RETENTION_MS = 604_800_000
@@ -101,11 +105,6 @@ class ReadySnapshot(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_class: SnapshotClass
     entries: int
     copied_for: str | None = None
-
-    @property
-    def offset(self) -> int:
-        """The boundary."""
-        return self.boundary.offset
 
     def is_in(self, directory: str) -> bool:
         """Whether a directory holds the file itself, so that nothing is linked."""
@@ -178,7 +177,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def path(self) -> str:
         """Path of the partition directory."""
-        return self.source.path
+        return self.source.directory.path
 
     @property
     def all_boundaries(self) -> tuple[BoundaryPlan, ...]:
@@ -257,6 +256,20 @@ class Plan(msgspec.Struct, frozen=True):
         return NeedTotals.of(partition.needs for partition in self.partitions)
 
     @property
+    def status(self) -> Status:
+        """The one answer of ``plan``, without what waits: a plan looks at no upload."""
+        faults = snapshot_faults(self.findings)
+        return status_of(
+            concerns_of_plan(self, self.partitions),
+            wrong=len(faults.wrong),
+            suspect=len(faults.suspect),
+            missing=self.counts.missing,
+            waiting=0,
+            unread=len(unread_paths(self.findings)),
+            topics_without_id=topics_left_out(self, self.partitions),
+        )
+
+    @property
     def min_read_bytes(self) -> int:
         """Bytes to read."""
         return sum(partition.min_read_bytes for partition in self.partitions)
@@ -265,3 +278,21 @@ class Plan(msgspec.Struct, frozen=True):
     def max_read_bytes(self) -> int:
         """Bytes to read when every window has to be extended to its log start."""
         return sum(partition.max_read_bytes for partition in self.partitions)
+
+
+def concerns_of_plan(plan: Plan, partitions: Sequence[PartitionPlan]) -> list[Fate]:
+    """The fates of the next start, as far as they are more than a note.
+
+    Args:
+        plan: of the run.
+        partitions: of the plan, or of its results: where the plan asked for no fates, those because of which nothing is written.
+    """
+    fates = [fate for fate in plan.fates if fate.severity is not Severity.NOTE]
+    return fates or [each.fate for each in partitions if each.fate is not None and each.fate.severity is not Severity.NOTE]
+
+
+def topics_left_out(plan: Plan, partitions: Sequence[PartitionPlan]) -> tuple[str, ...]:
+    """The topics without an id, where their snapshots are left out for it, by name."""
+    if not plan.request.destination.is_for_broker or plan.request.accept_topic_id_zero:
+        return ()
+    return tuple(sorted(topics_under_id_zero(each.source for each in partitions)))

@@ -26,7 +26,7 @@ from snaprebuild.errors import (
     ReadFailedError,
     RefusedError,
 )
-from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, in_flux
+from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
@@ -38,7 +38,7 @@ from snaprebuild.snapshots.destination.placement_rules import (
 )
 from snaprebuild.snapshots.engine.log_facts import check_deadline, largest_timestamp_hint, log_end_offset
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom, replay_window, source_replay
-from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
+from snaprebuild.snapshots.plan.existing_snapshots import existing_findings
 from snaprebuild.snapshots.plan.plan_model import (
     CLASS_NOT_ESTIMATED,
     DEFAULT_RETENTION_MS,
@@ -67,7 +67,6 @@ from snaprebuild.storage.thread_pool import ParallelMap, local_map, serial_map
 
 __all__ = [
     "make_plan",
-    "measured_rate",
     "missing_boundaries",
     "plan_partition",
     "replan_partition",
@@ -149,7 +148,7 @@ def make_plan(
     readiness = tuple(_readiness_findings(brokers, plans, request, not_ready))
     findings += readiness
     plans = _with_needs(plans, request)
-    rate = measured_rate(plans, request.check_crc) if measure_rate else None
+    rate = _measured_rate(plans, request.check_crc) if measure_rate else None
     return Plan(
         request=request,
         clock=clock,
@@ -406,13 +405,19 @@ def _due_boundaries(
     request = task.request
     directory = task.partition.directory
     due, not_planned = missing_boundaries(partition, log_end, request, request.destination)
+    if request.destination.is_for_broker:
+        findings += existing_findings(
+            partition,
+            [offset for offset, _ in _boundaries(directory, log_end)],
+            request.selection,
+            task.clock.expiration_ms,
+            is_replaced=request.set_aside,
+            deadline=task.deadline,
+        )
     existing = {offset for offset, _ in directory.snapshots}
     for offset, is_log_end in _boundaries(directory, log_end):
         if offset not in existing or not request.selection.takes_boundary(offset):
             continue
-        if not request.set_aside and request.destination.is_for_broker:
-            check_deadline(task.deadline, directory.path)
-            findings += _existing_findings(partition, offset)
         if request.set_aside or request.boundaries == "all":
             due.append(BoundaryPlan(offset, is_log_end, exists=True, expected_class=CLASS_NOT_ESTIMATED))
     due.sort(key=lambda boundary: boundary.offset)
@@ -421,29 +426,6 @@ def _due_boundaries(
         # What is rolled until it is installed is replayed from here, whether or not the broker has written this one.
         due.append(BoundaryPlan(active, False, active in existing, CLASS_NOT_ESTIMATED))
     return due, not_planned
-
-
-def _existing_findings(partition: PartitionSource, offset: int) -> list[Finding]:
-    directory = partition.directory
-    try:
-        read_snapshot_file(directory, offset, is_broker_running=partition.is_broker_running)
-    except ChangedFileError as error:
-        return [in_flux(error, directory.path, offset)]
-    except ReadFailedError as error:
-        return [replace(finding_of_error(error, directory.path), offset=offset)]
-    except FormatError as error:
-        remedy = "it is replaced with --set-aside only" if directory.store.is_local else "objects are never replaced"
-        return [
-            Finding(
-                "corrupt-snapshot",
-                Severity.FINDING,
-                directory.path,
-                f"{error}; {remedy}",
-                offset,
-                cause=FindingCause.CORRUPT_SNAPSHOT,
-            )
-        ]
-    return []
 
 
 def _retention_frees(partition: PartitionSource, due: list[BoundaryPlan], retention_ms: int | None) -> int | None:
@@ -466,7 +448,7 @@ def _retention_frees(partition: PartitionSource, due: list[BoundaryPlan], retent
 RATE_SAMPLE_BYTES = 32 << 20
 
 
-def measured_rate(plans: Sequence[PartitionPlan], check_crc: bool) -> float | None:
+def _measured_rate(plans: Sequence[PartitionPlan], check_crc: bool) -> float | None:
     """Bytes a second, measured on the beginning of the largest segment that would be read; None if nothing can be read."""
     candidates = [
         (segment, plan.source.directory)

@@ -1,5 +1,10 @@
 """Keeps snapshots out of partitions that lose them, or more, at the next start of their broker.
 
+A start makes a missing ``.index`` anew, and the ``.index`` of a segment whose ``.txnindex`` fails. To do so it recovers the segment, and
+removes the snapshots above it. Then it writes some of them itself (``LogLoader.recoverSegment``). Only snapshots that are still there
+after the start are planned, written, staged and installed. Everything else that a start removes is no boundary, is at or below the log
+start (``boundary_needs``), or belongs to a partition with a fate.
+
 What the start does is judged by the command (``StartJudge``), from the fates that ``scan`` prints. Output elsewhere is not concerned.
 """
 
@@ -7,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,22 +22,25 @@ from formats.errors import FormatError
 from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.status import JudgedStart, findings_of
 from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.findings import Finding, Severity, pluralize
+from snaprebuild.replay.broker_start import LoadedLog, SnapshotOrigin, broker_start
 from snaprebuild.snapshots.destination.placement_rules import is_needed_after, reason_of_fate
-from snaprebuild.snapshots.plan.kept_snapshots import REMOVED_AT_START, lost_at_start, removed_at_start_finding
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.source.left_out import LeftOut
+from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.snapshots.source.source import PartitionSource, Source, open_source
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
 
 __all__ = [
+    "REMOVED_AT_START",
     "UNSAFE_START",
     "StartJudge",
     "fate_against_writing",
     "fates_of_paths",
+    "lost_at_start",
+    "removed_at_start_finding",
     "start_findings",
     "unsafe_start_finding",
     "without_removed",
@@ -164,7 +172,7 @@ def without_removed_snapshots(plan: PartitionPlan, fates: Iterable[Fate]) -> tup
     limited = replace(
         plan,
         boundaries=boundaries,
-        ready=tuple(each for each in plan.ready if each.offset not in lost),
+        ready=tuple(each for each in plan.ready if each.boundary.offset not in lost),
         not_planned=tuple(sorted((*plan.not_planned, *left_out), key=itemgetter(0))),
     )
     if plan.boundaries and not boundaries:  # nothing is read
@@ -183,3 +191,68 @@ def unsafe_start_finding(path: str, fate: Fate, severity: Severity) -> Finding:
     message = f"{reason_of_fate(fate).text}, so no snapshot is written here. {fate.remedy}"
     weight = severity if is_needed_after(fate) else Severity.NOTE
     return Finding(UNSAFE_START, weight, path, message, fate.log_end_offset)
+
+
+REMOVED_AT_START = LeftOutReason(
+    LeftOut.REMOVED_AT_START,
+    "the next start makes an index anew, and removes the snapshots above it: start and stop the broker once, then run again",
+)
+
+
+def lost_at_start(
+    partition: PartitionSource, log_end: int | None, offsets: Collection[int], fates: Iterable[Fate]
+) -> frozenset[int]:
+    """The offsets of new snapshots that the next start removes or writes again.
+
+    Args:
+        partition: that they would be written into.
+        log_end: its log end offset; None where it is not known, so that any offset above the last segment is used for it.
+        offsets: of the new snapshots.
+        fates: of the next start of its broker.
+    """
+    recovered = _recovered_segments(partition, fates)
+    if not recovered or not offsets:
+        return frozenset()
+    segments = partition.directory.segments
+    existing = [offset for offset, _ in partition.directory.snapshots]
+    end = log_end
+    if end is None:
+        end = max(segments[-1].base_offset, *offsets, *existing) + 1
+    snapshots = dict.fromkeys((*existing, *offsets), True)
+    if partition.is_broker_running:
+        snapshots[end] = True  # the broker writes it when it stops
+    loaded = LoadedLog(
+        base_offsets=tuple(segment.base_offset for segment in segments),
+        checkpointed_log_start_offset=partition.checkpointed_log_start_offset,
+        log_end_offset=end,
+        snapshots=snapshots,
+        is_clean=partition.is_broker_running or partition.log_dir.was_shut_down_cleanly,
+        recovery_point=partition.recovery_point,
+        without_index=recovered,
+        is_tiered=partition.is_tiered,
+    )
+    # What goes for another reason, too, is no matter of an index.
+    kept_otherwise = _kept(replace(loaded, without_index=frozenset()))
+    return kept_otherwise.intersection(offsets) - _kept(loaded)
+
+
+def _kept(log: LoadedLog) -> frozenset[int]:
+    return frozenset(offset for offset, origin in broker_start(log).after if origin is SnapshotOrigin.KEPT)
+
+
+def _recovered_segments(partition: PartitionSource, fates: Iterable[Fate]) -> frozenset[int]:
+    """Base offsets of the segments whose ``.index`` the next start makes anew."""
+    path = partition.directory.path
+    missing = [segment.base_offset for segment in partition.directory.segments if segment.offset_index is None]
+    judged = [base for fate in fates if fate.path == path for base in fate.recovered_segments]
+    return frozenset((*missing, *judged))
+
+
+def removed_at_start_finding(path: str, offsets: Collection[int]) -> Finding:
+    """The one finding about the snapshots of a partition that are left out because the next start would remove them."""
+    count = pluralize(len(offsets), "snapshot")
+    message = (
+        f"{count} from {min(offsets)} on not written: the next start makes an index of this partition anew, and removes the snapshots "
+        "above it. Start and stop the broker once. Then run again"
+    )
+    return Finding("snapshot-removed-at-start", Severity.FINDING, path, message, min(offsets))

@@ -1,29 +1,47 @@
-"""The results of a plan: the values that ``rebuild`` returns."""
+"""The results of a plan: the values that ``rebuild`` returns, and the file of all boundaries for programs (``--results``).
+
+That file has JSON lines, or is Parquet (docs/reference/json.md).
+"""
 
 from __future__ import annotations
 
+import datetime
+import importlib.util
+import json
+import os
+import secrets
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import IO, Any
 
 import msgspec
 from msgspec.structs import replace
 
-from snaprebuild.errors import RefusedError, SnaprebuildError
-from snaprebuild.findings import Finding, Severity, exit_code_of
+from snaprebuild.broker.status import SnapshotFaults, Status, snapshot_faults, status_of
+from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError
+from snaprebuild.findings import Finding, FindingCause, Severity, exit_code_of, unread_paths
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, ActionTotals, BoundaryAction, BoundaryResult, unfinished
 from snaprebuild.snapshots.engine.partition_task import TaskOutcome
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, concerns_of_plan, topics_left_out
 from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
+from snaprebuild.storage.local.document_file import new_file
+from snaprebuild.storage.store import is_object
 
 __all__ = [
     "NOT_DONE",
+    "PARQUET_SCHEMA_NAME",
     "ActionTotals",
     "BoundaryAction",
     "BoundaryResult",
     "PartitionResult",
     "RebuildOutcome",
     "RebuildResult",
+    "is_not_judged",
+    "result_file",
+    "write_results",
 ]
 
 
@@ -98,10 +116,17 @@ class PartitionResult(msgspec.Struct):
         return replace(needs, missing_offsets=tuple(sorted({*needs.missing_offsets, *vanished})))
 
     def add_finding(
-        self, code: str, severity: Severity, message: str, offset: int | None = None, reason: str | None = None
+        self,
+        code: str,
+        severity: Severity,
+        message: str,
+        offset: int | None = None,
+        reason: str | None = None,
+        *,
+        cause: FindingCause | None = None,
     ) -> None:
         """Adds a finding about the partition; several writers may do so at once."""
-        self.findings.append(Finding(code, severity, self.path, message, offset, reason))
+        self.findings.append(Finding(code, severity, self.path, message, offset, reason, cause=cause))
 
     def give_up(self, boundary: BoundaryPlan, reason: str, action: BoundaryAction = BoundaryAction.REFUSED) -> None:
         """Adds a boundary that gets no snapshot: ``refused``, ``failed`` or ``skipped``."""
@@ -147,6 +172,49 @@ class RebuildResult(msgspec.Struct, frozen=True):
         return exit_code_of(self.findings)
 
     @property
+    def set_aside(self) -> int:
+        """How many of the written snapshots replace a wrong one, which is set aside."""
+        return sum(_replaces(boundary) for partition in self.partitions for boundary in partition.boundaries)
+
+    @property
+    def not_judged(self) -> int:
+        """How many existing snapshots the replay can neither prove right nor wrong. They are left as they are."""
+        if not self.plan.request.destination.writes_into_log_dirs:
+            return 0
+        return sum(is_not_judged(boundary) for partition in self.partitions for boundary in partition.boundaries)
+
+    @property
+    def status(self) -> Status:
+        """The one answer after the run, or for a dry run as it would be now: without what waits, which no run looks at."""
+        plans = [partition.plan for partition in self.partitions]
+        faults = self.faults()
+        return status_of(
+            concerns_of_plan(self.plan, plans),
+            wrong=len(faults.wrong),
+            suspect=len(faults.suspect),
+            missing=self.not_staged + sum(map(_missing_now, self.partitions)),
+            waiting=0,
+            unread=len(unread_paths(self.findings)),
+            topics_without_id=topics_left_out(self.plan, plans),
+        )
+
+    def faults(self) -> SnapshotFaults:
+        """The snapshots in the log directories that are wrong or suspect after the run, or now where nothing was written."""
+        wrong = set[tuple[str, int]]()
+        replaced = set[tuple[str, int]]()
+        settled = set[tuple[str, int]]()
+        for partition in self.partitions:
+            for boundary in partition.boundaries:
+                at = partition.path, boundary.offset
+                if _replaces(boundary):
+                    replaced.add(at)
+                elif boundary.comparison is not None and boundary.comparison.proven_wrong:
+                    wrong.add(at)
+                elif boundary.comparison is not None and boundary.comparison.status is not ComparisonStatus.UNVERIFIABLE:
+                    settled.add(at)
+        return snapshot_faults(self.findings, wrong=wrong, replaced=replaced, settled=settled)
+
+    @property
     def differences_not_listed(self) -> int:
         """Differing entries that are counted and not listed."""
         comparisons = (boundary.comparison for partition in self.partitions for boundary in partition.boundaries)
@@ -163,7 +231,7 @@ class RebuildResult(msgspec.Struct, frozen=True):
             for boundary in partition.boundaries:
                 yield {
                     "path": partition.path,
-                    "topic_partition": partition.plan.source.topic_partition,
+                    "topic_partition": partition.plan.source.directory.topic_partition,
                     "offset": boundary.offset,
                     "is_log_end": boundary.is_log_end,
                     "action": boundary.action.value,
@@ -173,3 +241,102 @@ class RebuildResult(msgspec.Struct, frozen=True):
                     "read_bytes": partition.outcome.read_bytes,
                     "elapsed_seconds": round(partition.outcome.elapsed_seconds, 4),
                 }
+
+
+def _replaces(boundary: BoundaryResult) -> bool:
+    """Whether the snapshot takes, or would take, the place of a wrong one."""
+    return boundary.comparison is not None and boundary.action in (BoundaryAction.WRITTEN, BoundaryAction.WOULD_WRITE)
+
+
+def is_not_judged(boundary: BoundaryResult) -> bool:
+    """Whether an existing snapshot was compared with a replay that proves nothing about it."""
+    comparison = boundary.comparison
+    if comparison is None or comparison.proven_wrong:
+        return False
+    is_unproven = boundary.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN)
+    return is_unproven or comparison.status is ComparisonStatus.UNVERIFIABLE
+
+
+def _missing_now(partition: PartitionResult) -> int:
+    """Boundaries that need a snapshot in the log directory, and have none after the run."""
+    missing = set(partition.needs.missing_offsets)
+    if partition.plan.target == partition.path:
+        for boundary in partition.boundaries:
+            if boundary.action == BoundaryAction.WRITTEN:
+                missing.discard(boundary.offset)
+            elif boundary.comparison is None and (boundary.action in NOT_DONE or boundary.action == BoundaryAction.WOULD_WRITE):
+                missing.add(boundary.offset)
+    return len(missing)
+
+
+PARQUET_SCHEMA_NAME = "snaprebuild.results/2"
+
+ROWS_PER_GROUP = 10_000
+
+_JSON_LINES = (".jsonl", ".json")
+_PARQUET = ".parquet"
+
+
+def result_file(path: str) -> str:
+    """The file that a table goes to: ``path``, or a new one in it where it is a directory. Asked before the work.
+
+    Raises:
+        UsageError: the ending is of no known form, it is in an object store, or pyarrow is missing.
+        RefusedError: it is there.
+    """
+    if is_object(path):
+        raise UsageError("--results: expected a file of this machine", path=path)
+    if os.path.isdir(path):
+        now = datetime.datetime.now(datetime.UTC)
+        path = os.path.join(path, f"results-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}{_PARQUET}")
+    if not path.endswith((*_JSON_LINES, _PARQUET)):
+        raise UsageError("--results: expected a file that ends with .jsonl, .json or .parquet, or a directory", path=path)
+    if path.endswith(_PARQUET) and importlib.util.find_spec("pyarrow") is None:
+        raise UsageError("--results: Parquet needs pyarrow (pip install 'snaprebuild[spark]'); .jsonl needs nothing", path=path)
+    if os.path.lexists(path):
+        raise RefusedError("already exists and is not replaced", path=path)
+    return path
+
+
+def write_results(result: RebuildResult, path: str) -> None:
+    """Writes the table to a file that is not there yet, whole or not at all.
+
+    Args:
+        result: of a rebuild.
+        path: from ``result_file``.
+
+    Raises:
+        RefusedError: the file is there by now, or would be among those of a broker.
+        WriteFailedError: it cannot be written.
+    """
+    with new_file(path) as file:
+        (_write_parquet if path.endswith(_PARQUET) else _write_lines)(result.rows(), file)
+
+
+def _write_lines(rows: Iterable[dict[str, Any]], file: IO[bytes]) -> None:
+    for row in rows:
+        file.write(json.dumps(row, separators=(",", ":")).encode() + b"\n")
+
+
+def _write_parquet(rows: Iterator[dict[str, Any]], file: IO[bytes]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema(
+        [
+            pa.field("path", pa.string(), nullable=False),
+            pa.field("topic_partition", pa.string(), nullable=False),
+            pa.field("offset", pa.int64(), nullable=False),
+            pa.field("is_log_end", pa.bool_(), nullable=False),
+            pa.field("action", pa.string(), nullable=False),
+            pa.field("class", pa.string()),
+            pa.field("reasons", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
+            pa.field("entries", pa.int64()),
+            pa.field("read_bytes", pa.int64(), nullable=False),
+            pa.field("elapsed_seconds", pa.float64(), nullable=False),
+        ],
+        metadata={"schema": PARQUET_SCHEMA_NAME},
+    )
+    with pq.ParquetWriter(file, schema) as writer:
+        while some := list(islice(rows, ROWS_PER_GROUP)):
+            writer.write_table(pa.Table.from_pylist(some, schema=schema))

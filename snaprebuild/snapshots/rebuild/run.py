@@ -30,7 +30,7 @@ from snaprebuild.snapshots.rebuild.preflight import blocked_by, with_preflight
 from snaprebuild.snapshots.rebuild.result import NOT_DONE, PartitionResult, RebuildOutcome, RebuildResult
 from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask
 from snaprebuild.snapshots.receipts.receipt import Receipt
-from snaprebuild.snapshots.receipts.write_events import WriteEvent
+from snaprebuild.snapshots.receipts.receipt_lines import WriteEvent
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.second_look import read_in_rounds
 from snaprebuild.snapshots.source.source import Source

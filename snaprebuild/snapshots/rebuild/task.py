@@ -23,24 +23,23 @@ from snaprebuild.errors import (
     SnaprebuildError,
     StorageError,
 )
-from snaprebuild.findings import Severity, finding_of_error, in_flux, pluralize
+from snaprebuild.findings import FindingCause, Severity, finding_of_error, in_flux, pluralize
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock, expired_mask
 from snaprebuild.snapshots.destination.boundary_result import unfinished
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report, owner_of_snapshot
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.later_producers import LaterProducers
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay, ReplayFrom, source_replay
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom, source_replay
 from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTask
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.preflight import denied_finding, is_denied
 from snaprebuild.snapshots.rebuild.result import BoundaryAction, BoundaryResult, PartitionResult, RebuildOutcome
-from snaprebuild.snapshots.receipts.write_events import WriteEvent, WriteSettled
+from snaprebuild.snapshots.receipts.receipt_lines import WriteEvent, WriteSettled
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.store_path import path_of
@@ -260,7 +259,9 @@ class RebuildTask(ReplayTask):
         is_local = self.source.directory.store.is_local
         remedy = "--set-aside replaces it" if is_local else "objects are never replaced, also not by --set-aside"
         message = f"the snapshot is {status.value.replace('_', ' ')}: {comparison.reason}; {remedy}"
-        self._result.add_finding("wrong-snapshot", Severity.FINDING, message, offset, status.reason)
+        self._result.add_finding(
+            "wrong-snapshot", Severity.FINDING, message, offset, status.reason, cause=FindingCause.WRONG_SNAPSHOT
+        )
 
     def _collect(self) -> None:
         """Takes the oldest file that is being written; an error of it is raised here."""

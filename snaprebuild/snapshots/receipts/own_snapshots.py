@@ -1,4 +1,4 @@
-"""Which snapshots of a partition this program wrote, by the receipts in their default places.
+"""The default places of receipts, and which snapshots of a partition this program wrote by the receipts there.
 
 A snapshot of ours is no evidence for the one that it was derived from. A receipt in another place is not found, and neither is one of
 another user or machine.
@@ -13,12 +13,51 @@ from collections.abc import Iterator
 import msgspec
 
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
-from snaprebuild.snapshots.receipts.receipt_places import default_receipt_places
 from snaprebuild.snapshots.receipts.receipt_reader import read_receipt
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
+from snaprebuild.storage.local.log_dir_guard import log_dir_above
+from snaprebuild.storage.local.process_settings import current_directory
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.store import is_object
 
-__all__ = ["own_snapshots"]
+__all__ = [
+    "can_be_written",
+    "default_receipt_places",
+    "own_snapshots",
+    "state_directory",
+]
+
+
+def state_directory() -> str | None:
+    """Where receipts go by default: ``snaprebuild`` in the state directory of the user; None for users without a home."""
+    home = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(home):
+        home = os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(home, "snaprebuild") if os.path.isabs(home) else None
+
+
+def default_receipt_places(out: str | None = None) -> list[str]:
+    """Directories for receipts; the first one outside of log directories that can be written to gets them.
+
+    It is the state directory of the user. Some users have no home that can be written to, as service accounts often do. Then it is
+    ``--out``, or the current directory in place. Otherwise it is never ``--out``, which holds snapshots and nothing else.
+
+    Args:
+        out: the directory that the run writes to; None in place.
+    """
+    state = state_directory()
+    last = current_directory() if out is None or is_object(out) else out
+    return [place for place in (state, last) if place is not None]
+
+
+def can_be_written(directory: str) -> bool:
+    """Whether files can be made there, or the directory itself in the nearest one above it that exists. Never in a log directory."""
+    if log_dir_above(directory) is not None:
+        return False
+    while not os.path.lexists(directory) and os.path.dirname(directory) != directory:
+        directory = os.path.dirname(directory)
+    return os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK)
+
 
 RECEIPTS_MAX = 1_000
 """Receipts that are read, the newest ones."""

@@ -24,20 +24,22 @@ from snaprebuild import __version__
 from snaprebuild.errors import OutcomeUnknownError, UsageError, WriteFailedError
 from snaprebuild.published import RunRecord, line_of
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
+from snaprebuild.snapshots.receipts.own_snapshots import can_be_written, default_receipt_places
 from snaprebuild.snapshots.receipts.receipt_lines import (
     SCHEMA,
     EndStep,
     NotWrittenStep,
     PartitionStep,
     ReceiptHeader,
+    SetAsideAnnounced,
     SetAsideStep,
     UndoingStep,
     UndoneStep,
+    WriteAnnounced,
+    WriteEvent,
     WriteStep,
     WrittenStep,
 )
-from snaprebuild.snapshots.receipts.receipt_places import can_be_written, default_receipt_places
-from snaprebuild.snapshots.receipts.write_events import SetAsideAnnounced, WriteAnnounced, WriteEvent
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.storage.file_facts import InputFile
 from snaprebuild.storage.local.document_file import check_new_place
@@ -92,7 +94,7 @@ class Receipt:
         self._plan = plan
         # Here: a thread that announces the first file may be one of another invocation.
         self._run = run_record(partition.source.log_dir for partition in plan.partitions)
-        self._numbers = {partition.source.path: number for number, partition in enumerate(plan.partitions)}
+        self._numbers = {partition.source.directory.path: number for number, partition in enumerate(plan.partitions)}
         self._opening = threading.Lock()
         self._reported: set[int] = set()
         self._files = 0
@@ -198,7 +200,7 @@ class Receipt:
 
     def _number(self, partition: PartitionPlan) -> int:
         with self._opening:
-            return self._numbers.setdefault(partition.source.path, len(self._numbers))
+            return self._numbers.setdefault(partition.source.directory.path, len(self._numbers))
 
     def _opened(self, number: int, partition: PartitionPlan) -> JournalFile:
         """The file, with the line of the partition, which gets to the device with the line of its first file."""
@@ -244,7 +246,7 @@ def _partition_step(number: int, plan: PartitionPlan) -> PartitionStep:
     directory = plan.source.directory
     return PartitionStep(
         number=number,
-        topic_partition=source.topic_partition,
+        topic_partition=source.directory.topic_partition,
         source=directory.path,
         # Where it really is: a link on the way may lead elsewhere one day.
         target=plan.target if is_object(plan.target) else os.path.realpath(plan.target),

@@ -1,4 +1,7 @@
-"""The lines of a receipt: a header, then steps. ``receipt`` writes them, ``receipt_reader`` reads them (docs/reference/json.md)."""
+"""The lines of a receipt: a header, then steps. ``receipt`` writes them, ``receipt_reader`` reads them (docs/reference/json.md).
+
+A run reports events about its files, which a receipt or a stage records. Each announcement comes before its file gets its name.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from formats.partition.file_names import snapshot_file_name
+from snaprebuild.errors import SnaprebuildError
 from snaprebuild.published import Natural, Part, Positive, RunRecord
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.storage.file_facts import InputFile, check_ascending
@@ -23,10 +27,14 @@ __all__ = [
     "NotWrittenStep",
     "PartitionStep",
     "ReceiptHeader",
+    "SetAsideAnnounced",
     "SetAsideStep",
     "Step",
     "UndoingStep",
     "UndoneStep",
+    "WriteAnnounced",
+    "WriteEvent",
+    "WriteSettled",
     "WriteStep",
     "WrittenStep",
 ]
@@ -152,3 +160,30 @@ class UndoneStep(_Numbered, frozen=True, kw_only=True, tag="undone"):
 
 
 Step = PartitionStep | SetAsideStep | WriteStep | WrittenStep | NotWrittenStep | EndStep | UndoingStep | UndoneStep
+
+
+class SetAsideAnnounced(msgspec.Struct, frozen=True):
+    """The snapshot at ``offset``, which is ``file``, is about to be moved to ``name``."""
+
+    offset: int
+    name: str
+    file: Fingerprint
+
+
+class WriteAnnounced(msgspec.Struct, frozen=True):
+    """A snapshot is whole and about to get its name."""
+
+    offset: int
+    snapshot_class: SnapshotClass
+    entries: int
+    file: Fingerprint
+
+
+class WriteSettled(msgspec.Struct, frozen=True):
+    """The snapshot that was announced last at ``offset`` has its name, or did not get it because of ``error``."""
+
+    offset: int
+    error: SnaprebuildError | None = None
+
+
+WriteEvent = SetAsideAnnounced | WriteAnnounced | WriteSettled

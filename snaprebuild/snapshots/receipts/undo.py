@@ -36,7 +36,7 @@ from snaprebuild.storage.local.whole_file import remove_file, set_aside, sync_di
 from snaprebuild.storage.log_dir import read_log_dir
 from snaprebuild.storage.store_path import path_of
 
-__all__ = ["FileAction", "SetAsideResult", "UndoResult", "UndoneFile", "undo"]
+__all__ = ["FileAction", "SetAsideResult", "UndoResult", "UndoneFile", "is_undone", "undo"]
 
 
 class FileAction(StrEnum):
@@ -156,6 +156,17 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
             undone.setdefault(numbers[id(file.partition)], []).append(file.offset)
     _record(result, UndoneStep, undone)
     return result
+
+
+def is_undone(receipt: WrittenReceipt) -> bool:
+    """Whether an earlier undo has taken back what it could, so that another one would change nothing; also for a run that wrote nothing."""
+    if not any(file.is_undone or file.is_undoing for file in receipt.files):
+        return not receipt.files
+    for file in undo(receipt, dry_run=True).files:
+        aside = file.set_aside_file
+        if file.action == FileAction.WOULD_REMOVE or (aside is not None and aside.action == FileAction.WOULD_PUT_BACK):
+            return False
+    return True
 
 
 def _record(result: UndoResult, step: type[UndoingStep | UndoneStep], offsets: dict[int, list[int]]) -> None:

@@ -12,40 +12,47 @@ import json
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.published import Document, Natural, Part
 from snaprebuild.replay.broker_start import SnapshotOrigin, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.receipts.receipt_places import can_be_written, default_receipt_places, state_directory
+from snaprebuild.snapshots.receipts.own_snapshots import can_be_written, default_receipt_places, state_directory
+from snaprebuild.snapshots.receipts.receipt_lines import KIND
 from snaprebuild.snapshots.receipts.receipt_reader import PartitionReceipt, WrittenFile, WrittenReceipt, load_receipt
 from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source, yield_to_brokers
 from snaprebuild.storage.local.fingerprint import fingerprint_at
 from snaprebuild.storage.local.regular_file import open_named_file
 
 __all__ = [
+    "STORE_KIND",
     "FileStatus",
     "FileTotals",
     "ListedReceipt",
+    "ReceiptHeading",
     "ReceiptVerdict",
     "Receipts",
     "VerifiedFile",
     "list_receipts",
+    "newest_receipt",
     "schema_of",
     "verify_receipt",
 ]
 
 HEADER_BYTES_MAX = 1 << 16
+STORE_KIND = "snaprebuild.tier-undo/"
+"""What the schema of a receipt of `tier repair` begins with, for the layer above."""
 RECEIPTS_MAX = 1000
 """Older ones are counted only: each listed receipt is read, and each of its files is looked at."""
 
@@ -316,9 +323,7 @@ def list_receipts() -> tuple[Receipts, list[Finding]]:
     """The receipts of the default directory, for users without a home the current one; and findings for those that cannot be read."""
     places = default_receipt_places()
     directory = next(filter(can_be_written, places), places[0])
-    names: list[str] = []
-    with contextlib.suppress(FileNotFoundError):
-        names = sorted((name for name in os.listdir(directory) if name.startswith("snaprebuild-receipt-")), reverse=True)
+    names = _receipt_names(directory)
     receipts = []
     findings = []
     for name in names[:RECEIPTS_MAX]:
@@ -331,11 +336,80 @@ def list_receipts() -> tuple[Receipts, list[Finding]]:
     return Receipts(directory=directory, receipts=receipts, not_listed=not_listed), findings
 
 
+class ReceiptHeading(NamedTuple):
+    """A receipt by its first line."""
+
+    path: str
+    began_ms: int
+    """When the run began to write, ms since 1970."""
+    is_of_store: bool
+    """It is one of `tier repair`."""
+
+
+def newest_receipt(is_undone: Callable[[ReceiptHeading], bool]) -> ReceiptHeading:
+    """The receipt of the newest run that is not undone, among those in the places where runs leave them by default.
+
+    Args:
+        is_undone: whether the run of a receipt is undone already. It is called for the newest first, until it returns False.
+
+    Raises:
+        UsageError: there is none, or it is not clear which one is the newest: in two places, or of one moment.
+        ReadFailedError: a receipt cannot be read.
+    """
+    places = list(dict.fromkeys(map(os.path.realpath, default_receipt_places())))
+    count = 0
+    newest: list[ReceiptHeading] = []
+    for place in places:
+        headings = _headings(place)
+        count += len(headings)
+        first = next((each for each in headings if not is_undone(each)), None)
+        if first is not None:
+            newest += [each for each in headings if each.began_ms == first.began_ms and (each == first or not is_undone(each))]
+    if not count:
+        raise UsageError(f"--last: no receipt is in {' or '.join(places)}: name RECEIPT, the file that the run left")
+    if not newest:
+        raise UsageError(f"--last: each run of {pluralize(count, 'receipt')} in {' and '.join(places)} is undone already")
+    if len(newest) > 1:
+        paths = " or ".join(each.path for each in newest)
+        raise UsageError(f"--last: it is not clear which run is the last: name the receipt, {paths}")
+    return newest[0]
+
+
+def _headings(directory: str) -> list[ReceiptHeading]:
+    """The receipts of a directory, the newest first; none without the directory.
+
+    Raises:
+        UsageError: a file with the name of a receipt is none, so that it is unknown when its run was.
+        ReadFailedError: one cannot be read.
+    """
+    headings = []
+    for name in _receipt_names(directory)[:RECEIPTS_MAX]:
+        path = os.path.join(directory, name)
+        header = _header(path)
+        began = header.get("began_ms")
+        schema = str(header.get("schema"))
+        if not isinstance(began, int) or not schema.startswith((KIND, STORE_KIND)):
+            raise UsageError("is not a receipt, although it has the name of one: move it away, or name RECEIPT", path=path)
+        headings.append(ReceiptHeading(path, began, schema.startswith(STORE_KIND)))
+    return sorted(headings, key=lambda each: (-each.began_ms, each.path))
+
+
+def _receipt_names(directory: str) -> list[str]:
+    """The names of receipts in a directory, the newest first; none without the directory."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ReadFailedError(f"cannot be listed: {error.strerror}", path=directory, errno=error.errno) from error
+    return sorted((name for name in names if name.startswith("snaprebuild-receipt-")), reverse=True)
+
+
 def _listed(path: str) -> ListedReceipt:
     header = _header(path)
     began = header.get("began_ms")
     began_ms = began if isinstance(began, int) else 0
-    if str(header.get("schema")).startswith("snaprebuild.tier-"):
+    if str(header.get("schema")).startswith(STORE_KIND):
         return ListedReceipt(path, began_ms, "snaprebuild tier repair", None)
     receipt = load_receipt(path)
     return ListedReceipt(path, receipt.began_ms, receipt.command, FileTotals.of(verify_receipt(receipt).files))

@@ -20,8 +20,7 @@ from msgspec.structs import replace
 
 from snaprebuild.snapshots.scan.result import PartitionScan
 from snaprebuild.snapshots.scan.upload_preflight import LagWait, Preflight, RolledSegments, SegmentUploadState
-from snaprebuild.storage.local.index_hints import read_last_timestamp_hint
-from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
+from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles, read_last_timestamp_hint
 
 __all__ = ["BROKER_SETTINGS", "TOPIC_SETTINGS", "CopyLag", "copy_lag", "with_copy_lag"]
 

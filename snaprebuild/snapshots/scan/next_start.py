@@ -15,7 +15,6 @@ from snaprebuild.broker.broker_facts import (
     node_id_of,
     read_broker_facts,
 )
-from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.duplicate_logs import future_in_two_places, log_dir_listed_twice, partition_in_two_places
 from snaprebuild.broker.fates import Fate, worst_first
 from snaprebuild.broker.future_fates import future_fates, lone_copy_fates
@@ -33,7 +32,7 @@ from snaprebuild.findings import Severity
 from snaprebuild.snapshots.scan.result import ScanResult
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
 from snaprebuild.storage.local.broker_lock import BrokerProcess
-from snaprebuild.storage.log_dir import LogDirState
+from snaprebuild.storage.log_dir import ClusterKind, LogDirState
 
 __all__ = ["next_start_fates", "with_next_start"]
 

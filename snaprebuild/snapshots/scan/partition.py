@@ -27,7 +27,7 @@ from snaprebuild.snapshots.scan.result import (
     SnapshotStatus,
     StraySnapshot,
 )
-from snaprebuild.snapshots.scan.snapshot_check import ReadOutcome, SnapshotFile, check_snapshots
+from snaprebuild.snapshots.scan.snapshot_check import ReadOutcome, SnapshotFile, check_snapshots, suspect_finding
 from snaprebuild.snapshots.scan.upload_preflight import (
     BlockedSegment,
     Blocker,
@@ -186,7 +186,7 @@ class _PartitionScanner:
         last = self.segments[-1]
         if last.size_bytes == 0:
             return ScannedLogEnd(last.base_offset, "the last segment is empty", last.base_offset)
-        checkpointed = (self.source.log_dir.recovery_points or {}).get(self.source.topic_partition, 0)
+        checkpointed = (self.source.log_dir.recovery_points or {}).get(self.source.directory.topic_partition, 0)
         end = self.facts.end
         if end is not None and self.shutdown is Shutdown.CLEAN:
             return ScannedLogEnd(end.offset, _end_source(end.offset, largest, checkpointed), end.offset)
@@ -277,15 +277,12 @@ class _PartitionScanner:
                 self._report_unreadable(snapshot)
             for suspicion in snapshot.suspicions if snapshot.parses else ():
                 path = self.directory.file_path(snapshot.file.name)
-                reason = suspicion.reason.value
-                finding = Finding("suspect-snapshot", Severity.FINDING, path, suspicion.text, snapshot.offset, reason)
+                finding = suspect_finding(path, snapshot.offset, suspicion)
                 self.findings.append(finding)
                 self.suspects.append(finding)
         if self.can_be_tiered and checked and all(each.is_empty and not each.suspicions for each in checked):
-            message = (
-                "has empty snapshots only. They are right without idempotent producers, and wrong after a start that found none"
-            )
-            self._add_finding("only-empty-snapshots", Severity.NOTE, f"{message}. Run `verify`")
+            message = "all its snapshots are empty. They are right if nobody writes with idempotence, else wrong. Run `verify`"
+            self._add_finding("only-empty-snapshots", Severity.NOTE, message)
 
     def _report_unreadable(self, snapshot: SnapshotFile) -> None:
         assert isinstance(snapshot.error, ReadFailedError)
@@ -454,7 +451,7 @@ class _PartitionScanner:
     def _preflight(
         self, checked: Sequence[SnapshotFile], boundaries: Sequence[BoundaryScan], blocked: tuple[BlockedSegment, ...]
     ) -> Preflight:
-        high_watermark = (self.source.log_dir.high_watermarks or {}).get(self.source.topic_partition)
+        high_watermark = (self.source.log_dir.high_watermarks or {}).get(self.source.directory.topic_partition)
         is_clean = self.shutdown is Shutdown.CLEAN
         # Where the end is not known, a snapshot above the last segment's base may belong to what a crash took.
         end = self.log_end.offset

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from snaprebuild.broker.cluster_kind import ClusterKind
 from snaprebuild.broker.leadership import MustNotLead
 from snaprebuild.broker.start_facts import RemoteStorage, Shutdown
 from snaprebuild.published import Int64, Natural, Part, Positive, RunRecord, one_of
@@ -13,6 +12,7 @@ from snaprebuild.snapshots.scan.result import BoundaryScan, EpochSource, Scanned
 from snaprebuild.snapshots.scan.snapshot_check import NewestSnapshot
 from snaprebuild.snapshots.scan.upload_attempts import WayToStop
 from snaprebuild.snapshots.scan.upload_preflight import BlockedSegment, Blocker, FreedBy, LagWait, NextAttempt, RolledSegments
+from snaprebuild.storage.log_dir import ClusterKind
 from snaprebuild.storage.partition_names import TopicKind, TopicPartition
 
 __all__ = [

@@ -19,12 +19,14 @@ from formats.errors import FormatError
 from formats.partition.producer_snapshot import ENTRY_BYTES, ENTRY_DTYPE, HEADER_BYTES, check_snapshot
 from formats.partition.time_index import TIME_INDEX_ENTRY, last_timestamp_hint
 from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError
+from snaprebuild.findings import Finding, FindingCause, Severity, pluralize
 from snaprebuild.published import Int64, Natural, Part
+from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.engine.snapshot_file import read_in_flux
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 from snaprebuild.storage.thread_pool import map_in_threads
 
-__all__ = ["NewestSnapshot", "ReadOutcome", "SnapshotFile", "check_snapshots"]
+__all__ = ["NewestSnapshot", "ReadOutcome", "SnapshotFile", "check_snapshots", "suspect_finding"]
 
 NOTHING = 2**63 - 1
 """Above every offset: a snapshot without entries names none."""
@@ -143,6 +145,7 @@ def check_snapshots(
     may_lack_data: bool,
     is_bootstrapped: bool,
     is_broker_running: bool = False,
+    deadline: float | None = None,
 ) -> list[SnapshotFile]:
     """Reads every snapshot of a partition.
 
@@ -153,15 +156,17 @@ def check_snapshots(
         may_lack_data: the topic is compacted or internal: nothing on disk need explain a snapshot, so empty ones are never suspected.
         is_bootstrapped: the log start is below the first segment: the data before it is in the tier.
         is_broker_running: a broker holds the log directory, and may be writing a snapshot.
+        deadline: a ``time.monotonic()`` after which no further file is read; None for none.
 
     Returns:
         One value for each file, by offset. A file that cannot be read or parsed has an ``outcome``.
 
     Raises:
         GoneFileError: one is gone, so the listing is old.
+        DeadlinePassedError: the deadline has passed.
     """
     checked = [SnapshotFile(offset, file) for offset, file in directory.snapshots]
-    read = partial(_body, directory, is_broker_running=is_broker_running)
+    read = partial(_body, directory, is_broker_running=is_broker_running, deadline=deadline)
     # Each of an object is a request, which mostly waits.
     bodies = (
         map(read, checked)
@@ -185,8 +190,22 @@ def check_snapshots(
     return checked
 
 
-def _body(directory: PartitionDir, snapshot: SnapshotFile, *, is_broker_running: bool) -> memoryview:
+def suspect_finding(path: str, offset: int, suspicion: Suspicion, severity: Severity = Severity.FINDING) -> Finding:
+    """The finding about a snapshot that parses and cannot be correct.
+
+    Args:
+        path: of the file.
+        offset: from its name.
+        suspicion: what contradicts it.
+        severity: of the finding.
+    """
+    reason = suspicion.reason.value
+    return Finding("suspect-snapshot", severity, path, suspicion.text, offset, reason, cause=FindingCause.SUSPECT_SNAPSHOT)
+
+
+def _body(directory: PartitionDir, snapshot: SnapshotFile, *, is_broker_running: bool, deadline: float | None) -> memoryview:
     """The bytes of the entries; empty without any, and where reading failed."""
+    check_deadline(deadline, directory.path)
     path = directory.file_path(snapshot.file.name)
 
     def read() -> tuple[bytes, int]:
@@ -318,7 +337,7 @@ def _look_below(directory: PartitionDir, checked: list[SnapshotFile], boundaries
             modified = snapshot.file.identity.modified_ns // 1_000_000
             now = modified if first is None else min(modified, first)
             if older is not None and _is_young(older.newest_timestamp_ms, now, expiration_ms):
-                why = f"is empty, but the one at {older.offset} has {older.entries} entries that had not expired"
+                why = f"is empty, but the one at {older.offset} has {pluralize(older.entries, 'entry', 'entries')} that had not expired"
                 snapshot.suspicions.append(Suspicion(SuspectReason.EMPTY, why))
             elif with_aborted is not None and _is_young(first_time(with_aborted), now, expiration_ms):
                 place = f"the segment at {with_aborted.base_offset}"

@@ -10,9 +10,10 @@ from formats.errors import FormatError
 from formats.limits import INT64_MAX
 from formats.text_lines import shown
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.findings import Finding, Severity, first_of
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.file_facts import is_nameable
+from snaprebuild.storage.local.absent_path import absent_text, unexpanded_value_text
 from snaprebuild.storage.local.log_dir_guard import protect_log_dirs
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.log_dir import directory_fault
@@ -54,13 +55,14 @@ def read_server_properties(path: str) -> Properties:
     """
     data = read_small_file(path)
     if data is None:
-        raise UsageError("does not exist", path=path)
+        raise UsageError(absent_text(path), path=path)
     try:
         properties = read_properties(data, file=path)
     except FormatError as error:
         raise UsageError(str(error)) from error
     with contextlib.suppress(UsageError):  # raised again where the directories are needed
-        protect_log_dirs(log_dirs_of(properties))
+        protect_log_dirs(_unexpanded_log_dirs(properties))
+    with contextlib.suppress(UsageError):
         metadata_dir = metadata_dir_of(properties)
         protect_log_dirs([] if metadata_dir is None else [metadata_dir])
     return properties
@@ -70,7 +72,20 @@ def log_dirs_of(properties: Properties) -> list[str]:
     """``log.dirs``, else ``log.dir``, else Kafka's default.
 
     Raises:
-        UsageError: none, as Kafka refuses it, more than any machine has disks, or one with a name that no directory has.
+        UsageError: none, as Kafka refuses it, more than any machine has disks, one with a name that no directory has, or one that only
+            the broker or a shell expands.
+    """
+    paths = _unexpanded_log_dirs(properties)
+    for path in paths:
+        _check_expanded("log.dirs", path)
+    return paths
+
+
+def _unexpanded_log_dirs(properties: Properties) -> list[str]:
+    """The directories as they are written.
+
+    Raises:
+        UsageError: as ``log_dirs_of``, but a part that is to be expanded is no error.
     """
     value = properties.get("log.dirs") or properties.get("log.dir") or DEFAULT_LOG_DIR
     if value.count(",") >= LOG_DIRS_MAX:
@@ -91,6 +106,7 @@ def metadata_dir_of(properties: Properties) -> str | None:
     """
     value = (properties.get("metadata.log.dir") or "").strip()
     _check_nameable("metadata.log.dir", value)
+    _check_expanded("metadata.log.dir", value)
     return os.path.abspath(value) if value else None
 
 
@@ -98,6 +114,34 @@ def _check_nameable(name: str, path: str) -> None:
     """Escapes of a properties file make characters that no path has."""
     if not is_nameable(path):
         raise UsageError(f"server.properties: {name}: expected a directory, found {shown(path)}")
+
+
+def _check_expanded(name: str, path: str) -> None:
+    """A value that the broker gets from elsewhere, or that Kafka reads otherwise than a shell does."""
+    text = unexpanded_value_text(path)
+    if text is not None and not os.path.lexists(path):
+        advice = "Write the path into a copy of the file, or name the log directories as PATH"
+        raise UsageError(f"server.properties: {name}: found {shown(path)}: {text}. {advice}")
+
+
+def relative_log_dirs(properties: Properties, path: str | None) -> list[Finding]:
+    """A note about ``log.dirs`` that are relative paths: this process and the broker take them from their own working directories.
+
+    Args:
+        properties: of a broker.
+        path: of its file.
+
+    Raises:
+        UsageError: as ``log_dirs_of``.
+    """
+    relative = [each for each in log_dirs_of(properties) if not os.path.isabs(each)]
+    if not relative:
+        return []
+    message = (
+        f"log.dirs has relative paths ({first_of(relative)}): they were taken from the current directory, {os.getcwd()}; "
+        "the broker takes them from the directory in which it was started"
+    )
+    return [Finding("relative-log-dirs", Severity.NOTE, path or "", message)]
 
 
 def log_dirs_online(properties: Properties, path: str | None) -> tuple[list[str], list[Finding]]:
@@ -115,9 +159,12 @@ def log_dirs_online(properties: Properties, path: str | None) -> tuple[list[str]
     log_dirs = [os.path.abspath(each) for each in log_dirs_of(properties)]
     offline = {each: fault for each in log_dirs if (fault := directory_fault(each)) is not None}
     online = [each for each in log_dirs if each not in offline]
+    relative = relative_log_dirs(properties, path)
     if not online:
+        if relative:
+            raise UsageError(f"none of the log.dirs exists. Note that {relative[0].message}", path=path)
         return log_dirs, []  # reported as any path that does not exist
-    return online, [offline_log_dir(each, fault) for each, fault in offline.items()]
+    return online, [*relative, *(offline_log_dir(each, fault) for each, fault in offline.items())]
 
 
 def offline_log_dir(path: str, fault: str) -> Finding:

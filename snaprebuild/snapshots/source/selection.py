@@ -77,9 +77,18 @@ class Selection(msgspec.Struct, frozen=True):
             selected = ", ".join(map(str, sorted(self.partitions)))
             there = first_of([str(number) for number in numbers], 10)
             return f"no partition {selected} of the selected topics ({count}; partitions of these topics: {there})"
-        text = f"no topic matches {' or '.join(repr(each) for each in self.topics)} ({count})"
+        return f"no topic matches {' or '.join(repr(each) for each in self.topics)} ({count}){self.hint(names)}"
+
+    def hint(self, names: Collection[str]) -> str:
+        """What was probably meant, as the end of a sentence about a selection that takes nothing; empty if no topic is selected.
+
+        Args:
+            names: of the topics that are there.
+        """
+        if not self.topics or not names:
+            return ""
         meant = self._meant(names)
-        return f"{text}; did you mean `{meant}`?" if meant else f"{text}; topics: {first_of(sorted(names), 5)}"
+        return f"; did you mean `{meant}`?" if meant else f"; topics: {first_of(sorted(names), 5)}"
 
     def absent(self, names: Collection[str]) -> list[str]:
         """The partitions that are named and are not among ``names``, in order."""

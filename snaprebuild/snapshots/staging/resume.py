@@ -21,11 +21,12 @@ from snaprebuild.replay.classes import Judgement, ReplayRecord, SnapshotClass
 from snaprebuild.replay.segment_effect import RunningEffect, SegmentEffect, effect_of_entries
 from snaprebuild.snapshots.destination.destinations import Staged
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
-from snaprebuild.snapshots.engine.boundary_state import InitialState, ReplayCheckpoint
-from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
+from snaprebuild.snapshots.engine.partition_replay import InitialState, ReplayCheckpoint, ReplayFrom
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import stop_index
+from snaprebuild.snapshots.rebuild.preflight import with_preflight, without_blocked
+from snaprebuild.snapshots.staging.faulty_snapshots import faults_left
 from snaprebuild.snapshots.staging.staged_check import change_times, known_topic_id, ready_snapshot
 from snaprebuild.snapshots.staging.staged_plan import (
     PLAN_NAME,
@@ -51,6 +52,7 @@ __all__ = [
     "is_valid_state",
     "owner_of_segments",
     "plan_path",
+    "rehearsed",
     "resume_staging",
     "resumed_plan",
     "staging",
@@ -168,9 +170,12 @@ def resume_staging(plan: Plan, before: StagedPlan | None) -> Plan:
     staged = {each.path: each for each in before.partitions}
     evidence = StagedEvidence.of(plan.request, plan.clock)
     weak = () if plan.request.allow_unproven else (SnapshotClass.UNPROVEN,)
-    partitions = tuple(_resumed(each, staged.get(each.source.path), evidence, weak) for each in plan.partitions)
-    notes = [_note(each) for each in partitions if is_resumed(each)]
-    return replace(plan, partitions=partitions, findings=(*plan.findings, *notes))
+    partitions = tuple(_resumed(each, staged.get(each.source.directory.path), evidence, weak) for each in plan.partitions)
+    resumed = [each for each in partitions if is_resumed(each)]
+    notes = [_note(each) for each in resumed]
+    # The replay that found these is not done again.
+    faults = faults_left(before, [each.path for each in resumed])
+    return replace(plan, partitions=partitions, findings=(*plan.findings, *notes, *faults))
 
 
 def _check_targets(plan: Plan, before: StagedPlan) -> None:
@@ -335,3 +340,17 @@ def _effect_of(staged: StagedPartition, snapshot: StagedSnapshot) -> SegmentEffe
     if data is None or Fingerprint.of(data, snapshot.modified_ns) != snapshot.fingerprint:
         raise ReadFailedError("is not what was staged", path=path)
     return effect_of_entries(read_entries(data, file=path))
+
+
+def rehearsed(plan: Plan) -> Plan:
+    """The plan after everything that a run checks before it reads segments; nothing is written or locked.
+
+    Raises:
+        UsageError, RefusedError: a staging directory cannot be used.
+    """
+    plan = with_preflight(plan, is_rehearsal=True)
+    check_staging(plan)
+    before = earlier_staged_plan(plan.request)
+    if before is not None:
+        plan = with_preflight(resume_staging(plan, before), is_rehearsal=True)
+    return without_blocked(plan)

@@ -21,10 +21,14 @@ from snaprebuild.snapshots.destination.link_writer import segment_path
 from snaprebuild.snapshots.destination.placement_rules import IRREGULAR_NAME, is_needed_after, not_planned_findings, reason_of_fate
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.plan.kept_snapshots import REMOVED_AT_START
 from snaprebuild.snapshots.plan.plan_model import CLASS_NOT_ESTIMATED, BoundaryPlan, PartitionPlan, ReadySnapshot
 from snaprebuild.snapshots.plan.planner import missing_boundaries
-from snaprebuild.snapshots.plan.start_gate import fate_against_writing, unsafe_start_finding, without_removed_snapshots
+from snaprebuild.snapshots.plan.start_gate import (
+    REMOVED_AT_START,
+    fate_against_writing,
+    unsafe_start_finding,
+    without_removed_snapshots,
+)
 from snaprebuild.snapshots.rebuild.preflight import blocked_in_place
 from snaprebuild.snapshots.rebuild.result import BoundaryAction, BoundaryResult, PartitionResult, RebuildOutcome
 from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
@@ -104,7 +108,7 @@ class CheckedPartition(msgspec.Struct):
         if not plan.all_boundaries:
             return
         is_allowed = not plan.ready or is_link_allowed(plan.ready[0].path)  # all of them have one owner
-        copied = [each.offset for each in plan.ready if each.copied_for is not None or not is_allowed]
+        copied = [each.boundary.offset for each in plan.ready if each.copied_for is not None or not is_allowed]
         blocked = blocked_in_place(plan, [*copied, *(each.offset for each in plan.boundaries)])
         if blocked is None:
             return
@@ -277,10 +281,10 @@ def _with_copies(checked: CheckedPartition, ready: list[ReadySnapshot]) -> list[
         return ready
     plan = checked.plan
     one = ready[0]
-    is_other_project = project_of(one.path) != project_of(segment_path(plan, one.offset))
+    is_other_project = project_of(one.path) != project_of(segment_path(plan, one.boundary.offset))
     snapshots = []
     for each in ready:
-        what = difference(each.path, segment_path(plan, each.offset))
+        what = difference(each.path, segment_path(plan, each.boundary.offset))
         if what is None and is_other_project:
             what = "quota project"
         snapshots.append(each if what is None else replace(each, copied_for=what))

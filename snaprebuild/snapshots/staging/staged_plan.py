@@ -27,6 +27,7 @@ from snaprebuild.storage.store import FileIdentity, Ownership
 
 __all__ = [
     "PLAN_NAME",
+    "FaultySnapshot",
     "NotStaged",
     "StagedEvidence",
     "StagedPartition",
@@ -211,6 +212,22 @@ class NotStaged(Line, frozen=True, kw_only=True):
     offsets: tuple[Natural, ...]
 
 
+class FaultySnapshot(Line, frozen=True, kw_only=True):
+    """A snapshot in a log directory that is wrong, or cannot be correct. Nobody repairs it by an install.
+
+    Attributes:
+        path: of its partition directory.
+        size_bytes, modified_ns: of the file, then.
+        is_proven: it does not parse, or the replay proves it wrong; else it is suspect.
+    """
+
+    path: AbsolutePath
+    offset: Natural
+    size_bytes: Natural
+    modified_ns: Int64
+    is_proven: bool
+
+
 class StagedPlan(msgspec.Struct, frozen=True):
     """All staged snapshots.
 
@@ -222,6 +239,7 @@ class StagedPlan(msgspec.Struct, frozen=True):
         log_dirs: every log directory of the broker, as far as it was known.
         partitions: those for which snapshots are staged.
         not_staged: those for which the last run that looked at them staged nothing.
+        faulty_snapshots: the existing ones that runs found to be wrong or suspect, by path and offset.
         sha256: of the file, 64 digits; None before it is saved.
     """
 
@@ -232,6 +250,7 @@ class StagedPlan(msgspec.Struct, frozen=True):
     log_dirs: tuple[str, ...]
     partitions: tuple[StagedPartition, ...]
     not_staged: tuple[NotStaged, ...]
+    faulty_snapshots: tuple[FaultySnapshot, ...] = ()
     sha256: str | None = None
 
     def require(self, sha256: str) -> None:
@@ -257,6 +276,7 @@ class _StagedPlanHeader(Line, frozen=True, kw_only=True):
     staged_ms: Natural
     log_dirs: tuple[AbsolutePath, ...]
     not_staged: tuple[NotStaged, ...]
+    faulty_snapshots: tuple[FaultySnapshot, ...] = ()
 
 
 def save_staged_plan(plan: StagedPlan, owner: Ownership | None = None) -> None:
@@ -283,6 +303,7 @@ def save_staged_plan(plan: StagedPlan, owner: Ownership | None = None) -> None:
         staged_ms=plan.staged_ms,
         log_dirs=plan.log_dirs,
         not_staged=plan.not_staged,
+        faulty_snapshots=plan.faulty_snapshots,
     )
     lines = ({**msgspec.to_builtins(each), "request": numbers[each.request]} for each in plan.partitions)
     write_text_file(plan.path, plan_lines(header, lines), owner)
@@ -311,6 +332,7 @@ def load_staged_plan(path: str) -> StagedPlan:
         log_dirs=header.log_dirs,
         partitions=partitions,
         not_staged=header.not_staged,
+        faulty_snapshots=header.faulty_snapshots,
         sha256=lines.sha256,
     )
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from formats import limits
 from snaprebuild.errors import ChangedFileError, ReadFailedError, UsageError
 from snaprebuild.storage.io_limits.policy import current_limits
+from snaprebuild.storage.local.absent_path import absent_text
 from snaprebuild.storage.store import FileIdentity
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def open_named_file(path: str) -> BinaryIO:
         fd, _ = open_regular_file(path)
     except ReadFailedError as error:
         if error.errno == errno.ENOENT:
-            raise UsageError("does not exist", path=path) from None
+            raise UsageError(absent_text(path), path=path) from None
         if os.path.isdir(path):
             raise UsageError("is a directory: name a file", path=path) from None
         raise

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
@@ -248,10 +248,10 @@ def _joined(first: ListedPartition, other: ListedPartition) -> ListedPartition:
 
 
 def _named(listing: Iterable[tuple[str, Status]], unknown: UnknownObjects) -> Iterator[_Named]:
-    # A directory of LocalTieredStorage is below one of its own, or of the user's.
-    parsers: tuple[Callable[[str], AivenKey | LocalTierName | None], ...] = (parse_aiven_key, _local_name)
     for key, status in listing:
-        parsed = next((name for parse in parsers if (name := parse(key)) is not None), None)
+        parsed: AivenKey | LocalTierName | None = parse_aiven_key(key)
+        if parsed is None:  # a directory of LocalTieredStorage is below one of its own, or of the user's
+            parsed = parse_local_tier_name("/".join(key.split("/")[-2:]))
         if parsed is None:
             unknown.add(key)
             continue
@@ -260,7 +260,3 @@ def _named(listing: Iterable[tuple[str, Status]], unknown: UnknownObjects) -> It
         place = (layout, head, parsed.topic_id, parsed.partition)
         listed = TierObject(key, FileIdentity.of(status), getattr(status, "st_storage_class", None))
         yield _Named(place, parsed.base_offset, parsed.segment_id, parsed.kind, listed)
-
-
-def _local_name(key: str) -> LocalTierName | None:
-    return parse_local_tier_name("/".join(key.split("/")[-2:]))

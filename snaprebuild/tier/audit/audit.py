@@ -1,6 +1,6 @@
 """Compares the producer snapshots in remote storage with a replay of the segments there.
 
-The copies of a partition that follow one another are read as a partition directory (``RemoteLogDir``), so that the verdicts are those of
+The copies of a partition that follow one another are read as a partition directory (``RemotePartition``), so that the verdicts are those of
 ``verify``. Each step takes the result of the one before: listing, manifests, the joined log, what is replayed, verdicts, findings.
 """
 
@@ -31,14 +31,13 @@ from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.copy_log import CopyLog, Stretch, join_copies, stretch_above
-from snaprebuild.tier.audit.reachable import LocalStarts, reachable_windows, whole_window
-from snaprebuild.tier.audit.readable_copies import audit_of, read_copies, read_ends
+from snaprebuild.tier.audit.readable_copies import read_copies, read_ends
 from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit, ProvenSnapshots, SnapshotVerdict, StoreAudit
 from snaprebuild.tier.audit.structure import check_structure, compare_members
 from snaprebuild.tier.audit.verdicts import add_findings, add_verdicts, keep_proven, leave_uncompared, leave_unproven
-from snaprebuild.tier.audit.window import Window, WindowOutcome
+from snaprebuild.tier.audit.window import LocalStarts, Window, WindowOutcome, reachable_windows, whole_window
 from snaprebuild.tier.audit.window_task import WindowTask
-from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold, refuse_cold_objects
+from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, cold_bytes, refuse_cold
 from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
 from snaprebuild.tier.listing import unreadable_objects, zero_id_findings
 from snaprebuild.tier.remote_log import RemoteLogs
@@ -117,7 +116,7 @@ class _PartitionWork:
         if self.level is AuditLevel.STRUCTURE or not log.stretches:
             return []
         if self.level is AuditLevel.REACHABLE:
-            start = self.starts.of(self.audit.id.topic, self.audit.id.partition, self.audit.id.topic_id)
+            start = self.starts.of(self.audit.remote.id)
             return [_PlannedReplay(log, stretch, window) for stretch, window in reachable_windows(log, self.clock, start)]
         windows = [None if each.is_from_zero else whole_window(log, each, self.clock) for each in log.stretches]
         return [_PlannedReplay(log, stretch, window) for stretch, window in zip(log.stretches, windows, strict=True)]
@@ -136,13 +135,13 @@ class _PartitionWork:
                     compared=each.copy.facts.index_hits is not None,
                     snapshots=2,
                     index=self.level is AuditLevel.FULL,
-                    end=each.end_offset is None,
+                    end=each.copy.end_offset is None,
                 )
         else:
             yield from self._replayed_reads(self.log)
 
     def _replayed_reads(self, log: CopyLog) -> Iterator[CopyRead]:
-        files = self.audit.remote.files
+        remote = self.audit.remote
         is_compared: dict[str, bool] = {}
         indexed = set[str]()
         snapshots = Counter[str]()
@@ -154,14 +153,14 @@ class _PartitionWork:
             indexed |= set(names) if replay.window is None else set()
             snapshots.update(listed.name for _, listed in directory.snapshots)
         if _compares_members(log, self.level):
-            snapshots.update(files.name(each.copy, LocalTierFile.PRODUCER_SNAPSHOT) for each in log.members)
+            snapshots.update(remote.file_name(each.copy, LocalTierFile.PRODUCER_SNAPSHOT) for each in log.members)
         for each in self.audit.readable:
-            name = files.name(each.copy)
+            name = remote.file_name(each.copy)
             yield CopyRead.of(
                 each.copy,
                 segment=name in is_compared,
                 compared=is_compared.get(name, False),
-                snapshots=snapshots[files.name(each.copy, LocalTierFile.PRODUCER_SNAPSHOT)],
+                snapshots=snapshots[remote.file_name(each.copy, LocalTierFile.PRODUCER_SNAPSHOT)],
                 index=name in indexed,
             )
 
@@ -208,11 +207,13 @@ def tier_audit(
     audit = StoreAudit(root.path, level, tier.verified, audits, [*tier.findings, *findings])
     if not audits and not audit.store_findings:
         narrowed = " that the selection takes" if selection is not None and selection.is_narrowed else ""
-        raise UsageError(f"has no copy of a segment{narrowed}", path=root.path)
-    listed = (copy.copy.objects for each in audits for copy in each.copies)
-    refuse_cold_objects(listed, run.stores.max_read_bytes, root.path)
+        hint = "" if selection is None else selection.hint({each.topic for each in tier.partitions})
+        raise UsageError(f"has no copy of a segment{narrowed}{hint}", path=root.path)
+    # Before even a manifest is read.
+    listed = cold_bytes(copy.copy.objects for each in audits for copy in each.copies)
+    refuse_cold(listed, run.stores.max_read_bytes, root.path)
     _read_manifests(audits)
-    starts = (local_starts or LocalStarts()).checked({(each.id.topic, each.id.partition, each.id.topic_id) for each in audits})
+    starts = (local_starts or LocalStarts()).checked({each.remote.id for each in audits})
     work = [_PartitionWork(each, level, run.clock, starts) for each in audits]
     for each in work:
         if each.audit.ends_are_known:
@@ -220,7 +221,7 @@ def tier_audit(
     audit.cost = audit_cost(read for each in work for read in each.reads())
     if announce is not None:
         announce(audit.cost)
-    refuse_cold(audit.cost, run.stores.max_read_bytes, root.path)
+    refuse_cold(audit.cost.cold, run.stores.max_read_bytes, root.path)
     for each in work:
         if each.audit.limit is not None:
             continue
@@ -255,12 +256,13 @@ def _read_manifests(audits: Sequence[PartitionAudit]) -> None:
 
 
 @contextlib.contextmanager
-def _until_limit(audit: PartitionAudit) -> Iterator[None]:
-    """The limit of the run ends the work on a partition, and what was read so far counts."""
+def _until_limit(*audits: PartitionAudit) -> Iterator[None]:
+    """The limit of the run ends the work on partitions, and what was read so far counts."""
     try:
         yield
     except LimitReachedError as error:
-        audit.limit = error.message
+        for each in audits:
+            each.limit = error.message
 
 
 def _compare_producer_ids(audit: StoreAudit, cluster: MetadataRead, clock: Clock) -> None:
@@ -319,7 +321,9 @@ def _selected(tier: Tier, selection: Selection) -> tuple[list[PartitionAudit], l
     """The partitions that are audited, and what is wrong with the others."""
     logs = tier.logs
     listed = tier.partitions.values()
-    under_zero = zero_id_findings(tier.location, (each for each in listed if selection.takes_partition(each.topic, each.partition)))
+    under_zero = zero_id_findings(
+        tier.base.path, (each for each in listed if selection.takes_partition(each.topic, each.partition))
+    )
     ids = list(tier.partitions)
     # A store that has none of the partitions is of another cluster.
     if not ids or any(each in logs.partitions for each in ids):
@@ -334,8 +338,10 @@ def _selected(tier: Tier, selection: Selection) -> tuple[list[PartitionAudit], l
         findings += unrecorded
         if unrecorded and (each not in logs.partitions or each in logs.deletions):
             continue
-        audits.append(audit_of(remote))
-    return audits, [*under_zero, *findings, *unreadable_objects(tier.location, tier.unknown)]
+        # Copies with objects that are live, or may be. Those without objects are added when the manifests are read.
+        copies = [copy for copy in remote.copies.values() if copy.objects.by_kind and remote.may_be_live(copy)]
+        audits.append(PartitionAudit(remote, [CopyAudit(copy) for copy in copies]))
+    return audits, [*under_zero, *findings, *unreadable_objects(tier.base.path, tier.unknown)]
 
 
 def _unrecorded(remote: RemotePartition, logs: RemoteLogs) -> Iterator[Finding]:
@@ -367,7 +373,7 @@ def _replay(replays: Sequence[_PlannedReplay], run: Run, engine: MakeEngine, kee
     windows = [(each, each.window, PartitionVerdict(each.source)) for each in due if each.window is not None]
     again = []
     if windows:
-        with _limiting([each.log for each, _, _ in windows]):
+        with _until_limit(*(each.log.audit for each, _, _ in windows)):  # an engine refuses at once what would exceed the limit
             reading = structs.replace(run, engine=engine(sum(window.read_bytes for _, window, _ in windows)))
             run_partitions([WindowTask(window, verdict, run.clock) for _, window, verdict in windows], reading)
         for each, _, verdict in windows:
@@ -378,22 +384,12 @@ def _replay(replays: Sequence[_PlannedReplay], run: Run, engine: MakeEngine, kee
         if keep is not None:
             on_boundary = lambda source, *boundary: keep_proven(whole[id(source)].log, keep, *boundary)  # noqa: E731
         sources = tuple(each.source for each in whole.values())
-        with _limiting([each.log for each in whole.values()]):
+        with _until_limit(*(each.log.audit for each in whole.values())):
             reading = structs.replace(run, engine=engine(sum(source.directory.size_bytes for source in sources)))
             result = verify(Source(sources, ()), reading, on_boundary=on_boundary)
             for each, verdict in zip(whole.values(), result.partitions, strict=True):
                 again += _taken(each, verdict, run.clock)
     return again
-
-
-@contextlib.contextmanager
-def _limiting(logs: Sequence[CopyLog]) -> Iterator[None]:
-    """An engine refuses what would exceed the limits of the run before it begins."""
-    try:
-        yield
-    except LimitReachedError as error:
-        for log in logs:
-            log.audit.limit = error.message
 
 
 def _taken(replay: _PlannedReplay, verdict: PartitionVerdict, clock: Clock) -> list[_PlannedReplay]:

@@ -24,7 +24,7 @@ from snaprebuild.storage.partition_dir import ListedFile, SegmentFiles
 from snaprebuild.tier.audit.readable_copies import epochs_up_to, read_segment_epochs
 from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit
 from snaprebuild.tier.remote_copy import RemoteCopy
-from snaprebuild.tier.remote_log_dir import RemoteLogDir
+from snaprebuild.tier.remote_partition import RemotePartition
 
 __all__ = [
     "CopyLog",
@@ -279,7 +279,7 @@ class Stretch:
 
 
 def _split_at_holes(
-    files: RemoteLogDir,
+    remote: RemotePartition,
     parts: Sequence[tuple[SegmentFiles, int]],
     snapshots: Sequence[tuple[int, ListedFile]],
     unread: Sequence[CopyAudit],
@@ -287,7 +287,7 @@ def _split_at_holes(
     """The stretches, ascending.
 
     Args:
-        files: of the partition.
+        remote: the partition.
         parts: segments in the order of the log, each with the offset after the last one that is taken of it.
         snapshots: of the log, by offset.
         unread: copies that are not among the parts, because they are lost or could not be read.
@@ -304,28 +304,30 @@ def _split_at_holes(
         below = _hole(bounds[number - 1][1], start - 1, unread) if number else _hole_at_the_start(start, unread)
         above = _hole(end, bounds[number + 1][0] - 1, unread) if number + 1 < len(bounds) else _hole_at_the_end(end, unread)
         own = [each for each in snapshots if start < each[0] <= end]
-        directory = files.directory([segment for segment, _ in group], own, end)
-        stretches.append(Stretch(files.source(directory), below, above))
+        directory = remote.directory([segment for segment, _ in group], own, end)
+        stretches.append(Stretch(remote.source(directory), below, above))
     return tuple(stretches)
 
 
 def _hole(first: int, last: int, unread: Sequence[CopyAudit]) -> Hole:
-    for copy in unread:
-        if copy.start_offset <= last and (copy.end_offset is None or copy.end_offset >= first):
-            return Hole(first, last, f"the copy from {copy.start_offset} on was not read: {copy.reason}", is_recorded=True)
+    for each in unread:
+        start = each.copy.start_offset
+        end = each.copy.end_offset
+        if start <= last and (end is None or end >= first):
+            return Hole(first, last, f"the copy from {start} on was not read: {each.reason}", is_recorded=True)
     return Hole(first, last, f"offsets {first} to {last} are in no copy", is_recorded=False)
 
 
 def _hole_at_the_start(start: int, unread: Sequence[CopyAudit]) -> Hole | None:
-    below = [copy for copy in unread if copy.start_offset < start]
-    return _hole(min(copy.start_offset for copy in below), start - 1, below) if below else None
+    below = [each for each in unread if each.copy.start_offset < start]
+    return _hole(min(each.copy.start_offset for each in below), start - 1, below) if below else None
 
 
 def _hole_at_the_end(end: int, unread: Sequence[CopyAudit]) -> Hole | None:
-    above = [copy for copy in unread if copy.start_offset >= end]
+    above = [each for each in unread if each.copy.start_offset >= end]
     if not above:
         return None
-    return _hole(end, max(max(copy.start_offset, copy.end_offset or 0) for copy in above), above)
+    return _hole(end, max(max(each.copy.start_offset, each.copy.end_offset or 0) for each in above), above)
 
 
 def stretch_above(stretch: Stretch, offset: int, reason: str) -> Stretch | None:
@@ -382,7 +384,7 @@ class CopyLog:
     def members(self) -> list[CopyAudit]:
         """The copies whose ends are boundaries of the log."""
         members = [self.copies[number] for number in self.line.members]
-        return sorted(members, key=lambda each: (each.copy.next_offset, each.start_offset))
+        return sorted(members, key=lambda each: (each.copy.next_offset, each.copy.start_offset))
 
     def members_of(self, stretch: Stretch) -> list[CopyAudit]:
         """The members whose ends are in a stretch."""
@@ -391,7 +393,7 @@ class CopyLog:
     def parts_of(self, stretch: Stretch) -> list[CopyAudit]:
         """The copies of a stretch that are replayed."""
         bases = {segment.base_offset for segment in stretch.source.directory.segments}
-        return [each for each in self.parts if each.start_offset in bases]
+        return [each for each in self.parts if each.copy.start_offset in bases]
 
     def times(self) -> dict[int, int | None]:
         """Largest timestamp below the end of each member, by that end; None if one below is unknown."""
@@ -407,7 +409,6 @@ class CopyLog:
 def join_copies(audit: PartitionAudit, readable: Sequence[CopyAudit]) -> CopyLog:
     """Joins copies whose ends are known to one log."""
     epochs: tuple[tuple[int, int], ...] = ()
-    files = audit.remote.files
     if not follow_one_another([_span_of(each.copy) for each in readable]):
         for each in readable:
             read_segment_epochs(audit.remote, each.copy)
@@ -423,10 +424,10 @@ def join_copies(audit: PartitionAudit, readable: Sequence[CopyAudit]) -> CopyLog
     segments = []
     for part in line.parts:
         copy = readable[part.number].copy
-        segments.append((files.segment(copy, until=part.until if part.until < copy.next_offset else None), part.until))
+        segments.append((audit.remote.segment_files(copy, until=part.until if part.until < copy.next_offset else None), part.until))
     snapshots = []
     for each in log.members:
-        listed = files.snapshot(each.copy)
+        listed = audit.remote.snapshot_file(each.copy)
         if listed is None:
             log.by_end[each.copy.next_offset] = each
         else:
@@ -434,7 +435,7 @@ def join_copies(audit: PartitionAudit, readable: Sequence[CopyAudit]) -> CopyLog
             snapshots.append((each.copy.next_offset, listed))
     there = {id(each) for each in readable}
     unread = [each for each in audit.copies if id(each) not in there]
-    return dataclasses.replace(log, stretches=_split_at_holes(files, segments, snapshots, unread))
+    return dataclasses.replace(log, stretches=_split_at_holes(audit.remote, segments, snapshots, unread))
 
 
 def _span_of(copy: RemoteCopy) -> CopySpan:

@@ -90,7 +90,7 @@ def _newest_snapshot(partition: PartitionAudit) -> tuple[CopyAudit, np.ndarray] 
     for copy in newest_first(partition.readable):
         if copy.copy.facts.snapshot_bytes:
             try:
-                entries = snapshot_entries(partition.remote.files, copy)
+                entries = snapshot_entries(partition.remote, copy)
             except ReadFailedError:  # of the store as a whole, which the audit reports
                 return None
             if entries is not None:
@@ -115,10 +115,10 @@ def _is_newer(partition: PartitionAudit, newest: CopyAudit, timestamp_ms: int, r
     copy = newest.copy
     appended_ms = max(copy.event_timestamp_ms, copy.max_timestamp_ms or 0, timestamp_ms)
     log = LogEvidence(
-        partition.place,
-        partition.id.topic,
-        partition.id.partition,
-        topic_id=partition.id.topic_id,
+        partition.remote.place,
+        partition.remote.id.topic,
+        partition.remote.id.partition,
+        topic_id=partition.remote.id.topic_id,
         exists=False,
         epochs=copy.leader_epochs or epochs_up_to(partition.remote, copy),
         tail_timestamp_ms=appended_ms or None,

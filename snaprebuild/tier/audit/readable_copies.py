@@ -16,15 +16,9 @@ from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit, SnapshotVer
 from snaprebuild.tier.remote_copy import ICEBERG_LACKS, RemoteCopy, fault_finding
 from snaprebuild.tier.remote_partition import RemotePartition
 
-__all__ = ["audit_of", "epochs_up_to", "read_copies", "read_ends", "read_segment_epochs"]
+__all__ = ["epochs_up_to", "read_copies", "read_ends", "read_segment_epochs"]
 
 BAD_COPY = "tier-bad-copy"
-
-
-def audit_of(remote: RemotePartition) -> PartitionAudit:
-    """The audit of a partition, before anything is read: of the copies with objects that are live, or may be."""
-    copies = [copy for copy in remote.copies.values() if copy.objects.by_kind and remote.may_be_live(copy)]
-    return PartitionAudit(remote, [CopyAudit(copy) for copy in copies])
 
 
 def read_copies(audit: PartitionAudit) -> None:
@@ -43,7 +37,7 @@ def read_copies(audit: PartitionAudit) -> None:
     for copy in remote.copies.values():
         if not copy.objects.by_kind and remote.log.is_live(copy.segment_id):
             audit.copies.append(_lost_copy(audit, copy))
-    audit.copies.sort(key=lambda each: each.start_offset)
+    audit.copies.sort(key=lambda each: each.copy.start_offset)
 
 
 def _lost_copy(audit: PartitionAudit, copy: RemoteCopy) -> CopyAudit:
@@ -69,18 +63,18 @@ def _add_incomplete(audit: PartitionAudit, each: CopyAudit) -> None:
 def _add_unanswered(audit: PartitionAudit, each: CopyAudit, reason: str) -> None:
     """The listing lacks objects of a copy, and whether they are there is unknown."""
     each.reason = f"the listing lacks objects of it, and a request for these had no answer: {reason}"
-    audit.damaged(each.start_offset)
-    audit.findings.append(fault_finding(audit.place, each.copy, each.reason, is_unread=True))
+    audit.damaged(each.copy.start_offset)
+    audit.findings.append(fault_finding(audit.remote.place, each.copy, each.reason, is_unread=True))
 
 
 def _add_damaged(audit: PartitionAudit, each: CopyAudit, message: str, code: str = BAD_COPY) -> None:
-    audit.damaged(each.start_offset)
+    audit.damaged(each.copy.start_offset)
     _add_bad_copy(audit, each, message, code)
 
 
 def _add_bad_copy(audit: PartitionAudit, each: CopyAudit, message: str, code: str = BAD_COPY) -> None:
     text = f"copy {uuid_to_text(each.copy.segment_id)}: {message}"
-    audit.add_finding(code, Severity.DAMAGED, text, each.start_offset)
+    audit.add_finding(code, Severity.DAMAGED, text, each.copy.start_offset)
 
 
 def _is_readable(audit: PartitionAudit, each: CopyAudit) -> bool:
@@ -90,7 +84,7 @@ def _is_readable(audit: PartitionAudit, each: CopyAudit) -> bool:
     if facts.fault is not None:
         each.reason = facts.fault
         audit.damaged(copy.start_offset)
-        audit.findings.append(fault_finding(audit.place, copy, facts.fault))
+        audit.findings.append(fault_finding(audit.remote.place, copy, facts.fault))
         return False
     if facts.torn_index is not None:
         _add_bad_copy(audit, each, facts.torn_index)
@@ -131,7 +125,7 @@ def read_ends(audit: PartitionAudit) -> list[CopyAudit]:
         except (FormatError, ReadFailedError) as error:
             each.not_read(error.message)
             continue
-        if each.end_offset is not None:
+        if each.copy.end_offset is not None:
             readable.append(each)
     for each in readable:
         read_segment_epochs(remote, each.copy)
@@ -148,7 +142,9 @@ def _has_lost_its_end(audit: PartitionAudit, each: CopyAudit) -> bool:
     end = each.copy.next_offset
     if indexed is None or indexed < end:
         return False
-    following = min((other.start_offset for other in audit.copies if other.start_offset > each.start_offset), default=None)
+    following = min(
+        (other.copy.start_offset for other in audit.copies if other.copy.start_offset > each.copy.start_offset), default=None
+    )
     if following is not None and (following <= end or following <= indexed):
         return False
     each.copy.end_offset = None

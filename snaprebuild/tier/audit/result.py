@@ -9,10 +9,10 @@ from enum import StrEnum
 from typing import Self
 
 from formats.partition.partition_metadata import uuid_to_text
-from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import WriteFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity
-from snaprebuild.replay.difference import Comparison, ComparisonStatus, EntryDifference
+from snaprebuild.published import Int64, Part
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, DifferenceKind, EntryDifference
 from snaprebuild.storage.local.temporary_directory import choose_temporary_directory
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.cost import AuditCost
@@ -22,6 +22,7 @@ from snaprebuild.tier.remote_partition import RemotePartition
 __all__ = [
     "WRONG",
     "CopyAudit",
+    "DifferingProducer",
     "PartitionAudit",
     "ProvenSnapshot",
     "ProvenSnapshots",
@@ -123,6 +124,20 @@ class ProvenSnapshots:
             return self._file.read(snapshot.size_bytes)
 
 
+class DifferingProducer(Part, frozen=True):
+    """A producer whose entry in the snapshot differs from the replay."""
+
+    producer_id: Int64
+    kind: DifferenceKind
+    consequence: str
+    """What a follower that starts from the snapshot would do."""
+
+    @classmethod
+    def of(cls, difference: EntryDifference) -> DifferingProducer:
+        """The producer of a difference."""
+        return cls(producer_id=difference.producer_id, kind=difference.kind, consequence=difference.consequence)
+
+
 @dataclass(slots=True)
 class CopyAudit:
     """What an audit shows of the snapshot of a copy.
@@ -133,8 +148,7 @@ class CopyAudit:
         reason: of the verdict.
         entries: of the snapshot; None if it was not read.
         expected_entries: by replay; None without one.
-        differences: producers that differ, the certain ones first, at most 1,000; each with what a follower that starts from the snapshot
-            would do.
+        differences: producers that differ, the certain ones first, at most 1,000.
         difference_count: all of them.
         note: why it may be wrong if brokers keep idle producers for longer than a day; empty if not.
         is_from_zero: a replay from offset 0 on gave the verdict.
@@ -148,23 +162,13 @@ class CopyAudit:
     reason: str = ""
     entries: int | None = None
     expected_entries: int | None = None
-    differences: tuple[EntryDifference, ...] = ()
+    differences: tuple[DifferingProducer, ...] = ()
     difference_count: int = 0
     note: str = ""
     is_from_zero: bool = False
     is_provable: bool = False
     proven: ProvenSnapshot | None = None
     unproven: str = "the replay has no state at its end"
-
-    @property
-    def start_offset(self) -> int:
-        """First offset of the segment."""
-        return self.copy.start_offset
-
-    @property
-    def end_offset(self) -> int | None:
-        """Last offset; None as long as it is unknown."""
-        return self.copy.end_offset
 
     @property
     def snapshot_name(self) -> str:
@@ -191,7 +195,7 @@ class CopyAudit:
         self.settle(verdict_of(comparison), comparison.reason)
         self.entries = comparison.found_entries
         self.expected_entries = comparison.expected_entries
-        self.differences = comparison.differences
+        self.differences = tuple(DifferingProducer.of(each) for each in comparison.differences)
         self.difference_count = comparison.difference_count
 
 
@@ -228,24 +232,14 @@ class PartitionAudit:
     findings: list[Finding] = field(default_factory=list)
 
     @property
-    def id(self) -> TopicIdPartition:
-        """Topic, topic id and number."""
-        return self.remote.id
-
-    @property
-    def place(self) -> str:
-        """The store, the partition and the topic id, for messages."""
-        return self.remote.place
-
-    @property
     def name(self) -> str:
         """Topic and partition."""
-        return f"{self.id.topic}-{self.id.partition}"
+        return f"{self.remote.id.topic}-{self.remote.id.partition}"
 
     @property
     def ends_are_known(self) -> bool:
         """Whether no segment has to be opened to find its end."""
-        return all(each.end_offset is not None for each in self.readable)
+        return all(each.copy.end_offset is not None for each in self.readable)
 
     def add_finding(
         self,
@@ -259,7 +253,7 @@ class PartitionAudit:
         cause: FindingCause | None = None,
     ) -> None:
         """Adds a finding."""
-        self.findings.append(Finding(code, severity, self.place, message, offset, reason, is_unread, cause=cause))
+        self.findings.append(Finding(code, severity, self.remote.place, message, offset, reason, is_unread, cause=cause))
 
     def damaged(self, offset: int | None) -> None:
         """Records that an object is damaged or could not be read; None for an unknown offset."""

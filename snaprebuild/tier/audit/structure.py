@@ -30,7 +30,7 @@ from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.audit.contradictions import ParsedSnapshot, SnapshotLine
 from snaprebuild.tier.audit.copy_log import CopyLog
 from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict
-from snaprebuild.tier.remote_log_dir import RemoteLogDir
+from snaprebuild.tier.remote_partition import RemotePartition
 
 __all__ = ["check_structure", "compare_members", "newest_first", "snapshot_entries"]
 
@@ -84,7 +84,7 @@ def check_structure(audit: PartitionAudit, log: CopyLog | None, clock: Clock) ->
             f"{pluralize(len(compared.skipped), 'snapshot')} not compared with others, because it is unknown where the segment "
         )
         message += "ends: add --metadata-log, or use --level full"
-        audit.add_finding("tier-not-compared", Severity.NOTE, message, compared.skipped[0].start_offset)
+        audit.add_finding("tier-not-compared", Severity.NOTE, message, compared.skipped[0].copy.start_offset)
 
 
 def _read_ends(audit: PartitionAudit, suspects: Sequence[CopyAudit], boundaries: dict[int, _Boundary]) -> bool:
@@ -94,7 +94,7 @@ def _read_ends(audit: PartitionAudit, suspects: Sequence[CopyAudit], boundaries:
     """
     is_other = False
     for each in suspects:
-        if each.end_offset is not None:
+        if each.copy.end_offset is not None:
             continue
         boundary = boundaries[id(each)]
         offset = _read_boundary(audit, each)
@@ -108,7 +108,7 @@ def _read_boundary(audit: PartitionAudit, copy: CopyAudit) -> int | None:
     """The offset after the end of a segment; None if it cannot be read."""
     with contextlib.suppress(FormatError, ReadFailedError):
         audit.remote.read_end(copy.copy)
-    return None if copy.end_offset is None else copy.copy.next_offset
+    return None if copy.copy.end_offset is None else copy.copy.next_offset
 
 
 def compare_members(log: CopyLog, clock: Clock) -> None:
@@ -163,7 +163,7 @@ def _compare(parsed: Iterable[tuple[CopyAudit, np.ndarray]], boundaries: dict[in
                 continue
             offset = boundary.offset
             if offset == INT64_MAX:  # of the newest copy nothing shows where it ends
-                offset = max(int(entries["last_offset"].max(initial=0)), each.start_offset) + 1
+                offset = max(int(entries["last_offset"].max(initial=0)), each.copy.start_offset) + 1
             taken.append(each)
             line.take(ParsedSnapshot(offset, entries, boundary.time_ms))
     except LimitReachedError as error:
@@ -179,7 +179,7 @@ def _settle(compared: _Compared) -> None:
     """
     for number, reason in compared.line.suspects.items():
         copy = compared.taken[number]
-        if copy.end_offset is None:
+        if copy.copy.end_offset is None:
             copy.settle(
                 SnapshotVerdict.UNPROVEN, f"where its segment ends was not read; if it ends where the next one begins, {reason}"
             )
@@ -200,8 +200,8 @@ def _boundaries(log: CopyLog) -> dict[int, _Boundary]:
 
 def _assumed_boundaries(audit: PartitionAudit) -> dict[int, _Boundary]:
     """The boundary of each copy, if it ends where the next one begins. None of several copies of one segment has one."""
-    ascending = sorted(audit.readable, key=lambda each: each.start_offset)
-    bases = [each.start_offset for each in ascending]
+    ascending = sorted(audit.readable, key=lambda each: each.copy.start_offset)
+    bases = [each.copy.start_offset for each in ascending]
     count = Counter(bases)
     boundaries: dict[int, _Boundary] = {}
     largest: int | None = 0
@@ -209,7 +209,7 @@ def _assumed_boundaries(audit: PartitionAudit) -> dict[int, _Boundary]:
         audit.remote.read_time(each.copy)
         timestamp_ms = each.copy.max_timestamp_ms
         largest = None if largest is None or timestamp_ms is None else max(largest, timestamp_ms)
-        if count[each.start_offset] == 1:
+        if count[each.copy.start_offset] == 1:
             following = bases[number + 1] if number + 1 < len(bases) else INT64_MAX
             boundaries[id(each)] = _Boundary(following, largest)
     return boundaries
@@ -217,13 +217,13 @@ def _assumed_boundaries(audit: PartitionAudit) -> dict[int, _Boundary]:
 
 def _parsed(audit: PartitionAudit, copies: Sequence[CopyAudit]) -> Iterator[tuple[CopyAudit, np.ndarray]]:
     """The snapshots that parse. The others get their verdict."""
-    for each, entries in zip(copies, map_in_threads(partial(_entries, audit.remote.files), copies, _snapshot_bytes), strict=True):
+    for each, entries in zip(copies, map_in_threads(partial(_entries, audit.remote), copies, _snapshot_bytes), strict=True):
         if isinstance(entries, _Unparsed):
             each.settle(SnapshotVerdict.CORRUPT, entries.reason)
         elif isinstance(entries, ReadFailedError):
             each.not_read(entries.message)
-            unread = finding_of_error(entries, audit.place)
-            audit.findings.append(replace(unread, offset=each.start_offset))
+            unread = finding_of_error(entries, audit.remote.place)
+            audit.findings.append(replace(unread, offset=each.copy.start_offset))
         else:
             yield each, entries
 
@@ -235,13 +235,13 @@ class _Unparsed:
     reason: str
 
 
-def _entries(files: RemoteLogDir, copy: CopyAudit) -> np.ndarray | _Unparsed | ReadFailedError:
+def _entries(remote: RemotePartition, copy: CopyAudit) -> np.ndarray | _Unparsed | ReadFailedError:
     """Entries of a snapshot, or why it has none, or why this one cannot be read.
 
     Raises:
         ReadFailedError, RefusedError: as ``check_structure``.
     """
-    file = files.file(copy.copy, LocalTierFile.PRODUCER_SNAPSHOT)
+    file = remote.file(copy.copy, LocalTierFile.PRODUCER_SNAPSHOT)
     path = file.path
     size = _snapshot_bytes(copy)
     if size > limits.SNAPSHOT_BYTES_MAX + ENCRYPTION_BYTES:
@@ -257,7 +257,7 @@ def _entries(files: RemoteLogDir, copy: CopyAudit) -> np.ndarray | _Unparsed | R
         if error.errno is None:
             raise
         return error
-    impossible = impossible_entries(entries, INT64_MAX if copy.end_offset is None else copy.copy.next_offset)
+    impossible = impossible_entries(entries, INT64_MAX if copy.copy.end_offset is None else copy.copy.next_offset)
     return entries if impossible is None else _Unparsed(impossible)
 
 
@@ -266,17 +266,18 @@ def newest_first(copies: Iterable[CopyAudit]) -> list[CopyAudit]:
     return sorted(copies, key=_in_order, reverse=True)
 
 
-def snapshot_entries(files: RemoteLogDir, copy: CopyAudit) -> np.ndarray | None:
+def snapshot_entries(remote: RemotePartition, copy: CopyAudit) -> np.ndarray | None:
     """Entries of the snapshot of a copy; None if it does not parse, or is gone: the audit has its verdict.
 
     Raises:
         ReadFailedError, RefusedError: as ``check_structure``.
     """
-    entries = _entries(files, copy)
+    entries = _entries(remote, copy)
     return None if isinstance(entries, _Unparsed | ReadFailedError) else entries
 
 
-def _in_order(copy: CopyAudit) -> tuple[int, int]:
+def _in_order(audit: CopyAudit) -> tuple[int, int]:
+    copy = audit.copy
     return copy.start_offset if copy.end_offset is None else copy.end_offset, copy.start_offset
 
 

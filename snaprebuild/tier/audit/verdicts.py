@@ -10,10 +10,9 @@ from formats.partition.partition_metadata import uuid_to_text
 from formats.partition.producer_snapshot import write_entries
 from snaprebuild.findings import FindingCause, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.difference import Comparison, impossible_entries
+from snaprebuild.replay.difference import Comparison, VerifiedSnapshot, impossible_entries
 from snaprebuild.replay.window import Clock
-from snaprebuild.snapshots.engine.boundary_state import BoundaryState
-from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState
 from snaprebuild.snapshots.verify import PartitionVerdict, VerifyOutcome
 from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.tier import AuditLevel
@@ -63,12 +62,12 @@ def add_verdicts(log: CopyLog, stretch: Stretch, verdict: PartitionVerdict, cloc
             each.severity > Severity.FINDING and each.cause is not FindingCause.BAD_COPY
         ):  # a segment next to a bad index proves what it holds
             audit.damaged(each.offset)
-        if each.cause in _OF_OBJECTS and each.path != log.audit.remote.files.base.path:
+        if each.cause in _OF_OBJECTS and each.path != log.audit.remote.base.path:
             audit.findings.append(replace(each, message=f"{audit.name}: {each.message}"))
         elif each.cause in _OF_OBJECTS:
-            audit.findings.append(replace(each, path=audit.place))
+            audit.findings.append(replace(each, path=audit.remote.place))
     times = log.times()
-    for snapshot in verdict.snapshots:
+    for snapshot in verdict.outcome.snapshots:
         copy = log.by_name.get(snapshot.name)
         if outcome.limit is not None and snapshot.snapshot_class is None and not snapshot.comparison.proven_wrong:
             continue  # the replay did not reach it
@@ -168,9 +167,9 @@ def add_findings(audit: PartitionAudit, level: AuditLevel) -> None:
         if copy.verdict is SnapshotVerdict.SUSPECT:
             decides = "--level full may show which" if level is AuditLevel.STRUCTURE else _PROOF
             message = f"{copy.snapshot_name} is suspect: {copy.reason}; {decides}"
-            audit.add_finding("tier-suspect-snapshot", Severity.FINDING, message, copy.start_offset)
+            audit.add_finding("tier-suspect-snapshot", Severity.FINDING, message, copy.copy.start_offset)
         if copy.note:
-            audit.add_finding("tier-expiry-unknown", Severity.NOTE, f"{copy.snapshot_name}: {copy.note}", copy.start_offset)
+            audit.add_finding("tier-expiry-unknown", Severity.NOTE, f"{copy.snapshot_name}: {copy.note}", copy.copy.start_offset)
         if copy.verdict in WRONG:
             severity = Severity.DAMAGED if copy.verdict is SnapshotVerdict.CORRUPT else Severity.FINDING
             message = f"{copy.snapshot_name} is {copy.verdict}: {copy.reason}{_consequence(copy)}"
@@ -178,7 +177,7 @@ def add_findings(audit: PartitionAudit, level: AuditLevel) -> None:
                 "tier-wrong-snapshot",
                 severity,
                 message,
-                copy.start_offset,
+                copy.copy.start_offset,
                 copy.verdict.value,
                 cause=FindingCause.WRONG_REMOTE_SNAPSHOT,
             )
@@ -186,21 +185,21 @@ def add_findings(audit: PartitionAudit, level: AuditLevel) -> None:
         message = (
             f"{pluralize(len(copies), 'copy', 'copies')} not read; the first, {uuid_to_text(copies[0].copy.segment_id)}, {fault}"
         )
-        audit.add_finding("refused", Severity.REFUSED, message, copies[0].start_offset, is_unread=True)
-    audit.findings += unreadable_objects(audit.place, iceberg=audit.iceberg)
+        audit.add_finding("refused", Severity.REFUSED, message, copies[0].copy.start_offset, is_unread=True)
+    audit.findings += unreadable_objects(audit.remote.place, iceberg=audit.iceberg)
     if unknown := [each for each in audit.copies if each.verdict is SnapshotVerdict.REACH_UNKNOWN]:
         message = f"{pluralize(len(unknown), 'snapshot')} not judged, because the first offset on the leader's disk is unknown: "
         message += f"add --local-log-start {audit.name}=OFFSET or --log-dir DIR, or use --level full"
-        audit.add_finding("tier-reach-unknown", Severity.NOTE, message, unknown[0].start_offset)
+        audit.add_finding("tier-reach-unknown", Severity.NOTE, message, unknown[0].copy.start_offset)
     unproven = [each for each in audit.copies if each.verdict is SnapshotVerdict.UNPROVEN]
     if unproven and level is not AuditLevel.STRUCTURE:
         message = f"{pluralize(len(unproven), 'snapshot')} unproven; the first, {unproven[0].snapshot_name}: {unproven[0].reason}"
-        audit.add_finding("tier-unproven", Severity.FINDING, message, unproven[0].start_offset)
+        audit.add_finding("tier-unproven", Severity.FINDING, message, unproven[0].copy.start_offset)
     unread = [each for each in audit.copies if each.verdict is SnapshotVerdict.NOT_READ]
     if unread and level is not AuditLevel.STRUCTURE:
         reason = unread[0].reason or "the replay did not reach it"
         message = f"{pluralize(len(unread), 'snapshot')} not read; the first: {reason}"
-        audit.add_finding("tier-not-audited", Severity.FINDING, message, unread[0].start_offset)
+        audit.add_finding("tier-not-audited", Severity.FINDING, message, unread[0].copy.start_offset)
 
 
 def _consequence(copy: CopyAudit) -> str:

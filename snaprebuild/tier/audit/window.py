@@ -1,30 +1,54 @@
-"""The window of a partition in remote storage that is replayed without any evidence from the segments below it."""
+"""Windows of a partition in remote storage, each replayed without any evidence from the segments below it, and how they are chosen.
+
+A follower takes the snapshot of the copy that holds the offset below its start. It starts at the first offset on the leader's disk
+(KIP-405), or at the first that is in no copy (KIP-1023). The former only increases, to the latter at most. From the other copies no
+follower may start any more.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from formats.errors import FormatError
-from snaprebuild.errors import ReadFailedError
+from formats.limits import INT64_MAX
+from formats.remote.remote_log_metadata import TopicIdPartition
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.findings import first_of
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, Knowledge, impossible_entries
 from snaprebuild.replay.segment_effect import RunningEffect
-from snaprebuild.replay.window import Clock
+from snaprebuild.replay.window import Clock, window_start
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.engine.window_proof import Held
-from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.snapshots.verify import VerifyOutcome
+from snaprebuild.storage.log_dir import read_topic_id
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
+from snaprebuild.tier.audit.copy_log import CopyLog, Stretch
+from snaprebuild.tier.audit.result import SnapshotVerdict
+
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.run import Run
 
 __all__ = [
+    "LocalStarts",
     "Window",
     "WindowContents",
     "WindowOutcome",
     "WindowSnapshot",
+    "reachable_windows",
+    "read_local_starts",
+    "whole_window",
 ]
 
 
@@ -152,3 +176,164 @@ class WindowOutcome(VerifyOutcome):
         self.noted |= judged.noted
         if self.resume_at is None:
             self.resume_at = judged.resume_at
+
+
+_FORM = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})=(?P<offset>[0-9]{1,19})", re.ASCII)
+
+
+# -------------------------------------------------------------------------------------------------- local log start offsets
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStarts:
+    """Local log start offsets that are known.
+
+    Attributes:
+        by_option: offsets by topic and partition.
+        in_directories: offsets by topic, topic id and partition; the topic id is None where the directory has none.
+    """
+
+    by_option: Mapping[tuple[str, int], Sequence[int]] = field(default_factory=dict)
+    in_directories: Mapping[tuple[str, bytes | None, int], Sequence[int]] = field(default_factory=dict)
+
+    def of(self, partition: TopicIdPartition) -> int | None:
+        """First offset on the leader's disk; the least of several that may be the leader's, None if unknown.
+
+        A directory of another topic of that name shows nothing.
+        """
+        topic = partition.topic
+        number = partition.partition
+        by_option = self.by_option.get((topic, number), ())
+        in_directories = [
+            start for id_or_none in (partition.topic_id, None) for start in self.in_directories.get((topic, id_or_none, number), ())
+        ]
+        return min(by_option or in_directories, default=None)
+
+    def checked(self, partitions: Collection[TopicIdPartition]) -> LocalStarts:
+        """The starts for the partitions in remote storage. If a name has several ids there, a directory without an id shows nothing.
+
+        Args:
+            partitions: all that are there.
+
+        Raises:
+            UsageError: one that an option names is not there, or its name has several topic ids.
+        """
+        count = Counter((each.topic, each.partition) for each in partitions)
+        for place in self.by_option:
+            name = f"{place[0]}-{place[1]}"
+            if place not in count:
+                there = first_of(sorted(f"{topic}-{partition}" for topic, partition in count))
+                raise UsageError(f"--local-log-start: {name} is not in remote storage, which has {there}")
+            if count[place] > 1:
+                raise UsageError(
+                    f"--local-log-start: {name} has several topic ids in remote storage: use --log-dir, whose directories have the id"
+                )
+        shared = {place for place, ids in count.items() if ids > 1}
+        in_directories = {
+            (topic, topic_id, partition): starts
+            for (topic, topic_id, partition), starts in self.in_directories.items()
+            if topic_id is not None or (topic, partition) not in shared
+        }
+        return dataclasses.replace(self, in_directories=in_directories)
+
+
+def read_local_starts(options: Sequence[str], log_dirs: Sequence[str], run: Run) -> LocalStarts:
+    """The local log start offsets by options, which count first, and by log directories.
+
+    Args:
+        options: ``TOPIC-PARTITION=OFFSET``.
+        log_dirs: of brokers, the leaders best.
+        run: how the object stores are reached that ``log_dirs`` lead into.
+
+    Raises:
+        UsageError: an option is of another form, or a directory has no partition.
+    """
+    by_option: dict[tuple[str, int], list[int]] = {}
+    in_directories: dict[tuple[str, bytes | None, int], list[int]] = {}
+    for source in open_source(log_dirs, run=run).partitions if log_dirs else ():
+        segments = source.directory.segments
+        if segments:
+            # ``UnifiedLog.localLogStartOffset``, as it is when the log is loaded.
+            start = max(source.checkpointed_log_start_offset, segments[0].base_offset)
+            name = source.directory.name
+            in_directories.setdefault((name.topic, _topic_id(source.directory), name.partition), []).append(start)
+    for text in options:
+        place, offset = _parsed(text)
+        by_option.setdefault(place, []).append(offset)
+    return LocalStarts(by_option, in_directories)
+
+
+def _topic_id(directory: PartitionDir) -> bytes | None:
+    try:
+        return read_topic_id(directory)
+    except (FormatError, ReadFailedError):
+        return None
+
+
+def _parsed(text: str) -> tuple[tuple[str, int], int]:
+    match = _FORM.fullmatch(text)
+    if match is None or int(match["offset"]) > INT64_MAX:
+        raise UsageError(f"--local-log-start: expected TOPIC-PARTITION=OFFSET, as orders-0=1151, found {text!r}")
+    return (match["topic"], int(match["partition"])), int(match["offset"])
+
+
+# -------------------------------------------------------------------------------------------------------- choice of windows
+
+
+def reachable_windows(log: CopyLog, clock: Clock, local_log_start: int | None) -> list[tuple[Stretch, Window]]:
+    """The windows for the snapshots that a follower may still start from. Settles the verdicts on the others.
+
+    Args:
+        log: the copies.
+        clock: for expiry: what is older matters only where a transaction is open.
+        local_log_start: first offset on the leader's disk; None if unknown.
+    """
+    log.audit.local_log_start_offset = local_log_start
+    ends = [each.copy.next_offset for each in log.members]
+    last = max(ends, default=0)
+    # Also above the last copy, as a mistaken or a later one is: a follower may start after that one in any case.
+    least = last if local_log_start is None else min(local_log_start, last)
+    if local_log_start is None or local_log_start > last:
+        reason = "a follower may start from the last copy (KIP-1023); --local-log-start or --log-dir shows from which others"
+    else:
+        reason = f"the leader's disk begins at {local_log_start}, and no follower starts below"
+    for each in log.members:
+        if each.copy.next_offset < least and each.verdict is SnapshotVerdict.NOT_READ:  # its size alone may have settled it
+            each.settle(SnapshotVerdict.REACH_UNKNOWN if local_log_start is None else SnapshotVerdict.UNREACHABLE, reason)
+    windows = []
+    for stretch in log.stretches:
+        reachable = [end for end in ends if end >= least and stretch.holds_boundary(end)]
+        if reachable:
+            windows.append((stretch, _window(log, stretch, clock, min(reachable))))
+    return windows
+
+
+def _window(log: CopyLog, stretch: Stretch, clock: Clock, least_offset: int) -> Window:
+    """The window of a stretch for the snapshots from an offset on."""
+    source = stretch.source
+    ending = bisect_left(source.directory.segments, least_offset, key=lambda segment: segment.base_offset) - 1
+    young = _first_young(log, stretch, clock)
+    first = max(min(young, ending), 0)
+    start = source.directory.segments[first].base_offset
+    evidence = tuple(each for each in source.directory.snapshots if each[0] >= start)
+    narrowed = replace(source, directory=dataclasses.replace(source.directory, snapshots=evidence))
+    return Window(
+        narrowed,
+        first,
+        least_offset,
+        stretch.proof(start),
+        below_is_old=young > 0,
+        times=log.times(),
+        below=None if stretch.below is None else stretch.below.reason,
+        above=None if stretch.above is None else stretch.above.reason,
+    )
+
+
+def whole_window(log: CopyLog, stretch: Stretch, clock: Clock) -> Window:
+    """All copies of a stretch that does not begin at offset 0: an equal replay alone does not prove a snapshot."""
+    return _window(log, stretch, clock, 0)
+
+
+def _first_young(log: CopyLog, stretch: Stretch, clock: Clock) -> int:
+    """Index of the first copy of a stretch that holds a timestamp within the expiration."""
+    return window_start([each.copy.max_timestamp_ms for each in log.parts_of(stretch)], clock.as_of_ms, clock.expiration_ms)

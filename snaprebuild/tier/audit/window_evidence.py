@@ -25,8 +25,8 @@ from snaprebuild.replay.first_events import NO_EVENTS, FirstEvents, joined_event
 from snaprebuild.replay.segment_effect import IDENTITY, RunningEffect, effect_of_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock, same_when_loaded, settle, shows_transactions
-from snaprebuild.snapshots.engine.boundary_state import boundary_on_base
 from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot, judge_first_snapshot, wrong_by_the_log
+from snaprebuild.snapshots.engine.partition_replay import boundary_on_base
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.engine.window_proof import (
     Held,

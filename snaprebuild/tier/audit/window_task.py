@@ -18,7 +18,7 @@ from formats.errors import FormatError
 from snaprebuild.errors import LimitReachedError, ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.classes import ReplayRecord, SnapshotClass
-from snaprebuild.replay.difference import Comparison, ComparisonStatus, compare
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, VerifiedSnapshot, compare
 from snaprebuild.replay.segment_effect import RunningEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock
@@ -27,7 +27,6 @@ from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.engine.window_proof import boundary_after, prefixes_of
-from snaprebuild.snapshots.verified_snapshot import VerifiedSnapshot
 from snaprebuild.snapshots.verify import UNSOUND, PartitionVerdict, compared_alone, snapshot_needs
 from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore

@@ -53,11 +53,11 @@ class _WrongSnapshot:
     def published(self) -> RepairedCopy:
         """The result for the copy."""
         copy = RepairedCopy(
-            **named(self.partition.id.topic, self.partition.id.partition),
-            topic_id=uuid_to_text(self.partition.id.topic_id),
+            **named(self.partition.remote.id.topic, self.partition.remote.id.partition),
+            topic_id=uuid_to_text(self.partition.remote.id.topic_id),
             segment_id=uuid_to_text(self.audit.copy.segment_id),
-            start_offset=self.audit.start_offset,
-            end_offset=self.audit.end_offset,
+            start_offset=self.audit.copy.start_offset,
+            end_offset=self.audit.copy.end_offset,
             action=self.action,
             reason=self.reason,
             verdict=self.audit.verdict,
@@ -164,14 +164,14 @@ def _wrong_snapshots(partition: PartitionAudit, findings: list[Finding], *, allo
     wrong = [each for each in partition.copies if each.verdict in WRONG]
     refusal = None
     advice = ""
-    if partition.remote.files.layout is not TierLayout.AIVEN:
+    if partition.remote.layout is not TierLayout.AIVEN:
         refusal = "LocalTieredStorage keeps a snapshot in a file of its own, and a file is not replaced"
     elif not (partition.remote.verified or allow_unverified):
         refusal = UNVERIFIED
         advice = ": give --metadata-log, or take every complete copy for live with --allow-unverified"
     if wrong and refusal is not None:
         left = f"{pluralize(len(wrong), 'wrong snapshot')} left alone: {refusal}{advice}"
-        findings.append(Finding("refused", Severity.REFUSED, partition.place, left))
+        findings.append(Finding("refused", Severity.REFUSED, partition.remote.place, left))
     snapshots = []
     for each in wrong:
         reason = refusal or _why_not(partition, each)
@@ -179,14 +179,14 @@ def _wrong_snapshots(partition: PartitionAudit, findings: list[Finding], *, allo
         snapshots.append(_WrongSnapshot(partition, each, action, reason or ""))
         if reason is not None and refusal is None:
             message = f"{each.snapshot_name} is {each.verdict}, and is not repaired: {reason}"
-            findings.append(Finding("tier-not-repaired", Severity.FINDING, partition.place, message, each.start_offset))
+            findings.append(Finding("tier-not-repaired", Severity.FINDING, partition.remote.place, message, each.copy.start_offset))
     return snapshots
 
 
 def would_repair(partition: PartitionAudit) -> bool:
     """Whether a repair would replace a wrong snapshot of a partition, by an audit of the level ``FULL``."""
     wrong = [each for each in partition.copies if each.verdict in WRONG and each.is_provable]
-    return partition.remote.files.layout is TierLayout.AIVEN and any(_obstacle(partition, each) is None for each in wrong)
+    return partition.remote.layout is TierLayout.AIVEN and any(_obstacle(partition, each) is None for each in wrong)
 
 
 def _why_not(partition: PartitionAudit, copy: CopyAudit) -> str | None:
@@ -199,12 +199,13 @@ def _why_not(partition: PartitionAudit, copy: CopyAudit) -> str | None:
 
 def _obstacle(partition: PartitionAudit, copy: CopyAudit) -> str | None:
     """Why a copy is left alone whatever its right content is; None for no reason."""
-    if copy.end_offset is None:
+    end = copy.copy.end_offset
+    if end is None:
         return "its end is unknown"
     shared = _shared_from(partition)
-    if shared is not None and copy.end_offset >= shared:
+    if shared is not None and end >= shared:
         return f"from offset {shared} on copies share offsets, or the end of one is unknown: which belong to the log is not certain"
-    if partition.damaged_at is not None and partition.damaged_at <= copy.end_offset:
+    if partition.damaged_at is not None and partition.damaged_at <= end:
         return f"something at or above offset {partition.damaged_at} is damaged, or could not be read"
     return None
 
@@ -212,7 +213,7 @@ def _obstacle(partition: PartitionAudit, copy: CopyAudit) -> str | None:
 def _shared_from(partition: PartitionAudit) -> int | None:
     """The least offset that is in two copies, or in one whose end is unknown."""
     reached = -1
-    for copy in sorted(partition.copies, key=lambda each: each.start_offset):
+    for copy in sorted((each.copy for each in partition.copies), key=lambda each: each.start_offset):
         if copy.start_offset <= reached or copy.end_offset is None:
             return copy.start_offset
         reached = copy.end_offset
@@ -257,7 +258,7 @@ class _Repairs:
         repair = copy_repair(self._root, self._tier, wrong.audit.copy.objects, right)
         wrong.repair = repair
         if receipt is not None:
-            write_repair(repair, lambda: receipt.announce(wrong.partition.id, wrong.audit.copy, repair))
+            write_repair(repair, lambda: receipt.announce(wrong.partition.remote.id, wrong.audit.copy, repair))
             receipt.settle()
             wrong.action = RepairAction.REPAIRED
 

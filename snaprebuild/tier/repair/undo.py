@@ -27,6 +27,7 @@ from snaprebuild import __version__
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, StorageError, UsageError, WriteFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.published import Natural, Part, Sha256, line_of
+from snaprebuild.snapshots.receipts.verify_receipt import STORE_KIND
 from snaprebuild.storage.file_facts import is_nameable
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.journal_file import JournalFile
@@ -39,10 +40,17 @@ from snaprebuild.tier.remote_copy import RemoteCopy
 from snaprebuild.tier.repair.copy_repair import CopyRepair, read_back
 from snaprebuild.tier.repair.result import RepairAction, RepairedCopy
 
-__all__ = ["AnnouncedRepair", "RepairReceipt", "StoreUndo", "load_repair_receipt", "undo_receipt", "undo_repairs"]
+__all__ = [
+    "AnnouncedRepair",
+    "RepairReceipt",
+    "StoreUndo",
+    "is_repair_undone",
+    "load_repair_receipt",
+    "undo_receipt",
+    "undo_repairs",
+]
 
 SCHEMA: Literal["snaprebuild.tier-undo/2"] = "snaprebuild.tier-undo/2"
-KIND = "snaprebuild.tier-undo/"
 """Begins the schema ids of all versions."""
 
 LINE_BYTES_MAX = 2 * MANIFEST_BYTES_MAX
@@ -238,7 +246,7 @@ def load_repair_receipt(path: str) -> tuple[str, list[AnnouncedRepair]]:
 
 def _check_version(header: Any, path: str) -> None:
     schema = header.get("schema") if isinstance(header, dict) else None
-    if isinstance(schema, str) and schema.startswith(KIND) and schema != SCHEMA:
+    if isinstance(schema, str) and schema.startswith(STORE_KIND) and schema != SCHEMA:
         raise UsageError(
             f"is of another version: expected {SCHEMA}, found {shown(schema)}; use the version of snaprebuild that wrote it",
             path=path,
@@ -291,6 +299,20 @@ def undo_receipt(path: str, settings: S3Settings, *, dry_run: bool) -> StoreUndo
     if root.is_local and (fault := directory_fault(location)) is not None:
         raise UsageError(fault, path=location)
     return undo_repairs(root, announced, path, dry_run=dry_run)
+
+
+def is_repair_undone(path: str, settings: S3Settings) -> bool:
+    """Whether no manifest of a repair is there any more: each one was restored, or deleted by brokers, or never written.
+
+    Args:
+        path: of the receipt.
+        settings: how object stores are reached.
+
+    Raises:
+        UsageError: it is no receipt, or its store is a directory that cannot be read.
+        ReadFailedError: the receipt cannot be read.
+    """
+    return all(each.action is RepairAction.ABSENT for each in undo_receipt(path, settings, dry_run=True).copies)
 
 
 def undo_repairs(root: StorePath, announced: list[AnnouncedRepair], path: str, *, dry_run: bool) -> StoreUndo:

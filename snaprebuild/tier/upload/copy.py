@@ -120,7 +120,7 @@ def finished_copy(target: UploadTarget, log: OpenBytes, claim: UploadClaim, star
     if not file.holds(log):
         raise _other_bytes(file.path)
     manifest = target.file(start_offset, claim.segment_id, AivenObject.MANIFEST)
-    return plain_segment(manifest.read_small(MANIFEST_BYTES_MAX) or b"", target.id, claim.segment_id, file=manifest.path)
+    return plain_segment(manifest.read_small(MANIFEST_BYTES_MAX) or b"", target.remote.id, claim.segment_id, file=manifest.path)
 
 
 def remote_segment(upload: PreparedUpload, claim: UploadClaim, broker_id: int) -> RemoteSegment:

@@ -57,7 +57,7 @@ class CoverageView:
 
     @property
     def _log(self) -> RemoteLog:
-        return self.logs.partitions.get(self.target.id) or RemoteLog()
+        return self.logs.partitions.get(self.target.remote.id) or RemoteLog()
 
     def check_store(self, path: str, *, is_first: bool, allow_plain: bool) -> None:
         """Makes sure that brokers read this store, and that nothing goes up plain if the rest is encrypted.
@@ -72,14 +72,14 @@ class CoverageView:
         """
         log = self._log
         live = [each for each in log.segments.values() if log.is_live(each.segment_id)] if is_first else []
-        if live and not any(each.segment_id in self.target.copies for each in live):
+        if live and not any(each.segment_id in self.target.remote.copies for each in live):
             copy = live[0]
             message = (
                 f"the metadata log has the finished copy {uuid_to_text(copy.segment_id)} of offsets {copy.start_offset} to "
                 f"{copy.end_offset}, and STORE has no live copy of the partition: check STORE and key_prefix"
             )
             raise UploadRefusedError(message, path=path, reason=UploadRefusalReason.OTHER_STORE)
-        encrypted = (each for each in self.target.copies.values() if each.facts.key_id is not None)
+        encrypted = (each for each in self.target.remote.copies.values() if each.facts.key_id is not None)
         read = next((each for each in encrypted if self.is_live(each) or not self.verified), None)
         if read is not None and not allow_plain:
             message = (
@@ -107,7 +107,7 @@ class CoverageView:
         """
         if start_offset <= done_to + 1:
             return None
-        copies = list(self.target.copies.values())
+        copies = list(self.target.remote.copies.values())
         sure = [each for each in copies if self.is_live(each) or self._was_ours(each)]
         below = [each for each in copies if each not in sure and each.start_offset < start_offset]
         ends = [last_offset(each) for each in sure or below]
@@ -134,7 +134,7 @@ class CoverageView:
             return Conflict(UploadAction.UNVERIFIED, f"the copy {uuid_to_text(other.segment_id)} holds {offsets}")
         for start, end in self.target.claims_across(start_offset, end_offset):
             claim = self.target.claim_of(start, end)
-            if claim is None or self._is_no_other(claim) or claim.segment_id in self.target.copies:
+            if claim is None or self._is_no_other(claim) or claim.segment_id in self.target.remote.copies:
                 continue
             reason = f"{claim.uploader!r}, run {claim.run}, claims offsets {start} to {end}: its segments have other base offsets"
             return Conflict(UploadAction.CLAIMED, reason, "Upload from one directory, or remove that claim if its uploader is gone")

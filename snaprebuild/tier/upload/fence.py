@@ -181,7 +181,7 @@ class UploadFence:
         file = target.claim_file(start_offset, end_offset)
         location = file.path
         self.check_epoch(location)
-        target.root.prepare_replacing()
+        target.remote.base.prepare_replacing()
         current = file.read_whole(CLAIM_BYTES_MAX)
         try:
             if current is None or read_claim(current.data, file=location) != old:

@@ -18,7 +18,6 @@ from snaprebuild.storage.store import FileIdentity
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.remote_copy import RemoteCopy
 from snaprebuild.tier.remote_log import RemoteLog
-from snaprebuild.tier.remote_log_dir import RemoteLogDir
 from snaprebuild.tier.remote_partition import RemotePartition
 
 __all__ = ["UploadTarget", "last_offset"]
@@ -46,33 +45,19 @@ class UploadTarget:
     @classmethod
     def of(cls, root: StorePath, prefix: str, partition: TopicIdPartition) -> UploadTarget:
         """A partition below a location, before it is listed."""
-        files = RemoteLogDir(partition, root, TierLayout.AIVEN, TierStore(root.store))
-        return cls(prefix, RemotePartition(files, RemoteLog()))
-
-    @property
-    def id(self) -> TopicIdPartition:
-        """Topic, topic id and number."""
-        return self.remote.id
-
-    @property
-    def root(self) -> StorePath:
-        """The location that keys are below."""
-        return self.remote.files.base
-
-    @property
-    def copies(self) -> dict[bytes, RemoteCopy]:
-        """The copies that are complete, by segment id."""
-        return self.remote.copies
+        return cls(prefix, RemotePartition(partition, root, TierLayout.AIVEN, TierStore(root.store), RemoteLog()))
 
     def file(self, start_offset: int, segment_id: bytes, kind: AivenObject) -> StorePath:
         """An object of a copy."""
-        place = self.id
+        place = self.remote.id
         key = aiven_key(self.prefix, place.topic, place.topic_id, place.partition, start_offset, segment_id, kind)
-        return self.root.below(key)
+        return self.remote.base.below(key)
 
     def claim_file(self, start_offset: int, end_offset: int) -> StorePath:
         """The claim of a segment."""
-        return self.root.below(str(ClaimKey(self.prefix, self.id.topic_id, self.id.partition, start_offset, end_offset)))
+        return self.remote.base.below(
+            str(ClaimKey(self.prefix, self.remote.id.topic_id, self.remote.id.partition, start_offset, end_offset))
+        )
 
     def claim_of(self, start_offset: int, end_offset: int) -> UploadClaim | None:
         """The claim of a segment; None without one.
@@ -97,7 +82,7 @@ class UploadTarget:
         objects: dict[bytes, CopyObjects] = {}
         for name, identity in self._listed(os.path.dirname(self.file(0, bytes(16), AivenObject.LOG).path)):
             key = parse_aiven_key(name)
-            if key is not None and key.head == self.prefix + self.id.topic:
+            if key is not None and key.head == self.prefix + self.remote.id.topic:
                 copy = objects.setdefault(key.segment_id, CopyObjects(key.base_offset, key.segment_id, {}))
                 copy.by_kind[key.kind] = TierObject(name, identity)
         claims = (parse_claim_key(name) for name, _ in self._listed(os.path.dirname(self.claim_file(0, 0).path)))
@@ -106,9 +91,9 @@ class UploadTarget:
 
     def _listed(self, directory: str) -> Iterator[tuple[str, FileIdentity]]:
         """Keys from the root on; nothing where there is no such directory."""
-        below = directory.removeprefix(f"{self.root}/")
+        below = directory.removeprefix(f"{self.remote.base}/")
         try:
-            for name, status in self.root.at(directory).list_below():
+            for name, status in self.remote.base.at(directory).list_below():
                 yield f"{below}/{name}", FileIdentity.of(status)
         except GoneFileError:
             return
@@ -128,9 +113,9 @@ class UploadTarget:
             end = file.read_end(1)
             if end is None:
                 return None
-            copy.by_kind[kind] = TierObject(file.path.removeprefix(f"{self.root}/"), FileIdentity(end[0], 0, 0))
+            copy.by_kind[kind] = TierObject(file.path.removeprefix(f"{self.remote.base}/"), FileIdentity(end[0], 0, 0))
         self._take([RemoteCopy.of(TierLayout.AIVEN, copy)])
-        return self.copies.get(segment_id)
+        return self.remote.copies.get(segment_id)
 
     def _take(self, copies: Iterable[RemoteCopy]) -> None:
         """Takes the copies that are complete, and whose manifests can be read."""
@@ -146,7 +131,7 @@ class UploadTarget:
         whole = self.covering(start_offset, end_offset)
         return [
             each
-            for each in self.copies.values()
+            for each in self.remote.copies.values()
             if each not in whole and each.start_offset <= end_offset and last_offset(each) >= start_offset
         ]
 
@@ -157,4 +142,6 @@ class UploadTarget:
 
     def covering(self, start_offset: int, end_offset: int) -> Sequence[RemoteCopy]:
         """The complete copies that hold a range of offsets."""
-        return [each for each in self.copies.values() if each.start_offset <= start_offset and last_offset(each) >= end_offset]
+        return [
+            each for each in self.remote.copies.values() if each.start_offset <= start_offset and last_offset(each) >= end_offset
+        ]

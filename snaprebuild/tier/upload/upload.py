@@ -81,7 +81,7 @@ class _PartitionUpload:
         self._result = result
         self._prepare = prepare
         self._now_ms = now_ms
-        self._path = source.path
+        self._path = source.directory.path
         self._topic_id = request.topic_ids.get(source.directory.name.topic)
         self._fence = UploadFence() if request.fence is None else request.fence(source)
         name = request.uploader.name or f"{request.host}:{self._path}"
@@ -206,7 +206,7 @@ class _PartitionUpload:
         if claim is not None and is_ours and self._request.announcer is not None:
             self._request.announcer.check_not_deleted(claim.segment_id)
         has_our_name = claim is not None and claim.uploader == self._uploader.name
-        is_complete = claim is not None and has_our_name and claim.segment_id in target.copies
+        is_complete = claim is not None and has_our_name and claim.segment_id in target.remote.copies
         if not is_complete:
             other = coverage.covering_copy(*offsets)
             if other is not None:

@@ -1,0 +1,73 @@
+"""What was probably meant by an option that a command does not have: one like it, or the commands that have it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+import click
+
+from snaprebuild.cli.panels import PANELS
+from snaprebuild.cli.verb_command import VerbGroup, verbs_of
+from snaprebuild.findings import first_of
+
+__all__ = ["unknown_option_text"]
+
+OTHER_WORDS = {
+    "--json": "--output json",
+    "--format": "--output",
+    "--threads": "--jobs",
+    "--workers": "--jobs",
+    "--check": "--dry-run",
+}
+"""Options of other programs, and the words of this one."""
+
+
+def unknown_option_text(option: str, ctx: click.Context) -> tuple[str, str]:
+    """A sentence about an option that does not exist, and the option that shows the help in which the right one is.
+
+    Args:
+        option: as it was typed, with its dashes.
+        ctx: of the command, or of a group before its command.
+    """
+    command = ctx.command
+    own = _long_options(command)
+    words = [*own, *(word for word, meant in OTHER_WORDS.items() if meant.split()[0] in own)]
+    by_option = _commands_by_option(ctx)
+    # The right name of an option of another command is no typing error for one of this command.
+    close = [] if option in by_option and option not in words else _closest(option, words)
+    if close:
+        meant = OTHER_WORDS.get(close[0], close[0])
+        shown = {name for names in PANELS.values() for name in names}
+        is_shown = meant.split()[0] in shown or isinstance(command, click.Group)
+        return f"No such option {option!r}. Did you mean {meant!r}?", "--help" if is_shown else "--help-all"
+    others = _closest(option, by_option)
+    if not others:
+        return f"No such option {option!r}.", "--help-all"
+    commands = by_option[others[0]]
+    named = "it" if others[0] == option else others[0]
+    return (
+        f"No such option {option!r}: {first_of([f'`{each}`' for each in commands])} {'has' if len(commands) == 1 else 'have'} {named}",
+        "--help",
+    )
+
+
+def _closest(option: str, known: Iterable[str]) -> list[str]:
+    """The option that is most like another one, without their dashes; empty if none is like it."""
+    close = difflib.get_close_matches(option.lstrip("-"), [each.removeprefix("--") for each in known], 1, 0.7)
+    return [f"--{each}" for each in close]
+
+
+def _long_options(command: click.Command) -> list[str]:
+    return [name for each in command.params if isinstance(each, click.Option) for name in each.opts if name.startswith("--")]
+
+
+def _commands_by_option(ctx: click.Context) -> dict[str, list[str]]:
+    """The commands that have each option, in the order of the help; all of their modules are loaded."""
+    root = ctx.find_root().command
+    by_option: dict[str, list[str]] = {}
+    if isinstance(root, VerbGroup):
+        for name, command in verbs_of(root).items():
+            for option in _long_options(command):
+                by_option.setdefault(option, []).append(name)
+    return by_option

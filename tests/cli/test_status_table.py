@@ -1,0 +1,147 @@
+"""One status in every command: its numbers and the next command, for each state of the snapshots of a log directory.
+
+Wrong and suspect snapshots are never hidden by missing ones. Each next command runs as printed, does not refuse, and is not the one that
+was just run; following it comes to an end.
+"""
+
+import contextlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from command import Run, in_json, snaprebuild
+from sentences import AGAIN
+from snapshot_states import STATES, SnapshotState
+
+from cli.test_next_command import advice_of, next_words
+
+LOOKS = ("scan", "plan", "rebuild --dry-run", "before-start --dry-run", "stage --dry-run")
+"""Commands that write nothing. `stage` gets a directory for ``--to``."""
+
+REPLAYS = ("rebuild --dry-run", "stage --dry-run")
+"""These also compare the snapshots that are there, where something is missing."""
+
+STEPS_MAX = 7
+
+NEXT: dict[str, dict[str, str | None]] = {
+    "healthy": {"": "verify", "verify": None, "before-start --dry-run": None},
+    "compacted": {"": "verify", "verify": None, "before-start --dry-run": None},
+    "missing": {
+        "scan": "plan",
+        "verify": "plan",
+        "plan": "rebuild",
+        "rebuild --dry-run": "rebuild",
+        "before-start --dry-run": "before-start",
+        "stage --dry-run": "stage",
+    },
+    "corrupt": {"": "verify", "verify": "plan --set-aside"},
+    "suspect": {"": "verify", "verify": "plan --set-aside"},
+    "missing and corrupt": {"": "verify", "verify": "plan --set-aside"},
+    "missing and suspect": {"": "verify", "verify": "plan --set-aside"},
+    "missing, held": {
+        "scan": "plan",
+        "verify": "plan",
+        "plan": "stage",
+        "rebuild --dry-run": "stage",
+        "before-start --dry-run": "before-start",
+        "stage --dry-run": "stage",
+    },
+    "suspect, held": {"": "verify", "verify": "plan --set-aside"},
+    "missing and suspect, held": {"": "verify", "verify": "plan --set-aside"},
+    "wrong at no boundary": {"": "verify", "verify": AGAIN},
+    "never uploaded": {
+        "scan": "plan",
+        "verify": "plan",
+        "plan": "rebuild",
+        "rebuild --dry-run": "rebuild",
+        "before-start --dry-run": "before-start",
+        "stage --dry-run": "stage",
+    },
+    "no files of a broker": {"": "plan --out", "scan": "plan", "verify": "plan", "before-start --dry-run": AGAIN},
+    "without topic ids": {"": AGAIN},
+    "an index is missing": {"": "scan", "scan": AGAIN},
+    "stray": {"": "scan", "scan": None, "verify": None, "before-start --dry-run": None},
+    "unread": {"": AGAIN},
+    "nothing": {"": AGAIN, "before-start --dry-run": None},
+}
+"""The next command by verb: its verb with an option that decides, ``AGAIN`` for an advice without a command; ``""`` for other verbs."""
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Receipts go to a place of the test."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def words_of(verb: str, selected: Sequence[str], place: Path) -> list[str]:
+    """The words of a command about a state."""
+    name, *options = verb.split()
+    if name == "stage":
+        options += ["--to", str(place / "staged")]
+    return [name, *selected, *options]
+
+
+def kind_of(words: Sequence[str]) -> str | None:
+    """A next command as the table has it."""
+    if not words:
+        return None
+    if words[0] == AGAIN:
+        return AGAIN
+    deciding = [word for word in words if word in ("--set-aside", "--out")]
+    return " ".join([words[0], *deciding])
+
+
+@pytest.mark.parametrize("verb", [*LOOKS, "verify"])
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
+def test_the_status_of_each_command(state: SnapshotState, verb: str, tmp_path: Path) -> None:
+    selected = state.build(tmp_path)
+    with contextlib.ExitStack() as stack:
+        state.hold(selected, stack)
+        words = words_of(verb, selected, tmp_path)
+        text = snaprebuild(*words)
+        document = in_json(*words).document
+    following = NEXT[state.name]
+    assert kind_of(next_words(text)) == following.get(verb, following.get("")), text.stdout
+    counts = document["counts"]
+    is_proven = verb == "verify" or (verb in REPLAYS and counts["suspect"] == 0)
+    suspect_now = 0 if is_proven else state.suspect
+    expected = {
+        "wrong": state.corrupt + (state.suspect if is_proven else 0),
+        "suspect": suspect_now,
+        "missing": state.missing,
+    }
+    assert {name: counts[name] for name in expected} == expected
+    if expected["wrong"] or suspect_now:
+        assert re.search(r"1 snapshot (is proven )?(wrong|suspect)", text.stdout.splitlines()[0])
+    assert text.exit_code == document["exit_code"]
+    if expected["wrong"] or suspect_now or document["unread"]:
+        assert text.exit_code != 0
+
+
+def refusals(run: Run) -> list[str]:
+    """What a command did not do: its exit code is 3, or it has no result."""
+    return [run.stderr] if run.exit_code in (2, 3) else []
+
+
+@pytest.mark.parametrize("verb", [*LOOKS, "verify", "rebuild", "stage"])
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
+def test_every_next_command_runs_and_ends(state: SnapshotState, verb: str, tmp_path: Path) -> None:
+    selected = state.build(tmp_path)
+    words = words_of(verb, selected, tmp_path)
+    seen = [words]
+    with contextlib.ExitStack() as stack:
+        state.hold(selected, stack)
+        run = snaprebuild(*words)
+        while True:
+            following = next_words(run)
+            if not following or following == [AGAIN]:
+                return
+            advice = advice_of(run)
+            if advice == "stop the broker":
+                stack.close()
+            assert following not in seen, f"{seen} leads back to {following}"
+            assert len(seen) <= STEPS_MAX, seen
+            seen.append(following)
+            run = snaprebuild(*following)
+            assert not refusals(run), (following, run)

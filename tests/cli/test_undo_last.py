@@ -1,0 +1,150 @@
+"""``undo --last``: the newest run that is not undone, and a refusal where that is not clear."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from command import Run, in_json, snaprebuild
+from log_dirs import copy_of, tree
+from manifests import AIVEN, LONG_AGO
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of receipts."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "current").mkdir()
+    return tmp_path / "state" / "snaprebuild"
+
+
+def rebuilt(logs: Path, *options: object) -> Path:
+    """Runs a rebuild; its receipt."""
+    run = in_json("rebuild", logs, *options)
+    assert run.exit_code == 0, run.stderr
+    return Path(run.document["receipt"])
+
+
+def made_at(receipt: Path, began_ms: int) -> Path:
+    """Sets the moment of a run: two runs of a test may begin in one millisecond."""
+    first, _, rest = receipt.read_text().partition("\n")
+    header = {**json.loads(first), "began_ms": began_ms}
+    receipt.write_text(json.dumps(header, separators=(",", ":")) + f"\n{rest}")
+    return receipt
+
+
+def last(*options: object) -> Run:
+    return in_json("undo", "--last", *options)
+
+
+def test_each_one_takes_back_the_run_before(state: Path, tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    before = tree(logs)
+    first = made_at(rebuilt(logs, "--topic", "mixed"), 1000)
+    between = tree(logs)
+    second = made_at(rebuilt(logs), 2000)
+    after = tree(logs)
+    dry = last("--dry-run")
+    assert (dry.exit_code, dry.document["receipt"], dry.document["dry_run"]) == (0, str(second), True)
+    assert f"Its receipt is {second}." in dry.document["answer"]
+    assert dry.document["next_command"] == f"snaprebuild undo {second}"
+    assert tree(logs) == after
+    assert last().document["receipt"] == str(second)
+    assert tree(logs).keys() == between.keys()
+    undone = last()
+    assert (undone.document["receipt"], undone.document["totals"]["removed"]) == (str(first), 12)
+    assert tree(logs).keys() - {".lock"} == before.keys()
+    nothing = snaprebuild("undo", "--last")
+    assert (nothing.exit_code, nothing.stdout) == (2, "")
+    assert "each run of 2 receipts" in nothing.stderr
+
+
+def test_the_moment_counts_and_not_the_name(state: Path, tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    newer = made_at(rebuilt(logs, "--topic", "mixed"), 2000)
+    older = made_at(rebuilt(logs), 1000)
+    assert last("--dry-run").document["receipt"] == str(newer)
+    newer.rename(newer.with_name("snaprebuild-receipt-00000000T000000Z-000000.jsonl"))
+    assert last("--dry-run").document["receipt"] != str(older)
+
+
+def test_what_was_changed_since_is_no_undone_run(state: Path, tmp_path: Path) -> None:
+    """A run whose files are all other ones now is the last run all the same: no older one is taken back in its place."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    made_at(rebuilt(logs, "--topic", "mixed"), 1000)
+    second = made_at(rebuilt(logs), 2000)
+    written = [each for each in map(json.loads, second.read_text().splitlines()) if each.get("step") == "write"]
+    for path in logs.glob("logappend-0/*.snapshot"):
+        if path.name in {each["name"] for each in written}:
+            path.write_bytes(path.read_bytes() + b"other")
+    run = last()
+    assert (run.exit_code, run.document["receipt"]) == (1, str(second))
+    assert run.document["totals"]["removed"] == 0
+    assert run.document["totals"]["left"] == len(written)
+
+
+def test_without_a_receipt(state: Path, tmp_path: Path) -> None:
+    run = snaprebuild("undo", "--last", cwd=tmp_path / "current")
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert f"--last: no receipt is in {state} or {tmp_path / 'current'}" in run.stderr
+
+
+def test_two_places(state: Path, tmp_path: Path) -> None:
+    """The state directory of the user, and the current one, which a user without a home has."""
+    current = tmp_path / "current"
+    logs = copy_of("kafka27-mixed", tmp_path)
+    here = rebuilt(logs, "--topic", "mixed")
+    there = made_at(rebuilt(logs), 5000).rename(current / "snaprebuild-receipt-20260101T000000Z-aaaaaa.jsonl")
+    before = tree(logs)
+    run = snaprebuild("undo", "--last", cwd=current)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert f"it is not clear which run is the last: name the receipt, {here} or {there}" in run.stderr
+    assert tree(logs) == before
+    assert snaprebuild("undo", there).exit_code == 0
+    run = snaprebuild("undo", "--last", "--dry-run", "--output", "json", cwd=current)
+    assert run.document["receipt"] == str(here), "the other one is undone"
+
+
+def test_two_runs_of_one_moment(state: Path, tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    receipts = {made_at(rebuilt(logs, "--topic", "mixed"), 7000), made_at(rebuilt(logs), 7000)}
+    run = snaprebuild("undo", "--last")
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert all(str(each) in run.stderr for each in receipts)
+
+
+def test_a_receipt_that_is_none(state: Path, tmp_path: Path) -> None:
+    """It may be of the newest run: no other one is taken for that."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    rebuilt(logs)
+    torn = state / "snaprebuild-receipt-20990101T000000Z-bbbbbb.jsonl"
+    torn.write_text("torn")
+    run = snaprebuild("undo", "--last")
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert f"{torn}: is not a receipt" in run.stderr
+
+
+def test_a_name_and_last(state: Path) -> None:
+    run = snaprebuild("undo", "r.jsonl", "--last")
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert "no RECEIPT goes with it" in run.stderr
+
+
+def test_a_repair_of_remote_storage(state: Path, tmp_path: Path) -> None:
+    """Its receipt records no undo: the store shows whether it was taken back."""
+    import shutil
+
+    store = tmp_path / "store"
+    shutil.copytree(AIVEN / "diseased" / "store", store)
+    logs = copy_of("kafka27-mixed", tmp_path)
+    made_at(rebuilt(logs), 1000)
+    before = tree(store)
+    repaired = in_json("tier repair", store, *LONG_AGO, "--allow-unverified", "--jobs", 1)
+    receipt = repaired.document["receipt"]
+    assert os.path.dirname(receipt) == str(state)
+    run = last()
+    assert run.document["undone_receipt"] == receipt
+    assert f"The last run was `tier repair`. Its receipt is {receipt}." in run.document["answer"]
+    assert {name: each[-1] for name, each in tree(store).items()}.keys() == before.keys()
+    assert "receipt" in last("--dry-run").document
+    assert last("--dry-run").document["schema"].startswith("snaprebuild.undo/"), "the older run is next"
