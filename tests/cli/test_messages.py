@@ -168,8 +168,9 @@ def test_brackets_hold_values() -> None:
 
 
 def test_the_help_is_short_and_the_whole_one_is_whole() -> None:
-    """At most 11 options and 7 in the median; all but the global ones are at most 25 for a verb, and 102 have different names:
-    one name has one meaning everywhere (tests/cli/test_one_vocabulary.py), which takes more names than one name with several.
+    """At most 11 options and 7 in the median; all but the global ones are at most 25 for a verb, and 102 have different names.
+
+    A name has one meaning everywhere (``test_one_vocabulary.py``), which takes more names.
     """
     counts = []
     different = {max(each.opts, key=len) for verb in VERBS for each in options_of(verb)}

@@ -190,7 +190,7 @@ TopicPartitions = Annotated[
     option(
         "--topic-partition",
         metavar="TOPIC-N",
-        short="Only this partition, or this one besides those of --topic and --partition; repeatable",
+        short="Only this partition, besides those that --topic selects; repeatable",
         default="all",
     ),
 ]
