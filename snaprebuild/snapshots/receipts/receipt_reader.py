@@ -1,4 +1,4 @@
-"""A receipt as ``undo``, ``verify --receipt`` and ``report`` read it: nothing in it is trusted (``receipt_lines`` checks it)."""
+"""A receipt as ``undo``, ``verify --written-by`` and ``report`` read it: nothing in it is trusted (``receipt_lines`` checks it)."""
 
 from __future__ import annotations
 
