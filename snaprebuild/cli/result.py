@@ -19,7 +19,7 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
-from formats.partition.file_names import parse_partition_dir_name, segment_file_name
+from formats.partition.file_names import FileKind, parse_file_name, parse_partition_dir_name, segment_file_name
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cli.command_words import COPIES, SELECTION, command_text, given_words, repeated_words
 from snaprebuild.cli.loading import end_loading
@@ -189,7 +189,9 @@ def _damaged_file(finding: Finding) -> str | None:
     if finding.cause is FindingCause.BROKEN_BATCHES and offset is not None and os.path.isdir(path):
         names = sorted(name for name in os.listdir(path) if name.endswith(".log") and name <= segment_file_name(offset))
         return os.path.join(path, names[-1]) if names else None
-    return path if path.endswith((".log", ".snapshot")) and os.path.isfile(path) else None
+    name = parse_file_name(os.path.basename(path))
+    can_be_shown = name is not None and name.kind in (FileKind.LOG, FileKind.PRODUCER_SNAPSHOT)
+    return path if can_be_shown and os.path.isfile(path) else None
 
 
 def json_text(document: Mapping[str, object]) -> Iterator[str]:

@@ -360,3 +360,28 @@ def test_a_page_is_not_greener_than_its_numbers(tmp_path: Path) -> None:
     status = page_of(tmp_path, written(document, tmp_path / "scan.json"))["status"]
     assert (status["exit_code"], status["sentence"]) == (1, "3 snapshots missing in 2 partitions.")
     assert status["next_command"] == "snaprebuild plan /kafka/orders-0"
+
+
+def test_a_suspect_that_a_replay_proves_right_is_not_verified_again(tmp_path: Path) -> None:
+    logs = FIXTURES / "kafka4-mixed" / "logs"
+    documents = {}
+    for verb in ("scan", "verify"):
+        documents[verb] = tmp_path / f"{verb}.json"
+        documents[verb].write_text(snaprebuild(verb, logs, *(AS_OF if verb == "verify" else ()), "--output", "json").stdout)
+    scan = json.loads(documents["scan"].read_text())
+    verified = {
+        (each["topic_partition"], snapshot["offset"])
+        for each in json.loads(documents["verify"].read_text())["partitions"]
+        for snapshot in each["snapshots"]
+        if snapshot["comparison"]["status"] == "equal"
+    }
+    boundaries = {(each["topic_partition"], row["offset"]): row for each in scan["partitions"] for row in each["boundaries"]}
+    boundaries[min(verified & boundaries.keys())]["state"] = "suspect"
+    scan["counts"]["suspect"] = 1
+    scan |= {"exit_code": 1, "answer": "1 snapshot suspect.", "next_command": f"snaprebuild verify {logs}"}
+    written(scan, documents["scan"])
+    alone = page_of(tmp_path, documents["scan"])
+    assert (alone["totals"]["suspect_snapshots"], alone["status"]["next_command"]) == (1, f"snaprebuild verify {logs}")
+    both = page_of(tmp_path, *documents.values())
+    assert (both["totals"]["suspect_snapshots"], both["status"]["next_command"]) == (0, None)
+    assert "no fault" in both["status"]["next_text"]

@@ -324,7 +324,7 @@ class FollowerRepairView(View):
         if self._dry_run and totals[BoundaryAction.WOULD_WRITE]:
             return text, ["follower", "repair", *repeated_words("dry_run")]
         if totals[BoundaryAction.WRITTEN]:
-            text += " They take effect when the broker next starts."
+            text += " The new ones take effect when the broker next starts."
         if not totals:
             return text, []
         return text, ["follower", "check", *repeated_words("dry_run", "set_aside", "receipt")]

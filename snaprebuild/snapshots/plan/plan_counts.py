@@ -70,8 +70,10 @@ def _is_certain(partition: PartitionPlan, request: RebuildRequest) -> bool:
 
     Where the log begins above offset 0, or the cleaner has removed batches, only the replay shows what is proven.
     """
-    if is_object(partition.target) or partition.keeps_files is not None:
+    if partition.keeps_files is not None:
         return False
+    if is_object(partition.target) and not request.destination.writes_into_log_dirs:
+        return False  # objects that an earlier run has left there are not listed
     if partition.resumed is not None:
         return True
     segments = partition.source.directory.segments
