@@ -66,8 +66,8 @@ from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.thread_pool import ParallelMap, local_map, serial_map
 
 __all__ = [
-    "make_plan",
     "due_and_left_out",
+    "make_plan",
     "plan_partition",
     "replan_partition",
     "stop_index",
