@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from snaprebuild import Partition, PreparedUpload, SnaprebuildError, UploadRefusedError
+from snaprebuild import Partition, PreparedUpload, SnaprebuildError, UploadRefusalReason, UploadRefusedError
 
 Put = Callable[[str, bytes | BinaryIO], None]
 
@@ -64,15 +64,15 @@ def send(prepared: PreparedUpload, put: Put) -> None:
 def upload(directory: Path, put: Put, topic_id: str | None) -> None:
     """Uploads in order, because remote storage has no gaps: the first segment that may not be uploaded, or not yet, ends it."""
     with Partition(directory) as partition:
-        for segment in partition.rolled_segments():
+        for segment in partition:
             name = Path(segment.log_path).name
             try:
                 prepared = segment.prepare_upload(topic_id=topic_id, timeout_s=60)
                 send(prepared, put)
             except SnaprebuildError as error:
                 waits = isinstance(error, UploadRefusedError) and error.reason in (
-                    "above-last-stable-offset",
-                    "above-high-watermark",
+                    UploadRefusalReason.ABOVE_LAST_STABLE_OFFSET,
+                    UploadRefusalReason.ABOVE_HIGH_WATERMARK,
                 )
                 sys.exit(print(f"{name}: waits: {error}") if waits else f"{name}: not uploaded: {error}")
             snapshot = prepared.snapshot

@@ -239,11 +239,13 @@ def labels_of(partitions: Iterable[PartitionSource], topic_ids: Mapping[str, byt
         topic_ids: by path, None where it is unknown: a name with several ids is followed by the id.
     """
     partitions = list(partitions)
-    names = Counter(partition.topic_partition for partition in partitions)
+    names = Counter(partition.directory.topic_partition for partition in partitions)
     keys = {each.directory.path: (each.directory.name.topic, (topic_ids or {}).get(each.directory.path)) for each in partitions}
     ids = id_labels(keys.values())
     return {
-        partition.directory.path: (partition.topic_partition if names[partition.topic_partition] == 1 else partition.relative)
+        partition.directory.path: (
+            partition.directory.topic_partition if names[partition.directory.topic_partition] == 1 else partition.relative
+        )
         + ids.get(keys[partition.directory.path], "")
         for partition in partitions
     }
@@ -537,14 +539,13 @@ def write_report(path: str, result: Mapping[str, object]) -> None:
     write_text_file(path, json_text(result))
 
 
+# --------------------------------------------------------------------------------------------------------- findings as text
+
 NAME_COLUMNS = 48
 """Columns of a name in a sentence about findings."""
 
 NAMES_MAX = 3
 """Paths with one cause that have a line each; more are one line with the first names."""
-
-
-# --------------------------------------------------------------------------------------------------------- findings as text
 
 
 def grouped_findings(findings: Iterable[Finding]) -> Iterator[tuple[Finding, str]]:

@@ -82,7 +82,7 @@ def judged_verify(
         if each.severity > reported.get((each.code, each.path), -1) and not (each.is_unread and each.path in unread)
     ]
     findings = (*own, *suspects, *others)
-    comparisons = [each.comparison for verdict in result.partitions for each in verdict.snapshots]
+    comparisons = [each.comparison for verdict in result.partitions for each in verdict.outcome.snapshots]
     status = replace(
         start.status,
         wrong=sum(comparison.proven_wrong for comparison in comparisons),
@@ -99,7 +99,7 @@ def _suspects(result: VerifyResult, scanned: Sequence[PartitionScan]) -> list[Fi
     unproven = {
         verdict.source.directory.file_path(each.name)
         for verdict in result.partitions
-        for each in verdict.snapshots
+        for each in verdict.outcome.snapshots
         if each.comparison.status is ComparisonStatus.UNVERIFIABLE and not each.comparison.proven_wrong
     }
     return [finding for partition in scanned for finding in partition.suspects if finding.path in unproven]
@@ -128,7 +128,7 @@ def _next_start(source: Source, release: Release | None, result: VerifyResult) -
     now_ms = _now_ms()
     judged = judged_scan(source, now_ms, release, reads_log=True)
     unread = [each for each in judged.other_findings if each.is_unread]
-    later = _entries_of({each.source.path: each.outcome.later_producers for each in result.partitions})
+    later = _entries_of({each.source.directory.path: each.outcome.later_producers for each in result.partitions})
     ids = producer_ids_of_scan(judged, source, now_ms, later)
     return _NextStart(judged.status, [*unread, *findings_of(judged.fates), *ids], judged.partitions)
 

@@ -53,7 +53,7 @@ def producer_ids_of_scan(
 def _has_high_id(partition: PartitionScan, next_id: int | None, later: Mapping[str, np.ndarray]) -> bool:
     if next_id is None:
         return True
-    above = later.get(partition.source.path)
+    above = later.get(partition.source.directory.path)
     greatest = -1 if above is None or not len(above) else int(above["producer_id"].max())
     return max(partition.greatest_producer_id, greatest) >= max(next_id, 0)
 
@@ -101,12 +101,12 @@ def producer_id_findings(
         if foreign is not None and is_certain:
             found.setdefault(each.log_dir.path, []).append((each, foreign))
         elif foreign is not None:
-            unknown.setdefault(each.log_dir.path, []).append(each.topic_partition)
+            unknown.setdefault(each.log_dir.path, []).append(each.directory.topic_partition)
     for log_dir, names in unknown.items():
         findings.append(unknown_producer_ids(log_dir, names))
     for log_dir, several in found.items():
         path = several[0][0].directory.path if len(several) == 1 else log_dir
-        names = [each.topic_partition for each, _ in several]
+        names = [each.directory.topic_partition for each, _ in several]
         findings.append(producer_id_finding(path, names, [foreign for _, foreign in several], Severity.FINDING))
     return findings
 

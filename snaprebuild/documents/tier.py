@@ -6,17 +6,16 @@ from collections.abc import Sequence
 
 from snaprebuild.broker.status import StatusCounts
 from snaprebuild.documents.common import StatusName
-from snaprebuild.published import Document, Int64, Natural, Part, Positive, RunRecord, Seconds, Uuid
-from snaprebuild.replay.difference import DifferenceKind
+from snaprebuild.published import Document, Natural, Part, Positive, RunRecord, Seconds, Uuid
 from snaprebuild.storage.partition_names import TopicPartition
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.tier import AuditLevel
-from snaprebuild.tier.audit.result import SnapshotVerdict
+from snaprebuild.tier.audit.result import DifferingProducer, SnapshotVerdict
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.inventory import TierInventory
 from snaprebuild.tier.repair.result import RepairedCopy, RepairTotals
 
-__all__ = ["AuditTotals", "AuditedCopy", "AuditedPartition", "DifferingProducer", "TierAudit", "TierInventory", "TierRepair"]
+__all__ = ["AuditTotals", "AuditedCopy", "AuditedPartition", "TierAudit", "TierInventory", "TierRepair"]
 
 # -------------------------------------------------------------------------------------------------------------------- audit
 
@@ -37,15 +36,6 @@ class AuditTotals(Part, frozen=True, rename="kebab"):
     not_read: Natural
     consistent: Natural = 0
     """Absent in documents of earlier versions."""
-
-
-class DifferingProducer(Part, frozen=True):
-    """A producer whose entry in the snapshot differs from the replay."""
-
-    producer_id: Int64
-    kind: DifferenceKind
-    consequence: str
-    """What a follower that starts from the snapshot would do."""
 
 
 class AuditedCopy(Part, frozen=True):

@@ -179,7 +179,7 @@ def initial_state(remote: RemoteState) -> InitialState:
 
 
 def _check(replica: CheckedReplica, tier: Tier, state_at: Callable[..., RemoteState], run: Run, may_list: int) -> None:
-    path = replica.source.path
+    path = replica.source.directory.path
     first = replica.first_offset
     log_start = replica.source.log_start_offset
     if first == 0 or (replica.source.is_tiered and log_start >= first):
@@ -238,7 +238,7 @@ def _topic_id(partition: PartitionSource) -> bytes | None:
 
 def _judge(replica: CheckedReplica) -> None:
     """Judges a replica by the snapshots on disk: one that is missing is no loss as long as another one, above it, is right."""
-    path = replica.source.path
+    path = replica.source.directory.path
     first = replica.first_offset
     remote = replica.remote
     assert remote is not None

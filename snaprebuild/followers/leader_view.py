@@ -200,14 +200,14 @@ def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier) -> t
     name = source.directory.name
     if topic_id is None:
         message = f"has no {PARTITION_METADATA}, which has the topic id: its copies in remote storage are unknown"
-        return None, [Finding("topic-id-unknown", Severity.FINDING, source.path, message)]
+        return None, [Finding("topic-id-unknown", Severity.FINDING, source.directory.path, message)]
     partition = TopicIdPartition(name.topic, topic_id, name.partition)
     if tier.verified and partition not in tier.logs.partitions and partition in tier.partitions:
         copies = tier.partitions[partition].copies
         ids = [copy.segment_id for copy in copies]
         (state,) = set(unrecorded_states(tier.logs, partition, ids, verified=True).values())
         assert state is not None
-        place = f"{tier.base.path}: {source.topic_partition}"
+        place = f"{tier.base.path}: {source.directory.topic_partition}"
         first = copies[0].base_offset
         return None, [unrecorded_finding(tier.logs, partition, place, state, len(copies), first)]
     remote = tier.partition(partition)
@@ -216,7 +216,7 @@ def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier) -> t
     if source.is_tiered and not remote.log.segments and segments and source.checkpointed_log_start_offset < segments[0].base_offset:
         first = segments[0].base_offset
         message = f"the log starts at {source.checkpointed_log_start_offset}, the disk begins at {first}, and the store has no copy"
-        findings.append(Finding("remote-part-missing", Severity.FINDING, source.path, f"{message}: is it the right one?"))
+        findings.append(Finding("remote-part-missing", Severity.FINDING, source.directory.path, f"{message}: is it the right one?"))
     return remote, findings
 
 
@@ -225,7 +225,7 @@ def _starts(
 ) -> tuple[KnownOffset, KnownOffset]:
     """Log start offset and local log start offset, as the broker has them after its start and, with a store, as the leader."""
     segments = source.directory.segments
-    checkpointed = (source.log_dir.log_starts or {}).get(source.topic_partition)
+    checkpointed = (source.log_dir.log_starts or {}).get(source.directory.topic_partition)
     first = segments[0].base_offset if segments else None
     if has_remote:
         start = KnownOffset(0, f"not in {LOG_START_OFFSET_CHECKPOINT}", assumed=True)
@@ -262,7 +262,7 @@ def _cut(epochs: tuple[LeaderEpochEntry, ...], log_start: int, log_end: int | No
 
 def _high_watermark(source: PartitionSource, log_start: int, log_end: int) -> KnownOffset:
     marks = source.log_dir.high_watermarks
-    mark = None if marks is None else marks.get(source.topic_partition)
+    mark = None if marks is None else marks.get(source.directory.topic_partition)
     if mark is None:
         return KnownOffset(log_end, f"not in {REPLICATION_OFFSET_CHECKPOINT}: everything is taken for replicated", assumed=True)
     return KnownOffset(_clamped(mark, log_start, log_end), REPLICATION_OFFSET_CHECKPOINT, assumed=False)

@@ -51,7 +51,7 @@ class ReplicaRepair:
 
     def of(self, replica: CheckedReplica) -> PartitionResult | None:
         """The snapshots written into a replica; None if there was nothing to write."""
-        return self._by_path.get(replica.source.path)
+        return self._by_path.get(replica.source.directory.path)
 
     @cached_property
     def _by_path(self) -> dict[str, PartitionResult]:
@@ -98,10 +98,10 @@ def repair_plan(check: ReplicaCheck, *, set_aside: bool) -> tuple[Plan | None, t
     for replica in check.replicas:
         reason = _reason_against_repair(replica) if replica.is_wrong else None
         if reason is not None:
-            path = replica.source.path
+            path = replica.source.directory.path
             refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, reason, replica.first_offset))
         elif replica.is_wrong:
-            wrong[replica.source.path] = replica
+            wrong[replica.source.directory.path] = replica
     if not wrong:
         return None, tuple(refused)
     request = RebuildRequest(
@@ -113,7 +113,7 @@ def repair_plan(check: ReplicaCheck, *, set_aside: bool) -> tuple[Plan | None, t
         expiration_ms=check.clock.expiration_ms,
     )
     plan = make_plan(request, judge_plans, judges_all=True)  # of one that lacks only its first snapshot nothing is planned
-    plans = {each.source.path: each for each in plan.partitions}
+    plans = {each.source.directory.path: each for each in plan.partitions}
     # The plan may write nothing into a replica: its boundaries are added here.
     fates = judge_start(open_source(list(wrong))).fates
     partitions = []

@@ -294,7 +294,9 @@ def own_transaction_states(source: Source) -> TransactionStates:
 
     In an object store these are only the selected ones.
     """
-    directories = {each.path: each.directory for each in source.partitions if each.directory.name.topic == TRANSACTION_STATE_TOPIC}
+    directories = {
+        each.directory.path: each.directory for each in source.partitions if each.directory.name.topic == TRANSACTION_STATE_TOPIC
+    }
     errors: list[ReadFailedError] = []
     for log_dir in source.log_dirs:
         if not log_dir.store.is_local:

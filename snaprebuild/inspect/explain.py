@@ -217,7 +217,7 @@ class ProducerExplanation:
         """The explanation before anything was read."""
         explained = ExplainedPartition(
             **names_of(source.directory),
-            path=source.path,
+            path=source.directory.path,
             offset=None,
             snapshot_class=None,
             reasons=(),
@@ -284,10 +284,10 @@ def explain_producer(
     for each in listed:
         if each.outside is not None:
             findings.append(
-                Finding("offset-not-in-log", Severity.FINDING, each.source.path, each.outside, question.requested_offset)
+                Finding("offset-not-in-log", Severity.FINDING, each.source.directory.path, each.outside, question.requested_offset)
             )
     if not with_producer and explanations:
-        where = explanations[0].source.path if len(explanations) == 1 else explanations[0].source.log_dir.path
+        where = explanations[0].source.directory.path if len(explanations) == 1 else explanations[0].source.log_dir.path
         message = f"no partition that was read has producer {question.producer_id}"
         message += "" if question.requested_offset is None else f" before offset {question.requested_offset}"
         unread = sum(
@@ -432,11 +432,11 @@ class _ExplainTask(ReplayTask):
             source = self._explanation.source
             entries = read_snapshot_file(source.directory, offset, is_broker_running=source.is_broker_running)
         except ChangedFileError as error:
-            self._explanation.findings.append(in_flux(error, self._explanation.source.path, offset))
+            self._explanation.findings.append(in_flux(error, self._explanation.source.directory.path, offset))
             return None
         except (FormatError, ReadFailedError) as error:
             if isinstance(error, ReadFailedError):
-                path = self._explanation.source.path
+                path = self._explanation.source.directory.path
                 self._explanation.findings.append(replace(finding_of_error(error, path), offset=offset))
             return DifferingSnapshot(offset, EntryStatus.UNREADABLE)
         if entries is None:

@@ -124,7 +124,7 @@ def _subject(
     name = source.directory.name
     log_dir = source.log_dir
     return LateTransaction(
-        path=source.path,
+        path=source.directory.path,
         topic=name.topic,
         partition=name.partition,
         topic_id=topic_id,
@@ -134,7 +134,7 @@ def _subject(
         first_offset=transaction.first_offset,
         last_ms=transaction.last_ms,
         log_end_offset=partition.reported.log_end_offset or 0,
-        high_watermark=(log_dir.high_watermarks or {}).get(source.topic_partition),
+        high_watermark=(log_dir.high_watermarks or {}).get(source.directory.topic_partition),
         marker=marker,
         longer_copy=_longer_copy(partition, transaction, others),
         is_read_whole=partition.is_read_whole,
@@ -147,7 +147,7 @@ def _longer_copy(
     """Another copy that was read whole, is longer, and ended the transaction."""
     end = partition.reported.log_end_offset or 0
     for other in others:
-        is_same = other is not partition and other.source.topic_partition == partition.source.topic_partition
+        is_same = other is not partition and other.source.directory.topic_partition == partition.source.directory.topic_partition
         if (
             not is_same
             or other.reported.log_end_offset is None
@@ -159,7 +159,7 @@ def _longer_copy(
         has_begin = bool(segments) and segments[0].base_offset <= transaction.first_offset
         is_open = any(each.producer_id == transaction.producer_id for each in other.reported.open)
         if has_begin and not is_open and not any(each.is_unread for each in other.findings):
-            return other.source.path
+            return other.source.directory.path
     return None
 
 

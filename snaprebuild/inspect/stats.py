@@ -246,7 +246,7 @@ def collect_statistics(
         expirations_ms=expirations_ms,
         total=sums.everything.totals,
         topics=dict(sorted(topics.items(), key=lambda each: (-each[1].batch_count, each[0]))),
-        partitions=tuple(sorted(partitions, key=lambda each: (-each.totals.batch_count, each.source.path))),
+        partitions=tuple(sorted(partitions, key=lambda each: (-each.totals.batch_count, each.source.directory.path))),
         producers=sums.producers,
         source_findings=(*source.findings, *live_broker_notes(source)),
     )
@@ -416,7 +416,7 @@ class _StatsTask(PartitionTask):
             "does not expire, and retention by time does not delete the segment"
         )
         self.outcome.findings.append(
-            Finding("timestamps-in-the-future", Severity.NOTE, self._stats.source.path, message, base_offset)
+            Finding("timestamps-in-the-future", Severity.NOTE, self._stats.source.directory.path, message, base_offset)
         )
 
 

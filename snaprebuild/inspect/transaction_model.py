@@ -151,7 +151,7 @@ class PartitionTransactions:
         """The transactions before anything was read."""
         reported = TransactionsPartition(
             **names_of(source.directory),
-            path=source.path,
+            path=source.directory.path,
             can_be_tiered=source.can_be_tiered,
             log_end_offset=None,
             last_stable_offset=None,

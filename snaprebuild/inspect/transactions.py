@@ -266,7 +266,7 @@ class _TransactionsTask(ReplayTask):
             f"{pluralize(count, 'open transaction')} under two-phase commit (KIP-939), the oldest from offset {first_offset}: it never "
             "expires, and may be prepared. Ask the system that coordinates the commit, and do not abort it here"
         )
-        path = self._partition.source.path
+        path = self._partition.source.directory.path
         self._partition.findings.append(Finding("two-phase-transaction", Severity.FINDING, path, message, first_offset))
 
     def _report_late(self, first_offset: int) -> None:
@@ -275,7 +275,7 @@ class _TransactionsTask(ReplayTask):
         message = f"{late} no batch for more than {self._late_after_ms // 1000} s, the oldest from offset {first_offset}"
         if partition.reported.counts_as_late:
             message += f": {partition.reported.held_offsets} offsets are not stable"
-        path = partition.source.path
+        path = partition.source.directory.path
         partition.findings.append(Finding("late-transaction", Severity.FINDING, path, message, first_offset))
 
 

@@ -52,7 +52,11 @@ def first_lines(page: PageData, totals: PageTotals) -> dict[str, object]:
     text = None
     tool_command = None
     worst = next((each for each in page.partitions() if each.next_command is not None), None)
-    if command is not None:
+    if _are_suspects_right(first, totals):
+        others = [document for document in page.documents if document is not first]
+        command = first_document(others).next_command
+        text = "A replay proves the suspect snapshots right: they are no fault."
+    elif command is not None:
         text = f"{page.fates[0].remedy}." if page.fates else None
     elif exit_code == 0:
         text = "Nothing to do."
@@ -73,6 +77,12 @@ def first_lines(page: PageData, totals: PageTotals) -> dict[str, object]:
         "document": first.name,
         "host": None if first.run is None or first.verb == "fleet" else first.run.host,
     }
+
+
+def _are_suspects_right(first: PageDocument, totals: PageTotals) -> bool:
+    """Whether other documents settle what the first one calls suspect: its next command would be the one that was run."""
+    suspect = 0 if first.counts is None else first.counts.suspect
+    return suspect > 0 and totals.suspect_snapshots == 0 and totals.wrong_snapshots == 0
 
 
 def _sentence(totals: PageTotals, partitions: int) -> str:

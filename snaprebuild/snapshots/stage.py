@@ -54,7 +54,7 @@ class StagedFiles:
     def record(self, partition: PartitionPlan, event: WriteEvent) -> None:
         """Takes a file that is about to get its name; or drops one that did not."""
         assert not isinstance(event, SetAsideAnnounced)
-        at = partition.source.path, event.offset
+        at = partition.source.directory.path, event.offset
         if isinstance(event, WriteAnnounced):
             self.announcements[at] = event
         elif event.error is not None:
@@ -104,7 +104,7 @@ def stage(
     earlier = {} if before is None else {each.path: each for each in before.partitions}
     files = StagedFiles()
     # Before anything is read: a later change of a segment shows.
-    ctimes = {each.source.path: change_times(each.source.directory) for each in plan.partitions if each.boundaries}
+    ctimes = {each.source.directory.path: change_times(each.source.directory) for each in plan.partitions if each.boundaries}
     result = rebuild(plan, run, dry_run=dry_run, progress=progress, on_event=files.record)
     resumed = {each.path: earlier[each.path] for each in result.partitions if is_resumed(each.plan)}
     if dry_run:
@@ -200,7 +200,7 @@ def _staged(
     segments = [each for each in directory.segments[first:] if each.base_offset <= snapshots[-1].offset]
     return StagedPartition(
         path=directory.path,
-        topic_partition=plan.source.topic_partition,
+        topic_partition=plan.source.directory.topic_partition,
         topic_id=known_topic_id(directory),
         target=plan.target,
         log_start_offset=plan.source.log_start_offset,

@@ -102,11 +102,6 @@ class PartitionVerdict(msgspec.Struct):
     needs: BoundaryNeeds = NO_NEEDS
 
     @property
-    def snapshots(self) -> list[VerifiedSnapshot]:
-        """One verdict for each snapshot on disk, ascending."""
-        return self.outcome.snapshots
-
-    @property
     def findings(self) -> list[Finding]:
         """About this partition."""
         return self.outcome.findings
@@ -137,7 +132,7 @@ class VerifyResult(msgspec.Struct, frozen=True):
     @property
     def differences_not_listed(self) -> int:
         """Differing entries that are counted and not listed."""
-        comparisons = (snapshot.comparison for partition in self.partitions for snapshot in partition.snapshots)
+        comparisons = (snapshot.comparison for partition in self.partitions for snapshot in partition.outcome.snapshots)
         return sum(comparison.difference_count - len(comparison.differences) for comparison in comparisons)
 
 

@@ -484,11 +484,10 @@ class _Sorter:
         return None
 
 
+# ------------------------------------------------------------------------------- hints from indexes; nothing relies on them
+
 TIME_INDEX_TAIL_ENTRIES = 64
 """More than one entry, so that a fault at the very end does not hide the entries before it."""
-
-
-# ------------------------------------------------------------------------------- hints from indexes; nothing relies on them
 
 
 def read_positions_hint(index: ReadPath, segment_bytes: int) -> np.ndarray | None:

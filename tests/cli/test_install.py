@@ -92,7 +92,7 @@ def test_the_circle_of_receipts(logs: Path, tmp_path: Path) -> None:
     for line in receipt.read_text().splitlines():
         validator_of("receipt").validate(json.loads(line))
     assert in_json("verify", logs, *AS_OF).exit_code == 0
-    kept = snaprebuild("verify", "--receipt", receipt, "--output", "json")
+    kept = snaprebuild("verify", "--written-by", receipt, "--output", "json")
     assert (kept.exit_code, kept.totals) == (0, {"kept": 14})
     again = installed(tmp_path / "staged", tmp_path / "again.jsonl")
     assert (again.exit_code, again.totals, again.document["receipt"]) == (0, {"equal": 14}, None)
@@ -336,7 +336,9 @@ def test_the_most_blocked_come_first_and_a_deadline_ends_it(plan: Path, tmp_path
     monkeypatch.setattr(time, "monotonic", lambda: next(moments))
     one = installed_here(plan, tmp_path / "one.jsonl", deadline=2.0)
     monkeypatch.undo()
-    assert [each.plan.source.topic_partition for each in one.partitions] == ["mixed-0", "logappend-0"], "the most blocked first"
+    assert [each.plan.source.directory.topic_partition for each in one.partitions] == ["mixed-0", "logappend-0"], (
+        "the most blocked first"
+    )
     assert [{each.action for each in partition.boundaries} for partition in one.partitions] == [{"written"}, {"skipped"}]
     rest = installed(tmp_path / "staged", tmp_path / "rest.jsonl")
     assert (rest.exit_code, rest.totals) == (0, {"equal": 12, "written": 2})

@@ -46,7 +46,7 @@ def test_the_next_start_is_judged_by_batch_within_the_deadline(tmp_path: Path, m
         return whole(judge, paths, request, run, holds_locks=holds_locks)
 
     def settled(receipt: Receipt, plan: PartitionPlan, offsets: Iterable[int]) -> None:
-        events.append(plan.source.topic_partition)
+        events.append(plan.source.directory.topic_partition)
         settle(receipt, plan, offsets)
 
     monkeypatch.setattr(module, "fates_of_paths", judged)

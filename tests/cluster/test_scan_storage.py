@@ -190,7 +190,7 @@ def lag_of(*paths: Path) -> dict[str, tuple[int, int]]:
     """Partitions with segments that wait: the first of them, and how many."""
     source = open_source([str(path) for path in paths])
     waits = {
-        each.source.topic_partition: each.preflight.copy_lag
+        each.source.directory.topic_partition: each.preflight.copy_lag
         for each in with_metadata_logs(scan_source(source), source, 0).partitions
     }
     return {name: (wait.base_offset, wait.segments) for name, wait in waits.items() if wait is not None}
@@ -199,7 +199,7 @@ def lag_of(*paths: Path) -> dict[str, tuple[int, int]]:
 def test_the_lag_of_a_topic_is_that_of_the_metadata_log(tiered: Path) -> None:
     """Of 4.4: the topic's setting, else that of its broker, else that of all brokers. Both conditions must ask for patience."""
     (partition,) = [
-        each for each in scan_source(open_source([str(tiered)])).partitions if each.source.topic_partition == "payments-0"
+        each for each in scan_source(open_source([str(tiered)])).partitions if each.source.directory.topic_partition == "payments-0"
     ]
     rolled = len(partition.source.directory.segments) - 1
     assert rolled > 0

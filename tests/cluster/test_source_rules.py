@@ -177,7 +177,7 @@ def test_the_metadata_log_of_a_broker_may_lie_outside_of_its_log_dirs(node: Path
     assert (asked.path, asked.is_own) == (str(tmp_path / "metadata" / "__cluster_metadata-0"), True)
     for paths in ((), (str(node),)):
         planned = make_plan(RebuildRequest(paths=paths, server_properties=str(properties), boundaries="all"))
-        (orders,) = [each for each in planned.partitions if each.source.topic_partition == "orders-1"]
+        (orders,) = [each for each in planned.partitions if each.source.directory.topic_partition == "orders-1"]
         assert str(orders.verdict) == "REJECTED(R5)"
         assert [each.code for each in planned.findings].count("source-metadata-dir") == 1
 

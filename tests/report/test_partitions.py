@@ -194,12 +194,16 @@ def status(**changed: Any) -> PartitionStatus:
     [
         (status(is_verified=True), None),
         (status(is_verified=True, waiting=3, waiting_unknown=2), None),
+        (status(), "snaprebuild verify /kafka/t-0"),
         (status(missing=2), "snaprebuild plan /kafka/t-0"),
         (status(missing=2, is_verified=True), "snaprebuild plan /kafka/t-0"),
+        (status(missing=2, is_verified=True, can_plan=False), None),
         (status(suspect=1), "snaprebuild verify /kafka/t-0"),
         (status(suspect=1, missing=2), "snaprebuild verify /kafka/t-0"),
+        (status(suspect=1, is_verified=True), None),
         (status(wrong=1), "snaprebuild verify /kafka/t-0"),
         (status(wrong=1, is_verified=True), "snaprebuild plan /kafka/t-0 --set-aside"),
+        (status(wrong=1, is_verified=True, can_replace=False), None),
         (status(wrong=1, missing=9, is_verified=True), "snaprebuild plan /kafka/t-0 --set-aside"),
         (status(fates=1, wrong=1, missing=2), None),
         (status(missing=2, path="/a b/t-0; rm -r x"), "snaprebuild plan '/a b/t-0; rm -r x'"),
@@ -240,7 +244,7 @@ def test_each_next_command_of_a_page_runs(tmp_path: Path) -> None:
             documents[-1].write_text(snaprebuild(verb, FIXTURES / name / "logs", "--output", "json").stdout)
     data = page_of(tmp_path, *documents)
     commands = {each["topic_partition"]: each.get("next_command") for each in data["partitions"]}
-    assert {name for name, command in commands.items() if command} == {"mixed-0", "logappend-0", "k-magicup-0"}
+    assert {name for name, command in commands.items() if command} == {"mixed-0", "logappend-0", "k-magicup-0"}, "all are verified"
     for each in (*filter(None, commands.values()), data["status"]["next_command"]):
         program, *words = shlex.split(each)
         assert program == "snaprebuild"
@@ -360,3 +364,28 @@ def test_a_page_is_not_greener_than_its_numbers(tmp_path: Path) -> None:
     status = page_of(tmp_path, written(document, tmp_path / "scan.json"))["status"]
     assert (status["exit_code"], status["sentence"]) == (1, "3 snapshots missing in 2 partitions.")
     assert status["next_command"] == "snaprebuild plan /kafka/orders-0"
+
+
+def test_a_suspect_that_a_replay_proves_right_is_not_verified_again(tmp_path: Path) -> None:
+    logs = FIXTURES / "kafka4-mixed" / "logs"
+    documents = {}
+    for verb in ("scan", "verify"):
+        documents[verb] = tmp_path / f"{verb}.json"
+        documents[verb].write_text(snaprebuild(verb, logs, *(AS_OF if verb == "verify" else ()), "--output", "json").stdout)
+    scan = json.loads(documents["scan"].read_text())
+    verified = {
+        (each["topic_partition"], snapshot["offset"])
+        for each in json.loads(documents["verify"].read_text())["partitions"]
+        for snapshot in each["snapshots"]
+        if snapshot["comparison"]["status"] == "equal"
+    }
+    boundaries = {(each["topic_partition"], row["offset"]): row for each in scan["partitions"] for row in each["boundaries"]}
+    boundaries[min(verified & boundaries.keys())]["state"] = "suspect"
+    scan["counts"]["suspect"] = 1
+    scan |= {"exit_code": 1, "answer": "1 snapshot suspect.", "next_command": f"snaprebuild verify {logs}"}
+    written(scan, documents["scan"])
+    alone = page_of(tmp_path, documents["scan"])
+    assert (alone["totals"]["suspect_snapshots"], alone["status"]["next_command"]) == (1, f"snaprebuild verify {logs}")
+    both = page_of(tmp_path, *documents.values())
+    assert (both["totals"]["suspect_snapshots"], both["status"]["next_command"]) == (0, None)
+    assert "no fault" in both["status"]["next_text"]

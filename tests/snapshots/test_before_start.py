@@ -87,7 +87,11 @@ def test_a_slow_look_at_the_logs_leaves_time_for_the_most_blocked(
     )
     assert clock.now == 3.0, "nothing was begun that could not end in time"
     first, *others = hooked.partitions
-    assert (first.result.plan.source.topic_partition, first.state.value, first.bytes_blocked_left) == ("mixed-0", "prepared", 0)
+    assert (first.result.plan.source.directory.topic_partition, first.state.value, first.bytes_blocked_left) == (
+        "mixed-0",
+        "prepared",
+        0,
+    )
     assert others[-1].state.value == "not-prepared"
     assert others[-1].result.plan.fault is not None
     assert hooked.exit_code == 1

@@ -91,7 +91,10 @@ def test_no_log_end_no_file(tmp_path: Path) -> None:
     write_partition(logs / "c-0", {0: b"\0" * 100})
     write_partition(logs / "d-0", {5: b""})
     write_partition(logs / "e-0", {0: batch(0), 1: b""})
-    plans = {each.source.topic_partition: each for each in planned(logs, out=str(tmp_path / "out"), boundaries="all").partitions}
+    plans = {
+        each.source.directory.topic_partition: each
+        for each in planned(logs, out=str(tmp_path / "out"), boundaries="all").partitions
+    }
     assert {name: [b.offset for b in plan.boundaries] for name, plan in plans.items()} == {
         "a-0": [],
         "b-0": [],

@@ -181,7 +181,7 @@ def test_a_last_segment_that_is_truncated_after_it_was_listed(tmp_path: Path) ->
     source = open_source([str(tmp_path)])
     os.truncate(tmp_path / "t-0" / f"{1:020d}.log", len(batch(1)))
     result = scan_source(source)
-    assert {each.source.topic_partition: each.log_end.offset for each in result.partitions} == {"t-0": 2, "u-0": 3}
+    assert {each.source.directory.topic_partition: each.log_end.offset for each in result.partitions} == {"t-0": 2, "u-0": 3}
 
 
 def test_a_partition_that_goes_away(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

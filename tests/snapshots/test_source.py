@@ -18,7 +18,7 @@ from snaprebuild.storage.partition_names import TopicKind
 
 
 def names(source: Source) -> list[str]:
-    return [partition.topic_partition for partition in source.partitions]
+    return [partition.directory.topic_partition for partition in source.partitions]
 
 
 def test_any_ancestor_leads_to_the_partitions(tmp_path: Path) -> None:
@@ -61,13 +61,13 @@ def test_kinds_of_topics(tmp_path: Path) -> None:
     for name in kinds:
         write_partition(logs / name, {0: batch(0)})
     source = open_source([str(logs)])
-    assert {partition.topic_partition: partition.topic_kind for partition in source.partitions} == kinds
-    assert [partition.topic_partition for partition in source.partitions if partition.is_compacted] == ["compact-0"]
+    assert {partition.directory.topic_partition: partition.topic_kind for partition in source.partitions} == kinds
+    assert [partition.directory.topic_partition for partition in source.partitions if partition.is_compacted] == ["compact-0"]
 
 
 def test_what_the_files_of_the_broker_say(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
-    by_name = {partition.topic_partition: partition for partition in open_source([str(logs)]).partitions}
+    by_name = {partition.directory.topic_partition: partition for partition in open_source([str(logs)]).partitions}
     assert (by_name["deleted-0"].log_start_offset, by_name["deleted-0"].recovery_point) == (298, 997)
     assert (by_name["mixed-0"].log_start_offset, by_name["mixed-0"].recovery_point) == (0, 8231)
     bare = write_partition(tmp_path / "bare" / "t-0", {70: batch(70)})

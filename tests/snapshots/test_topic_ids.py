@@ -179,4 +179,4 @@ def test_a_selection_does_not_hide_that_remote_storage_is_in_use(tmp_path: Path)
     made(Form(None, NONE, remote=True), tmp_path)
     source, (broker,) = with_readiness(open_source([str(tmp_path / "data/orders-1")]))
     assert broker.judged.topics == ("orders",)
-    assert [each.topic_partition for each in source.partitions] == ["orders-1"]
+    assert [each.directory.topic_partition for each in source.partitions] == ["orders-1"]

@@ -32,12 +32,12 @@ def verified(path: object, jobs: int = 1, **options: object) -> VerifyResult:
 def test_what_is_missing_in_every_bundled_partition(partition_fixture: PartitionFixture) -> None:
     (verdict,) = verified(partition_fixture.directory).partitions
     present = {int(path.stem) for path in partition_fixture.directory.glob("*.snapshot")}
-    assert [each.offset for each in verdict.snapshots] == sorted(present)
+    assert [each.offset for each in verdict.outcome.snapshots] == sorted(present)
     absent = {each.snapshot_offset for each in partition_fixture.segments} - present
     assert set(verdict.missing) <= absent
     needs = boundary_needs(verdict.source, max(each.snapshot_offset for each in partition_fixture.segments))
     assert verdict.needs == needs
-    assert not any(each.comparison.proven_wrong for each in verdict.snapshots)
+    assert not any(each.comparison.proven_wrong for each in verdict.outcome.snapshots)
     assert (
         verdict.outcome.read_bytes == sum(part.bytes for part in partition_fixture.segments)
         or partition_fixture.fixture == "damaged"
@@ -53,8 +53,8 @@ def test_states_are_composed_only_where_a_snapshot_stands(tmp_path: Path, monkey
     composed, total = [], RunningEffect.total
     monkeypatch.setattr(RunningEffect, "total", lambda running: composed.append(running) or total(running))
     (verdict,) = verified(partition).partitions
-    assert [each.offset for each in verdict.snapshots] == [int(kept.stem)]
-    assert verdict.snapshots[0].comparison.status.value == "equal"
+    assert [each.offset for each in verdict.outcome.snapshots] == [int(kept.stem)]
+    assert verdict.outcome.snapshots[0].comparison.status.value == "equal"
     assert len(verdict.missing) > 5
     assert len(set(map(id, composed))) == 1
     assert not verdict.findings
@@ -64,10 +64,10 @@ def test_workers_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     one = verified(FIXTURES / "kafka27-compacted")
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
     two = verified(FIXTURES / "kafka27-compacted", jobs=2)
-    assert [(p.snapshots, p.missing, p.findings) for p in one.partitions] == [
-        (p.snapshots, p.missing, p.findings) for p in two.partitions
+    assert [(p.outcome.snapshots, p.missing, p.findings) for p in one.partitions] == [
+        (p.outcome.snapshots, p.missing, p.findings) for p in two.partitions
     ]
-    assert sum(len(partition.snapshots) for partition in two.partitions) == 12
+    assert sum(len(partition.outcome.snapshots) for partition in two.partitions) == 12
 
 
 def test_a_snapshot_at_the_first_offset_is_judged_by_none(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_snapshot_at_the_first_offset_is_judged_by_none(tmp_path: Path) -> Non
     for entries, status in (((entry,), "unverifiable"), ((), "unverifiable"), ((ProducerEntry(9, 0, 4, 10, 4, 5),), "corrupt")):
         (partition / snapshot_name(10)).write_bytes(snapshot_bytes(entries))
         (verdict,) = verified(partition).partitions
-        (snapshot,) = verdict.snapshots
+        (snapshot,) = verdict.outcome.snapshots
         assert snapshot.comparison.status.value == status
         assert snapshot.snapshot_class is None
 
@@ -98,8 +98,8 @@ def test_a_snapshot_that_cannot_be_read_is_no_corrupt_one(tmp_path: Path, monkey
     result = verified(logs)
     assert exit_code_of(result.findings) == 5
     assert {finding.path for finding in result.findings} == unreadable
-    (mixed,) = [each for each in result.partitions if each.source.topic_partition == "mixed-0"]
-    assert {each.offset: each.comparison.status.value for each in mixed.snapshots} == {7637: "equal", 8231: "equal"}
+    (mixed,) = [each for each in result.partitions if each.source.directory.topic_partition == "mixed-0"]
+    assert {each.offset: each.comparison.status.value for each in mixed.outcome.snapshots} == {7637: "equal", 8231: "equal"}
 
 
 def test_a_segment_that_vanishes(tmp_path: Path) -> None:
@@ -110,11 +110,11 @@ def test_a_segment_that_vanishes(tmp_path: Path) -> None:
     result = verify(source, Run(clock=CLOCK, jobs=1))
     assert exit_code_of(result.findings) == 1
     assert [(finding.code, finding.offset) for finding in result.findings] == [("unsound-boundary", 3017)]
-    by_name = {each.source.topic_partition: each for each in result.partitions}
-    statuses = {each.offset: each.comparison.status.value for each in by_name["mixed-0"].snapshots}
+    by_name = {each.source.directory.topic_partition: each for each in result.partitions}
+    statuses = {each.offset: each.comparison.status.value for each in by_name["mixed-0"].outcome.snapshots}
     assert all(status == ("equal" if offset <= 2430 else "unverifiable") for offset, status in statuses.items())
     assert len(statuses) == 15
-    assert {each.comparison.status.value for each in by_name["logappend-0"].snapshots} == {"equal"}
+    assert {each.comparison.status.value for each in by_name["logappend-0"].outcome.snapshots} == {"equal"}
 
 
 def test_partitions_without_a_segment(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_run_lists_the_first_differences_and_counts_all(tmp_path: Path, monkey
         partition = write_partition(logs / f"t-{number}", {0: data})
         (partition / snapshot_name(4)).write_bytes(snapshot_bytes(entries[2:]))
     result = verified(logs)
-    comparisons = [partition.snapshots[0].comparison for partition in result.partitions]
+    comparisons = [partition.outcome.snapshots[0].comparison for partition in result.partitions]
     assert [[each.producer_id for each in comparison.differences] for comparison in comparisons] == [[0, 1], [0, 1], [0]]
     assert {(comparison.difference_count, comparison.certain_count) for comparison in comparisons} == {(2, 2)}
     assert result.differences_not_listed == 1
@@ -170,8 +170,8 @@ def test_a_log_that_lost_its_tail(tmp_path: Path) -> None:
     (finding,) = result.findings
     assert (finding.code, finding.severity, finding.offset) == ("snapshot-above-log-end", Severity.FINDING, 8231)
     assert f"the log ends at 7637, {BELOW_SNAPSHOT}8231: the log lost its tail" in finding.message
-    (mixed,) = [each for each in result.partitions if each.source.topic_partition == "mixed-0"]
-    verdicts = {each.offset: each.comparison for each in mixed.snapshots}
+    (mixed,) = [each for each in result.partitions if each.source.directory.topic_partition == "mixed-0"]
+    verdicts = {each.offset: each.comparison for each in mixed.outcome.snapshots}
     assert verdicts[7637].status.value == "equal", "at the log end itself there is nothing to say"
     assert (verdicts[8231].status.value, verdicts[8231].reason) == ("unverifiable", "is above the log end 7637")
 
@@ -227,7 +227,7 @@ def test_progress_and_selection() -> None:
         selection=Selection(offset_to=7045),
         progress=lambda name, size_bytes: reported.append((name, size_bytes)),
     )
-    assert [each.offset for each in result.partitions[0].snapshots] == [7045]
+    assert [each.offset for each in result.partitions[0].outcome.snapshots] == [7045]
     assert {name for name, _ in reported} == {"mixed-0"}
     sizes = [path.stat().st_size for path in sorted((FIXTURES / "kafka27-mixed" / "logs" / "mixed-0").glob("*.log"))]
     assert [size for _, size in reported] == sizes

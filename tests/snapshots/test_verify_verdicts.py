@@ -43,17 +43,17 @@ def verified(path: object, as_of_ms: int = AS_OF_MS, jobs: int = 1, **options: o
 
 
 def verdict_on(result: VerifyResult, topic_partition: str) -> PartitionVerdict:
-    (found,) = [each for each in result.partitions if each.source.topic_partition == topic_partition]
+    (found,) = [each for each in result.partitions if each.source.directory.topic_partition == topic_partition]
     return found
 
 
 def statuses(result: VerifyResult, topic_partition: str) -> dict[int, str]:
     """By offset of the snapshot."""
-    return {each.offset: each.comparison.status.value for each in verdict_on(result, topic_partition).snapshots}
+    return {each.offset: each.comparison.status.value for each in verdict_on(result, topic_partition).outcome.snapshots}
 
 
 def classes(result: VerifyResult, topic_partition: str) -> list[str | None]:
-    found = [each.snapshot_class for each in verdict_on(result, topic_partition).snapshots]
+    found = [each.snapshot_class for each in verdict_on(result, topic_partition).outcome.snapshots]
     return [None if each is None else each.value for each in found]
 
 
@@ -104,7 +104,7 @@ def test_a_follower_that_lost_its_producers_cannot_be_seen_in_its_own_log() -> N
 def test_the_nodes_of_a_cluster_wrote_what_a_replay_gives() -> None:
     """Nothing was ever removed from their logs."""
     verdicts = verified(FIXTURES / "kraft-cluster3" / "node1").partitions
-    assert {each.comparison.status.value for verdict in verdicts for each in verdict.snapshots} == {"equal"}
+    assert {each.comparison.status.value for verdict in verdicts for each in verdict.outcome.snapshots} == {"equal"}
 
 
 # --- wrong -----------------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def judged(tmp_path: Path, data: bytes, as_of_ms: int = AS_OF_MS) -> tuple[str, 
     assert tree(logs) == before
     found = statuses(result, "mixed-0")
     assert {found[7637], found[8231]} == {"equal"}
-    (snapshot,) = [each for each in verdict_on(result, "mixed-0").snapshots if each.offset == OFFSET]
+    (snapshot,) = [each for each in verdict_on(result, "mixed-0").outcome.snapshots if each.offset == OFFSET]
     return found[OFFSET], {each.producer_id: each for each in snapshot.comparison.differences}, result.findings
 
 
@@ -251,7 +251,7 @@ def test_snapshots_at_offsets_to_which_no_log_leads(tmp_path: Path) -> None:
     result = middle_of_segments(tmp_path, snapshots, {8: TWO_SEGMENTS[8]})
     assert exit_code_of(result.findings) == 1
     assert statuses(result, "t-0") == {5: "unverifiable", 6: "corrupt", 12: "unverifiable", 99: "unverifiable"}
-    reasons = {each.offset: each.comparison.reason for each in verdict_on(result, "t-0").snapshots}
+    reasons = {each.offset: each.comparison.reason for each in verdict_on(result, "t-0").outcome.snapshots}
     assert reasons[5] == NOTHING_BELOW
     assert reasons[12] == "is above the log end 11"
     assert set(classes(result, "t-0")) == {None}

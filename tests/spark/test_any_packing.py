@@ -294,7 +294,7 @@ def test_a_segment_that_cannot_be_read(tmp_path: Path, spoil: Callable[[Path], N
     request = RebuildRequest((str(logs),), out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS)
     result = same_where_it_goes_wrong(request, lambda: spoil(logs / "mixed-0" / f"{2181:020d}.log"))
     assert exit_code_of(result.findings) == exit_code
-    actions = {each.plan.source.topic_partition: {one.action for one in each.boundaries} for each in result.partitions}
+    actions = {each.plan.source.directory.topic_partition: {one.action for one in each.boundaries} for each in result.partitions}
     assert actions.pop("mixed-0") == {BoundaryAction.WOULD_WRITE, action}
     assert set(map(frozenset, actions.values())) == {frozenset({BoundaryAction.WOULD_WRITE})}
 
@@ -306,7 +306,7 @@ def test_a_segment_that_is_gone(tmp_path: Path, spoil: Callable[[Path], None], e
     request = RebuildRequest((str(logs),), out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS)
     result = same_where_it_goes_wrong(request, lambda: spoil(logs / "mixed-0" / f"{2181:020d}.log"))
     assert exit_code_of(result.findings) == exit_code
-    (mixed,) = [each for each in result.partitions if each.plan.source.topic_partition == "mixed-0"]
+    (mixed,) = [each for each in result.partitions if each.plan.source.directory.topic_partition == "mixed-0"]
     assert [each.snapshot_class is SnapshotClass.UNSOUND for each in mixed.boundaries] == [False] * (15 - unsound) + [
         True
     ] * unsound

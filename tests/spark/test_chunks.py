@@ -108,7 +108,7 @@ def test_a_batch_on_which_kafka_throws(tmp_path: Path) -> None:
     for offset in (2, 4, 6, 9):
         (directory / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
     verdict = judged(logs)
-    assert [(each.offset, each.comparison.status.value) for each in verdict.snapshots[1:]] == [
+    assert [(each.offset, each.comparison.status.value) for each in verdict.outcome.snapshots[1:]] == [
         (offset, "unverifiable") for offset in (4, 6, 9)
     ]
     assert [each.code for each in verdict.findings].count("damaged-segment") == 1

@@ -30,6 +30,7 @@ from snaprebuild.spark.session import (
     _check_scratch_directories,
     _settings_of,
     code_archive,
+    python_of_driver,
     ship_code,
 )
 
@@ -206,6 +207,45 @@ def test_a_master_that_is_none() -> None:
     assert "at org.apache" not in run.stderr
     assert "py4j" not in run.stderr
     assert run.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("master", "variable", "setting", "used"),
+    [
+        ("local[2]", None, None, sys.executable),
+        ("local[2]", None, "/opt/set", "/opt/set"),
+        ("local[2]", "/opt/variable", None, "python3"),
+        ("spark://host:7077", None, None, "python3"),
+        ("yarn", None, "/opt/set", "python3"),
+    ],
+)
+def test_a_local_session_uses_the_interpreter_that_runs(
+    master: str, variable: str | None, setting: str | None, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the user names another one: on a cluster a path of the driver need not exist. Afterwards the session is as it was."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("PYSPARK_PYTHON", variable)
+    settings = {} if setting is None else {"spark.pyspark.python": setting}
+    context = SimpleNamespace(master=master, pythonExec="python3", getConf=lambda: settings)
+    session: Any = SimpleNamespace(sparkContext=context)
+    with python_of_driver(session):
+        assert context.pythonExec == used
+    assert context.pythonExec == "python3"
+
+
+def test_the_interpreter_of_a_session_is_restored_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    context = SimpleNamespace(master="local[1]", pythonExec="python3", getConf=dict)
+    session: Any = SimpleNamespace(sparkContext=context)
+
+    def fail_inside() -> None:
+        with python_of_driver(session):
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_inside()
+    assert context.pythonExec == "python3"
 
 
 FAILED_STAGE = """An exception was thrown from the Python worker. Please see the stack trace below.

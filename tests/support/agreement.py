@@ -118,7 +118,7 @@ def disagreements(logs: Path, place: Path, moment: Moment, counts: Counter[str])
     for verdict in verified.partitions:
         path = verdict.source.directory.path
         whole[path] = {offset for offset, state in states[path].items() if not state.is_cut}
-        for each in verdict.snapshots:
+        for each in verdict.outcome.snapshots:
             if each.snapshot_class is not None and each.snapshot_class is not said[path][each.offset].snapshot_class:
                 asked.wrong.append(f"{path} at {each.offset}: verify says two classes")
     _ask_rebuild(asked, said)
@@ -195,7 +195,7 @@ def _ask_ensure(asked: _Asked, partition: PartitionSource, said: dict[int, Sayin
             continue
         is_own = found.origin is Origin.ON_DISK
         saying = Saying(found.snapshot_class, None if is_own else entries_in(found.data))
-        asked.say("ensure_snapshot", partition.topic_partition, offset, said[offset], saying, may_be_window=True)
+        asked.say("ensure_snapshot", partition.directory.topic_partition, offset, said[offset], saying, may_be_window=True)
 
 
 def _ask_explain(asked: _Asked, partition: PartitionSource, said: dict[int, Saying], whole: set[int]) -> None:
@@ -210,7 +210,7 @@ def _ask_explain(asked: _Asked, partition: PartitionSource, said: dict[int, Sayi
                     continue
                 asked.counts["explain"] += 1
                 own = [entry for entry in said[offset].entries or () if entry.producer_id == producer]  # type: ignore[attr-defined]
-                where = f"{partition.topic_partition} at {offset}"
+                where = f"{partition.directory.topic_partition} at {offset}"
                 if each.snapshot_class is not said[offset].snapshot_class:
                     classes = f"{each.snapshot_class.value} instead of {said[offset].snapshot_class.value}"
                     asked.wrong.append(f"{where}: explain says {classes}")
@@ -232,11 +232,13 @@ def _ask_last_stable(asked: _Asked, partition: PartitionSource, states: dict[int
         least = min(max(min((first for first in opened if first >= 0), default=offset), start), offset)
         found = known[partition.directory.path]
         if found.offset != least:
-            asked.wrong.append(f"{partition.topic_partition} at {offset}: the last stable offset is {found.offset}, not {least}")
+            asked.wrong.append(
+                f"{partition.directory.topic_partition} at {offset}: the last stable offset is {found.offset}, not {least}"
+            )
         begins_inside = partition.directory.segments[0].base_offset > 0
         if found.assumed != (begins_inside and not state.is_complete):
             asked.wrong.append(
-                f"{partition.topic_partition} at {offset}: last_stable says {found}, complete is {state.is_complete}"
+                f"{partition.directory.topic_partition} at {offset}: last_stable says {found}, complete is {state.is_complete}"
             )
 
 

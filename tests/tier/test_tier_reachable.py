@@ -74,7 +74,7 @@ def test_what_is_called_right_is_right_and_what_is_called_wrong_is_wrong(tmp_pat
         (partition,) = audit.partitions
         first = ends[-1] if local_start is None else min((each for each in ends if each >= local_start), default=0)
         for number, copy in enumerate(partition.copies):
-            reported, offset = (seed, copy.start_offset, copy.reason), ends[number]
+            reported, offset = (seed, copy.copy.start_offset, copy.reason), ends[number]
             passed_over = SnapshotVerdict.REACH_UNKNOWN if local_start is None else SnapshotVerdict.UNREACHABLE
             assert copy.verdict is not passed_over or offset < first, reported
             assert offset >= first or copy.verdict in (passed_over, SnapshotVerdict.SUSPECT, SnapshotVerdict.CORRUPT), reported

@@ -261,7 +261,7 @@ def test_the_fence_reads_what_the_metadata_log_has_grown_by(tmp_path: Path, monk
 def test_what_the_fence_of_a_stopped_broker_reads_again(tmp_path: Path) -> None:
     """Its clean-shutdown marker, which a start removes, and its registration, by what the metadata log has grown by."""
     node = Path(shutil.copytree(FIXTURES / "kraft-cluster3" / "node1", tmp_path / "node1"))
-    (source,) = [each for each in open_source([str(node)]).partitions if each.topic_partition == "orders-1"]
+    (source,) = [each for each in open_source([str(node)]).partitions if each.directory.topic_partition == "orders-1"]
     sources = UploadSources([source], None, Run())
     fence = sources.fence(source)
     assert (fence.identity.node_id, fence.identity.broker_epoch) == (1, 15)

@@ -147,7 +147,7 @@ def _replica(replica: CheckedReplica) -> dict[str, Any]:
     """The members of a ``FollowerReplica``."""
     return {
         **names_of(replica.source.directory),
-        "path": replica.source.path,
+        "path": replica.source.directory.path,
         "first_offset": replica.first_offset,
         "log_start_offset": replica.source.log_start_offset,
         "verdict": replica.verdict,
@@ -174,7 +174,7 @@ def _print_replicas(title: str, replicas: Sequence[CheckedReplica]) -> None:
             lost_open = 0 if worst is None else worst.lost_open_transactions
             remote_state = f"{remote.judgement.snapshot_class.value}, {pluralize(len(remote.entries), 'producer')}"
         wrong = sum(snapshot.proven_wrong for snapshot in each.snapshots)
-        label = labels[each.source.path]
+        label = labels[each.source.directory.path]
         log_start = each.source.log_start_offset
         rows.append((label, each.verdict, lost, lost_open, wrong, log_start, each.first_offset, remote_state))
     columns = ("partition", "verdict", "lost", "open", "wrong", "log start", "first local", "remote storage there")
@@ -189,7 +189,7 @@ def _print_lost_producers(replicas: Sequence[CheckedReplica]) -> None:
             producers += [(replica, each) for each in replica.worst.lost if not each.expired]
     producers.sort(key=lambda pair: pair[1].open_from is None)
     rows = [
-        (replica.source.topic_partition, each.producer_id, each.epoch, each.last_offset, each.consequence)
+        (replica.source.directory.topic_partition, each.producer_id, each.epoch, each.last_offset, each.consequence)
         for replica, each in producers[:PRODUCERS_SHOWN_MAX]
     ]
     if rows:
@@ -245,7 +245,7 @@ class FollowerCheckView(View):
         if not (is_wrong or self._counts[ReplicaVerdict.LOST]):
             return text, []
         aside = ["--set-aside"] if is_wrong else []
-        return text, ["follower", "repair", *repeated_words("level", *Load.__struct_fields__), *aside, "--dry-run"]
+        return text, ["follower", "repair", *repeated_words("proof", *Load.__struct_fields__), *aside, "--dry-run"]
 
 
 # ---------------------------------------------------------------------------------------------------------------- follower repair
@@ -299,7 +299,7 @@ class FollowerRepairView(View):
             _print_replicas("Replicas, as they were", self._repair.check.replicas)
         rows = []
         for partition in self._partitions:
-            name = partition.plan.source.topic_partition
+            name = partition.plan.source.directory.topic_partition
             for each in partition.boundaries:
                 snapshot_class = "-" if each.snapshot_class is None else each.snapshot_class.value
                 before = "-" if each.comparison is None else each.comparison.found_entries

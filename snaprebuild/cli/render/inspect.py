@@ -156,14 +156,14 @@ class ExplainView(View):
         if not result.partitions:
             return
         labels = labels_of(each.source for each in result.partitions)
-        rows = [(labels[each.source.path], *_entry_cells(each.explained)) for each in result.partitions]
+        rows = [(labels[each.source.directory.path], *_entry_cells(each.explained)) for each in result.partitions]
         columns = ("partition", "at", "epoch", "last sequence", "last offset", "open from", "expires", "class", "snapshots")
         right = ("at", "epoch", "last sequence", "last offset", "open from")
         drop = ("epoch", "last sequence", "last offset")
         print_table(f"Producer {result.question.producer_id}", columns, rows, right=right, drop=drop)
         for each in result.partitions if len(result.partitions) <= DETAILED_MAX else ():
-            _print_set_by(each.explained, labels[each.source.path])
-            _print_answers(each.explained, labels[each.source.path], _version_text(result))
+            _print_set_by(each.explained, labels[each.source.directory.path])
+            _print_answers(each.explained, labels[each.source.directory.path], _version_text(result))
         if len(result.partitions) > DETAILED_MAX:
             print_text(
                 f"Name --topic and --partition ({DETAILED_MAX} partitions at most) to see batches and answers; --output json has all."
@@ -329,7 +329,7 @@ def _print_counts(partitions: Collection[PartitionTransactions], labels: dict[st
         if each.reported.totals.open:
             size = "unknown" if each.reported.held_bytes is None else size_text(each.reported.held_bytes)
             held_cells = (each.reported.held_offsets, size, each.reported.held_segments)
-        rows.append((labels[each.source.path], *(count or "-" for count in counts), stable, *held_cells))
+        rows.append((labels[each.source.directory.path], *(count or "-" for count in counts), stable, *held_cells))
     if rows:
         names = ("committed", "aborted", "empty", "unknown", "open", "late", "last stable", "held offsets", "held", "held segments")
         drop = ("unknown", "empty", "held offsets", "held segments", "aborted", "committed", "last stable")
@@ -339,7 +339,7 @@ def _print_counts(partitions: Collection[PartitionTransactions], labels: dict[st
 def _print_open(partitions: Collection[PartitionTransactions], labels: dict[str, str]) -> None:
     rows: list[tuple[object, ...]] = []
     for each in partitions:
-        label = labels[each.source.path]
+        label = labels[each.source.directory.path]
         for transaction in each.reported.open:
             since, last = ("-" if ms is None else time_text(ms) for ms in (transaction.since_ms, transaction.last_ms))
             names = (label, transaction.first_offset, transaction.producer_id, transaction.epoch)
@@ -371,7 +371,7 @@ def _print_reasons(late: LateTransactions, labels: dict[str, str]) -> None:
     print_text("Why the late ones are open:")
     print_line("")
     for partition, transaction, reason in proven if is_verbose() else proven[:COMMANDS_SHOWN_MAX]:
-        label = labels[partition.source.path]
+        label = labels[partition.source.directory.path]
         text = f"{reason.value.replace('_', ' ')}. {transaction.reason}"
         print_text(f"  {label} from {transaction.first_offset}: {text}", indent="    ")
         for fact in transaction.facts:

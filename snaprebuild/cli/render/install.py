@@ -134,7 +134,9 @@ def _touched_text(result: RebuildResult) -> str:
     if not touched:
         return ""
     count = sum(len(each.replayed_not_linked) for each in touched)
-    names = first_of([f"{each.plan.source.topic_partition} from the segment at {each.touched_segment}" for each in touched])
+    names = first_of(
+        [f"{each.plan.source.directory.topic_partition} from the segment at {each.touched_segment}" for each in touched]
+    )
     verb = "to replay" if result.dry_run else "replayed"
     return f"Note: {pluralize(count, 'snapshot')} {verb}, not linked: segments were touched since they were staged ({names})."
 
@@ -172,4 +174,4 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
         answer += f" Start the broker: it then uses the new {'snapshot' if written == 1 else 'snapshots'}."
     if not is_done:
         return answer, stage
-    return answer, [] if result.receipt is None else ["verify", "--receipt", shown(result.receipt)]
+    return answer, [] if result.receipt is None else ["verify", "--written-by", shown(result.receipt)]

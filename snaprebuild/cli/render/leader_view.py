@@ -34,7 +34,7 @@ NAMES = {
 def _labels(source: Source, partitions: Sequence[ViewedPartition]) -> dict[str, str]:
     """Names of the partitions in tables, by path."""
     ids = {each.path: None if each.topic_id is None else uuid_from_text(each.topic_id) for each in partitions}
-    return labels_of((each for each in source.partitions if each.path in ids), ids)
+    return labels_of((each for each in source.partitions if each.directory.path in ids), ids)
 
 
 def _offset_text(known: KnownOffset | None) -> str:

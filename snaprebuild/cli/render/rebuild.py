@@ -305,6 +305,7 @@ def request_words(request: RebuildRequest) -> list[str]:
     words = [*map(shown, request.paths), *(["--server-properties", request.server_properties] if request.server_properties else [])]
     words += [word for pattern in request.topics for word in ("--topic", pattern)]
     words += [word for number in sorted(request.partitions) for word in ("--partition", str(number))]
+    words += [word for name in sorted(request.topic_partitions) for word in ("--topic-partition", name)]
     return [*words, *given_words()]
 
 
@@ -335,7 +336,7 @@ def print_plan(plan: Plan) -> None:
         boundaries = partition.all_boundaries
         classes = Counter(_class_text(boundary.expected_class) for boundary in boundaries)
         frees = _retention_date(partition.retention_frees_ms, plan.clock.as_of_ms)
-        row = [labels[partition.source.path], len(boundaries), base, size_text(partition.min_read_bytes)]
+        row = [labels[partition.source.directory.path], len(boundaries), base, size_text(partition.min_read_bytes)]
         rows.append([*row, counts_text(classes), *([frees] if has_dates else []), partition.replay_reason])
     if rows:
         dates = ["retention deletes it"] if has_dates else []
@@ -385,7 +386,7 @@ def _print_not_planned(plan: Plan) -> None:
     for partition in plan.partitions:
         for _, reason in partition.not_planned:
             action = _action_of(reason)
-            reasons.setdefault((action, reason.text), []).append(labels[partition.source.path])
+            reasons.setdefault((action, reason.text), []).append(labels[partition.source.directory.path])
     for (action, text), names in reasons.items():
         where = first_of(list(dict.fromkeys(names)))
         print_text(f"{action}: {pluralize(len(names), 'boundary', 'boundaries')} of {where}: {text}")
@@ -494,7 +495,7 @@ def _next_of_run(result: RebuildResult, answer: str, totals: Counter[str], again
         return answer, _after_no_file(result, is_given_up=bool(refused or failed))
     if result.receipt is None or _in_store(result):
         return answer, []
-    return answer, ["verify", "--receipt", shown(result.receipt)]
+    return answer, ["verify", "--written-by", shown(result.receipt)]
 
 
 def _after_no_file(result: RebuildResult, *, is_given_up: bool) -> Sequence[str] | Advice:

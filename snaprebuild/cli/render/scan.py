@@ -228,7 +228,7 @@ def _high_watermark_epoch(partition: PartitionScan) -> int | None:
 
 def _must_not_lead(partition: PartitionScan, fates: Sequence[Fate]) -> MustNotLead | None:
     """By the fates of this directory: another log directory may have a partition of the same name."""
-    path = partition.source.path
+    path = partition.source.directory.path
     own = [fate for fate in fates if fate.path == path or fate.path.startswith(f"{path}/")]
     return unfit_replica(own)
 

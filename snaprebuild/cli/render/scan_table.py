@@ -128,7 +128,7 @@ def _waits_for_start(result: ScanResult) -> bool:
     """Whether the next start removes snapshots of a partition that is stuck: a rebuild before it leaves them out."""
     kinds = (FateKind.SNAPSHOTS_REMOVED, FateKind.SWAP_FINISHED)
     paths = {fate.path for fate in result.fates if fate.kind in kinds}
-    return any(each.stuck_bytes and each.source.path in paths for each in result.partitions)
+    return any(each.stuck_bytes and each.source.directory.path in paths for each in result.partitions)
 
 
 def _others_text(result: ScanResult) -> str:
@@ -153,7 +153,7 @@ def _print_rows(result: ScanResult, *, all_rows: bool) -> dict[Blocker, int]:
         stuck = size_text(each.stuck_bytes) if each.stuck_bytes else "-"
         cells = (str(each.totals.missing or "-"), str(each.totals.blocked_segments or "-"), stuck, first)
         is_shown = all_rows or is_verbose() or len(rows) < ROWS_MAX
-        rows.append((labels[each.source.path], *cells, _reason(each, numbers) if is_shown else ""))
+        rows.append((labels[each.source.directory.path], *cells, _reason(each, numbers) if is_shown else ""))
     columns = ["partition", "missing", "blocked", "cannot upload", "first blocked", "reason"]
     if rows:
         print_table(None, columns, rows, right=columns[1:-1], drop=("first blocked", "blocked"), all_rows=all_rows)
@@ -192,7 +192,8 @@ def _print_footnotes(result: ScanResult, numbers: dict[Blocker, int]) -> None:
             after = f" after {pluralize(failing.uploads_before, 'upload')}" if failing.uploads_before else ""
             print_text(f"    {ATTEMPTS}", "    ")
             print_text(
-                f"    The next attempt is for segment {failing.base_offset} of {first.source.topic_partition}{after}.", "    "
+                f"    The next attempt is for segment {failing.base_offset} of {first.source.directory.topic_partition}{after}.",
+                "    ",
             )
             for outcome in failing.outcomes:
                 print_text(f"      {_outcome_text(outcome)}", " " * 22)
@@ -250,7 +251,7 @@ def _print_facts(result: ScanResult) -> None:
 
 def _print_lag(result: ScanResult) -> None:
     """The segments that wait on purpose, and when the first one is due."""
-    lags = [(each.source.topic_partition, each.preflight.copy_lag) for each in result.partitions]
+    lags = [(each.source.directory.topic_partition, each.preflight.copy_lag) for each in result.partitions]
     waits = [(name, wait) for name, wait in lags if wait is not None]
     if not waits:
         return
@@ -315,7 +316,7 @@ def _start_text(result: ScanResult) -> str:
 def print_boundaries(result: ScanResult) -> None:
     """Every boundary as plain lines: a table of hundred thousands of rows would take minutes to lay out."""
     for partition in result.partitions:
-        path = printable(shown(partition.source.path))
+        path = printable(shown(partition.source.directory.path))
         lines = [f"\n{path}: log start {partition.source.log_start_offset}, log end {_end(partition)}"]
         for boundary in partition.boundaries:
             facts = [boundary.state.value]

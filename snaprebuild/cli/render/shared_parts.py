@@ -28,7 +28,7 @@ __all__ = [
 
 def needs_of(source: PartitionSource, needs: BoundaryNeeds) -> dict[str, Any]:
     """The members of a ``PartitionNeeds``: a partition with its boundaries that have no snapshot."""
-    return {**names_of(source.directory), "path": source.path, **asdict(needs)}
+    return {**names_of(source.directory), "path": source.directory.path, **asdict(needs)}
 
 
 def inputs_of(source: PartitionSource) -> list[doc.InputSegment]:

@@ -83,7 +83,7 @@ class StatsView(View):
         _print_batches(total)
         labels = labels_of(each.source for each in result.partitions)
         listed = result.partitions[:top]
-        rows = [(labels[each.source.path], *_counted(each.totals, result)) for each in listed]
+        rows = [(labels[each.source.directory.path], *_counted(each.totals, result)) for each in listed]
         title = _title("Partitions", len(result.partitions), top)
         print_table(title, ("partition", *COUNTED), rows, right=COUNTED, drop=LESS_COUNTED, all_rows=True)
         if self._all_segments:
@@ -150,7 +150,7 @@ def _partition(partition: PartitionStats, result: StatsResult) -> StatsPartition
     rows = None if partition.segments is None else partition.segments.tolist()
     return StatsPartition(
         **names_of(partition.source.directory),
-        path=partition.source.path,
+        path=partition.source.directory.path,
         totals=_totals(partition.totals, result),
         segments=None if rows is None else [SegmentCounts(**dict(zip(names, row, strict=True))) for row in rows],
     )
@@ -229,7 +229,7 @@ def _print_segments(partitions: Sequence[PartitionStats], labels: dict[str, str]
     names = ("batches", "records", "transactional_batches", "control_batches", "producers", "new_producers", "live_producers")
     rows = [
         (
-            labels[each.source.path],
+            labels[each.source.directory.path],
             int(row["base_offset"]),
             size_text(int(row["size_bytes"])),
             *(int(row[name]) for name in names),

@@ -214,10 +214,7 @@ def _audited_copy(copy: CopyAudit) -> doc.AuditedCopy:
         entries=copy.entries,
         expected_entries=copy.expected_entries,
         difference_count=copy.difference_count,
-        differences=[
-            doc.DifferingProducer(producer_id=each.producer_id, kind=each.kind, consequence=each.consequence)
-            for each in copy.differences
-        ],
+        differences=copy.differences,
     )
 
 

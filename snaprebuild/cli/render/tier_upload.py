@@ -92,7 +92,13 @@ class UploadView(View):
         answer = f"{dry}{pluralize(len(partitions), 'partition')}, segments: {totals}."
         verdicts = [each.verdict for each in partitions if each.verdict is not None]
         if any(verdict.is_rejected or verdict.needs_confirmation for verdict in verdicts):
-            return answer, ["cluster", "source", *given_words("path"), "--purpose", "upload"]
+            return answer, [
+                "cluster",
+                "source",
+                *given_words("path", "topic", "partition", "topic_partition"),
+                "--purpose",
+                "upload",
+            ]
         actions = Counter(segment.action for partition in partitions for segment in partition.segments)
         if request.dry_run:
             return answer, ["tier", "upload", *repeated_words("dry_run")] if actions[UploadAction.WOULD_UPLOAD] else []
@@ -110,7 +116,7 @@ class UploadView(View):
         ids = id_labels((each.source.directory.name.topic, each.topic_id) for each in partitions)
         rows = []
         for each in partitions:
-            label = each.source.topic_partition + ids.get((each.source.directory.name.topic, each.topic_id), "")
+            label = each.source.directory.topic_partition + ids.get((each.source.directory.name.topic, each.topic_id), "")
             prepared = [segment for segment in each.segments if segment.upload is not None]
             rebuilt = sum(segment.upload is not None and segment.upload.snapshot.path is None for segment in prepared)
             sent = size_text(sum(segment.segment_bytes for segment in prepared))
@@ -158,7 +164,7 @@ def _totals_text(partitions: Sequence[PartitionUpload]) -> str:
 def _partition(partition: PartitionUpload, prefix: str) -> doc.UploadedPartition:
     return doc.UploadedPartition(
         **names_of(partition.source.directory),
-        path=partition.source.path,
+        path=partition.source.directory.path,
         topic_id=None if partition.topic_id is None else uuid_to_text(partition.topic_id),
         metadata_partition=partition.metadata_partition,
         uploader=partition.uploader,

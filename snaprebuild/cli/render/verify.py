@@ -40,7 +40,7 @@ class VerifyView(View):
     def document(self) -> Verify:
         result = self._result
         status = self._judged.status
-        statuses = _statuses(each for verdict in result.partitions for each in verdict.snapshots)
+        statuses = _statuses(each for verdict in result.partitions for each in verdict.outcome.snapshots)
         return Verify(
             run=run_record(verdict.source.log_dir for verdict in result.partitions),
             as_of_ms=result.clock.as_of_ms,
@@ -62,7 +62,7 @@ class VerifyView(View):
         if not result.partitions and not status.concerns:
             answer, following = none_read(findings, are_named=True)
             return answer_lines(status, findings, [answer.rstrip(".")], []), following
-        totals = _statuses(each for verdict in result.partitions for each in verdict.snapshots)
+        totals = _statuses(each for verdict in result.partitions for each in verdict.outcome.snapshots)
         compared = f"{pluralize(len(result.partitions), 'partition')}: {counts_text(totals) or 'no snapshot'}"
         wrong = f"{pluralize(status.wrong, 'snapshot is', 'snapshots are')} proven wrong" if status.wrong else ""
         suspect = f"{pluralize(status.suspect, 'snapshot is', 'snapshots are')} suspect" if status.suspect else ""
@@ -78,7 +78,7 @@ class VerifyView(View):
             is_verified=True,
             is_local=all(verdict.source.directory.store.is_local for verdict in result.partitions),
             can_plan=any(verdict.missing and not verdict.source.uploads_under_id_zero for verdict in result.partitions),
-            can_replace=any(_is_at_boundary(verdict, each) for verdict in result.partitions for each in verdict.snapshots),
+            can_replace=any(_is_at_boundary(verdict, each) for verdict in result.partitions for each in verdict.outcome.snapshots),
         )
         if status.concerns:
             return answer_lines(status, findings, [whole], [f"{compared}.", unjudged]), following
@@ -92,10 +92,12 @@ class VerifyView(View):
         result = self._result
         labels = labels_of(verdict.source for verdict in result.partitions)
         rows = []
-        for verdict in sorted(result.partitions, key=lambda each: -sum(one.comparison.proven_wrong for one in each.snapshots)):
-            counts = counts_text(_statuses(verdict.snapshots))
-            label = labels[verdict.source.path]
-            rows.append((label, len(verdict.snapshots), len(verdict.needs.missing_offsets) or "-", counts or "-"))
+        for verdict in sorted(
+            result.partitions, key=lambda each: -sum(one.comparison.proven_wrong for one in each.outcome.snapshots)
+        ):
+            counts = counts_text(_statuses(verdict.outcome.snapshots))
+            label = labels[verdict.source.directory.path]
+            rows.append((label, len(verdict.outcome.snapshots), len(verdict.needs.missing_offsets) or "-", counts or "-"))
         if rows:
             print_table(None, ("partition", "snapshots", "missing", "verdict"), rows, right=("snapshots", "missing"))
         self._print_snapshots(labels)
@@ -105,7 +107,9 @@ class VerifyView(View):
             print_text(f"{entries} counted and not listed, here or in --output json")
 
     def _print_snapshots(self, labels: dict[str, str]) -> None:
-        each = [(labels[one.source.path], snapshot) for one in self._result.partitions for snapshot in one.snapshots]
+        each = [
+            (labels[one.source.directory.path], snapshot) for one in self._result.partitions for snapshot in one.outcome.snapshots
+        ]
         if self._details:
             self._print_list("Every snapshot", [_snapshot_row(label, snapshot) for label, snapshot in each])
             return
@@ -132,7 +136,7 @@ def _partition(verdict: PartitionVerdict) -> VerifiedPartition:
         inputs=inputs_of(verdict.source),
         read_bytes=verdict.outcome.read_bytes,
         cache_hits=verdict.outcome.cache_hits,
-        snapshots=verdict.snapshots,
+        snapshots=verdict.outcome.snapshots,
     )
 
 
@@ -166,9 +170,9 @@ def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
     rows = [
         row
         for verdict in result.partitions
-        for snapshot in verdict.snapshots
+        for snapshot in verdict.outcome.snapshots
         if snapshot.comparison.proven_wrong
-        for row in _difference_rows(labels[verdict.source.path], snapshot)
+        for row in _difference_rows(labels[verdict.source.directory.path], snapshot)
     ]
     if rows:
         columns = ("partition", "offset", "producer id", "differs", "found", "what it costs")

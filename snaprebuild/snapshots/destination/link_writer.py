@@ -136,7 +136,7 @@ class LinkWriter:
     def _link(self, links: _Links) -> None:
         result = links.result
         target = links.path
-        names = {snapshot_file_name(each.offset): each for each in links.left}
+        names = {snapshot_file_name(each.boundary.offset): each for each in links.left}
         try:
             self._lock_of(result.plan.source.log_dir.path).verify()
             linked = [name for name, ready in names.items() if ready.copied_for is None]
@@ -157,8 +157,8 @@ class LinkWriter:
         assert self._receipt is not None
         receipt = self._receipt
         plan = result.plan
-        segment = segment_path(plan, ready.offset)
-        temporary_name = snapshot_temporary_file_name(ready.offset)
+        segment = segment_path(plan, ready.boundary.offset)
+        temporary_name = snapshot_temporary_file_name(ready.boundary.offset)
 
         def check_and_announce(status: os.stat_result) -> None:
             what = difference(os.path.join(plan.path, temporary_name), segment)
@@ -174,9 +174,9 @@ class LinkWriter:
                 raise ReadFailedError("is not what was staged", path=ready.path)
             create_file(
                 plan.path,
-                snapshot_file_name(ready.offset),
+                snapshot_file_name(ready.boundary.offset),
                 data,
-                owner=owner_of_snapshot(plan, ready.offset),
+                owner=owner_of_snapshot(plan, ready.boundary.offset),
                 temporary_name=temporary_name,
                 before_name=check_and_announce,
             )
@@ -187,8 +187,8 @@ class LinkWriter:
 
     def _fail_one(self, result: PartitionResult, ready: ReadySnapshot, error: SnaprebuildError) -> None:
         assert self._receipt is not None
-        self._receipt.record(result.plan, WriteSettled(ready.offset, error))
-        result.findings.append(replace(finding_of_error(error, result.path), offset=ready.offset))
+        self._receipt.record(result.plan, WriteSettled(ready.boundary.offset, error))
+        result.findings.append(replace(finding_of_error(error, result.path), offset=ready.boundary.offset))
         result.give_up_after(error, ready.boundary)
 
 
@@ -198,12 +198,12 @@ def segment_path(plan: PartitionPlan, offset: int) -> str:
 
 
 def _path_in(plan: PartitionPlan, ready: ReadySnapshot) -> str:
-    return os.path.join(plan.path, snapshot_file_name(ready.offset))
+    return os.path.join(plan.path, snapshot_file_name(ready.boundary.offset))
 
 
 def _result_of(ready: ReadySnapshot, action: BoundaryAction, path: str, reasons: tuple[str, ...] = ()) -> BoundaryResult:
     return BoundaryResult(
-        offset=ready.offset,
+        offset=ready.boundary.offset,
         is_log_end=ready.boundary.is_log_end,
         action=action,
         snapshot_class=ready.snapshot_class,
@@ -214,7 +214,7 @@ def _result_of(ready: ReadySnapshot, action: BoundaryAction, path: str, reasons:
 
 
 def _announced(ready: ReadySnapshot) -> WriteAnnounced:
-    return WriteAnnounced(ready.offset, ready.snapshot_class, ready.entries, ready.file)
+    return WriteAnnounced(ready.boundary.offset, ready.snapshot_class, ready.entries, ready.file)
 
 
 def _linked_offsets(links: _Links) -> list[int]:

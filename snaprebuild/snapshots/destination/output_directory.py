@@ -30,9 +30,9 @@ def target_directories(out: str | None, partitions: tuple[PartitionSource, ...])
     """Where each partition's snapshots go: ``DIR/<topic-partition>`` if that is unique, else by the path below the sources for all."""
     if out is None:
         return {partition.directory.path: partition.directory.path for partition in partitions}
-    names = [partition.topic_partition for partition in partitions]
+    names = [partition.directory.topic_partition for partition in partitions]
     if len(set(names)) == len(names):
-        return {partition.directory.path: os.path.join(out, partition.topic_partition) for partition in partitions}
+        return {partition.directory.path: os.path.join(out, partition.directory.topic_partition) for partition in partitions}
     return {partition.directory.path: os.path.join(out, partition.relative) for partition in partitions}
 
 

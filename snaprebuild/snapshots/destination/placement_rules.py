@@ -91,7 +91,7 @@ def reason_against_writing_while_running(partition: PartitionSource, offset: int
     if offset > partition.recovery_point:
         text = f"it is above the recovery point {partition.recovery_point}: a broker that is killed now regenerates it"
         return LeftOutReason(LeftOut.MADE_BY_BROKER, text)
-    high_watermark = (partition.log_dir.high_watermarks or {}).get(partition.topic_partition, 0)
+    high_watermark = (partition.log_dir.high_watermarks or {}).get(partition.directory.topic_partition, 0)
     if offset > high_watermark:
         text = f"it is above the high watermark {high_watermark} of the checkpoint: the log may still be cut there"
         return LeftOutReason(LeftOut.MADE_BY_BROKER, text)

@@ -116,7 +116,7 @@ class PartitionTask:
         """Takes the partition, an empty outcome, and how segments are read."""
         self.device = source.directory.device
         self.source = source
-        self.path = source.path
+        self.path = source.directory.path
         self.outcome = outcome
         self._reads = reads
         self._progress = progress
@@ -145,7 +145,7 @@ class PartitionTask:
         self.outcome.findings += self.segment_findings(index, summary)
         wants_more = self.take_segment(index, summary)
         if self._progress is not None:
-            self._progress(self.source.topic_partition, summary.size_bytes)
+            self._progress(self.source.directory.topic_partition, summary.size_bytes)
         return wants_more
 
     def segment_findings(self, index: int, summary: SegmentSummary) -> list[Finding]:

@@ -226,7 +226,7 @@ class _PartitionLine(Line, frozen=True, kw_only=True):
             not_planned.setdefault(reason.text, []).append(offset)
         return cls(
             path=directory.path,
-            topic_partition=source.topic_partition,
+            topic_partition=source.directory.topic_partition,
             target=plan.target,
             log_start_offset=source.log_start_offset,
             log_end_offset=plan.log_end_offset,
@@ -276,7 +276,7 @@ def _check_unchanged(plan: Plan, saved: PlanLines, count: int) -> None:
     Raises:
         RefusedError: it is another, or came or went.
     """
-    present = {partition.source.path: partition for partition in plan.partitions}
+    present = {partition.source.directory.path: partition for partition in plan.partitions}
     for number, line in saved.partitions(count):
         was = saved.part(_PartitionLine, line, number)
         partition = present.pop(was.path, None)

@@ -106,11 +106,6 @@ class ReadySnapshot(msgspec.Struct, frozen=True, kw_only=True):
     entries: int
     copied_for: str | None = None
 
-    @property
-    def offset(self) -> int:
-        """The boundary."""
-        return self.boundary.offset
-
     def is_in(self, directory: str) -> bool:
         """Whether a directory holds the file itself, so that nothing is linked."""
         return os.path.dirname(self.path) == directory
@@ -182,7 +177,7 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def path(self) -> str:
         """Path of the partition directory."""
-        return self.source.path
+        return self.source.directory.path
 
     @property
     def all_boundaries(self) -> tuple[BoundaryPlan, ...]:

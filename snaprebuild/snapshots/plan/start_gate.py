@@ -172,7 +172,7 @@ def without_removed_snapshots(plan: PartitionPlan, fates: Iterable[Fate]) -> tup
     limited = replace(
         plan,
         boundaries=boundaries,
-        ready=tuple(each for each in plan.ready if each.offset not in lost),
+        ready=tuple(each for each in plan.ready if each.boundary.offset not in lost),
         not_planned=tuple(sorted((*plan.not_planned, *left_out), key=itemgetter(0))),
     )
     if plan.boundaries and not boundaries:  # nothing is read

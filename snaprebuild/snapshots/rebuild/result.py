@@ -231,7 +231,7 @@ class RebuildResult(msgspec.Struct, frozen=True):
             for boundary in partition.boundaries:
                 yield {
                     "path": partition.path,
-                    "topic_partition": partition.plan.source.topic_partition,
+                    "topic_partition": partition.plan.source.directory.topic_partition,
                     "offset": boundary.offset,
                     "is_log_end": boundary.is_log_end,
                     "action": boundary.action.value,

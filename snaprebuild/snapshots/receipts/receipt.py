@@ -2,7 +2,7 @@
 
 It has a header, then a line with the inputs of each partition that is written to. Each file has a line before it gets its name and one
 after. A run that is killed leaves a receipt that ends early, and maybe half a line; its readers look at the files themselves.
-``undo`` and ``verify --receipt`` do. The receipt is created with its first announcement, so a run that writes nothing leaves none.
+``undo`` and ``verify --written-by`` do. The receipt is created with its first announcement, so a run that writes nothing leaves none.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Receipt:
         self._plan = plan
         # Here: a thread that announces the first file may be one of another invocation.
         self._run = run_record(partition.source.log_dir for partition in plan.partitions)
-        self._numbers = {partition.source.path: number for number, partition in enumerate(plan.partitions)}
+        self._numbers = {partition.source.directory.path: number for number, partition in enumerate(plan.partitions)}
         self._opening = threading.Lock()
         self._reported: set[int] = set()
         self._files = 0
@@ -200,7 +200,7 @@ class Receipt:
 
     def _number(self, partition: PartitionPlan) -> int:
         with self._opening:
-            return self._numbers.setdefault(partition.source.path, len(self._numbers))
+            return self._numbers.setdefault(partition.source.directory.path, len(self._numbers))
 
     def _opened(self, number: int, partition: PartitionPlan) -> JournalFile:
         """The file, with the line of the partition, which gets to the device with the line of its first file."""
@@ -215,7 +215,7 @@ class Receipt:
 
 
 def record_undo(path: str, step: type[UndoingStep | UndoneStep], offsets_by_number: Mapping[int, Sequence[int]]) -> None:
-    """Appends to a receipt which files ``undo`` is about to remove, or has removed, for ``verify --receipt``.
+    """Appends to a receipt which files ``undo`` is about to remove, or has removed, for ``verify --written-by``.
 
     Args:
         path: of the receipt.
@@ -246,7 +246,7 @@ def _partition_step(number: int, plan: PartitionPlan) -> PartitionStep:
     directory = plan.source.directory
     return PartitionStep(
         number=number,
-        topic_partition=source.topic_partition,
+        topic_partition=source.directory.topic_partition,
         source=directory.path,
         # Where it really is: a link on the way may lead elsewhere one day.
         target=plan.target if is_object(plan.target) else os.path.realpath(plan.target),

@@ -186,7 +186,7 @@ class _PartitionScanner:
         last = self.segments[-1]
         if last.size_bytes == 0:
             return ScannedLogEnd(last.base_offset, "the last segment is empty", last.base_offset)
-        checkpointed = (self.source.log_dir.recovery_points or {}).get(self.source.topic_partition, 0)
+        checkpointed = (self.source.log_dir.recovery_points or {}).get(self.source.directory.topic_partition, 0)
         end = self.facts.end
         if end is not None and self.shutdown is Shutdown.CLEAN:
             return ScannedLogEnd(end.offset, _end_source(end.offset, largest, checkpointed), end.offset)
@@ -451,7 +451,7 @@ class _PartitionScanner:
     def _preflight(
         self, checked: Sequence[SnapshotFile], boundaries: Sequence[BoundaryScan], blocked: tuple[BlockedSegment, ...]
     ) -> Preflight:
-        high_watermark = (self.source.log_dir.high_watermarks or {}).get(self.source.topic_partition)
+        high_watermark = (self.source.log_dir.high_watermarks or {}).get(self.source.directory.topic_partition)
         is_clean = self.shutdown is Shutdown.CLEAN
         # Where the end is not known, a snapshot above the last segment's base may belong to what a crash took.
         end = self.log_end.offset

@@ -155,7 +155,7 @@ def _scanned(partition: _ScanTask) -> PartitionScan:
     Retention renames a segment first, and removes its leader epochs and its snapshot after that. A listing from before, with small
     files from after, shows a segment that lacks both.
     """
-    path = partition.source.path
+    path = partition.source.directory.path
     scanned: PartitionScan | None = None
     before: list[Finding] = []
     confirmed: list[Finding] = []

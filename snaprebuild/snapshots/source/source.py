@@ -74,16 +74,6 @@ class PartitionSource(msgspec.Struct, frozen=True):
     uploads_under_id_zero: bool = False
 
     @property
-    def path(self) -> str:
-        """Path of the partition directory, or location of its prefix."""
-        return self.directory.path
-
-    @property
-    def topic_partition(self) -> str:
-        """``<topic>-<partition>``."""
-        return self.directory.topic_partition
-
-    @property
     def topic_kind(self) -> TopicKind:
         """The kind of the topic for tiered storage."""
         return topic_kind_of(self.directory.name.topic)
@@ -91,7 +81,7 @@ class PartitionSource(msgspec.Struct, frozen=True):
     @property
     def is_compacted(self) -> bool:
         """Whether the log cleaner of the broker works on this partition (it has a cleaner checkpoint)."""
-        return self.topic_partition in (self.log_dir.cleaner_points or {})
+        return self.directory.topic_partition in (self.log_dir.cleaner_points or {})
 
     @property
     def can_be_tiered(self) -> bool:
@@ -101,7 +91,7 @@ class PartitionSource(msgspec.Struct, frozen=True):
     @property
     def checkpointed_log_start_offset(self) -> int:
         """The log start offset of the checkpoint; 0 where it has none, as a broker takes it."""
-        return (self.log_dir.log_starts or {}).get(self.topic_partition, 0)
+        return (self.log_dir.log_starts or {}).get(self.directory.topic_partition, 0)
 
     @property
     def log_start_offset(self) -> int:
@@ -119,7 +109,7 @@ class PartitionSource(msgspec.Struct, frozen=True):
     @property
     def recovery_point(self) -> int:
         """Below this offset everything was flushed; 0 without a checkpoint, as a broker takes it."""
-        return (self.log_dir.recovery_points or {}).get(self.topic_partition, 0)
+        return (self.log_dir.recovery_points or {}).get(self.directory.topic_partition, 0)
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -203,7 +193,7 @@ def open_source(
                 findings.append(reason)
     duplicates = _in_two_log_dirs(partitions, log_dirs)
     findings += duplicates
-    narrowed = bool(selection.topics or selection.partitions)
+    narrowed = selection.is_narrowed
     directories = [directory for log_dir in discovery.log_dirs for directory in log_dir.partitions]
     if narrowed and not any(map(selection.takes, directories)):
         findings.append(
@@ -215,6 +205,9 @@ def open_source(
                 cause=FindingCause.NOTHING_FOUND,
             )
         )
+    elif selection.absent([directory.topic_partition for directory in directories]):
+        message = selection.why_absent([directory.topic_partition for directory in directories])
+        findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), message, cause=FindingCause.NOTHING_FOUND))
     elif not partitions and not discovery.gone and not any(finding.severity for finding in findings):
         # A mistyped path must not look like health; the directory of a new broker has no partition yet.
         is_new = any(store_of(root, stores).present(absolute(root), BROKER_FILES) for root in roots)
@@ -297,7 +290,7 @@ def opened_partition(path: str, run: Run) -> PartitionSource:
         source = open_source([path], run=run)
     except UsageError as error:
         raise UsageError(f"{error.message.partition(': name ')[0]}: {expected}", path=path) from error
-    below = [each.topic_partition for each in source.partitions if each.directory.path != path]
+    below = [each.directory.topic_partition for each in source.partitions if each.directory.path != path]
     if source.partitions and not below:
         if source.partitions[0].topic_kind is TopicKind.CLUSTER_METADATA:
             raise UsageError(f"is the metadata log of the cluster: {expected}", path=path)
@@ -319,7 +312,7 @@ def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[s
     findings = []
     for partition in partitions:
         if partition.log_dir.path in own:
-            other = first.setdefault(partition.topic_partition, partition.directory.path)
+            other = first.setdefault(partition.directory.topic_partition, partition.directory.path)
             if other != partition.directory.path:
                 message = f"is also in {other}: the broker does not start with a partition in two log directories"
                 findings.append(Finding("partition-in-two-log-dirs", Severity.DAMAGED, partition.directory.path, message))
@@ -419,7 +412,7 @@ def _is_tiered(partition: PartitionSource) -> bool:
     in remote storage are kept.
     """
     directory = partition.directory
-    checkpointed = (partition.log_dir.log_starts or {}).get(partition.topic_partition)
+    checkpointed = (partition.log_dir.log_starts or {}).get(partition.directory.topic_partition)
     if checkpointed is None or not directory.segments or not partition.can_be_tiered:
         return False
     first_base = directory.segments[0].base_offset
@@ -444,7 +437,7 @@ def log_start_above(partition: PartitionSource, log_end: int) -> list[Finding]:
         f"the log ends at {log_end}, below its log start offset {start}: the next start of a broker deletes all of its segments"
     )
     # A crash takes what was not flushed, also where all records were deleted; while a broker runs the two are not of one moment.
-    are_all_deleted = (partition.log_dir.high_watermarks or {}).get(partition.topic_partition) == start
+    are_all_deleted = (partition.log_dir.high_watermarks or {}).get(partition.directory.topic_partition) == start
     is_unclean = not partition.log_dir.was_shut_down_cleanly
     is_harmless = is_unclean and (partition.is_broker_running or are_all_deleted)
     severity = Severity.NOTE if is_harmless else Severity.DAMAGED

@@ -170,7 +170,7 @@ def resume_staging(plan: Plan, before: StagedPlan | None) -> Plan:
     staged = {each.path: each for each in before.partitions}
     evidence = StagedEvidence.of(plan.request, plan.clock)
     weak = () if plan.request.allow_unproven else (SnapshotClass.UNPROVEN,)
-    partitions = tuple(_resumed(each, staged.get(each.source.path), evidence, weak) for each in plan.partitions)
+    partitions = tuple(_resumed(each, staged.get(each.source.directory.path), evidence, weak) for each in plan.partitions)
     resumed = [each for each in partitions if is_resumed(each)]
     notes = [_note(each) for each in resumed]
     # The replay that found these is not done again.

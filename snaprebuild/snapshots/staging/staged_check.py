@@ -108,7 +108,7 @@ class CheckedPartition(msgspec.Struct):
         if not plan.all_boundaries:
             return
         is_allowed = not plan.ready or is_link_allowed(plan.ready[0].path)  # all of them have one owner
-        copied = [each.offset for each in plan.ready if each.copied_for is not None or not is_allowed]
+        copied = [each.boundary.offset for each in plan.ready if each.copied_for is not None or not is_allowed]
         blocked = blocked_in_place(plan, [*copied, *(each.offset for each in plan.boundaries)])
         if blocked is None:
             return
@@ -281,10 +281,10 @@ def _with_copies(checked: CheckedPartition, ready: list[ReadySnapshot]) -> list[
         return ready
     plan = checked.plan
     one = ready[0]
-    is_other_project = project_of(one.path) != project_of(segment_path(plan, one.offset))
+    is_other_project = project_of(one.path) != project_of(segment_path(plan, one.boundary.offset))
     snapshots = []
     for each in ready:
-        what = difference(each.path, segment_path(plan, each.offset))
+        what = difference(each.path, segment_path(plan, each.boundary.offset))
         if what is None and is_other_project:
             what = "quota project"
         snapshots.append(each if what is None else replace(each, copied_for=what))

@@ -11,7 +11,8 @@ from typing import Self
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import WriteFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity
-from snaprebuild.replay.difference import Comparison, ComparisonStatus, EntryDifference
+from snaprebuild.published import Int64, Part
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, DifferenceKind, EntryDifference
 from snaprebuild.storage.local.temporary_directory import choose_temporary_directory
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.cost import AuditCost
@@ -21,6 +22,7 @@ from snaprebuild.tier.remote_partition import RemotePartition
 __all__ = [
     "WRONG",
     "CopyAudit",
+    "DifferingProducer",
     "PartitionAudit",
     "ProvenSnapshot",
     "ProvenSnapshots",
@@ -122,6 +124,20 @@ class ProvenSnapshots:
             return self._file.read(snapshot.size_bytes)
 
 
+class DifferingProducer(Part, frozen=True):
+    """A producer whose entry in the snapshot differs from the replay."""
+
+    producer_id: Int64
+    kind: DifferenceKind
+    consequence: str
+    """What a follower that starts from the snapshot would do."""
+
+    @classmethod
+    def of(cls, difference: EntryDifference) -> DifferingProducer:
+        """The producer of a difference."""
+        return cls(producer_id=difference.producer_id, kind=difference.kind, consequence=difference.consequence)
+
+
 @dataclass(slots=True)
 class CopyAudit:
     """What an audit shows of the snapshot of a copy.
@@ -132,8 +148,7 @@ class CopyAudit:
         reason: of the verdict.
         entries: of the snapshot; None if it was not read.
         expected_entries: by replay; None without one.
-        differences: producers that differ, the certain ones first, at most 1,000; each with what a follower that starts from the snapshot
-            would do.
+        differences: producers that differ, the certain ones first, at most 1,000.
         difference_count: all of them.
         note: why it may be wrong if brokers keep idle producers for longer than a day; empty if not.
         is_from_zero: a replay from offset 0 on gave the verdict.
@@ -147,7 +162,7 @@ class CopyAudit:
     reason: str = ""
     entries: int | None = None
     expected_entries: int | None = None
-    differences: tuple[EntryDifference, ...] = ()
+    differences: tuple[DifferingProducer, ...] = ()
     difference_count: int = 0
     note: str = ""
     is_from_zero: bool = False
@@ -180,7 +195,7 @@ class CopyAudit:
         self.settle(verdict_of(comparison), comparison.reason)
         self.entries = comparison.found_entries
         self.expected_entries = comparison.expected_entries
-        self.differences = comparison.differences
+        self.differences = tuple(DifferingProducer.of(each) for each in comparison.differences)
         self.difference_count = comparison.difference_count
 
 

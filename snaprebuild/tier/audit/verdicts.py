@@ -67,7 +67,7 @@ def add_verdicts(log: CopyLog, stretch: Stretch, verdict: PartitionVerdict, cloc
         elif each.cause in _OF_OBJECTS:
             audit.findings.append(replace(each, path=audit.remote.place))
     times = log.times()
-    for snapshot in verdict.snapshots:
+    for snapshot in verdict.outcome.snapshots:
         copy = log.by_name.get(snapshot.name)
         if outcome.limit is not None and snapshot.snapshot_class is None and not snapshot.comparison.proven_wrong:
             continue  # the replay did not reach it

@@ -76,13 +76,13 @@ class PresentCopies:
         self._left[reason] = self._left.get(reason, 0) + 1
 
     def _add(self, code: str, severity: Severity, message: str, offset: int) -> None:
-        self.findings.append(Finding(code, severity, self.source.path, message, offset))
+        self.findings.append(Finding(code, severity, self.source.directory.path, message, offset))
 
     def _compare(self, target: UploadTarget, segment: SegmentUpload, copy: RemoteCopy, options: ReplayOptions) -> None:
         try:
             data = _snapshot_of(target, copy)
         except (SnaprebuildError, FormatError) as error:
-            self.findings.append(finding_of_error(error, self.source.path))
+            self.findings.append(finding_of_error(error, self.source.directory.path))
             self._leave("they could not be read")
             return
         try:
@@ -91,7 +91,7 @@ class PresentCopies:
             self._leave(f"the log could not be replayed to their ends: {error.message}")
             return
         except (SnaprebuildError, FormatError) as error:
-            self.findings.append(finding_of_error(error, self.source.path))
+            self.findings.append(finding_of_error(error, self.source.directory.path))
             self._leave("the log could not be read")
             return
         segment.compared = found.validity
@@ -113,7 +113,7 @@ class PresentCopies:
         try:
             foreign = None if self.refuse is None else self.refuse(self.source, data)
         except (SnaprebuildError, FormatError) as error:
-            self.findings.append(finding_of_error(error, self.source.path))
+            self.findings.append(finding_of_error(error, self.source.directory.path))
             return
         if foreign is not None:
             message = f"the snapshot of the copy {uuid_to_text(copy.segment_id)}, which is present: {foreign.message}"
@@ -124,7 +124,9 @@ class PresentCopies:
             entries = read_entries(data, file="the snapshot")
         except FormatError as error:
             return ValidatedSnapshot(offset, Validity.CORRUPT, (str(error),))
-        request = BoundaryRequest(self.source.path, offset, options, run_of(options), after=self._point, source=self.source)
+        request = BoundaryRequest(
+            self.source.directory.path, offset, options, run_of(options), after=self._point, source=self.source
+        )
         found = replay_to_boundary(request, lambda task: task.validated(entries))
         self._point = found.point
         return found

@@ -79,7 +79,7 @@ class UploadSources:
             i_am_the_leader=i_am_the_leader,
             accept_own_log=accept_own_log,
         )
-        directories = {each.path: each.directory for each in partitions}
+        directories = {each.directory.path: each.directory for each in partitions}
         # The last stable offset is not asked: each segment is held to it.
         read = ReadLogs(lambda replica: log_evidence(directories[replica.path], replica.log_dir))
         later = [replica_of(each.directory, each.log_dir) for each in partitions]
@@ -118,7 +118,7 @@ class UploadSources:
         evidence = self._verdicts.evidence_for(replica_of(source.directory, source.log_dir), log)
         if not is_newer_than_log(evidence):
             return None
-        return producer_id_finding(source.path, [source.topic_partition], [foreign], Severity.REFUSED)
+        return producer_id_finding(source.directory.path, [source.directory.topic_partition], [foreign], Severity.REFUSED)
 
     def fence(self, source: PartitionSource) -> UploadFence:
         """The broker that uploads a replica, and how to see that it registered again."""

@@ -81,7 +81,7 @@ class _PartitionUpload:
         self._result = result
         self._prepare = prepare
         self._now_ms = now_ms
-        self._path = source.path
+        self._path = source.directory.path
         self._topic_id = request.topic_ids.get(source.directory.name.topic)
         self._fence = UploadFence() if request.fence is None else request.fence(source)
         name = request.uploader.name or f"{request.host}:{self._path}"
