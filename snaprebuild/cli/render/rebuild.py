@@ -507,6 +507,8 @@ def _after_no_file(result: RebuildResult, *, is_given_up: bool) -> Sequence[str]
         return AGAIN
     if not any(partition.boundaries for partition in result.partitions):
         return _after_nothing(result.plan)
+    if not result.plan.request.destination.is_for_broker:
+        return []  # all that was asked for is there
     return ["verify", *_selected(result.plan.request)]
 
 
