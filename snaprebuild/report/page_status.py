@@ -34,7 +34,7 @@ def _rank(document: PageDocument) -> tuple[int, int]:
 
 
 def first_lines(page: PageData, totals: PageTotals) -> dict[str, object]:
-    """The first lines of a page: sentence, details, next command and a text after it, exit code, name and host of the document.
+    """The first lines of a page: sentence, details, next command and a text after it, exit code, tone, name and host of the document.
 
     Args:
         page: with its documents.
@@ -45,9 +45,11 @@ def first_lines(page: PageData, totals: PageTotals) -> dict[str, object]:
     if first.answer == NO_ANSWER:
         sentence = _sentence(totals, page.partition_count)
     faults = sum(filter(None, (totals.fates, totals.wrong_snapshots, totals.suspect_snapshots, totals.missing_snapshots)))
-    exit_code = first.exit_code
-    if exit_code == 0 and (faults or page.unread_paths):
-        exit_code = int(Severity.FINDING)
+    # A verify with missing snapshots has exit code 0, too.
+    is_clean = first.exit_code == 0 and not faults and not page.unread_paths
+    tone = "missing" if first.exit_code in (0, 1) else "wrong"
+    if is_clean:
+        tone = "fine"
     command = first.next_command
     text = None
     tool_command = None
@@ -58,7 +60,7 @@ def first_lines(page: PageData, totals: PageTotals) -> dict[str, object]:
         text = "A replay proves the suspect snapshots right: they are no fault."
     elif command is not None:
         text = f"{page.fates[0].remedy}." if page.fates else None
-    elif exit_code == 0:
+    elif is_clean:
         text = "Nothing to do."
     elif page.fates:
         text = f"No command corrects this. {page.fates[0].remedy}."
@@ -73,7 +75,8 @@ def first_lines(page: PageData, totals: PageTotals) -> dict[str, object]:
         "next_command": command,
         "tool_command": tool_command,
         "next_text": text,
-        "exit_code": exit_code,
+        "exit_code": first.exit_code,
+        "tone": tone,
         "document": first.name,
         "host": None if first.run is None or first.verb == "fleet" else first.run.host,
     }

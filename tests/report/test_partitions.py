@@ -362,7 +362,7 @@ def test_a_page_is_not_greener_than_its_numbers(tmp_path: Path) -> None:
         del document[name]
     document["exit_code"] = 0
     status = page_of(tmp_path, written(document, tmp_path / "scan.json"))["status"]
-    assert (status["exit_code"], status["sentence"]) == (1, "3 snapshots missing in 2 partitions.")
+    assert (status["tone"], status["sentence"]) == ("missing", "3 snapshots missing in 2 partitions.")
     assert status["next_command"] == "snaprebuild plan /kafka/orders-0"
 
 

@@ -125,6 +125,8 @@ def _check_page(page: dict[str, Any], run: Run) -> None:
     first = page["status"]
     assert f"{first['sentence']}\n{first['details']}".rstrip() == run.document["answer"]
     assert (first["next_command"], first["exit_code"]) == (run.document["next_command"], run.exit_code)
+    counted = sum(count for name, count in run.document.get("counts", {}).items() if not name.startswith("waiting"))
+    assert (first["tone"] == "fine") == (run.exit_code == 0 and not counted)
     serious = [each["path"] for each in run.document["findings"] if each["severity"] != "note"]
     for partition in page["partitions"]:
         place = partition["place"]

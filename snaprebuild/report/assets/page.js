@@ -54,7 +54,6 @@ function openCard(totals) {
 // The answer of the worst document, and the next command. The answers of the others follow.
 function showStatus() {
   const first = DATA.status;
-  const tone = first.exit_code === 0 ? "fine" : first.exit_code === 1 ? "missing" : "wrong";
   const others = DATA.documents.filter((each) => each.name !== first.document);
   const host = first.next_command && first.host ? ` on ${first.host}` : "";
   const command = first.next_command || first.tool_command;
@@ -65,7 +64,7 @@ function showStatus() {
     el("div", { class: "next", id: "next" }, el("b", {}, `Next${host}`), command ? commandOf(command) : null, first.next_text ? el("span", {}, prose(first.next_text)) : null),
     others.length ? el("ul", { class: "lacks", id: "answers" }, others.map(answers)) : null,
   ];
-  byId("status").classList.add(tone);
+  byId("status").classList.add(first.tone);
   byId("status").append(...parts.filter(Boolean));
 }
 
