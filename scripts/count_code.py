@@ -89,7 +89,7 @@ WALKS = {
     "ensure_snapshot": ["ensure_snapshot", PARTITION, "2596"],
     "cluster source": ["cluster", "source", NODE, "--topic", "orders", "--partition", "1", "--purpose", "upload"],
     "tier audit": ["tier", "audit", "fixtures/follower-lost-state/remote"],
-    "tier upload": ["tier", "upload", NODE, "OUT", "--topic-partition", "orders-1"],
+    "tier upload": ["tier", "upload", "OUT", NODE, "--topic-partition", "orders-1"],
 }
 """The ways of one partition, as words of the command line; ``ensure_snapshot`` is a call of the library for a boundary without a file."""
 

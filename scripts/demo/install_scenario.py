@@ -179,7 +179,7 @@ class Scenario:
         following = dict(itertools.pairwise(bases))
         same = all(remote[snapshot_name(base)].read_bytes() == files[snapshot_name(following[base])] for base in due)
         self._say.check(f"{len(due)} segments are uploaded, each with our snapshot, byte for byte", same)
-        self._say.snaprebuild("verify", "--receipt", self._work / "receipt-2.jsonl", exit_code=0, facts=("kept",))
+        self._say.snaprebuild("verify", "--written-by", self._work / "receipt-2.jsonl", exit_code=0, facts=("kept",))
 
     def _tool(self, node: KafkaNode, tool: tuple[str, str], *arguments: str) -> str:
         """Runs one of Kafka's tools, as the runbook has it. Returns what it says."""

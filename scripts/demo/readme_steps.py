@@ -81,7 +81,7 @@ class ReadmeSteps:
         with KafkaNode(self._root, version=NEW, settings=PROTOCOL, tiering=False) as node:
             node.start()
             self._say.check("the topic has no id", self._has_id(), False)
-            self._say.snaprebuild("verify", "--receipt", receipt, exit_code=0, facts=("kept",))
+            self._say.snaprebuild("verify", "--written-by", receipt, exit_code=0, facts=("kept",))
             node.stop_all()
 
     def _not_ready(self) -> None:

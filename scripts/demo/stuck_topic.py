@@ -222,7 +222,7 @@ class Scenario:
         self._say.check(f"the last of them knows {known_at_end} producers", known_at_end > 0)
         self._say.check("a retry is a duplicate", producers, self._written.first.offset)
         self._say.step("what the broker kept, and what is in remote storage")
-        self._say.snaprebuild("verify", "--receipt", self._work / "receipt.jsonl", exit_code=0, facts=("kept",))
+        self._say.snaprebuild("verify", "--written-by", self._work / "receipt.jsonl", exit_code=0, facts=("kept",))
         tier = (self._root / "remote", "--metadata-log", self._root / "kafka-logs")
         self._say.snaprebuild("tier", "audit", *tier, exit_code=0, facts=(rf"{len(due)} right",))
         # From 3.7.1 on each NullPointerException leaves the announcement of a copy that was never written.
@@ -248,7 +248,7 @@ class Scenario:
         replica = second_root / "kafka-logs"
         bases = sorted(int(path.stem) for path in (replica / PARTITION).glob("*.log"))
         self._say.check("its log begins after what is in remote storage", bases[0], on_disk)
-        tier = (replica, self._root / "remote", "--metadata-log", self._root / "kafka-logs")
+        tier = (self._root / "remote", replica, "--metadata-log", self._root / "kafka-logs")
         self._say.snaprebuild("follower", "check", *tier, exit_code=1, facts=("lost-producer-state",))
         self._say.snaprebuild("follower", "repair", *tier, "--set-aside", exit_code=0, facts=("written",))
         self._say.snaprebuild("follower", "check", *tier, exit_code=0, facts=("intact",))

@@ -99,9 +99,9 @@ class LiveFollower:
 
     def _planned(self, topic: str, feature: str) -> dict[str, Any]:
         leader = self._leader
-        tier = (leader.remote_dir, "--metadata-log", leader.log_dir)
+        tier = ("--metadata-log", leader.log_dir)
         options = ("--profile", "kafka-4.3", "--assume", f"last_tiered_offset={feature}", "--assume", "remote_storage=on")
-        run = in_json_process("follower plan", leader.log_dir / f"{topic}-0", *tier, *options)
+        run = in_json_process("follower plan", leader.remote_dir, leader.log_dir / f"{topic}-0", *tier, *options)
         return partition_row(run.document)
 
     # ---- the cases ----

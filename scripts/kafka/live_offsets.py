@@ -126,9 +126,10 @@ class LiveOffsets:
         wait_for_checkpoint(log_dir / "replication-offset-checkpoint", topic, self._replica(topic)[-1][0])
         timestamps = [*SPECIAL, *self._times_of(topic)]
         words = [word for each in timestamps for word in ("--timestamp", each)]
-        tier = (self._node.remote_dir, "--metadata-log", log_dir) if topic != "plain" else ()
+        places = [self._node.remote_dir] if topic != "plain" else []
+        tier = ("--metadata-log", log_dir) if topic != "plain" else ()
         for isolation in ("replica", "read_uncommitted", "read_committed"):
-            run = in_json_process("follower offsets", log_dir / f"{topic}-0", *tier, "--isolation", isolation, *words)
+            run = in_json_process("follower offsets", *places, log_dir / f"{topic}-0", *tier, "--isolation", isolation, *words)
             (partition,) = run.document["partitions"]
             ours = {
                 each["timestamp_ms"]: (each["offset"], each["record_timestamp_ms"], each["leader_epoch"])

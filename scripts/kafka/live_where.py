@@ -153,8 +153,8 @@ class LiveWhere:
 
     def _where(self, offset: int) -> dict[str, Any]:
         log_dir = self._node.log_dir
-        tier = (self._node.remote_dir, "--metadata-log", log_dir)
-        return partition_row(in_json_process("follower fetch-path", log_dir / PARTITION, *tier, "--offset", offset).document)
+        places = (self._node.remote_dir, log_dir / PARTITION, "--metadata-log", log_dir)
+        return partition_row(in_json_process("follower fetch-path", *places, "--offset", offset).document)
 
     def _offsets(self) -> list[int]:
         """Around every boundary, and around both ends."""

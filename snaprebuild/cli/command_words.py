@@ -12,10 +12,10 @@ from snaprebuild.cli.table import printable
 
 __all__ = ["COPIES", "SELECTION", "command_text", "given_words", "repeated_words"]
 
-SELECTION = ("paths", "server_properties", "topic", "partition", "kafka_release")
+SELECTION = ("paths", "server_properties", "topic", "partition", "topic_partition", "kafka_release")
 """Parameters that select partitions of log directories, and the release that starts them next, of the next command too."""
 
-COPIES = ("store", "topic", "partition", "metadata_log", "expiration_ms", "as_of")
+COPIES = ("store", "topic", "partition", "topic_partition", "metadata_log", "expiration_ms", "as_of")
 """Parameters that select copies in remote storage, and the time at which their producers expire."""
 
 NOT_REPEATED = ("output", "report", "metrics", "verbose", "results", "set", "config", "impact")

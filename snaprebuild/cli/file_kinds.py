@@ -92,7 +92,7 @@ class NamedFile(NamedTuple):
 _ADVICE = {
     FileContent.SAVED_PLAN: "`rebuild --plan FILE` takes it",
     FileContent.STAGED_PLAN: "`install FILE` takes it",
-    FileContent.RECEIPT: "`undo FILE`, `verify --receipt FILE` and `report FILE` take it",
+    FileContent.RECEIPT: "`undo FILE`, `verify --written-by FILE` and `report FILE` take it",
     FileContent.STORE_RECEIPT: "`undo FILE` takes it",
     FileContent.JSON: "no command takes it",
     FileContent.PAGE: "open it in a browser",
@@ -123,7 +123,7 @@ _OF_SCHEMA = {
 }
 _GROUPS = ("inspect", "tier", "follower", "cluster", "simulate")
 _OTHER_COMMANDS = {
-    "verify-receipt": "verify --receipt",
+    "verify-receipt": "verify --written-by",
     "receipts": "undo",
     "before-start": "before-start",
     "inspect-explain-snapshot": "inspect explain",

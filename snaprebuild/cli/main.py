@@ -53,7 +53,7 @@ EXAMPLES = {
     "rebuild": ("rebuild --plan plan.json", "rebuild /var/lib/kafka --topic 'orders*' --out /tmp/rebuilt"),
     "stage": ("stage /kafka/logs --to /kafka/staged",),
     "install": ("install /kafka/staged/plan.jsonl --dry-run", "install /kafka/staged/plan.jsonl --deadline 30"),
-    "verify": ("verify /var/lib/kafka --output json", "verify --receipt receipt.jsonl"),
+    "verify": ("verify /var/lib/kafka --output json", "verify --written-by receipt.jsonl"),
     "undo": ("undo", "undo --last --dry-run"),
     "fleet": (
         "fleet broker-1.json broker-2.json broker-3.json",
@@ -72,13 +72,13 @@ EXAMPLES = {
     ),
     "inspect transactions": ("inspect transactions /var/lib/kafka",),
     "follower offsets": (
-        "follower offsets /var/lib/kafka s3://tiered/kafka --topic orders",
+        "follower offsets s3://tiered/kafka /var/lib/kafka --topic orders",
         "follower offsets /kafka/orders-0 --timestamp 1764000000000",
     ),
-    "follower fetch-path": ("follower fetch-path /kafka s3://tiered --offset 8231",),
+    "follower fetch-path": ("follower fetch-path s3://tiered /kafka --offset 8231",),
     "follower plan": (
-        "follower plan /kafka s3://tiered/kafka --topic orders",
-        "follower plan /kafka s3://tiered/kafka --profile kafka-4.3",
+        "follower plan s3://tiered/kafka /kafka --topic orders",
+        "follower plan s3://tiered/kafka /kafka --profile kip-1023",
     ),
     "cluster source": (
         "cluster source /var/lib/kafka",
@@ -102,7 +102,7 @@ EXAMPLES = {
     ),
     "cluster isr": ("cluster isr /var/lib/kafka",),
     "simulate isr": ("simulate isr race", "simulate isr --search --epoch-mode no-epochs"),
-    "cluster check": ("cluster check /var/lib/kafka", "cluster check n1 n2 n3 --followers strict --output json"),
+    "cluster check": ("cluster check /var/lib/kafka", "cluster check n1 n2 n3 --start-rule strict --output json"),
     "cluster advise": (
         "cluster advise /var/lib/kafka --assume replica=2:8231",
         "cluster advise n1 n2 n3 --assume max_retention_bytes=20971520",
@@ -112,8 +112,8 @@ EXAMPLES = {
         "simulate metadata-log scenario.toml --followers literal",
     ),
     "tier upload": (
-        "tier upload /var/lib/kafka s3://tiered/kafka --dry-run",
-        "tier upload /kafka/orders-0 s3://tiered --records-file r.jsonl",
+        "tier upload s3://tiered/kafka /var/lib/kafka --dry-run",
+        "tier upload s3://tiered /kafka/orders-0 --records-file r.jsonl",
     ),
     "follower build": ("follower build s3://tiered /kafka --topic-partition orders-0",),
     "cluster image": (
@@ -121,11 +121,11 @@ EXAMPLES = {
         "cluster image node1 --voter node2 --voter node3",
     ),
     "cluster history": (
-        "cluster history /var/lib/kafka --topic orders --partition 0",
+        "cluster history /var/lib/kafka --topic-partition orders-0",
         "cluster history /var/lib/kafka --broker 2",
     ),
-    "follower check": ("follower check /var/lib/kafka s3://tiered",),
-    "follower repair": ("follower repair /var/lib/kafka s3://tiered --set-aside",),
+    "follower check": ("follower check s3://tiered /var/lib/kafka",),
+    "follower repair": ("follower repair s3://tiered /var/lib/kafka --set-aside",),
 }
 """What a help ends with: commands that do something useful without a change."""
 
@@ -248,8 +248,12 @@ def _complete(instruction: str) -> None:
 
 
 def _usage_text(error: click.UsageError) -> str:
-    """What is wrong, and where to look. An unknown option that is the name of a setting is shown as the setting."""
+    """What is wrong, and where to look. An unknown option that is the name of a setting is shown as the setting.
+
+    A global option that the verb does not take is refused with the reason.
+    """
     from snaprebuild.cli.options.settings import SETTINGS
+    from snaprebuild.cli.refused_options import refusal_of
 
     message = error.format_message()
     if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "plan":
@@ -260,7 +264,10 @@ def _usage_text(error: click.UsageError) -> str:
     option = error.option_name if isinstance(error, click.NoSuchOption) else ""
     setting = option.lstrip("-").replace("-", "_")
     help_option = "--help"
-    if setting in SETTINGS:
+    reason = refusal_of(where.removeprefix(f"{PROGRAM} "), option)
+    if reason is not None:
+        message = f"{option} does not go with this command: {reason}"
+    elif setting in SETTINGS:
         message = f"No such option {option!r}. Did you mean '--set {setting}=VALUE'?"
     elif option and error.ctx is not None:
         from snaprebuild.cli.unknown_option import unknown_option_text

@@ -8,7 +8,6 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Selection": (
         "--server-properties",
         "--topic",
-        "--partition",
         "--topic-partition",
         "--producer-id",
         "--offset",
@@ -20,7 +19,8 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--top",
         "--last",
         "--broker",
-        "--from",
+        "--since",
+        "--until",
         "--purpose",
         "--profile",
         "--epoch-mode",
@@ -28,6 +28,8 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--search",
         "--policy",
         "--followers",
+        "--start-rule",
+        "--written-by",
         "--assume",
     ),
     "Safety": (

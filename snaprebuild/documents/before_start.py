@@ -67,6 +67,10 @@ class BeforeStart(Document, frozen=True):
     server_properties: str | None
     topics: Sequence[str]
     """Shell patterns; empty for all."""
+    partition_numbers: Sequence[Natural]
+    """Empty for all."""
+    topic_partitions: Sequence[str]
+    """Names of partitions that are taken besides those of the patterns and numbers; empty for none."""
     metadata: str | None
     """Location of the named metadata log of the cluster; null for each broker's own."""
     deadline_seconds: Natural | None

@@ -101,7 +101,7 @@ class ClusterCheck(Document, frozen=True):
     VERSION = 3
 
     followers: Followers
-    """What --followers requires of the starts of followers."""
+    """What --start-rule requires of the starts of followers."""
     nodes: Sequence[CheckedNode]
     """One for each directory."""
     election: QuorumElection

@@ -1,4 +1,4 @@
-"""The documents about receipts: of ``verify --receipt``, and of ``undo`` with and without a receipt."""
+"""The documents about receipts: of ``verify --written-by``, and of ``undo`` with and without a receipt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Receipts", "Undo", "UndoTotals", "VerifyReceipt"]
 
 
 class VerifyReceipt(Document, frozen=True):
-    """What `snaprebuild verify --receipt FILE --output json` prints."""
+    """What `snaprebuild verify --written-by FILE --output json` prints."""
 
     NAME = "verify-receipt"
     VERSION = 2

@@ -15,7 +15,7 @@ from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, read_rece
 __all__ = ["take_receipt"]
 
 LACKS = (
-    "the files as they are now: `verify --receipt` shows them",
+    "the files as they are now: `verify --written-by` shows them",
     "producers and transactions: a receipt only names files; `verify --output json` has them",
 )
 
@@ -36,7 +36,7 @@ def take_receipt(head: DocumentHead, sink: PageSink) -> None:
     document.facts += [("written", f"{where}; {ended}"), ("files", pluralize(len(receipt.files), "snapshot"))]
     document.run = RunRecord(at_ms=receipt.began_ms, host=receipt.host, command=receipt.command, cluster_ids=receipt.cluster_ids)
     document.answer = f"{pluralize(len(receipt.files), 'snapshot')} written {where}; {ended}."
-    document.next_command = shlex.join(["snaprebuild", "verify", "--receipt", head.path])
+    document.next_command = shlex.join(["snaprebuild", "verify", "--written-by", head.path])
     document.exit_code = Severity.NOTE if receipt.ended else Severity.FINDING
     number = sink.add_document(document)
     partitions: dict[str, PagePartition] = {}

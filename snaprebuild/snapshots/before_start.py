@@ -229,7 +229,7 @@ def _weighed(finding: Finding, plan: Plan, run: Run, *, dry_run: bool) -> Findin
 
 def _is_new_broker(request: RebuildRequest, run: Run) -> bool:
     """Whether all partitions were asked for, of directories in which nothing is: a broker that never ran."""
-    if request.topics or request.partitions:
+    if request.selection.is_narrowed:
         return False
     properties = None if request.server_properties is None else run.facts.properties(request.server_properties)
     log_dirs = [] if properties is None else [path for path in log_dirs_of(properties) if os.path.isdir(path)]

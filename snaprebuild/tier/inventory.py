@@ -20,6 +20,7 @@ from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, Se
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.published import Document, Int64, Natural, Part, Uuid, one_of
+from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.storage.partition_names import TopicPartition, named
 from snaprebuild.storage.remote.listing import TierLayout, UnknownObjects
 from snaprebuild.storage.store import USUAL_S3, S3Settings
@@ -163,7 +164,11 @@ class TierInventory(Document, frozen=True):
 
 
 def tier_inventory(
-    root: StorePath, metadata_logs: Sequence[str] = (), stores: S3Settings = USUAL_S3, key_prefix: str = ""
+    root: StorePath,
+    metadata_logs: Sequence[str] = (),
+    stores: S3Settings = USUAL_S3,
+    key_prefix: str = "",
+    selection: Selection = EVERYTHING,
 ) -> tuple[TierInventory, list[Finding]]:
     """Lists everything below a location: partitions in the order of the store, then those that the metadata log alone has.
 
@@ -172,9 +177,10 @@ def tier_inventory(
         metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them, or copies are taken for orphans.
         stores: how the object stores are reached that ``metadata_logs`` lead into.
         key_prefix: of the plugin, below the location.
+        selection: of partitions; its offsets are ignored.
 
     Raises:
-        UsageError: nothing of a known layout is there, and no metadata log.
+        UsageError: nothing of a known layout is there that the selection takes, and no metadata log.
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up.
     """
@@ -185,16 +191,20 @@ def tier_inventory(
     if dropped:
         message = f"{pluralize(dropped, 'record')} that did not fit earlier records; brokers drop them, too"
         findings.append(Finding("metadata-dropped", Severity.NOTE, metadata_logs[0], message))
-    findings += zero_id_findings(root.path, tier.partitions.values())
+    listed = (each for each in tier.partitions.values() if selection.takes_partition(each.topic, each.partition))
+    findings += zero_id_findings(root.path, listed)
     partitions = []
     for wanted in dict.fromkeys((*tier.partitions, *logs.partitions)):
+        if not selection.takes_partition(wanted.topic, wanted.partition):
+            continue
         layout = tier.partitions[wanted].layout if wanted in tier.partitions else None
         remote = tier.listed_partition(wanted)
         partition = _inventory_of(remote, logs, layout)
         partitions.append(partition)
         findings += _partition_findings(partition, remote, logs)
     if not partitions and not tier.unknown.claims:
-        raise UsageError("has no copy of a segment", path=root.path)
+        narrowed = " that the selection takes" if selection.is_narrowed else ""
+        raise UsageError(f"has no copy of a segment{narrowed}", path=root.path)
     inventory = TierInventory(location=root.path, verified=tier.verified, unknown_objects=tier.unknown.count, partitions=partitions)
     findings += _store_findings(inventory, tier.unknown, has_metadata=tier.has_metadata)
     return inventory, findings

@@ -434,7 +434,7 @@ class Tier:
         if len(ids) > 1:
             among = ", ".join(map(uuid_to_text, ids))
             raise UsageError(
-                f"has copies of several topics called {topic}: name one with --topic-id, of {among}", path=self.base.path
+                f"has copies of several topics called {topic}: name one with --topic-id {topic}=ID, of {among}", path=self.base.path
             )
         return self.partition(TopicIdPartition(topic, ids[0], number)) if ids else None
 

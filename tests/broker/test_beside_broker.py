@@ -90,7 +90,7 @@ def test_two_stuck_topics_of_a_broker_that_continues_writing(tmp_path: Path) -> 
                 local = node.log_dir / f"{topic}-0" / snapshot_name(following[base])
                 assert remote[snapshot_name(base)].read_bytes() == local.read_bytes()
         for each in (receipt, tmp_path / "beside.jsonl"):
-            kept = snaprebuild_process("verify", "--receipt", each, "--output", "json")
+            kept = snaprebuild_process("verify", "--written-by", each, "--output", "json")
             assert (kept.exit_code, kept.totals) == (0, {"kept": len(due)})
         node.stop()
         for each in (receipt, tmp_path / "beside.jsonl"):

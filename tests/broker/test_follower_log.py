@@ -121,7 +121,7 @@ def test_a_repaired_follower_is_loaded_with_all_producers(tmp_path: Path) -> Non
     (before,) = loaded(tmp_path / "forgetful" / "payments-0", 0, 833, clean=True)
     assert before.producers < right
     run = in_json_process(
-        "follower repair", node, lost / "remote", "--set-aside", "--as-of", AS_OF.isoformat(), "--receipt", tmp_path / "receipt"
+        "follower repair", lost / "remote", node, "--set-aside", "--as-of", AS_OF.isoformat(), "--receipt", tmp_path / "receipt"
     )
     assert run.exit_code == 0
     (after,) = loaded(node / "payments-0", 0, 833, clean=True)

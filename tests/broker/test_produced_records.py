@@ -130,16 +130,16 @@ def test_a_broker_takes_our_copies_for_its_own(node: KafkaNode, tmp_path: Path) 
     before = records_of(node)
     assert len([offset for offset, _, _ in before if offset < DUE[-1]["next_offset"]]) > 1000
     store = tmp_path / "store"
-    servers, command = f"127.0.0.1:{node.secure_port}", ("tier upload", directory, store, "--produce-to")
+    servers, command = f"127.0.0.1:{node.secure_port}", ("tier upload", store, directory, "--produce-to")
 
     # Somebody without permission gets that error, and the store stays as it was.
     stranger = client_settings(tmp_path, "stranger")
-    refused = snaprebuild_process("tier", "upload", directory, store, "--produce-to", servers, "--producer-config", stranger)
+    refused = snaprebuild_process("tier", "upload", store, directory, "--produce-to", servers, "--producer-config", stranger)
     assert (refused.exit_code, store.exists()) == (5, False)
     assert "the topic __remote_log_metadata cannot be described: " in refused.stderr
     assert "uthoriz" in refused.stderr
     stranger.write_text(stranger.read_text().replace(PASSWORD, f"{PASSWORD}-and-wrong"))
-    refused = snaprebuild_process("tier", "upload", directory, store, "--produce-to", servers, "--producer-config", stranger)
+    refused = snaprebuild_process("tier", "upload", store, directory, "--produce-to", servers, "--producer-config", stranger)
     assert (refused.exit_code, store.exists(), PASSWORD in refused.stderr) == (5, False, False)
     assert "uthentication" in refused.stderr
 
@@ -187,7 +187,7 @@ def test_no_one_listens(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         servers = f"127.0.0.1:{closed.getsockname()[1]}"
-        run = snaprebuild_process("tier", "upload", FIXTURE / "logs", tmp_path / "store", "--produce-to", servers)
+        run = snaprebuild_process("tier", "upload", tmp_path / "store", FIXTURE / "logs", "--produce-to", servers)
     assert (run.exit_code, (tmp_path / "store").exists()) == (5, False)
     assert f"{servers}: the brokers do not answer: " in run.stderr
     assert "Connection refused" in run.stderr

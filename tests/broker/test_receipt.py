@@ -24,7 +24,7 @@ def rebuilt(node: KafkaNode, receipt: Path, *options: object) -> list[int]:
 
 
 def reported(receipt: Path) -> Run:
-    return snaprebuild_process("verify", "--receipt", receipt, "--output", "json")
+    return snaprebuild_process("verify", "--written-by", receipt, "--output", "json")
 
 
 def statuses(run: Run) -> dict[int, str]:

@@ -81,7 +81,16 @@ def test_every_copy_that_follows_from_the_first_offset(tmp_path: Path, name: str
         key = KEY if "encrypted" in name else ()
         place, end = tmp_path / reported["segment_id"], reported["end_offset"] + 1
         partition = f"{reported['topic']}-{reported['partition']}"
-        run = build(AIVEN / variant["store"], place, partition, "--target", end, "--topic-id", reported["topic_id"], *key)
+        run = build(
+            AIVEN / variant["store"],
+            place,
+            partition,
+            "--target",
+            end,
+            "--topic-id",
+            f"{reported['topic']}={reported['topic_id']}",
+            *key,
+        )
         if run.exit_code != 0:
             # Its partition does not begin at offset 0.
             assert (run.exit_code, "are UNPROVEN: " in run.stderr, place.exists() and os.listdir(place)) == (3, True, [])
@@ -106,7 +115,7 @@ def test_a_snapshot_that_nothing_replaces_is_refused(tmp_path: Path) -> None:
     arguments = ("follower", "build", tmp_path / "store", tmp_path / "new", "--topic-partition", "mixed-0", *NOW)
     run = snaprebuild(*arguments, "--target", 1231)
     assert (run.exit_code, "is false-empty" in run.stderr or "is unknown" in run.stderr) == (3, True)
-    zero = snaprebuild(*arguments, "--target", 1805, "--level", "snapshot")
+    zero = snaprebuild(*arguments, "--target", 1805, "--proof", "snapshot")
     assert (zero.exit_code, "is zero-bytes" in zero.stderr) == (3, True)
     assert os.listdir(tmp_path / "new") == []
 
@@ -114,10 +123,10 @@ def test_a_snapshot_that_nothing_replaces_is_refused(tmp_path: Path) -> None:
 def test_a_snapshot_as_it_is(tmp_path: Path) -> None:
     """Nothing proves it: it is written when asked for."""
     for more in ((), ("--dry-run",)):
-        refused = build(TIERED / "remote", tmp_path / "new", "mixed-0", "--level", "snapshot", *more)
+        refused = build(TIERED / "remote", tmp_path / "new", "mixed-0", "--proof", "snapshot", *more)
         assert (refused.exit_code, "are UNPROVEN: the segments were not replayed" in refused.stderr) == (3, True)
     assert os.listdir(tmp_path / "new") == []
-    run = build(TIERED / "remote", tmp_path / "new", "mixed-0", "--level", "snapshot", "--allow-unproven")
+    run = build(TIERED / "remote", tmp_path / "new", "mixed-0", "--proof", "snapshot", "--allow-unproven")
     assert (run.exit_code, run.codes["bootstrap-unproven"]) == (1, 1)
     assert (run.document["remote"]["class"], run.document["remote"]["read_bytes"]) == ("UNPROVEN", 0)
     assert (tmp_path / "new" / "mixed-0").is_dir()
@@ -244,7 +253,7 @@ def test_files_of_the_broker_are_not_touched(tmp_path: Path) -> None:
     (log_dir / "recovery-point-offset-checkpoint").write_text("0\n2\nother 3 7\nmixed 0 6390\n")
     (log_dir / "replication-offset-checkpoint").write_text("0\n1\nmixed 0 6390\n")
     assert snaprebuild("scan", log_dir).exit_code == 0
-    assert in_json("follower check", log_dir, TIERED / "remote", *NOW).document["totals"]["intact"] == 1
+    assert in_json("follower check", TIERED / "remote", log_dir, *NOW).document["totals"]["intact"] == 1
 
 
 def test_a_live_broker_is_left_alone(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def newest_file(remote: Path, suffix: str) -> Path:
 )
 def test_the_lost_producers_are_those_of_the_manifest(place: str, metadata: tuple[object, ...]) -> None:
     before = tree(LOST)
-    run = in_json("follower check", LOST / place, REMOTE, *NOW, *metadata)
+    run = in_json("follower check", REMOTE, LOST / place, *NOW, *metadata)
     assert (run.exit_code, run.codes["follower-lost-state"]) == (1, 1)
     replica = the_replica(run)
     assert replica["verdict"] == "lost-producer-state" == MANIFEST["verdict"].lower().replace("_", "-")
@@ -106,7 +106,7 @@ def test_the_lost_producers_are_those_of_the_manifest(place: str, metadata: tupl
 
 
 def test_the_leader_is_intact() -> None:
-    run = in_json("follower check", LOST / "node1", REMOTE, *NOW, "--topic", "payments")
+    run = in_json("follower check", REMOTE, LOST / "node1", *NOW, "--topic", "payments")
     assert (run.exit_code, run.codes) == (0, {})
     replica = the_replica(run)
     assert (replica["verdict"], replica["first_offset"]) == ("intact", 456)
@@ -115,7 +115,7 @@ def test_the_leader_is_intact() -> None:
 
 def test_what_has_expired_is_no_loss() -> None:
     """A day later a broker drops all of them itself."""
-    run = in_json("follower check", LOST / "node2", REMOTE, "--as-of", "2026-11-25")
+    run = in_json("follower check", REMOTE, LOST / "node2", "--as-of", "2026-11-25")
     assert (run.exit_code, the_replica(run)["verdict"]) == (0, "intact")
     first = the_replica(run)["snapshots"][0]
     assert (first["lost_count"], first["expired_producers"]) == (0, 14)
@@ -137,7 +137,7 @@ def test_old_copies_are_not_read_where_the_young_ones_settle_it(remote: Path) ->
         for expiration_ms in (7_000, 3_000):
             young = [size for size, greatest in sizes.values() if at_ms - greatest < expiration_ms]
             assert 0 < len(young) < len(sizes)
-            run = in_json("follower check", LOST / "node2", remote, *as_of, "--expiration-ms", expiration_ms)
+            run = in_json("follower check", remote, LOST / "node2", *as_of, "--expiration-ms", expiration_ms)
             replica = the_replica(run)
             live = [e for e in MANIFEST["expected_snapshot_at_B"]["entries"] if at_ms - e["timestamp"] < expiration_ms]
             assert (replica["verdict"], replica["snapshots"][0]["lost_count"]) == ("lost-producer-state", len(live))
@@ -149,7 +149,7 @@ def test_old_copies_are_not_read_where_the_young_ones_settle_it(remote: Path) ->
 def test_repair_makes_every_snapshot_right(node: Path) -> None:
     before = tree(node)
     receipt = node.parent / "receipt.jsonl"
-    run = in_json("follower repair", node, REMOTE, *NOW, "--set-aside", "--receipt", receipt)
+    run = in_json("follower repair", REMOTE, node, *NOW, "--set-aside", "--receipt", receipt)
     assert (run.exit_code, actions(run)) == (0, {"written": len(RIGHT)})
     assert the_replica(run)["repaired"]
     assert snapshots_in(node / "payments-0") == RIGHT
@@ -163,8 +163,8 @@ def test_repair_makes_every_snapshot_right(node: Path) -> None:
     ).read_bytes()
 
     after = tree(node)
-    assert in_json("follower check", node, REMOTE, *NOW).exit_code == 0
-    again = in_json("follower repair", node, REMOTE, *NOW, "--set-aside")
+    assert in_json("follower check", REMOTE, node, *NOW).exit_code == 0
+    again = in_json("follower repair", REMOTE, node, *NOW, "--set-aside")
     assert (again.exit_code, actions(again), again.document["receipt"]) == (0, {}, None)
     assert tree(node) == after
 
@@ -177,10 +177,10 @@ def test_repair_makes_every_snapshot_right(node: Path) -> None:
 
 def test_nothing_is_replaced_that_was_not_asked_for(node: Path) -> None:
     before = tree(node)
-    run = in_json("follower repair", node, REMOTE, *NOW)
+    run = in_json("follower repair", REMOTE, node, *NOW)
     assert (run.exit_code, actions(run)) == (1, {"kept": len(RIGHT)})
     assert "--set-aside replaces it" in run.messages("wrong-snapshot")
-    dry = in_json("follower repair", node, REMOTE, *NOW, "--set-aside", "--dry-run")
+    dry = in_json("follower repair", REMOTE, node, *NOW, "--set-aside", "--dry-run")
     assert (dry.exit_code, actions(dry)) == (0, {"would_write": len(RIGHT)})
     added, gone, changed = changes(before, tree(node))
     assert (added - {".lock"}, gone, changed) == (set(), set(), set())
@@ -189,7 +189,7 @@ def test_nothing_is_replaced_that_was_not_asked_for(node: Path) -> None:
 def test_a_live_broker_is_left_alone(node: Path) -> None:
     with live_broker(node):
         before = tree(node)
-        run = in_json("follower repair", node, REMOTE, *NOW, "--set-aside")
+        run = in_json("follower repair", REMOTE, node, *NOW, "--set-aside")
         assert (run.exit_code, run.stdout) == (3, "")  # before remote storage is read
         assert "holds this log directory: stop the broker first" in run.stderr
         assert tree(node) == before
@@ -209,7 +209,7 @@ def test_a_replica_of_one_segment_is_judged(node: Path, corruption: str) -> None
     else:
         (node / "replication-offset-checkpoint").write_text("0\n1\npayments 0 500\n")
     before = tree(node)
-    run = in_json("follower repair", node, REMOTE, *NOW, "--set-aside")
+    run = in_json("follower repair", REMOTE, node, *NOW, "--set-aside")
     assert run.exit_code == 3
     if corruption == "replaced-disk":
         assert "REJECTED(R4)" in run.messages("source-rejected")
@@ -221,30 +221,30 @@ def test_a_replica_of_one_segment_is_judged(node: Path, corruption: str) -> None
 def test_a_snapshot_at_the_log_start_would_be_deleted(node: Path) -> None:
     """At or below the log start a broker drops it; and then nothing below is part of its log."""
     (node / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 561\n")
-    run = in_json("follower repair", node, REMOTE, *NOW, "--set-aside")
+    run = in_json("follower repair", REMOTE, node, *NOW, "--set-aside")
     assert (run.exit_code, the_replica(run)["verdict"], actions(run)) == (0, "not-bootstrapped", {})
 
 
 def test_remote_storage_that_does_not_reach(node: Path, remote: Path) -> None:
     remove_copies(remote, 508)
-    run = in_json("follower check", node, remote, *NOW)
+    run = in_json("follower check", remote, node, *NOW)
     assert (run.exit_code, the_replica(run)["verdict"]) == (1, "unknown")
     assert f"{NO_FINISHED_COPY}560" in run.messages("follower-not-checked")
-    repaired = in_json("follower repair", node, remote, *NOW, "--set-aside")
+    repaired = in_json("follower repair", remote, node, *NOW, "--set-aside")
     assert (repaired.exit_code, actions(repaired)) == (1, {})
 
 
 @pytest.mark.parametrize(("data", "verdict"), [(EMPTY_SNAPSHOT, "false-empty"), (b"", "zero-bytes"), (b"\0\1" * 20, "corrupt")])
 def test_a_wrong_remote_snapshot_is_rebuilt_from_the_copies(node: Path, remote: Path, data: bytes, verdict: str) -> None:
     newest_file(remote, ".snapshot").write_bytes(data)
-    run = in_json("follower repair", node, remote, *NOW, "--set-aside")
+    run = in_json("follower repair", remote, node, *NOW, "--set-aside")
     reported = the_replica(run)["remote"]
     assert (run.exit_code, reported["verdict"], reported["entries_source"], reported["class"]) == (0, verdict, "rebuilt", "EXACT")
     assert snapshots_in(node / "payments-0") == RIGHT
 
 
 def test_a_snapshot_that_was_not_replayed_repairs_nothing(tmp_path: Path) -> None:
-    run = in_json("follower check", LOST / "node2", REMOTE, *NOW, "--level", "snapshot")
+    run = in_json("follower check", REMOTE, LOST / "node2", *NOW, "--proof", "snapshot")
     reported = the_replica(run)["remote"]
     assert (reported["class"], reported["read_bytes"]) == ("UNPROVEN", 0)
     assert (run.exit_code, the_replica(run)["snapshots"][0]["lost_count"]) == (1, 14)
@@ -260,7 +260,7 @@ def test_copies_that_begin_above_zero(node: Path, remote: Path, wrong: bool, ver
     if wrong:
         newest_file(remote, ".snapshot").write_bytes(EMPTY_SNAPSHOT)
     (node / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 235\n")
-    run = in_json("follower repair", node, remote, *NOW, "--set-aside")
+    run = in_json("follower repair", remote, node, *NOW, "--set-aside")
     reported = the_replica(run)["remote"]
     assert (run.exit_code, reported["verdict"], reported["entries_source"], reported["class"]) == (0, verdict, origin, "EXACT")
     assert reported["replayed_from_offset"] == 235
@@ -275,7 +275,7 @@ def test_copies_above_a_hole_prove_nothing(node: Path, remote: Path) -> None:
     for path in snapshots:
         path.write_bytes(EMPTY_SNAPSHOT)
     before = tree(node)
-    run = in_json("follower repair", node, remote, *NOW, "--set-aside")
+    run = in_json("follower repair", remote, node, *NOW, "--set-aside")
     reported = the_replica(run)["remote"]
     assert (run.exit_code, reported["class"], reported["replayed_from_offset"]) == (3, "UNPROVEN", 235)
     assert f"{NO_FINISHED_COPY}234" in run.messages("follower-not-repaired")
@@ -321,7 +321,7 @@ FORGOT = {6: EMPTY_SNAPSHOT, 9: snapshot_bytes([ProducerEntry(9, 0, 2, 6, 0, MS,
 
 def test_open_transactions_come_first(tmp_path: Path) -> None:
     log_dir, remote = small(tmp_path, 6, FORGOT)
-    run = in_json("follower check", log_dir, remote, *NOW)
+    run = in_json("follower check", remote, log_dir, *NOW)
     first, last = the_replica(run)["snapshots"]
     assert [each["producer_id"] for each in first["lost"]] == [7, 8, 9]
     assert [each["producer_id"] for each in last["lost"]] == [7, 8]
@@ -329,27 +329,27 @@ def test_open_transactions_come_first(tmp_path: Path) -> None:
     assert "open from 3, is forgotten" in first["lost"][0]["consequence"]
     assert (first["lost_open_transactions"], run.exit_code) == (1, 1)
     assert the_replica(run)["loss_cause"] == "discarded-at-bootstrap"
-    table = snaprebuild("follower", "check", log_dir, remote, *NOW)
+    table = snaprebuild("follower", "check", remote, log_dir, *NOW)
     assert table.stdout.index("open from 3") < table.stdout.index("a retry of sequence")
-    in_json("follower repair", log_dir, remote, *NOW, "--set-aside")
+    in_json("follower repair", remote, log_dir, *NOW, "--set-aside")
     assert snapshots_in(log_dir / "t-0") == {6: frozenset(AT_6), 9: AT_9}
 
 
 def test_a_replica_that_begins_inside_of_a_copy(tmp_path: Path) -> None:
     """Segments of a follower need not end where those of the leader did: the copy is replayed up to there."""
     log_dir, remote = small(tmp_path, 4, FORGOT)
-    run = in_json("follower repair", log_dir, remote, *NOW, "--set-aside")
+    run = in_json("follower repair", remote, log_dir, *NOW, "--set-aside")
     replica = the_replica(run)
     assert (replica["first_offset"], replica["remote"]["entries_source"], replica["remote"]["verdict"]) == (4, "replayed", None)
     at_4 = frozenset([AT_6[0], ProducerEntry(8, 0, 0, 2, 0, MS, -1, -1), AT_6[2]])
     assert snapshots_in(log_dir / "t-0") == {4: at_4, 6: frozenset(AT_6), 9: AT_9}
-    assert in_json("follower check", log_dir, remote, *NOW).exit_code == 0
+    assert in_json("follower check", remote, log_dir, *NOW).exit_code == 0
 
 
 def test_a_missing_first_snapshot_alone_is_no_loss(tmp_path: Path) -> None:
     """A broker loads the newest."""
     log_dir, remote = small(tmp_path, 6, {9: snapshot_bytes(AT_9)})
-    run = in_json("follower check", log_dir, remote, *NOW)
+    run = in_json("follower check", remote, log_dir, *NOW)
     assert (run.exit_code, the_replica(run)["verdict"]) == (0, "intact")
     assert the_replica(run)["snapshots"][0]["entries"] is None
 
@@ -358,13 +358,13 @@ def test_a_snapshot_inside_of_the_last_segment(tmp_path: Path) -> None:
     """A broker loads the newest, wherever it is, and deletes the others of that kind unread."""
     forgot_at_7 = snapshot_bytes([ProducerEntry(9, 0, 2, 6, 0, MS, -1, -1)])
     log_dir, remote = small(tmp_path, 6, {6: snapshot_bytes(AT_6), 7: forgot_at_7})
-    found = the_replica(in_json("follower check", log_dir, remote, *NOW))
+    found = the_replica(in_json("follower check", remote, log_dir, *NOW))
     assert (found["verdict"], found["loss_cause"]) == ("lost-producer-state", "unknown")
     assert {each["offset"]: each["lost_count"] for each in found["snapshots"] if each["status"]} == {6: 0, 7: 2}
-    run = in_json("follower repair", log_dir, remote, *NOW, "--set-aside")
+    run = in_json("follower repair", remote, log_dir, *NOW, "--set-aside")
     assert (run.exit_code, actions(run)) == (0, {"equal": 1, "written": 1})
     assert snapshots_in(log_dir / "t-0") == {6: frozenset(AT_6), 7: entries_in(forgot_at_7), 9: AT_9}
-    after = the_replica(in_json("follower check", log_dir, remote, *NOW))
+    after = the_replica(in_json("follower check", remote, log_dir, *NOW))
     assert (after["verdict"], [each["offset"] for each in after["snapshots"]]) == ("intact", [6, 9])
 
 
@@ -374,7 +374,7 @@ def test_an_unclean_stop_leaves_the_rest_to_the_broker(tmp_path: Path) -> None:
     (log_dir / ".kafka_cleanshutdown").unlink()
     (log_dir / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 6\n")
     (log_dir / "replication-offset-checkpoint").write_text("0\n1\nt 0 9\n")
-    run = in_json("follower repair", log_dir, remote, *NOW, "--set-aside")
+    run = in_json("follower repair", remote, log_dir, *NOW, "--set-aside")
     replica = the_replica(run)
     assert {each["offset"]: each["action"] for each in replica["boundaries"]} == {4: "written", 6: "written", 9: "refused"}
     assert (run.exit_code, replica["repaired"]) == (1, False)
@@ -385,9 +385,9 @@ def test_an_unclean_stop_leaves_the_rest_to_the_broker(tmp_path: Path) -> None:
 def test_no_snapshot_at_all_is_a_loss(tmp_path: Path) -> None:
     """A broker that stopped cleanly begins empty then; what is written needs no --set-aside."""
     log_dir, remote = small(tmp_path, 6, {})
-    found = the_replica(in_json("follower check", log_dir, remote, *NOW))
+    found = the_replica(in_json("follower check", remote, log_dir, *NOW))
     assert (found["verdict"], found["loss_cause"]) == ("lost-producer-state", "unknown")
-    run = in_json("follower repair", log_dir, remote, *NOW)
+    run = in_json("follower repair", remote, log_dir, *NOW)
     assert (run.exit_code, actions(run)) == (0, {"written": 2})
     assert snapshots_in(log_dir / "t-0") == {6: frozenset(AT_6), 9: AT_9}
 
@@ -395,7 +395,7 @@ def test_no_snapshot_at_all_is_a_loss(tmp_path: Path) -> None:
 def test_another_topic_of_the_same_name_shows_nothing(tmp_path: Path) -> None:
     log_dir, remote = small(tmp_path, 6, FORGOT)
     (log_dir / "t-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {id_text(bytes(16)[:-1] + b'1')}")
-    run = in_json("follower check", log_dir, remote, *NOW)
+    run = in_json("follower check", remote, log_dir, *NOW)
     assert (run.exit_code, the_replica(run)["verdict"]) == (1, "unknown")
     assert "has nothing of this partition" in run.messages("follower-not-checked")
 
@@ -404,12 +404,12 @@ def test_a_damaged_copy_is_no_proof(tmp_path: Path) -> None:
     log_dir, remote = small(tmp_path, 6, FORGOT)
     (log,) = remote.rglob("00000000000000000000-*.log")
     flip(log, 70)
-    run = in_json("follower repair", log_dir, remote, *NOW, "--set-aside")
+    run = in_json("follower repair", remote, log_dir, *NOW, "--set-aside")
     assert run.exit_code == 3
     assert snapshots_in(log_dir / "t-0") == {offset: entries_in(data) for offset, data in FORGOT.items()}
 
 
 def test_partitions_that_were_never_tiered_are_no_matter() -> None:
-    run = in_json("follower check", FIXTURES / "kafka4-mixed" / "logs", REMOTE, *NOW)
+    run = in_json("follower check", REMOTE, FIXTURES / "kafka4-mixed" / "logs", *NOW)
     assert (run.exit_code, run.document["totals"]["unknown"]) == (0, 0)
     assert {each["verdict"] for each in run.document["replicas"]} == {"not-bootstrapped"}

@@ -92,7 +92,7 @@ def test_the_circle_of_receipts(logs: Path, tmp_path: Path) -> None:
     for line in receipt.read_text().splitlines():
         validator_of("receipt").validate(json.loads(line))
     assert in_json("verify", logs, *AS_OF).exit_code == 0
-    kept = snaprebuild("verify", "--receipt", receipt, "--output", "json")
+    kept = snaprebuild("verify", "--written-by", receipt, "--output", "json")
     assert (kept.exit_code, kept.totals) == (0, {"kept": 14})
     again = installed(tmp_path / "staged", tmp_path / "again.jsonl")
     assert (again.exit_code, again.totals, again.document["receipt"]) == (0, {"equal": 14}, None)

@@ -17,7 +17,7 @@ from snaprebuild.snapshots.staging import staged_check
 
 def circle(tmp_path: Path, staged_files: Path, logs: Path) -> None:
     """Every snapshot is installed as a copy, and the receipt finds it again."""
-    kept = snaprebuild("verify", "--receipt", tmp_path / "receipt.jsonl", "--output", "json")
+    kept = snaprebuild("verify", "--written-by", tmp_path / "receipt.jsonl", "--output", "json")
     assert (kept.exit_code, kept.totals) == (0, {"kept": len(MIXED)})
     for offset in MIXED:
         copy, original = logs / "mixed-0" / snapshot_name(offset), staged_files / snapshot_name(offset)

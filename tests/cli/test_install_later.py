@@ -167,7 +167,7 @@ def test_a_run_that_was_killed_is_finished_by_the_next(after: str, tmp_path: Pat
             installed_here(plan, tmp_path / "killed.jsonl")
     is_linked = after != "announced"
     assert set(snapshots_in(logs / "mixed-0")) == set(before) | (set(MIXED) if is_linked else set())
-    kept = snaprebuild("verify", "--receipt", tmp_path / "killed.jsonl", "--output", "json")
+    kept = snaprebuild("verify", "--written-by", tmp_path / "killed.jsonl", "--output", "json")
     assert (kept.exit_code, kept.totals) == (0, {"kept" if is_linked else "removed": len(MIXED)}), "perhaps they never had names"
     again = installed(tmp_path / "staged", tmp_path / "again.jsonl")
     assert (again.exit_code, again.totals) == (0, {"equal" if is_linked else "written": len(MIXED)})

@@ -175,7 +175,7 @@ def test_a_follower_of_one_of_two_ids(tmp_path: Path) -> None:
     arguments = ("follower", "build", store, tmp_path / "new", "--topic-partition", "mixed-0", *LONG_AGO)
     run = snaprebuild(*arguments)
     assert (run.exit_code, "several topics called mixed" in run.stderr) == (2, True)
-    run = snaprebuild(*arguments, "--topic-id", OTHER_ID)
+    run = snaprebuild(*arguments, "--topic-id", f"mixed={OTHER_ID}")
     assert run.exit_code == 0, run.stderr
     assert OTHER_ID in (tmp_path / "new" / "mixed-0" / "partition.metadata").read_text()
 

@@ -28,8 +28,8 @@ def test_three_nodes() -> None:
     for each in (one, two, three):
         assert list(dict.fromkeys(result["rule"] for result in each["rules"])) == [rule.name for rule in QuorumRule]
         assert {result["text"] for result in each["rules"]} == {rule.value for rule in QuorumRule}
-    assert in_json("cluster check", *NODES, "--followers", "strict").exit_code == 1
-    assert in_json("cluster check", *NODES, "--followers", "literal", "--leader", NODES[1]).exit_code == 0, (
+    assert in_json("cluster check", *NODES, "--start-rule", "strict").exit_code == 1
+    assert in_json("cluster check", *NODES, "--start-rule", "literal", "--leader", NODES[1]).exit_code == 0, (
         "nobody is above that one"
     )
     assert tree(FIXTURES / "kraft-cluster3") == before

@@ -122,7 +122,7 @@ def test_a_part_of_the_history(what: tuple[str, ...]) -> None:
         firsts, lasts = zip(*dumped_batches(), strict=True)
         cuts = [(firsts[at], lasts[-1 - at // 2]) for at in range(0, len(firsts) - 60, 40)]
     for begin, end in cuts:
-        part = entries(*what, "--from", begin, "--to", end)
+        part = entries(*what, "--since", begin, "--until", end)
         inside = [each for each in whole if begin <= each["offset"] <= end]
         before = [each for each in whole if each["offset"] < begin]
         assert part[len(part) - len(inside) :] == inside
@@ -142,24 +142,24 @@ def test_a_part_of_the_history_by_time() -> None:
     moment = datetime.datetime.fromtimestamp(stamp / 1000, datetime.UTC)
     for delta_ms, least in ((-1, 154), (0, 154), (1, 155)):
         text = (moment + datetime.timedelta(milliseconds=delta_ms)).isoformat(timespec="milliseconds")
-        begun = entries(*what, "--from", text)
+        begun = entries(*what, "--since", text)
         assert [each["offset"] for each in begun[1:]] == [each["offset"] for each in whole if each["offset"] >= least]
-        ended = entries(*what, "--to", text)
+        ended = entries(*what, "--until", text)
         assert [each["offset"] for each in ended] == [each["offset"] for each in whole if each["offset"] < least + (delta_ms >= 0)]
-    assert entries(*what, "--from", "1971-01-01") == whole
+    assert entries(*what, "--since", "1971-01-01") == whole
 
 
 def test_a_part_of_a_history_that_begins_with_a_checkpoint() -> None:
     what = ("--topic", "orders", "--partition", "0")
     node = CLUSTER / "node2"
     whole = in_json("cluster history", node, *what).document
-    assert in_json("cluster history", node, *what, "--from", 100).document == whole
-    part = in_json("cluster history", node, *what, "--from", 240).document
+    assert in_json("cluster history", node, *what, "--since", 100).document == whole
+    part = in_json("cluster history", node, *what, "--since", 240).document
     assert part["first_offset"] == 240
     (first, *others), all_of_it = part["partitions"][0]["entries"], whole["partitions"][0]["entries"]
     assert first["registration"] == [each for each in all_of_it if each["offset"] < 240][-1]["registration"]
     assert others == [each for each in all_of_it if each["offset"] >= 240]
-    text = snaprebuild("cluster", "history", node, *what, "--from", 240).text
+    text = snaprebuild("cluster", "history", node, *what, "--since", 240).text
     assert "from offset 240 to offset 347" in text
 
 

@@ -71,9 +71,9 @@ def test_one_log_proves_what_its_checkpoint_holds() -> None:
     assert "orders-0" in proof["unproven"]["partitions"]
     assert run.codes == {"unproven-tail": 1, "deleted-files": 1}
     assert [each["topic"] for each in run.document["topics"]] == ["orders"]
-    proven = in_json("cluster image", CLUSTER / "node2", "--offset", "proven")
+    proven = in_json("cluster image", CLUSTER / "node2", "--proven-only")
     assert (proven.document["offset"], proven.document["proof"]["unproven"]) == (314, None)
-    assert proven.document == {**in_json("cluster image", CLUSTER / "node2", "--offset", "314").document}
+    assert proven.document == {**in_json("cluster image", CLUSTER / "node2", "--metadata-offset", "314").document}
 
 
 # ---------------------------------------------------------------------------------------------------------------- not sound

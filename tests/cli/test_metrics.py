@@ -115,6 +115,21 @@ def test_the_other_commands(tmp_path: Path) -> None:
     assert names == {name for name in METRICS if not name.startswith("snaprebuild_scan_")}
 
 
+def test_commands_whose_findings_say_all(tmp_path: Path) -> None:
+    """What one wants to be alerted on: a follower that lost producers, and a metadata log that breaks a rule."""
+    lost, node = FIXTURES / "follower-lost-state", FIXTURES / "kraft-cluster3" / "node2"
+    for words in (("follower check", lost / "remote", lost / "node2", *AS_OF), ("cluster check", node), ("cluster isr", node)):
+        file = tmp_path / "watched.prom"
+        run = in_json(*words, "--metrics", file)
+        found = read(file)
+        assert found["snaprebuild_last_run_exit_code"] == {(words[0],): run.exit_code}
+        severities = [each["severity"] for each in run.document["findings"]]
+        assert found["snaprebuild_findings"][words[0], "finding"] == severities.count("finding")
+        file.unlink()
+    assert in_json("follower check", lost / "remote", lost / "node2", *AS_OF, "--metrics", tmp_path / "lost.prom").exit_code == 1
+    assert read(tmp_path / "lost.prom")["snaprebuild_findings"]["follower check", "finding"] > 0
+
+
 def scan_of(topics: dict[str, tuple[str, int]]) -> doc.Scan:
     """A document with stuck bytes and the state of remote storage of each topic."""
     return doc.Scan(
@@ -208,5 +223,5 @@ def test_places(name: str, exit_code: int, message: str, tmp_path: Path) -> None
 
 
 def test_a_receipt_has_no_metrics(tmp_path: Path) -> None:
-    run = snaprebuild("verify", "--receipt", tmp_path / "receipt.jsonl", "--metrics", tmp_path / "verify.prom")
+    run = snaprebuild("verify", "--written-by", tmp_path / "receipt.jsonl", "--metrics", tmp_path / "verify.prom")
     assert (run.exit_code, "--metrics does not go with it" in run.error) == (2, True)

@@ -159,7 +159,7 @@ def test_a_file_that_the_broker_may_not_read(tmp_path: Path) -> None:
 def test_a_dry_run_and_a_saved_plan(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     ran = snaprebuild("rebuild", logs, "--dry-run", "--partition", "0", "--as-of", "2026-11-21T12:00:00Z")
-    assert next_words(ran) == ["rebuild", str(logs), "--as-of", "2026-11-21T12:00:00Z", "--partition", "0"]
+    assert next_words(ran) == ["rebuild", str(logs), "--partition", "0", "--as-of", "2026-11-21T12:00:00Z"]
     assert followed(["plan", str(logs), "--save", str(tmp_path / "a plan")]) == ["plan", "rebuild", "verify"]
 
 
@@ -230,8 +230,8 @@ JUDGED = {
     "tier audit, an object is lost": ("tier", "audit", "{}/lost-object"),
     "tier repair": ("tier", "repair", "{}/false-empty-copy", "--dry-run"),
     "tier inventory": ("tier", "inventory", "{}/unknown-copy"),
-    "follower check": ("follower", "check", "{}/node2", "{}/remote"),
-    "follower plan": ("follower", "plan", "{}/node1", "{}/remote"),
+    "follower check": ("follower", "check", "{}/remote", "{}/node2"),
+    "follower plan": ("follower", "plan", "{}/remote", "{}/node1"),
     "cluster check": ("cluster", "check", "{}/metadata-gap"),
     "cluster source": ("cluster", "source", "{}/foreign-topic"),
     "inspect transactions": ("inspect", "transactions", "{}/hanging-transaction"),

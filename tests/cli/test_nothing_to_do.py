@@ -16,7 +16,7 @@ from sentences import CORRECTS_NOTHING
 NOTHING = "Next: nothing to do."
 IS_FINDING = re.compile(r"^(finding|refused|damaged|storage): ", re.MULTILINE)
 ANSWERING = ("scan", "plan", "verify", "rebuild", "rebuild in place", "rebuild --plan", "stage", "install", "before-start", "fleet")
-ANSWERING += ("undo", "verify --receipt", "tier audit", "tier audit (plugin)", "tier repair", "tier upload")
+ANSWERING += ("undo", "verify --written-by", "tier audit", "tier audit (plugin)", "tier repair", "tier upload")
 ANSWERING += ("follower check", "follower repair")
 """Verbs whose result begins with an answer and the next command."""
 QUICK = ("verify",)

@@ -48,9 +48,9 @@ FIXTURES_READ = {
     " {kafka27-mixed/logs}/mixed-0/00000000000000008231.snapshot",
     "cluster source": "cluster source {kraft-cluster3/node1} --topic orders --purpose upload",
     "cluster image": "cluster image {kraft-cluster3/node1} --voter {kraft-cluster3/node2}",
-    "follower offsets": "follower offsets {follower-lost-state/node1} {follower-lost-state/remote} --topic payments"
+    "follower offsets": "follower offsets {follower-lost-state/remote} {follower-lost-state/node1} --topic payments"
     " --metadata-log {follower-lost-state/node1} --timestamp -1 --timestamp -5 --timestamp 1795266408209 --timestamp 1795266437287",
-    "follower check": "follower check {follower-lost-state/node2} {follower-lost-state/remote} --as-of 2026-11-21T14:00:00Z",
+    "follower check": "follower check {follower-lost-state/remote} {follower-lost-state/node2} --as-of 2026-11-21T14:00:00Z",
     "tier audit": "tier audit {aiven-layout/diseased-zstd/store} --as-of 2026-11-20",
     "tier inventory": "tier inventory {tiered-local/remote}",
     "tier inventory (plugin)": "tier inventory {aiven-layout/encrypted-zstd/store}",
@@ -204,7 +204,7 @@ def test_beside_the_segments(object_store: ObjectStore, tmp_path: Path) -> None:
     assert all(after[key] == (logs / key).read_bytes() for key in after)
     assert in_json("rebuild", location, *AS_OF).totals == {}
     assert in_json("verify", location, *AS_OF).exit_code == 0
-    for verb in (("undo",), ("verify", "--receipt")):
+    for verb in (("undo",), ("verify", "--written-by")):
         refused = snaprebuild(*verb, tmp_path / "receipt")
         assert refused.exit_code == 3
         assert "objects in a bucket" in refused.stderr

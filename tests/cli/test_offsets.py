@@ -14,7 +14,7 @@ from manifests import FIXTURES
 from sentences import NO_COPY_IN_STORE, OBJECTS_MISSING
 
 TIERED, FOLLOWER, AIVEN = FIXTURES / "tiered-local", FIXTURES / "follower-lost-state", FIXTURES / "aiven-layout"
-LEADER = (FOLLOWER / "node1", FOLLOWER / "remote", "--topic", "payments", "--metadata-log", FOLLOWER / "node1")
+LEADER = (FOLLOWER / "remote", FOLLOWER / "node1", "--topic", "payments", "--metadata-log", FOLLOWER / "node1")
 
 
 def answers(document: dict[str, Any]) -> dict[int, tuple[int, int, int]]:
@@ -50,7 +50,7 @@ def test_what_the_leader_answered_before_it_was_stopped() -> None:
 
 def test_what_the_cache_of_kafka_knew() -> None:
     manifest = json.loads((TIERED / "manifest.json").read_text())
-    run = in_json("follower offsets", TIERED / "logs", TIERED / "remote", "--topic", "mixed", "--metadata-log", TIERED / "logs")
+    run = in_json("follower offsets", TIERED / "remote", TIERED / "logs", "--topic", "mixed", "--metadata-log", TIERED / "logs")
     found = offsets_of(run.document)
     end = manifest["partitions"]["mixed-0"]["end_offset"]
     assert (found[-5], found[-6], found[-1]) == (manifest["highest_remote_offset"], manifest["highest_remote_offset"] + 1, end)
@@ -66,7 +66,7 @@ def test_the_store_alone_is_taken_for_live() -> None:
 
 def test_committed_records_alone() -> None:
     """The fixture says that a transaction is open from 6913 on."""
-    arguments = (TIERED / "logs", TIERED / "remote", "--topic", "mixed", "--isolation", "read_committed")
+    arguments = (TIERED / "remote", TIERED / "logs", "--topic", "mixed", "--isolation", "read_committed")
     assert "open transaction from 6913" in json.loads((TIERED / "manifest.json").read_text())["note"]
     run = in_json("follower offsets", *arguments)
     assert offsets_of(run.document)[-1] == 6913
@@ -165,7 +165,7 @@ def test_in_the_objects_of_the_plugin(name: str, log_dir: str, tmp_path: Path) -
     (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {copies[0]['topic_id']}")
     key = ("--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}") if "encrypted" in name else ()
     timestamps = [each for each in asked_for(segments) if each <= max(copy["max_timestamp_ms"] for copy in copies)]
-    run = in_json("follower offsets", tmp_path / "logs", AIVEN / variant["store"], *key, *options_of([*timestamps, -2, -5]))
+    run = in_json("follower offsets", AIVEN / variant["store"], tmp_path / "logs", *key, *options_of([*timestamps, -2, -5]))
     found = answers(run.document)
     assert (found.pop(-2)[0], found.pop(-5)[0]) == (copies[0]["start_offset"], end)
     assert {each: answer[:2] for each, answer in found.items()} == {each: expected(segments, each) for each in timestamps}
@@ -221,13 +221,13 @@ def test_without_a_store_nothing_is_reported_about_remote_storage() -> None:
 
 def test_without_a_topic_id_no_one_can_say_which_copies_are_meant() -> None:
     logs = FIXTURES / "kafka27-mixed" / "logs"
-    run = in_json("follower offsets", logs, AIVEN / "plain" / "store", "--topic", "mixed", *options_of([-5, 1, -1]))
+    run = in_json("follower offsets", AIVEN / "plain" / "store", logs, "--topic", "mixed", *options_of([-5, 1, -1]))
     assert (run.exit_code, run.codes["topic-id-unknown"]) == (1, 1)
     assert offsets_of(run.document) == {-5: None, 1: None, -1: 8231}
 
 
 def test_the_store_of_another_cluster() -> None:
-    run = in_json("follower offsets", FOLLOWER / "node1", TIERED / "remote", "--topic", "payments", *options_of([-1]))
+    run = in_json("follower offsets", TIERED / "remote", FOLLOWER / "node1", "--topic", "payments", *options_of([-1]))
     assert (run.exit_code, run.codes["remote-part-missing"]) == (1, 1)
     assert f"the log starts at 0, the disk begins at 456, and {NO_COPY_IN_STORE}" in run.messages("remote-part-missing")
 
@@ -236,7 +236,7 @@ def test_a_copy_without_its_object_is_no_answer(tmp_path: Path) -> None:
     shutil.copytree(FOLLOWER / "remote", tmp_path / "remote")
     for path in (tmp_path / "remote").rglob("00000000000000000056-*.log"):
         path.unlink()
-    run = in_json("follower offsets", FOLLOWER / "node1", tmp_path / "remote", *LEADER[2:], "--timestamp", "1795266408209")
+    run = in_json("follower offsets", tmp_path / "remote", FOLLOWER / "node1", *LEADER[2:], "--timestamp", "1795266408209")
     assert run.exit_code == 5
     assert offsets_of(run.document) == {1795266408209: None}
     assert f"{OBJECTS_MISSING}.log" in run.messages("storage-failed")
@@ -269,15 +269,15 @@ def empty(tmp_path: Path) -> Path:
 def test_offsets(tmp_path: Path) -> None:
     """As with a metadata log without a record: both mean that nothing was uploaded (``ListOffsets`` answers -1 for -5)."""
     store = empty(tmp_path)
-    run = in_json("follower offsets", TIERED_LOGS, store, "--topic", "mixed")
+    run = in_json("follower offsets", store, TIERED_LOGS, "--topic", "mixed")
     assert (run.exit_code, run.codes) == (0, {"tier-empty": 1})
     assert "the store is empty: nothing was uploaded, or it is another store" in run.messages("tier-empty")
     found = {each["timestamp_ms"]: each["offset"] for each in run.document["partitions"][0]["answers"]}
     assert (found[-5], found[-4], found[-2]) == (-1, 0, 0)
     log = write_partition(make_log_dir(tmp_path / "logs") / "__remote_log_metadata-0", {0: b""}).parent
-    reported = in_json("follower offsets", TIERED_LOGS, store, "--topic", "mixed", "--metadata-log", log)
+    reported = in_json("follower offsets", store, TIERED_LOGS, "--topic", "mixed", "--metadata-log", log)
     assert reported.document["partitions"][0]["answers"] == run.document["partitions"][0]["answers"]
-    table = snaprebuild("follower", "offsets", TIERED_LOGS, store, "--topic", "mixed").stdout
+    table = snaprebuild("follower", "offsets", store, TIERED_LOGS, "--topic", "mixed").stdout
     assert f"{NO_COPY_IN_STORE}: nothing was uploaded" in " ".join(table.split())
 
 
@@ -286,7 +286,7 @@ def test_offsets(tmp_path: Path) -> None:
     [("follower fetch-path", ("--offset", "700")), ("follower plan", ()), ("follower plan", ("--profile", "kip-1023"))],
 )
 def test_other_questions(tmp_path: Path, verb: str, options: tuple[str, ...]) -> None:
-    run = in_json(verb, TIERED_LOGS, empty(tmp_path), "--topic", "mixed", *options)
+    run = in_json(verb, empty(tmp_path), TIERED_LOGS, "--topic", "mixed", *options)
     assert (run.exit_code, run.codes) == (0, {"tier-empty": 1})
 
 
@@ -297,5 +297,5 @@ def test_an_empty_store_of_a_log_whose_beginning_was_uploaded(tmp_path: Path) ->
     for path in (logs / "payments-0").glob(f"{bases[0]}.*"):
         path.unlink()
     (logs / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 0\n")
-    run = in_json("follower offsets", logs, empty(tmp_path), "--topic", "payments", "--assume", "remote_storage=on")
+    run = in_json("follower offsets", empty(tmp_path), logs, "--topic", "payments", "--assume", "remote_storage=on")
     assert (run.exit_code, run.codes["remote-part-missing"]) == (1, 1)

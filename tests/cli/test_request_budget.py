@@ -34,7 +34,7 @@ OVER_A_LOG: dict[str, tuple[tuple[str, ...], int, int, int]] = {
     "inspect explain": (("inspect", "explain", "{}", "--producer-id", "7", *AS_OF, *ONE_JOB), 1, 2, 0),
     "follower offsets": (("follower", "offsets", "{}", *ONE_JOB), 1, 1, 0),
     "follower fetch-path": (("follower", "fetch-path", "{}"), 1, 0, 0),
-    "tier upload --dry-run": (("tier", "upload", "{}", "{}-store", "--dry-run", "--i-am-the-leader", *AS_OF), 1, 17, 1),
+    "tier upload --dry-run": (("tier", "upload", "{}-store", "{}", "--dry-run", "--i-am-the-leader", *AS_OF), 1, 17, 1),
 }
 """Of each command: its words, the listings of a partition, and the most opens and looks for each segment. What it takes today: a higher
 number needs a reason. `stage` looks at each segment for its inode change time, which shows at `install` that it was written to since."""

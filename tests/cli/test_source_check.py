@@ -96,7 +96,7 @@ def test_what_rests_on_the_operators_word_goes_up_with_it_alone(tmp_path: Path) 
     """Of before KRaft no metadata log shows that the replica leads or is in sync, nor does one that ends before the broker registered."""
     logs, store = FIXTURES / "kafka27-mixed" / "logs", tmp_path / "store"
     reported = "R3, R4, R5, R6, R7, R8, R10 have nothing to judge ("
-    mixed = ("tier upload", logs, store, "--topic-partition", "mixed-0", "--topic-id", "mixed=pnG54XS0SyKCbPV6BzO-OQ", *AS_OF)
+    mixed = ("tier upload", store, logs, "--topic-partition", "mixed-0", "--topic-id", "mixed=pnG54XS0SyKCbPV6BzO-OQ", *AS_OF)
     for options in ((), ("--dry-run",)):
         run = in_json(*mixed, *options)
         assert (run.exit_code, run.codes["source-word-needed"], store.exists()) == (3, 1, False)
@@ -219,7 +219,7 @@ def test_a_metadata_log_that_was_named_and_is_damaged_ends_the_command(tmp_path:
 def test_no_rejected_replica_goes_up(tmp_path: Path) -> None:
     store = tmp_path / "store"
     for directory, options, rule in ((STALE, METADATA, "R10"), ("node2", (), "R7")):
-        run = in_json("tier upload", CLUSTER / directory, store, "--topic-partition", "orders-0", *options, *AS_OF)
+        run = in_json("tier upload", store, CLUSTER / directory, "--topic-partition", "orders-0", *options, *AS_OF)
         assert (run.exit_code, store.exists()) == (3, False)
         reported = run.partition("orders-0")
         assert (reported["verdict"]["outcome"], reported["verdict"]["rule"], reported["segments"][0]["action"]) == (
@@ -228,7 +228,7 @@ def test_no_rejected_replica_goes_up(tmp_path: Path) -> None:
             "refused",
         )
         assert run.codes["source-rejected"] == 1
-    run = in_json("tier upload", CLUSTER / "node1", store, "--topic-partition", "orders-0", *AS_OF)
+    run = in_json("tier upload", store, CLUSTER / "node1", "--topic-partition", "orders-0", *AS_OF)
     reported = run.partition("orders-0")
     assert (run.exit_code, reported["verdict"]["outcome"], reported["totals"]["uploaded"]) == (0, "TRUSTED_BELOW", 5)
     assert (reported["node_id"], reported["directory_id"], reported["broker_epoch"]) == (1, "vbgXJ_mX3w2WzAJjsPWbwQ", 15)
@@ -238,7 +238,7 @@ def test_no_rejected_replica_goes_up(tmp_path: Path) -> None:
 
 def test_voters_are_asked_for_by_an_upload(tmp_path: Path) -> None:
     """With one other voter a majority holds all of the log."""
-    upload = ("tier upload", CLUSTER / "node1", tmp_path / "store", "--topic-partition", "orders-0", "--dry-run", *AS_OF)
+    upload = ("tier upload", tmp_path / "store", CLUSTER / "node1", "--topic-partition", "orders-0", "--dry-run", *AS_OF)
     run = in_json(*upload, "--voter", CLUSTER / "node2")
     assert (run.exit_code, run.document["voters"]) == (0, [str(CLUSTER / "node2")])
     assert "proven committed below 348, its end" in run.messages("source-metadata-proof")
@@ -248,7 +248,7 @@ def test_an_upload_is_compared_with_peers(tmp_path: Path) -> None:
     """Its leader epochs are those of no other replica: alone no one can tell."""
     node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
     (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 300\n")
-    orders = ("tier upload", node, tmp_path / "store", "--topic-partition", "orders-1", "--dry-run", *AS_OF)
+    orders = ("tier upload", tmp_path / "store", node, "--topic-partition", "orders-1", "--dry-run", *AS_OF)
     assert in_json(*orders).partition("orders-1")["verdict"]["outcome"] == "TRUSTED_BELOW"
     run = in_json(*orders, "--peer", CLUSTER / "node3")
     assert (run.exit_code, run.document["peers"]) == (3, [str(CLUSTER / "node3")])
@@ -261,7 +261,7 @@ def test_an_upload_after_an_unclean_stop_waits_above_the_recovery_point(tmp_path
     (node / ".kafka_cleanshutdown").unlink()
     points = node / "recovery-point-offset-checkpoint"
     points.write_text(points.read_text().replace("orders 0 533", "orders 0 258"))
-    upload = ("tier upload", node, tmp_path / "store", "--topic-partition", "orders-0", *AS_OF)
+    upload = ("tier upload", tmp_path / "store", node, "--topic-partition", "orders-0", *AS_OF)
     for options in ((), ("--i-am-the-leader",)):
         refused = in_json(*upload, *options)
         assert (refused.exit_code, (tmp_path / "store").exists()) == (3, False)

@@ -330,9 +330,9 @@ def test_a_damaged_metadata_log_gets_one_answer(tmp_path: Path, is_damaged: bool
         in_json("tier inventory", remote, *log),
         in_json("tier audit", remote, *LONG_AGO, *log, "--level", "structure"),
         in_json("tier repair", remote, *LONG_AGO, *log, "--dry-run"),
-        in_json("follower plan", logs, remote, *log),
-        in_json("follower offsets", logs, remote, *log),
-        in_json("follower check", logs, remote, *LONG_AGO, *log),
+        in_json("follower plan", remote, logs, *log),
+        in_json("follower offsets", remote, logs, *log),
+        in_json("follower check", remote, logs, *LONG_AGO, *log),
     ]
     assert {run.document["verified"] for run in runs} == {not is_damaged}
 

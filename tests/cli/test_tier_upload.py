@@ -32,9 +32,9 @@ def logs(tmp_path: Path) -> Path:
     return of_zookeeper(copy_of("kafka4-mixed", tmp_path))
 
 
-def upload(*arguments: object) -> Run:
+def upload(logs: Path, store: Path | str, *arguments: object) -> Run:
     """With ZooKeeper there is no metadata log: only the operator's option confirms that these replicas lead."""
-    return in_json("tier upload", *arguments, "--i-am-the-leader", *LONG_AGO)
+    return in_json("tier upload", store, logs, *arguments, "--i-am-the-leader", *LONG_AGO)
 
 
 def segments(run: Run, name: str) -> list[dict[str, Any]]:
@@ -148,10 +148,10 @@ def test_records(logs: Path, tmp_path: Path) -> None:
         assert base64.b64decode(second["value"]) == finished
         assert first["partition"] == second["partition"] == run.partition("deleted-0")["metadata_partition"] < 50
         assert [each["record"]["state"] for each in (first, second)] == ["COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED"]
-    again = snaprebuild("tier", "upload", logs, tmp_path / "store", "--records-file", path, *LONG_AGO)
+    again = snaprebuild("tier", "upload", tmp_path / "store", logs, "--records-file", path, *LONG_AGO)
     assert (again.exit_code, f"{REPLACES_ONLY_ITS_OWN} of this program" in again.stderr) == (3, True)
     path.write_text(json.dumps(run.document))  # a report of ours is not replaced either, and that is reported before the work
-    again = snaprebuild("tier", "upload", logs, tmp_path / "more", "--records-file", path, *LONG_AGO)
+    again = snaprebuild("tier", "upload", tmp_path / "more", logs, "--records-file", path, *LONG_AGO)
     assert (again.exit_code, NOT_REPLACED in again.stderr) == (3, True)
     assert not (tmp_path / "more").exists()
 
@@ -402,12 +402,12 @@ def test_what_never_goes_up(tmp_path: Path) -> None:
 
 def test_no_store_inside_of_a_log_directory(logs: Path) -> None:
     for place in (logs, logs / "store", logs / "mixed-0"):
-        run = snaprebuild("tier", "upload", logs, place)
+        run = snaprebuild("tier", "upload", place, logs)
         assert (run.exit_code, "STORE leads into" in run.stderr) == (3, True)
 
 
 def test_as_a_table(logs: Path, tmp_path: Path) -> None:
-    run = snaprebuild("tier", "upload", logs, tmp_path / "store", "--i-am-the-leader", *LONG_AGO)
+    run = snaprebuild("tier", "upload", tmp_path / "store", logs, "--i-am-the-leader", *LONG_AGO)
     assert "mixed-0 14 0 759.5 KiB 12 uploaded, 1 waits, 1 held-back" in run.text
     records = "their records (--records-file, --produce-to) are in __remote_log_metadata"
     assert f"No broker knows of these copies before {records}. Next: snaprebuild tier audit {tmp_path}/store " in run.text

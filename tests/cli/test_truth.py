@@ -34,7 +34,7 @@ def test_a_rebuild_that_wrote(tmp_path: Path) -> None:
     assert re.search(r"logappend-0 +542 +1 written +1 proven", run.stdout), "one boundary is no range"
     run = snaprebuild("rebuild", logs)
     answer = "13 snapshots written in 2 of 4 partitions. The new ones take effect when the broker next starts.\n"
-    assert run.stdout.startswith(f"{answer}Next: snaprebuild verify --receipt ")
+    assert run.stdout.startswith(f"{answer}Next: snaprebuild verify --written-by ")
     assert "\nUndo: snaprebuild undo " in run.stdout
     assert re.search(r"mixed-0 +583 \.\. 6390 +12 written +12 proven", run.stdout)
     run = snaprebuild("rebuild", logs)

@@ -255,7 +255,7 @@ def test_what_is_not_mounted_is_not_gone(tmp_path: Path) -> None:
         run = in_json("undo", receipt)
         assert (run.exit_code, run.totals) == (1, {"left": 14})
         assert "a volume that is not mounted" in run.messages("left-alone")
-        reported = snaprebuild("verify", "--receipt", receipt, "--output", "json")
+        reported = snaprebuild("verify", "--written-by", receipt, "--output", "json")
         assert (reported.exit_code, reported.codes) == (1, {"lost-snapshot": 14})
 
 

@@ -144,8 +144,8 @@ def test_a_plan_says_which_objects_it_does_not_cover(tmp_path: Path) -> None:
         FIXTURES / "tiered-local" / "logs",
         Path(shutil.copytree(FIXTURES / "tiered-local" / "remote", tmp_path / "remote")),
     )
-    assert in_json("follower plan", logs, store).document["unknown_objects"] == 0
-    assert "Not covered" not in snaprebuild("follower plan", logs, store).text
+    assert in_json("follower plan", store, logs).document["unknown_objects"] == 0
+    assert "Not covered" not in snaprebuild("follower plan", store, logs).text
     (store / "of-another-plugin").write_bytes(b"?")
-    assert in_json("follower plan", logs, store).document["unknown_objects"] == 1
-    assert "Not covered: 1 object in the store" in " ".join(snaprebuild("follower plan", logs, store).stdout.split())
+    assert in_json("follower plan", store, logs).document["unknown_objects"] == 1
+    assert "Not covered: 1 object in the store" in " ".join(snaprebuild("follower plan", store, logs).stdout.split())

@@ -14,7 +14,7 @@ TABLE = Path(__file__).with_name("usage_errors.txt")
 CASES = [
     *re.findall(r"^\$ (.*)\n(.*)$", TABLE.read_text(), re.MULTILINE),
     (
-        f"tier upload fixtures/kafka4-mixed/logs {{tmp}}/store --uploader {'x' * 1001}",
+        f"tier upload {{tmp}}/store fixtures/kafka4-mixed/logs --uploader {'x' * 1001}",
         "--uploader: expected at most 1000 characters, found 1001",
     ),
 ]

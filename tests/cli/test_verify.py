@@ -1,4 +1,4 @@
-"""``verify`` as a user runs it, also with ``--receipt``. tests/snapshots/test_verify_verdicts.py has the verdicts."""
+"""``verify`` as a user runs it, also with ``--written-by``. tests/snapshots/test_verify_verdicts.py has the verdicts."""
 
 import os
 import re
@@ -99,7 +99,7 @@ def test_what_is_not_listed_is_counted(tmp_path: Path) -> None:
 
 
 def reported(receipt: Path) -> Run:
-    run = snaprebuild("verify", "--receipt", receipt, "--output", "json")
+    run = snaprebuild("verify", "--written-by", receipt, "--output", "json")
     check(run.document)
     assert run.document["schema"] == "snaprebuild.verify-receipt/2"
     assert run.document["exit_code"] == run.exit_code
@@ -133,7 +133,7 @@ def test_all_of_them(tmp_path: Path) -> None:
         run = reported(receipt)
     assert (run.exit_code, run.totals, run.codes) == (0, {"kept": 14}, {"live-broker": 1})
     assert {name: facts for name, facts in tree(tmp_path).items() if facts != before.get(name)} == {}
-    shown = snaprebuild("verify", "--receipt", receipt)
+    shown = snaprebuild("verify", "--written-by", receipt)
     assert shown.exit_code == 0
     assert "14 snapshots written: 14 kept" in shown.stdout
 
@@ -186,7 +186,7 @@ def test_what_no_one_explains_is_a_finding(tmp_path: Path) -> None:
     assert found[7].startswith("unreadable: ")
     assert sorted(found) == [4, 5, 7], "with the same bytes it is kept, whoever wrote it"
     assert run.codes == {"lost-snapshot": 2, "storage-failed": 1}
-    assert "Snapshots that are not as they were written" in snaprebuild("verify", "--receipt", receipt).stdout
+    assert "Snapshots that are not as they were written" in snaprebuild("verify", "--written-by", receipt).stdout
 
 
 def test_what_the_start_removes_for_a_missing_index(tmp_path: Path) -> None:

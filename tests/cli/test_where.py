@@ -13,7 +13,7 @@ from manifests import FIXTURES
 from sentences import ASSUMED_REMOTE_END
 
 FOLLOWER, TIERED = FIXTURES / "follower-lost-state", FIXTURES / "tiered-local"
-LEADER = (FOLLOWER / "node1", FOLLOWER / "remote", "--topic", "payments", "--metadata-log", FOLLOWER / "node1")
+LEADER = (FOLLOWER / "remote", FOLLOWER / "node1", "--topic", "payments", "--metadata-log", FOLLOWER / "node1")
 """0 to 789 are in remote storage, 456 to 832 on disk."""
 MANIFEST: dict[str, Any] = json.loads((FOLLOWER / "manifest.json").read_text())
 
@@ -71,8 +71,8 @@ def test_announcements_go_with_them() -> None:
     """Phantoms of the NullPointerException, which no object belongs to."""
     run = in_json(
         "follower fetch-path",
-        TIERED / "logs",
         TIERED / "remote",
+        TIERED / "logs",
         "--topic",
         "mixed",
         "--metadata-log",
@@ -109,15 +109,15 @@ def test_a_copy_that_lost_its_objects(tmp_path: Path) -> None:
     shutil.copytree(FOLLOWER / "remote", tmp_path / "remote")
     for path in (tmp_path / "remote").rglob("00000000000000000056-*"):
         path.unlink()
-    lost = in_json("follower fetch-path", LEADER[0], tmp_path / "remote", *LEADER[2:], "--offset", 60)
+    lost = in_json("follower fetch-path", tmp_path / "remote", LEADER[1], *LEADER[2:], "--offset", 60)
     assert (lost.exit_code, lost.codes) == (4, {"tier-lost": 1})
-    alone = in_json("follower fetch-path", LEADER[0], tmp_path / "remote", *LEADER[2:4], "--offset", 60)
+    alone = in_json("follower fetch-path", tmp_path / "remote", LEADER[1], *LEADER[2:4], "--offset", 60)
     assert (alone.exit_code, alone.codes) == (1, {"offset-lost": 1, "tier-unverified": 1})
     assert only(alone.document)["consumer"]["served"] == "offset-out-of-range"
 
 
 def test_without_a_store_it_is_not_known() -> None:
-    partition = only(in_json("follower fetch-path", LEADER[0], "--topic", "payments", "--offset", 60).document)
+    partition = only(in_json("follower fetch-path", LEADER[1], "--topic", "payments", "--offset", 60).document)
     assert (partition["consumer"]["served"], partition["follower"]["served"]) == ("unknown", "offset-moved-to-tiered-storage")
 
 

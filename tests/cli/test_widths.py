@@ -100,7 +100,9 @@ def test_long_names_in_a_receipt(width: int, long_names: Path, tmp_path: Path, m
     set_width(monkeypatch, width)
     receipt = str(tmp_path / "receipt.jsonl")
     ran = [snaprebuild("rebuild", str(long_names), "--out", str(tmp_path / "out"), "--boundaries", "all", "--receipt", receipt)]
-    ran += [snaprebuild(*words) for words in (["verify", "--receipt", receipt], ["undo", receipt, "--dry-run"], ["undo", receipt])]
+    ran += [
+        snaprebuild(*words) for words in (["verify", "--written-by", receipt], ["undo", receipt, "--dry-run"], ["undo", receipt])
+    ]
     for each in ran:
         check_widths(each, width)
         assert f"t-{FIRST} " in each.stdout

@@ -157,13 +157,13 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
     ("install", "plan"): ("install {} --dry-run", {"staged-plan"}),
     ("rebuild", "--plan"): ("rebuild --plan {} --dry-run", {"saved-plan"}),
     ("stage", "--plan"): ("stage --plan {} --dry-run", {"saved-plan"}),
-    ("verify", "--receipt"): ("verify --receipt {}", {"receipt"}),
+    ("verify", "--written-by"): ("verify --written-by {}", {"receipt"}),
     ("fleet", "files"): ("fleet {}", {"scan-result"}),
     ("fleet", "--metadata"): ("fleet {scan} --metadata {}", set()),
     ("simulate isr", "--scenario"): ("simulate isr --scenario {}", {"isr-scenario"}),
     ("simulate metadata-log", "scenario"): ("simulate metadata-log {}", {"metadata-scenario"}),
     ("tier upload", "--producer-config"): (
-        "tier upload fixtures/kafka4-mixed/logs {tmp} --dry-run --produce-to localhost:1 --producer-config {}",
+        "tier upload {tmp} fixtures/kafka4-mixed/logs --dry-run --produce-to localhost:1 --producer-config {}",
         {"client-properties"},
     ),
     ("inspect dump", "files"): ("inspect dump {}", KAFKA | {"empty", "binary"}),
@@ -218,24 +218,22 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
             ("before-start", f"{LOGS} --dry-run"),
             ("inspect transactions", LOGS),
             ("tier audit", REMOTE),
-            ("tier upload", f"{LOGS} {{tmp}} --dry-run"),
+            ("tier upload", f"{{tmp}} {LOGS} --dry-run"),
             ("follower build", f"{REMOTE} {{tmp}} --topic-partition mixed-0 --dry-run"),
             ("cluster source", LOGS),
         )
     },
     **{
-        (verb, "store"): (f"{verb} {before} {{}} {after}", set())
-        for verb, before, after in (
-            ("tier inventory", "", ""),
-            ("tier audit", "", ""),
-            ("tier repair", "", "--allow-unverified --dry-run"),
-            ("tier upload", LOGS, "--dry-run"),
-            ("follower plan", LOGS, ""),
-            ("follower build", "", "{tmp} --topic-partition mixed-0 --dry-run"),
-            ("follower check", LOGS, ""),
-            ("follower repair", LOGS, "--dry-run"),
-            ("follower offsets", LOGS, ""),
-            ("follower fetch-path", LOGS, ""),
+        (verb, "store"): (f"{verb} {{}} {after}", set())
+        for verb, after in (
+            ("tier inventory", ""),
+            ("tier audit", ""),
+            ("tier repair", "--allow-unverified --dry-run"),
+            ("tier upload", f"{LOGS} --dry-run"),
+            ("follower plan", LOGS),
+            ("follower build", "{tmp} --topic-partition mixed-0 --dry-run"),
+            ("follower check", LOGS),
+            ("follower repair", f"{LOGS} --dry-run"),
         )
     },
     **{
@@ -244,46 +242,43 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
             ("tier inventory", REMOTE),
             ("tier audit", REMOTE),
             ("tier repair", f"{REMOTE} --dry-run"),
-            ("tier upload", f"{LOGS} {{tmp}} --dry-run"),
-            ("follower offsets", f"{LOGS} {REMOTE}"),
-            ("follower fetch-path", f"{LOGS} {REMOTE}"),
-            ("follower plan", f"{LOGS} {REMOTE}"),
+            ("tier upload", f"{{tmp}} {LOGS} --dry-run"),
+            ("follower offsets", f"{REMOTE} {LOGS}"),
+            ("follower fetch-path", f"{REMOTE} {LOGS}"),
+            ("follower plan", f"{REMOTE} {LOGS}"),
             ("follower build", f"{REMOTE} {{tmp}} --topic-partition mixed-0 --dry-run"),
-            ("follower check", f"{LOGS} {REMOTE}"),
-            ("follower repair", f"{LOGS} {REMOTE} --dry-run"),
+            ("follower check", f"{REMOTE} {LOGS}"),
+            ("follower repair", f"{REMOTE} {LOGS} --dry-run"),
         )
     },
     **{
-        (verb, "path"): (f"{verb} {{}} {after}", set())
-        for verb, after in (
-            ("tier upload", "{tmp} --dry-run"),
-            ("follower offsets", REMOTE),
-            ("follower fetch-path", REMOTE),
-            ("follower plan", REMOTE),
-            ("cluster image", ""),
-            ("cluster history", "--broker 1"),
-            ("cluster isr", ""),
-        )
-    },
-    **{
-        (verb, "directory"): (f"{verb} {words}", set())
+        (verb, "path"): (f"{verb} {words}", set())
         for verb, words in (
-            ("follower build", f"{REMOTE} {{}} --topic-partition mixed-0 --dry-run"),
-            ("follower check", f"{{}} {REMOTE}"),
-            ("follower repair", f"{{}} {REMOTE} --dry-run"),
+            ("tier upload", "{tmp} {} --dry-run"),
+            ("follower plan", f"{REMOTE} {{}}"),
+            ("follower check", f"{REMOTE} {{}}"),
+            ("follower repair", f"{REMOTE} {{}} --dry-run"),
+            ("cluster image", "{}"),
+            ("cluster history", "{} --broker 1"),
+            ("cluster isr", "{}"),
         )
+    },
+    ("follower build", "directory"): (f"follower build {REMOTE} {{}} --topic-partition mixed-0 --dry-run", set()),
+    **{
+        (verb, "places"): (f"{verb} {words}", set())
+        for verb, words in (("follower offsets", "{}"), ("follower fetch-path", f"{REMOTE} {{}}"))
     },
     **{
         (verb, "--voter"): (f"{verb} {arguments} --voter 9={{}}", set())
         for verb, arguments in (
-            ("tier upload", f"{LOGS} {{tmp}} --dry-run --metadata {NODE}"),
+            ("tier upload", f"{{tmp}} {LOGS} --dry-run --metadata {NODE}"),
             ("cluster image", NODE),
             ("cluster history", f"{NODE} --broker 1"),
             ("cluster source", f"{LOGS} --metadata {NODE}"),
             ("cluster isr", NODE),
         )
     },
-    ("tier upload", "--peer"): (f"tier upload {LOGS} {{tmp}} --dry-run --peer {{}}", set()),
+    ("tier upload", "--peer"): (f"tier upload {{tmp}} {LOGS} --dry-run --peer {{}}", set()),
     ("cluster source", "--peer"): (f"cluster source {LOGS} --peer {{}}", set()),
     **{(verb, "--config"): ("", set()) for verb in verbs()},
     ("scan", "--config"): (f"scan {LOGS} --config {{}}", {"settings", "empty"}),

@@ -202,7 +202,7 @@ def test_cluster_source_of_an_earlier_moment_does_not_compare(node: Path) -> Non
 
 
 def test_an_upload_is_refused_and_the_others_go_up(node: Path, tmp_path: Path) -> None:
-    upload = ("tier upload", node, tmp_path / "store", "--i-am-the-leader", "--accept-own-log", "--dry-run")
+    upload = ("tier upload", tmp_path / "store", node, "--i-am-the-leader", "--accept-own-log", "--dry-run")
     before = {
         each["topic_partition"]: [one["action"] for one in each["segments"]] for each in in_json(*upload).document["partitions"]
     }
@@ -230,7 +230,7 @@ def test_an_upload_compares_snapshots_that_it_builds(
         append_metadata_record(node, MetadataRecordType.PRODUCER_IDS, record, 0, read_image(str(node)).fold.offset + 1)
     young = partial(foreign_producers, expiration_ms=100 * 365 * 24 * HOUR_MS)
     monkeypatch.setattr("snaprebuild.tier.upload.source_check.foreign_producers", young)
-    run = in_json("tier upload", node, tmp_path / "store", "--i-am-the-leader", "--accept-own-log", "--dry-run")
+    run = in_json("tier upload", tmp_path / "store", node, "--i-am-the-leader", "--accept-own-log", "--dry-run")
     (first, *_) = [each["segments"][0] for each in run.document["partitions"] if each["topic_partition"] == "orders-1"]
     assert first["action"] == ("would-upload" if given_out else "refused")
     refused = {each["path"] for each in run.document["findings"] if each["code"] == CODE}

@@ -122,7 +122,7 @@ def test_prepare_approve_and_install(fleet: Fleet) -> None:
         expected = truth(LOGS, "mixed-0")
         assert {offset: installed[offset] for offset in MISSING} == {offset: expected[offset] for offset in MISSING}
         (receipt,) = (broker / "state").glob("installed-*.jsonl")
-        assert snaprebuild("verify", "--receipt", receipt, "--output", "json").totals == {"kept": 14}
+        assert snaprebuild("verify", "--written-by", receipt, "--output", "json").totals == {"kept": 14}
         assert sha256(broker / "staged" / "plan.jsonl") != plans[broker.name], "it was staged once more"
 
 

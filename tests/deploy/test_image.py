@@ -148,7 +148,7 @@ def test_commands_in_containers(volume: Volume) -> None:
     installed = volume.run("install", "/data/staged/plan.jsonl", "--receipt", "/data/staged/receipt")
     assert installed.returncode == 0, installed.stderr
     assert volume.run("scan", "/data/logs").returncode in (0, 1)
-    assert volume.run("verify", "--receipt", "/data/staged/receipt").returncode == 0
+    assert volume.run("verify", "--written-by", "/data/staged/receipt").returncode == 0
     owners = {(path.stat().st_uid, path.stat().st_gid) for path in (volume.data / "logs").rglob("*.snapshot")}
     assert owners == {(USER, USER)}
 

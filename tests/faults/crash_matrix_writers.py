@@ -103,11 +103,11 @@ def nothing(root: Path) -> None:
 REBUILD = ("rebuild", "{}/logs", *AS_OF, "--jobs", "1")
 FIRST = "receipts/first.jsonl"
 RECEIPT, AGAIN = ("--receipt", f"{{}}/{FIRST}"), ("--receipt", "{}/receipts/{again}.jsonl")
-UPLOAD = ("tier", "upload", "{}/logs", "{}/store", *LONG_AGO, "--uploader", "me", "--i-am-the-leader")
+UPLOAD = ("tier", "upload", "{}/store", "{}/logs", *LONG_AGO, "--uploader", "me", "--i-am-the-leader")
 SEGMENT_ID = re.compile(r"(?<=-)[A-Za-z0-9_-]{22}(?=\.)")
 """Drawn by each run; what holds it differs by that."""
 REPAIR = ("tier", "repair", "{}/store", *LONG_AGO, "--allow-unverified", "--receipt")
-FOLLOWER = ("follower", "repair", "{}/node", str(REMOTE), *AS_OF, "--set-aside", "--topic", "payments")
+FOLLOWER = ("follower", "repair", str(REMOTE), "{}/node", *AS_OF, "--set-aside", "--topic", "payments")
 BUILD = ("follower", "build", str(REMOTE), "{}/node", "--topic-partition", "payments-0", *AS_OF)
 
 WRITERS = {

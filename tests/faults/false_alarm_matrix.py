@@ -65,7 +65,7 @@ def of_logs() -> Iterator[Pair]:
             yield Pair("inspect explain", directory, words, (partition,))
         scan = ("scan", path, "--save-json", "{}/scan.json")
         yield Pair("fleet", directory, ("fleet", "{}/scan.json"), (), (scan,))
-        words = ("tier", "upload", path, "{}", *LONG_AGO, "--uploader", "me", "--i-am-the-leader", "--dry-run")
+        words = ("tier", "upload", "{}", path, *LONG_AGO, "--uploader", "me", "--i-am-the-leader", "--dry-run")
         yield Pair("tier upload", directory, words)
         yield Pair("stage", directory, ("stage", path, *AS_OF, *ONE_JOB, "--to", "{}/staged"))
         if not is_due(directory):
@@ -102,9 +102,11 @@ def of_stores() -> Iterator[Pair]:
     for directory, (store, metadata) in REMOTE.items():
         path, words = str(FIXTURES / directory), (str(FIXTURES / store), "--metadata-log", str(FIXTURES / metadata))
         for verb in ("follower offsets", "follower fetch-path", "follower plan"):
-            yield Pair(verb, directory, (*verb.split(), path, *words, *(() if verb == "follower fetch-path" else ONE_JOB)))
-        yield Pair("follower check", directory, ("follower", "check", path, *words, *AS_OF, *ONE_JOB))
-        yield Pair("follower repair", directory, ("follower", "repair", path, *words, *AS_OF, *ONE_JOB, "--dry-run"))
+            yield Pair(
+                verb, directory, (*verb.split(), words[0], path, *words[1:], *(() if verb == "follower fetch-path" else ONE_JOB))
+            )
+        yield Pair("follower check", directory, ("follower", "check", words[0], path, *words[1:], *AS_OF, *ONE_JOB))
+        yield Pair("follower repair", directory, ("follower", "repair", words[0], path, *words[1:], *AS_OF, *ONE_JOB, "--dry-run"))
         yield Pair("tier inventory", store, ("tier", "inventory", *words), others=(metadata,))
         yield Pair("tier audit", store, ("tier", "audit", *words, *AS_OF, *ONE_JOB))
         yield Pair("tier repair", store, ("tier", "repair", *words, *LONG_AGO, *ONE_JOB, "--dry-run"))

@@ -32,7 +32,7 @@ from snaprebuild.storage.store import parts_of
 
 AS_OF_MS = 1795266500000
 NO_SEGMENT_IS_READ = {
-    *("scan", "fleet", "report", "inspect diff", "install", "follower fetch-path", "undo", "verify --receipt"),
+    *("scan", "fleet", "report", "inspect diff", "install", "follower fetch-path", "undo", "verify --written-by"),
     *("simulate isr", "simulate metadata-log"),
 }
 

@@ -56,7 +56,7 @@ def test_files_with_holes_of_terabytes(tmp_path: Path) -> None:
     assert snaprebuild("rebuild", logs, *AS_OF, "--receipt", receipt).exit_code == 0
     os.truncate(payments / name(56, ".snapshot"), HOLE_BYTES)
     before = {path.name: path.stat().st_mtime_ns for path in payments.iterdir()}
-    run = snaprebuild("verify", "--receipt", receipt, "--output", "json")
+    run = snaprebuild("verify", "--written-by", receipt, "--output", "json")
     assert (run.exit_code, run.totals, run.codes) == (1, {"replaced": 1}, {"lost-snapshot": 1})
     run = in_json("undo", receipt)
     assert (run.exit_code, run.totals) == (1, {"left": 1})

@@ -45,7 +45,7 @@ READ = {
 """Options whose value is a path that is only read."""
 
 ONLY_READS = {
-    *(("verify --receipt", "--receipt"), ("verify", "--receipt"), ("plan", "--out"), ("plan", "--to")),
+    *(("verify --written-by", "--written-by"), ("verify", "--written-by"), ("plan", "--out"), ("plan", "--to")),
     *(("rebuild --plan", "--out"), ("rebuild in place", "--out")),
 }
 """Where an option of the first two tables creates nothing, or cannot be given."""
@@ -187,7 +187,7 @@ def test_environment(name: str, logs: Path, monkeypatch: pytest.MonkeyPatch) -> 
     own = _log_dirs(place.root)
     home = own[0] if own else logs
     _set_environment(monkeypatch, home)
-    receipt = "--receipt" if "--receipt" in verb.arguments and name != "verify --receipt" else None
+    receipt = "--receipt" if "--receipt" in verb.arguments and name != "verify --written-by" else None
     words = _arguments(verb, place.root, receipt)
     with created_names(logs, *own) as created:
         ran = snaprebuild(*words, cwd=logs.parent / "cwd")
@@ -197,7 +197,7 @@ def test_environment(name: str, logs: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, verb in VERBS.items() if "--receipt" in verb.arguments and name != "verify --receipt"]
+    "name", [name for name, verb in VERBS.items() if "--receipt" in verb.arguments and name != "verify --written-by"]
 )
 def test_no_place_for_a_receipt(name: str, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The current directory is a log directory, too: the run is refused before anything is written."""

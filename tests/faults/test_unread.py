@@ -15,7 +15,7 @@ from refused_reads import refused
 from sentences import CORRECT_WHAT_STDERR_LISTS, NO_START, NONE_MISSING, ONE_PATH_UNREAD
 
 WRITING = ("before-start", "follower build", "follower repair", "install", "rebuild --plan", "rebuild in place")
-WRITING += ("stage", "tier repair", "tier upload", "undo", "verify --receipt")
+WRITING += ("stage", "tier repair", "tier upload", "undo", "verify --written-by")
 TOLD_ONCE = ("inspect diff", "inspect dump", "simulate isr", "simulate metadata-log")
 """They read the files that they are given, or a scenario: what cannot be read is their one error."""
 READING = [name for name in VERBS if name not in (*WRITING, *TOLD_ONCE)]

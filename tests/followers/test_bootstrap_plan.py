@@ -13,7 +13,7 @@ from formats.log.record_batch import BatchHeader, Record, build_record_batch
 from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
 
 FOLLOWER = FIXTURES / "follower-lost-state"
-LEADER = (FOLLOWER / "node1", FOLLOWER / "remote", "--topic", "payments", "--metadata-log", FOLLOWER / "node1")
+LEADER = (FOLLOWER / "remote", FOLLOWER / "node1", "--topic", "payments", "--metadata-log", FOLLOWER / "node1")
 """0 to 789 are in remote storage, 456 to 832 on disk: log start 0, local start 456, -6 is 790, log end 833."""
 MANIFEST: dict[str, Any] = json.loads((FOLLOWER / "manifest.json").read_text())
 
@@ -62,14 +62,17 @@ def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple
 @pytest.mark.parametrize(
     ("options", "asks"),
     [
-        ("", [("-2 earliest", 0), ("-6 earliest pending upload", 790), ("-1 latest", 833)]),
-        ("--assume highest_remote=unknown", [("-2 earliest", 0), ("-6 earliest pending upload", -1), ("-4 earliest local", 456)]),
+        ("--profile kip-1023", [("-2 earliest", 0), ("-6 earliest pending upload", 790), ("-1 latest", 833)]),
         (
-            "--profile kafka-4.3 --assume log_end=790",
+            "--profile kip-1023 --assume highest_remote=unknown",
+            [("-2 earliest", 0), ("-6 earliest pending upload", -1), ("-4 earliest local", 456)],
+        ),
+        (
+            "--assume log_end=790",
             [("-1 latest", 790), ("-2 earliest", 0), ("-6 earliest pending upload", -1), ("-4 earliest local", 456)],
         ),
         (
-            "--profile kafka-4.3 --assume last_tiered_offset=off --assume log_start=100",
+            "--assume last_tiered_offset=off --assume log_start=100",
             [
                 ("-1 latest", 833),
                 ("-2 earliest", 100),
@@ -94,7 +97,7 @@ def test_a_target_that_no_copy_serves(row: int, highest: str) -> None:
     other = FIXTURES / "tiered-local" / "remote"  # nothing of the topic is in it
     assumed = ("remote_storage=on", "log_start=456", f"highest_remote={highest}")
     options = (*(word for each in assumed for word in ("--assume", each)), "--profile", "kafka-4.3")
-    run = in_json("follower plan", FOLLOWER / "node1", other, "--topic", "payments", *options)
+    run = in_json("follower plan", other, FOLLOWER / "node1", "--topic", "payments", *options)
     decision = run.document["partitions"][0]["decision"]
     assert (decision["row"], decision["action"], decision["offset"]) == (row, FOREVER, 456)
     assert (run.exit_code, run.codes["bootstrap-never-ends"]) == (1, 1)
@@ -139,8 +142,8 @@ def test_what_is_assumed_is_reported() -> None:
 
 def test_topics_that_are_never_tiered_are_reported() -> None:
     arguments = (
-        FIXTURES / "kafka4-compacted" / "logs",
         FOLLOWER / "remote",
+        FIXTURES / "kafka4-compacted" / "logs",
         "--topic",
         "compacted",
         "--assume",
@@ -162,7 +165,7 @@ def test_offsets_that_contradict_one_another() -> None:
 
 def test_the_last_stable_offset_is_that_of_the_high_watermark() -> None:
     """The transaction from 1360 on has its marker above 1450."""
-    arguments = (FIXTURES / "kafka4-mixed" / "logs", FOLLOWER / "remote", "--topic", "deleted", "--assume", "high_watermark=1450")
+    arguments = (FOLLOWER / "remote", FIXTURES / "kafka4-mixed" / "logs", "--topic", "deleted", "--assume", "high_watermark=1450")
     (partition,) = in_json("follower plan", *arguments).document["partitions"]
     assert partition["last_stable"]["offset"] == 1360
 
@@ -202,7 +205,7 @@ def example(tmp_path: Path) -> tuple[Path, Path]:
         (remote / f"{stem}.leader_epoch_checkpoint").write_bytes(checkpoint(end + 1))
         for suffix in ("index", "timeindex", "snapshot"):
             (remote / f"{stem}.{suffix}").write_bytes(b"")
-    return tmp_path / "logs", tmp_path / "remote"
+    return tmp_path / "remote", tmp_path / "logs"
 
 
 @pytest.mark.parametrize("profile", ["kip-1023", "kafka-4.3"])
@@ -237,7 +240,7 @@ def test_the_example_of_the_proposal(example: tuple[Path, Path], profile: str) -
 def test_a_leader_epoch_that_no_one_has_written_in(example: tuple[Path, Path]) -> None:
     """The follower learns of it with its first batch (a real one of 4.3.1 did: scripts/kafka/compare_with_cluster.py follower)."""
     entries = [LeaderEpochEntry(epoch, start) for epoch, start in ((0, 0), (1, 3), (2, 5), (3, 7), (4, 9))]
-    (example[0] / "tp-0" / "leader-epoch-checkpoint").write_bytes(write_leader_epoch_checkpoint(entries))
+    (example[1] / "tp-0" / "leader-epoch-checkpoint").write_bytes(write_leader_epoch_checkpoint(entries))
     (partition,) = in_json("follower plan", *example).document["partitions"]
     assert partition["log_end"]["offset"] == 9
     assert pairs(partition["steps"][-1]) == [(0, 0), (1, 3), (2, 5), (3, 7)]

@@ -183,7 +183,7 @@ def test_an_upload_does_not_complete_a_copy_with_other_bytes(tmp_path: Path, kin
     logs = of_zookeeper(Path(shutil.copytree(FIXTURES / "damaged" / "healthy" / "log", tmp_path / "logs")))
     store = tmp_path / "store"
     store.mkdir()
-    upload = ["tier", "upload", str(logs), str(store), *LONG_AGO, "--uploader", "me", "--i-am-the-leader"]
+    upload = ["tier", "upload", str(store), str(logs), *LONG_AGO, "--uploader", "me", "--i-am-the-leader"]
     assert snaprebuild(*upload).exit_code == 0
     for manifest in store.rglob("*.rsm-manifest"):
         manifest.unlink()

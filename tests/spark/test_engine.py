@@ -146,7 +146,7 @@ def test_in_place(spark: SparkSession, command: Command, tmp_path: Path) -> None
         )
         runs[name] = (run.exit_code, reported(run, tmp_path / name), all_bytes(logs), receipt.read_text().count("\n"))
     assert runs["spark"] == runs["own"]
-    assert command("verify", "--receipt", tmp_path / "spark" / "receipt").exit_code == 0
+    assert command("verify", "--written-by", tmp_path / "spark" / "receipt").exit_code == 0
 
 
 def test_the_code_that_the_workers_import(spark: SparkSession) -> None:

@@ -56,7 +56,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     logs = log_dir(place, PAYMENTS, ORDERS, EPOCHS, REBORN)
     (logs / "meta.properties").write_text(ZOOKEEPER)
     (place / "store").mkdir()
-    assert snaprebuild("tier upload", logs, place / "store", "--i-am-the-leader").exit_code == 0
+    assert snaprebuild("tier upload", place / "store", logs, "--i-am-the-leader").exit_code == 0
     return place / "store"
 
 
@@ -65,12 +65,12 @@ def words_of(verb: str, directory: Path, store: Path) -> tuple[object, ...]:
     absent = "shrink-0" if not (directory / "shrink-0").exists() else "reborn-0"
     return {
         "cluster source": (directory, "--i-am-the-leader"),
-        "tier upload": (directory, store, "--dry-run", "--i-am-the-leader"),
-        "follower check": (directory, store, *AS_OF),
-        "follower repair": (directory, store, "--dry-run", *AS_OF),
-        "follower plan": (directory, store),
-        "follower offsets": (directory, store),
-        "follower fetch-path": (directory, store),
+        "tier upload": (store, directory, "--dry-run", "--i-am-the-leader"),
+        "follower check": (store, directory, *AS_OF),
+        "follower repair": (store, directory, "--dry-run", *AS_OF),
+        "follower plan": (store, directory),
+        "follower offsets": (store, directory),
+        "follower fetch-path": (store, directory),
         "tier audit": (store, "--level", "reachable", "--log-dir", directory, *AS_OF),
         "follower build": (store, directory, "--dry-run", "--topic-partition", absent, *AS_OF),
     }[verb]

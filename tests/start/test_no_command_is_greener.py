@@ -75,10 +75,10 @@ def test_no_command_is_greener_than_scan(state: StartState, tmp_path: Path) -> N
     document.write_text(scanned.stdout)
     assert not kinds or snaprebuild("fleet", document).exit_code != 0, kinds
     (tmp_path / "store").mkdir()
-    log_and_store = (tmp_path / state.log_dirs[0], tmp_path / "store")
-    of_first = {fate["kind"] for fate in concerns if Path(fate["path"]).parent == log_and_store[0]}
-    assert not of_first or snaprebuild("tier upload", *log_and_store, "--dry-run", "--i-am-the-leader").exit_code != 0, kinds
-    assert not of_first & RECORDS_GONE or snaprebuild("follower plan", *log_and_store).exit_code != 0, kinds
+    store_and_log = (tmp_path / "store", tmp_path / state.log_dirs[0])
+    of_first = {fate["kind"] for fate in concerns if Path(fate["path"]).parent == store_and_log[1]}
+    assert not of_first or snaprebuild("tier upload", *store_and_log, "--dry-run", "--i-am-the-leader").exit_code != 0, kinds
+    assert not of_first & RECORDS_GONE or snaprebuild("follower plan", *store_and_log).exit_code != 0, kinds
     of_read = {fate["kind"] for fate in concerns if fate["path"] in _partitions_read(tmp_path)}
     for words in INSPECT:
         shown = snaprebuild(*words, "--server-properties", properties, "--as-of", "2026-11-21T12:00:00Z")

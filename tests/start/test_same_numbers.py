@@ -246,7 +246,7 @@ def test_of_a_receipt(tmp_path: Path) -> None:
     snaprebuild("rebuild", logs, "--out", tmp_path / "out", "--receipt", receipt, "--as-of", "1795266500000")
     made = in_json("report", receipt, "--html", tmp_path / "page.html").document
     assert made["page_answer"].startswith("14 snapshots written to a directory of their own; the run was completed.")
-    assert made["page_next_command"] == f"snaprebuild verify --receipt {receipt}"
+    assert made["page_next_command"] == f"snaprebuild verify --written-by {receipt}"
     assert made["page_exit_code"] == 0
     lines = receipt.read_text().splitlines(keepends=True)
     killed = tmp_path / "killed.jsonl"

@@ -80,10 +80,10 @@ VERBS = {
     "inspect explain": Verb(("inspect", "explain", "{}/log", "--producer-id", "1", *AS_OF, *ONE_JOB), ("log",)),
     "inspect explain (snapshot)": Verb(("inspect", "explain", f"{{}}/{P}/{116:020d}.snapshot", *AS_OF, *ONE_JOB), ("log",)),
     "inspect transactions": Verb(("inspect", "transactions", "{}/log", *AS_OF, *ONE_JOB), ("log",)),
-    "follower offsets": Verb(("follower", "offsets", "{}/log", *TIER, *ONE_JOB), ("log", "tier")),
-    "follower fetch-path": Verb(("follower", "fetch-path", "{}/log", *TIER), ("log", "tier")),
+    "follower offsets": Verb(("follower", "offsets", TIER[0], "{}/log", *TIER[1:], *ONE_JOB), ("log", "tier")),
+    "follower fetch-path": Verb(("follower", "fetch-path", TIER[0], "{}/log", *TIER[1:]), ("log", "tier")),
     "undo": Verb(("undo", "{}/receipt.jsonl", "--dry-run"), ("log",), ("receipt.jsonl", "written"), (REBUILT,)),
-    "verify --receipt": Verb(("verify", "--receipt", "{}/receipt.jsonl"), ("log",), ("receipt.jsonl", "written"), (REBUILT,)),
+    "verify --written-by": Verb(("verify", "--written-by", "{}/receipt.jsonl"), ("log",), ("receipt.jsonl", "written"), (REBUILT,)),
     "cluster source": Verb(("cluster", "source", "{}/node", *ONE_JOB), ("node",)),
     "cluster isr": Verb(("cluster", "isr", "{}/node"), ("node",), ("node/__cluster_metadata-0", "node/meta")),
     "simulate isr": Verb(("simulate", "isr", "--scenario", "{}/steps.txt"), ("steps.txt",)),
@@ -96,16 +96,17 @@ VERBS = {
         is_replacing=True,
     ),
     "tier upload": Verb(
-        ("tier", "upload", "{}/zookeeper", "{}/store", *LONG_AGO, "--uploader", "me", "--i-am-the-leader"), ("zookeeper", "store")
+        ("tier", "upload", "{}/store", "{}/zookeeper", *LONG_AGO, "--uploader", "me", "--i-am-the-leader"), ("zookeeper", "store")
     ),
-    "follower plan": Verb(("follower", "plan", "{}/log", *TIER, *ONE_JOB), ("log", "tier")),
+    "follower plan": Verb(("follower", "plan", TIER[0], "{}/log", *TIER[1:], *ONE_JOB), ("log", "tier")),
     "follower build": Verb(
         ("follower", "build", "{}/tier/remote", "{}/empty", "--topic-partition", "payments-0", *AS_OF, *ONE_JOB),
         ("tier/remote", "empty"),
     ),
-    "follower check": Verb(("follower", "check", "{}/lost", *TIER, *AS_OF, *ONE_JOB), ("lost", "tier")),
+    "follower check": Verb(("follower", "check", TIER[0], "{}/lost", *TIER[1:], *AS_OF, *ONE_JOB), ("lost", "tier")),
     "follower repair": Verb(
-        ("follower", "repair", "{}/lost", *TIER, *AS_OF, "--set-aside", *ONE_JOB, "--receipt", "{out}"), ("lost", "tier")
+        ("follower", "repair", TIER[0], "{}/lost", *TIER[1:], *AS_OF, "--set-aside", *ONE_JOB, "--receipt", "{out}"),
+        ("lost", "tier"),
     ),
     "cluster image": Verb(("cluster", "image", "{}/controller"), ("controller",)),
     "cluster history": Verb(("cluster", "history", "{}/controller", "--topic", "meta-1"), ("controller",)),

@@ -129,7 +129,7 @@ def test_an_upload_compares_the_snapshots_of_copies_that_are_present(tmp_path: P
     """The log itself has none of these producers: its snapshots are those of the fixture."""
     node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
     store = tmp_path / "store"
-    upload = ("tier upload", node, store, "--i-am-the-leader", "--accept-own-log", "--topic-partition", "orders-1")
+    upload = ("tier upload", store, node, "--i-am-the-leader", "--accept-own-log", "--topic-partition", "orders-1")
     assert in_json(*upload).exit_code == 0
     copy = read_copies(files(store))[-1]
     producer_id = read_image(str(node)).fold.image().next_producer_id + distance

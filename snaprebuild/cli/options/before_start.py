@@ -5,13 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-import msgspec
-
-from snaprebuild.cli.options.common import ExpirationMs, Jobs, Paths, ReceiptFile, ServerProperties, Topic, deadline_option
+from snaprebuild.cli.options.common import Deadline, DryRun, ExpirationMs, Jobs, LogOptions, ReceiptFile
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.kafka_release import KafkaRelease
 from snaprebuild.cli.options.metadata import Metadata
-from snaprebuild.cli.options.rebuild import DryRun, SetAside
+from snaprebuild.cli.options.rebuild import SetAside
 
 __all__ = ["BeforeStartOptions", "Order"]
 
@@ -23,15 +21,10 @@ class Order(StrEnum):
     PATH = "path"
 
 
-class BeforeStartOptions(msgspec.Struct, frozen=True):
+class BeforeStartOptions(LogOptions, frozen=True):
     """Where the log directories are, until when they are read, and how their producers expire."""
 
-    paths: Paths = None
-    server_properties: ServerProperties = None
-    deadline: Annotated[
-        int | None,
-        deadline_option("Stop reading after this time, and keep what is written"),
-    ] = None
+    deadline: Deadline = None
     fail_closed: Annotated[
         bool,
         option(
@@ -50,7 +43,6 @@ class BeforeStartOptions(msgspec.Struct, frozen=True):
         ),
     ] = Order.BYTES_BLOCKED
     metadata: Metadata = None
-    topic: Topic = None
     expiration_ms: ExpirationMs = None
     kafka_release: KafkaRelease = None
     set_aside: SetAside = False

@@ -15,16 +15,20 @@ import msgspec
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
-from snaprebuild.cli.options.description import DescribedOption, option
+from snaprebuild.cli.options.description import option
 from snaprebuild.errors import UsageError
 
 __all__ = [
+    "AllowUnproven",
     "AllowUnverified",
     "AsOf",
+    "Deadline",
+    "DryRun",
     "Duration",
     "ExpirationMs",
     "ExpiryOptions",
     "Jobs",
+    "LogOffset",
     "LogOptions",
     "Metrics",
     "Offset",
@@ -32,20 +36,21 @@ __all__ = [
     "OutputFormat",
     "OutputOption",
     "Partition",
-    "PartitionOptions",
     "Paths",
     "ReceiptFile",
     "Report",
     "S3Options",
+    "SelectionOptions",
     "ServerProperties",
     "Sha256",
     "Size",
     "Topic",
+    "TopicIds",
+    "TopicPartitions",
     "Verbose",
     "WholeNumber",
     "as_of_ms",
     "check_paths",
-    "deadline_option",
     "offsets_range",
     "quoted",
 ]
@@ -157,7 +162,7 @@ ServerProperties = Annotated[
     option(
         "--server-properties",
         metavar="FILE",
-        short="Use all log.dirs, the producer expiration and the retention of this broker",
+        short="Configuration of the broker: its log.dirs, metadata log, producer expiration and retention are used",
         default="none",
     ),
 ]
@@ -180,12 +185,21 @@ Partition = Annotated[
         default="all",
     ),
 ]
+TopicPartitions = Annotated[
+    list[str] | None,
+    option(
+        "--topic-partition",
+        metavar="TOPIC-N",
+        short="Only this partition, besides those that --topic selects; repeatable",
+        default="all",
+    ),
+]
 Offset = Annotated[
     str | None,
     option(
         "--offsets",
         metavar="FROM:TO",
-        short="Only boundaries in this range of offsets, both ends included",
+        short="Only what is in this range of offsets of the log, both ends included",
         details="FROM: and :TO leave one end open, N is one offset.",
         default="all",
     ),
@@ -214,7 +228,7 @@ AsOf = Annotated[
     option(
         "--as-of",
         metavar="TIME",
-        short="Time at which producers expire: ISO 8601 (UTC without a zone), milliseconds since 1970, or now",
+        short="Time that counts as now, as when producers expire: ISO 8601 (UTC without a zone), milliseconds since 1970, or now",
         default="now",
     ),
 ]
@@ -227,6 +241,53 @@ ExpirationMs = Annotated[
         short="Milliseconds (or 12h, 1d) after which the broker forgets an idle producer",
         risk="less than the broker uses loses producers",
         default="that of --server-properties, else 86400000 (one day)",
+    ),
+]
+LogOffset = Annotated[
+    int | None,
+    option(
+        "--offset",
+        metavar="N",
+        click_type=WholeNumber(0, INT64_MAX),
+        short="Offset of the partition's log that is asked about",
+        details="A state is that before it, as in the name of a snapshot.",
+        default="the log end; of a fetch 0",
+    ),
+]
+Deadline = Annotated[
+    int | None,
+    option(
+        "--deadline",
+        metavar="SECONDS",
+        click_type=WholeNumber(0, DEADLINE_MAX),
+        short="Stop after this time; what is written by then is complete, and the same command does the rest later",
+        default="none",
+    ),
+]
+DryRun = Annotated[
+    bool,
+    option(
+        "--dry-run",
+        short="Check everything, and change nothing",
+        default="no",
+    ),
+]
+AllowUnproven = Annotated[
+    bool,
+    option(
+        "--allow-unproven",
+        short="Write unproven snapshots into log directories too",
+        risk="an open transaction may be forgotten, or a retry accepted as a new record",
+        default="no, only --out gets them",
+    ),
+]
+TopicIds = Annotated[
+    list[str] | None,
+    option(
+        "--topic-id",
+        metavar="TOPIC=ID",
+        short="Id of a topic without partition.metadata (before 2.8), or of which several have copies; repeatable",
+        default="the only one that is known",
     ),
 ]
 Verbose = Annotated[
@@ -279,29 +340,19 @@ Jobs = Annotated[
 ]
 
 
-def deadline_option(short: str) -> DescribedOption:
-    """``--deadline`` of a verb.
-
-    Args:
-        short: what happens after that time, one sentence without its full stop.
-    """
-    return option("--deadline", metavar="SECONDS", click_type=WholeNumber(0, DEADLINE_MAX), short=short, default="none")
-
-
-class PartitionOptions(msgspec.Struct, frozen=True):
-    """Which partitions are selected."""
+class SelectionOptions(msgspec.Struct, frozen=True):
+    """Which partitions are selected: in each verb that may read several."""
 
     topic: Topic = None
     partition: Partition = None
+    topic_partition: TopicPartitions = None
 
 
-class LogOptions(msgspec.Struct, frozen=True):
+class LogOptions(SelectionOptions, frozen=True):
     """The log directories that are read, and which partitions of them."""
 
     paths: Paths = None
     server_properties: ServerProperties = None
-    topic: Topic = None
-    partition: Partition = None
 
 
 class ExpiryOptions(msgspec.Struct, frozen=True):

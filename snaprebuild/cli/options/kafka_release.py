@@ -9,7 +9,7 @@ from snaprebuild.cli.options.common import quoted
 from snaprebuild.cli.options.description import option
 from snaprebuild.errors import UsageError
 
-__all__ = ["FleetRelease", "KafkaRelease", "fleet_release_of", "release_of", "release_words"]
+__all__ = ["KafkaRelease", "fleet_release_of", "release_of", "release_words"]
 
 _FIRST = ".".join(map(str, ALL_RELEASES.first[:2]))
 _LAST = ".".join(map(str, ALL_RELEASES.last[:2]))
@@ -19,18 +19,8 @@ KafkaRelease = Annotated[
     option(
         "--kafka-release",
         metavar="X.Y.Z",
-        short="Release of Kafka that starts the broker next",
-        default="all that can start these directories; the worst case counts",
-    ),
-]
-
-FleetRelease = Annotated[
-    str | None,
-    option(
-        "--kafka-release",
-        metavar="X.Y.Z",
-        short="Release of the brokers, for the risk of an election (KAFKA-20732)",
-        default="from --metadata and the scans of live brokers",
+        short="Release of Kafka that the broker runs next",
+        default="every one that may be; the worst case counts",
     ),
 ]
 

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["LogPath", "OptionalStore"]
+__all__ = ["LogPath", "StoreAndPath"]
 
 
 LogPath = Annotated[str, typer.Argument(metavar="PATH", hidden=True)]
 
 
-OptionalStore = Annotated[str | None, typer.Argument(metavar="[STORE]", hidden=True)]
+StoreAndPath = Annotated[list[str], typer.Argument(metavar="[STORE] PATH", hidden=True)]
+"""STORE comes first, as with each verb that needs one."""

@@ -20,6 +20,7 @@ __all__ = [
     "BrokerEpoch",
     "LeaderByWord",
     "Metadata",
+    "MetadataOffset",
     "MetadataPath",
     "Peers",
     "QuorumAssumptions",
@@ -39,7 +40,7 @@ VoterLogs = Annotated[
     option(
         "--voter",
         metavar="[ID=]DIR",
-        short="Metadata log of another voter, to prove what a majority holds; repeatable",
+        short="Another voter's copy of __cluster_metadata, to prove what a majority holds; repeatable",
         details="ID is by default that of meta.properties.",
         default="none",
     ),
@@ -96,8 +97,20 @@ Metadata = Annotated[
     option(
         "--metadata",
         metavar="DIR",
-        short="KRaft metadata log: __cluster_metadata-0 of any node, or a directory that holds it, also as s3://BUCKET/PREFIX",
-        default="the one in the log directories, or in metadata.log.dir of --server-properties",
+        short="Copy of __cluster_metadata, of any node, or a directory that holds it, also as s3://BUCKET/PREFIX",
+        default="that of the log directories or of --server-properties, if the command reads these",
+    ),
+]
+
+
+MetadataOffset = Annotated[
+    int | None,
+    option(
+        "--metadata-offset",
+        metavar="N",
+        click_type=WholeNumber(0, INT64_MAX),
+        short="Last offset of __cluster_metadata to use",
+        default="all of it",
     ),
 ]
 

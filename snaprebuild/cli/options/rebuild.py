@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 from snaprebuild.cli.options.description import option
 
-__all__ = ["AcceptTopicIdZero", "Crc", "CrcOption", "DryRun", "SetAside"]
+__all__ = ["AcceptTopicIdZero", "Crc", "CrcOption", "SetAside"]
 
 
 class Crc(StrEnum):
@@ -50,15 +50,5 @@ AcceptTopicIdZero = Annotated[
         short="Write snapshots also where remote storage is on and topics have no id (ZooKeeper, protocol below 2.8)",
         risk="Kafka uploads under topic id zero, and consumers lose these copies once the protocol is raised",
         default="refuse these topics",
-    ),
-]
-
-
-DryRun = Annotated[
-    bool,
-    option(
-        "--dry-run",
-        short="Replay and judge, and write nothing",
-        default="no",
     ),
 ]

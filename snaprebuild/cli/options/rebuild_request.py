@@ -5,9 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-import msgspec
-
-from snaprebuild.cli.options.common import AsOf, ExpirationMs, Offset, Partition, Paths, ServerProperties, Topic
+from snaprebuild.cli.options.common import AllowUnproven, AsOf, ExpirationMs, LogOptions, Offset
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.kafka_release import KafkaRelease
 from snaprebuild.cli.options.metadata import Metadata
@@ -78,15 +76,6 @@ DropExpired = Annotated[
         default="keep them, as Kafka does",
     ),
 ]
-AllowUnproven = Annotated[
-    bool,
-    option(
-        "--allow-unproven",
-        short="Write unproven snapshots in place too",
-        risk="an open transaction may be forgotten",
-        default="only with --out",
-    ),
-]
 Save = Annotated[
     str | None,
     option(
@@ -138,11 +127,9 @@ Results = Annotated[
 ]
 
 
-class RequestOptions(msgspec.Struct, frozen=True):
+class RequestOptions(LogOptions, frozen=True):
     """The options that all three verbs take. ``RebuildRequest`` describes what they mean."""
 
-    paths: Paths = None
-    server_properties: ServerProperties = None
     boundaries: BoundariesOption = Boundaries.MISSING
     replay_from: ReplayFromOption = ReplayStart.AUTO
     set_aside: SetAside = False
@@ -154,6 +141,4 @@ class RequestOptions(msgspec.Struct, frozen=True):
     as_of: AsOf = None
     expiration_ms: ExpirationMs = None
     metadata: Metadata = None
-    topic: Topic = None
-    partition: Partition = None
     offsets: Offset = None

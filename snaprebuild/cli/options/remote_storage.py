@@ -10,10 +10,11 @@ import msgspec
 import typer
 
 from snaprebuild.cli.options.description import option
+from snaprebuild.followers import Profile
 
 __all__ = [
-    "FollowerDir",
-    "LevelOption",
+    "ProfileOption",
+    "ProofOption",
     "RemoteLevel",
     "TierLocation",
     "TierOptions",
@@ -27,13 +28,24 @@ class RemoteLevel(StrEnum):
     SNAPSHOT = "snapshot"
 
 
-LevelOption = Annotated[
+ProofOption = Annotated[
     RemoteLevel,
     option(
-        "--level",
+        "--proof",
         short="full: replay the copies below, which proves the snapshot",
         details="snapshot: take the snapshot unproven.",
         default="full",
+    ),
+]
+
+
+ProfileOption = Annotated[
+    Profile,
+    option(
+        "--profile",
+        short="Rules that decide: those of brokers since 4.2 (kafka-4.3), or of the proposal (kip-1023)",
+        details="They differ if remote storage has nothing usable, or ends above the log.",
+        default="kafka-4.3",
     ),
 ]
 
@@ -60,6 +72,3 @@ class TierOptions(msgspec.Struct, frozen=True):
 
 
 TierLocation = Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects.")]
-
-
-FollowerDir = Annotated[str, typer.Argument(metavar="DIR", help="Partition directory or log directory of a replica.")]

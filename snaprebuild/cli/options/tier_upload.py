@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
-
 from formats.limits import INT32_MAX
-from snaprebuild.cli.options.common import AllowUnverified, AsOf, ExpirationMs, Size, WholeNumber
+from snaprebuild.cli.options.common import (
+    AllowUnverified,
+    AsOf,
+    DryRun,
+    ExpirationMs,
+    SelectionOptions,
+    Size,
+    TopicIds,
+    WholeNumber,
+)
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import AcceptOwnLog, BrokerEpoch, LeaderByWord, Metadata, Peers, VoterLogs
 from snaprebuild.cli.options.produce import ProducerConfig, ProduceTo
@@ -34,24 +41,6 @@ ChunkSize = Annotated[
         click_type=Size(1, CHUNK_SIZE_MAX),
         short="The plugin's chunk.size",
         default="4194304 (4 MiB)",
-    ),
-]
-TopicIds = Annotated[
-    list[str] | None,
-    option(
-        "--topic-id",
-        metavar="TOPIC=ID",
-        short="Id of a topic without partition.metadata, as before 2.8; repeatable",
-        default="none",
-    ),
-]
-TopicPartitions = Annotated[
-    list[str] | None,
-    option(
-        "--topic-partition",
-        metavar="NAME",
-        short="Only this partition, TOPIC-NUMBER; repeatable",
-        default="all below PATH",
     ),
 ]
 UploaderName = Annotated[
@@ -96,10 +85,9 @@ MetadataPartitions = Annotated[
 ]
 
 
-class UploadOptions(msgspec.Struct, frozen=True):
+class UploadOptions(SelectionOptions, frozen=True):
     """What is uploaded, what announces it, and the evidence that this replica may be the source."""
 
-    topic_partition: TopicPartitions = None
     allow_unverified: AllowUnverified = False
     allow_plain: AllowPlain = False
     topic_id: TopicIds = None
@@ -116,13 +104,6 @@ class UploadOptions(msgspec.Struct, frozen=True):
     broker_epoch: BrokerEpoch = None
     i_am_the_leader: LeaderByWord = False
     accept_own_log: AcceptOwnLog = False
-    dry_run: Annotated[
-        bool,
-        option(
-            "--dry-run",
-            short="Check everything, and write nothing",
-            default="no",
-        ),
-    ] = False
+    dry_run: DryRun = False
     as_of: AsOf = None
     expiration_ms: ExpirationMs = None

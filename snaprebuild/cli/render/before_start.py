@@ -92,6 +92,8 @@ def _document(result: Preparation, judged: ScanResult, deadline: int | None, ord
         paths=plan.request.paths,
         server_properties=plan.request.server_properties,
         topics=plan.request.topics,
+        partition_numbers=plan.request.partitions,
+        topic_partitions=plan.request.topic_partitions,
         metadata=plan.request.metadata,
         deadline_seconds=deadline,
         order=order,

@@ -8,7 +8,7 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -33,13 +33,16 @@ from snaprebuild.documents.envelope import reported
 from snaprebuild.findings import Finding, exit_code_of
 from snaprebuild.inspect.dump_items import BATCH_FORMS, Dump, ItemForm, Items
 from snaprebuild.published import encoded_members
+from snaprebuild.storage.local.document_file import write_text_file
 
 __all__ = ["JsonLines", "TextLines", "write_dumps"]
 
 Column = Sequence[Any]
 
 
-def write_dumps(dumps: Sequence[Dump | Finding], findings: list[Finding], *, as_json: bool, payload: bool) -> None:
+def write_dumps(
+    dumps: Sequence[Dump | Finding], findings: list[Finding], *, as_json: bool, payload: bool, saved: str | None = None
+) -> None:
     """Writes files to stdout, item by item: no file is in memory as a whole.
 
     Args:
@@ -47,23 +50,51 @@ def write_dumps(dumps: Sequence[Dump | Finding], findings: list[Finding], *, as_
         findings: filled with those of all files, also where the reader of stdout goes away.
         as_json: one JSON object a line.
         payload: lines for people have keys, values and headers of records.
+        saved: path of a file that gets the JSON lines too, whole, also where the reader of stdout goes away; None for none.
+
+    Raises:
+        WriteFailedError: the file cannot be written.
+        OSError: stdout cannot be written.
     """
-    lines = JsonLines() if as_json else TextLines(payload=payload)
-    write = sys.stdout.write
+    shown: JsonLines | TextLines = JsonLines() if as_json else TextLines(payload=payload)
+    if saved is None:
+        for (text,) in _dumped(dumps, findings, [shown]):
+            sys.stdout.write(text)
+        return
+    failures: list[OSError] = []
+
+    def saved_lines() -> Iterator[str]:
+        for text, line in _dumped(dumps, findings, [shown, JsonLines()]):
+            if not failures:
+                try:
+                    sys.stdout.write(text)
+                except OSError as error:
+                    failures.append(error)
+            yield line
+
+    write_text_file(saved, saved_lines())
+    if failures:
+        raise failures[0]
+
+
+def _dumped(
+    dumps: Sequence[Dump | Finding], findings: list[Finding], forms: Sequence[JsonLines | TextLines]
+) -> Iterator[list[str]]:
+    """The next lines of files, in each of the forms."""
     for dump in dumps:
         if not isinstance(dump, Dump):
             findings.append(dump)
-            write(lines.findings([dump]))
+            yield [each.findings([dump]) for each in forms]
             continue
-        write(lines.begin(dump))
+        yield [each.begin(dump) for each in forms]
         try:
             for items in dump.items:
-                write(lines.items(items))
+                yield [each.items(items) for each in forms]
         finally:
             findings.extend(dump.findings)
-        write(lines.end(dump))
-        write(lines.findings(dump.findings))
-    write(lines.last(len(dumps), findings))
+        yield [each.end(dump) for each in forms]
+        yield [each.findings(dump.findings) for each in forms]
+    yield [each.last(len(dumps), findings) for each in forms]
 
 
 class _Lines:

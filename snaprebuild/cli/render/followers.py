@@ -245,7 +245,7 @@ class FollowerCheckView(View):
         if not (is_wrong or self._counts[ReplicaVerdict.LOST]):
             return text, []
         aside = ["--set-aside"] if is_wrong else []
-        return text, ["follower", "repair", *repeated_words("level", *Load.__struct_fields__), *aside, "--dry-run"]
+        return text, ["follower", "repair", *repeated_words("proof", *Load.__struct_fields__), *aside, "--dry-run"]
 
 
 # ---------------------------------------------------------------------------------------------------------------- follower repair

@@ -174,4 +174,4 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
         answer += f" Start the broker: it then uses the new {'snapshot' if written == 1 else 'snapshots'}."
     if not is_done:
         return answer, stage
-    return answer, [] if result.receipt is None else ["verify", "--receipt", shown(result.receipt)]
+    return answer, [] if result.receipt is None else ["verify", "--written-by", shown(result.receipt)]

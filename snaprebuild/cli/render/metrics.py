@@ -88,7 +88,7 @@ def write_metrics(path: str, document: Document, findings: Sequence[Finding], no
 
     Args:
         path: of the file.
-        document: of one of the commands in ``_ROWS``.
+        document: of any command; those in ``_ROWS`` have numbers of their own.
         findings: of the run.
         now_seconds: since 1970.
         exit_code: of the process.
@@ -105,7 +105,10 @@ def write_metrics(path: str, document: Document, findings: Sequence[Finding], no
         LAST_SUCCESS: round(now_seconds if is_complete else _earlier_success(path, document), 3),
         "snaprebuild_unread_paths": len(unread_paths(findings)),
     }
-    rows = [(labels, run), *_severities(labels, findings), *_counts(labels, document), *_ROWS[document.NAME](document)]
+    rows = [(labels, run), *_severities(labels, findings), *_counts(labels, document)]
+    rows_of = _ROWS.get(document.NAME)
+    if rows_of is not None:
+        rows += rows_of(document)
     write_text_file(path, _text(document, os.path.basename(path), rows))
 
 

@@ -305,6 +305,7 @@ def request_words(request: RebuildRequest) -> list[str]:
     words = [*map(shown, request.paths), *(["--server-properties", request.server_properties] if request.server_properties else [])]
     words += [word for pattern in request.topics for word in ("--topic", pattern)]
     words += [word for number in sorted(request.partitions) for word in ("--partition", str(number))]
+    words += [word for name in sorted(request.topic_partitions) for word in ("--topic-partition", name)]
     return [*words, *given_words()]
 
 
@@ -494,7 +495,7 @@ def _next_of_run(result: RebuildResult, answer: str, totals: Counter[str], again
         return answer, _after_no_file(result, is_given_up=bool(refused or failed))
     if result.receipt is None or _in_store(result):
         return answer, []
-    return answer, ["verify", "--receipt", shown(result.receipt)]
+    return answer, ["verify", "--written-by", shown(result.receipt)]
 
 
 def _after_no_file(result: RebuildResult, *, is_given_up: bool) -> Sequence[str] | Advice:

@@ -21,7 +21,7 @@ __all__ = ["ReceiptListView", "ReceiptView", "UndoView", "last_run_text"]
 
 
 class ReceiptView(View):
-    """The result of ``verify --receipt``."""
+    """The result of ``verify --written-by``."""
 
     def __init__(self, result: ReceiptVerdict, *, details: bool) -> None:
         """Takes the result, and whether the table has all files."""
@@ -109,7 +109,7 @@ class UndoView(View):
             would = totals[FileAction.WOULD_REMOVE] or asides[FileAction.WOULD_PUT_BACK]
             return answer, ["undo", self._receipt] if would else []
         if totals[FileAction.LEFT] or totals[FileAction.FAILED]:
-            return answer, ["verify", "--receipt", self._receipt]
+            return answer, ["verify", "--written-by", self._receipt]
         return answer, _scan_words(result.files) if result.receipt.in_place and is_changed else []
 
     def print_table(self) -> None:

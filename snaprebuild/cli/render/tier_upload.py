@@ -92,7 +92,13 @@ class UploadView(View):
         answer = f"{dry}{pluralize(len(partitions), 'partition')}, segments: {totals}."
         verdicts = [each.verdict for each in partitions if each.verdict is not None]
         if any(verdict.is_rejected or verdict.needs_confirmation for verdict in verdicts):
-            return answer, ["cluster", "source", *given_words("path"), "--purpose", "upload"]
+            return answer, [
+                "cluster",
+                "source",
+                *given_words("path", "topic", "partition", "topic_partition"),
+                "--purpose",
+                "upload",
+            ]
         actions = Counter(segment.action for partition in partitions for segment in partition.segments)
         if request.dry_run:
             return answer, ["tier", "upload", *repeated_words("dry_run")] if actions[UploadAction.WOULD_UPLOAD] else []

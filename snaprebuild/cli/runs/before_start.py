@@ -41,7 +41,7 @@ def run_before_start(
     out.begin({"--receipt": options.receipt})
     release = release_of(options.kafka_release)
     request = _request(options)
-    source = open_source(request.paths, request.server_properties, selection_of(options.topic, None), command_run())
+    source = open_source(request.paths, request.server_properties, request.selection, command_run())
     judged = judged_scan(source, int(time.time() * 1000), release)
     if decision is not None:
         decision.send(reason_held(judged))
@@ -62,10 +62,13 @@ def run_before_start(
 def _request(options: BeforeStartOptions) -> RebuildRequest:
     check_directories(options.paths, server_properties=options.server_properties)
     check_metadata(options.metadata)
+    selection = selection_of(options)
     return RebuildRequest(
         paths=tuple(absolute(path) for path in options.paths or ()),
         server_properties=None if options.server_properties is None else os.path.abspath(options.server_properties),
-        topics=selection_of(options.topic, None).topics,
+        topics=selection.topics,
+        partitions=tuple(selection.partitions),
+        topic_partitions=tuple(selection.topic_partitions),
         set_aside=options.set_aside,
         as_of_ms=int(time.time() * 1000),
         expiration_ms=options.expiration_ms,

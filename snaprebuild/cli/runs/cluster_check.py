@@ -8,7 +8,7 @@ from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.render.quorum import QuorumCheckView
 from snaprebuild.cli.runs.run_settings import run_of
-from snaprebuild.cli.verb import OutputOptions
+from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.quorum.check import check_quorum
 from snaprebuild.cluster.quorum.rules import Followers
@@ -21,7 +21,7 @@ def run_cluster_check(
     directories: list[str],
     leader: str | None,
     followers: Followers,
-    out: OutputOptions,
+    out: MeasuredOutput,
     s3: S3Options,
 ) -> View:
     """Checks metadata logs by rules K1 to K20."""

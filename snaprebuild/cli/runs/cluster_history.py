@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from formats.limits import INT64_MAX
 from snaprebuild.cli.file_kinds import check_directories
-from snaprebuild.cli.options.common import S3Options, moment_ms, quoted
+from snaprebuild.cli.options.common import S3Options, SelectionOptions, moment_ms, quoted
 from snaprebuild.cli.options.metadata import voter_log_of
 from snaprebuild.cli.render.metadata import HistoryView
 from snaprebuild.cli.runs.run_settings import run_of
+from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.metadata.history import HistoryQuestion, LogPoint, metadata_history
@@ -19,8 +20,7 @@ __all__ = ["run_cluster_history"]
 def run_cluster_history(
     *,
     path: str,
-    topic: str | None,
-    partition: int | None,
+    partitions: SelectionOptions,
     broker: int | None,
     since: str | None,
     until: str | None,
@@ -33,13 +33,12 @@ def run_cluster_history(
     out.begin()
     others = tuple(voter_log_of(each) for each in voter or ())
     check_directories([path, *(each for _, each in others)])
-    if topic is None and broker is None:
-        raise UsageError("name a --topic, a --broker, or both")
-    if topic is None and partition is not None:
-        raise UsageError("--partition belongs to a --topic")
-    begin_at = log_point_of("--from", since)
-    end_at = log_point_of("--to", until)
-    question = HistoryQuestion(path, topic, partition, broker, begin_at, end_at, others, voter_ids)
+    selection = selection_of(partitions)
+    if not selection.is_narrowed and broker is None:
+        raise UsageError("name a --topic or --topic-partition, a --broker, or both")
+    begin_at = log_point_of("--since", since)
+    end_at = log_point_of("--until", until)
+    question = HistoryQuestion(path, selection if selection.is_narrowed else None, broker, begin_at, end_at, others, voter_ids)
     return HistoryView(metadata_history(question, run_of(s3)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snaprebuild.cli.file_kinds import check_directories
-from snaprebuild.cli.options.common import S3Options, quoted
+from snaprebuild.cli.options.common import S3Options, SelectionOptions, quoted
 from snaprebuild.cli.options.metadata import voter_log_of
 from snaprebuild.cli.render.metadata import ImageView
 from snaprebuild.cli.runs.run_settings import run_of
@@ -19,10 +19,11 @@ __all__ = ["run_cluster_image"]
 def run_cluster_image(
     *,
     path: str,
-    offset: str | None,
+    metadata_offset: int | None,
+    proven_only: bool,
     voter: list[str] | None,
     voter_ids: tuple[int, ...] | None,
-    topic: list[str] | None,
+    partitions: SelectionOptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
@@ -30,10 +31,13 @@ def run_cluster_image(
     out.begin()
     others = tuple(voter_log_of(each) for each in voter or ())
     check_directories([path, *(each for _, each in others)])
-    requested_offset = offset if offset in (None, PROVEN) else int(offset or 0)
+    if proven_only and metadata_offset is not None:
+        raise UsageError("--proven-only chooses the last offset itself: --metadata-offset does not go with it")
+    requested_offset = PROVEN if proven_only else metadata_offset
     result = metadata_image(ImageQuestion(path, requested_offset, others, voter_ids), run_of(s3))
-    topics = result.image.topics_named(topic)
-    if topic and not topics:
-        hint = selection_of(topic, None).hint({each.name for each in result.image.topics.values()})
-        raise UsageError(f"no topic matches {' or '.join(map(quoted, topic))}{hint}", path=result.path)
+    selection = selection_of(partitions)
+    topics = result.image.selected_topics(selection)
+    if selection.is_narrowed and not topics:
+        hint = selection.hint({each.name for each in result.image.topics.values()})
+        raise UsageError(f"no topic matches {' or '.join(map(quoted, selection.words))}{hint}", path=result.path)
     return ImageView(result, topics)

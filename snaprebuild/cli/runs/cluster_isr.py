@@ -7,7 +7,7 @@ from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.metadata import voter_log_of
 from snaprebuild.cli.render.metadata import IsrView
 from snaprebuild.cli.runs.run_settings import run_of
-from snaprebuild.cli.verb import OutputOptions
+from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.metadata.isr_check import IsrQuestion, isr_check
 
@@ -19,7 +19,7 @@ def run_cluster_isr(
     path: str,
     voter: list[str] | None,
     voter_ids: tuple[int, ...] | None,
-    out: OutputOptions,
+    out: MeasuredOutput,
     s3: S3Options,
 ) -> View:
     """Checks each change of in-sync replicas."""

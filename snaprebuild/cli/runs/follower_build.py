@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import os
-import re
 
-from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cli.file_kinds import check_directories
-from snaprebuild.cli.options.common import ExpiryOptions, S3Options, quoted
+from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOptions, quoted
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import RemoteLevel, TierOptions
 from snaprebuild.cli.render.followers import FollowerBuildView
 from snaprebuild.cli.runs.remote_storage import announced, key_files, open_tier
 from snaprebuild.cli.runs.run_settings import clock_at, run_facts, run_of
+from snaprebuild.cli.runs.sources import partition_named, selection_of, topic_ids_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.scan_storage import OF_ONE_LOG, local_start_concerns
 from snaprebuild.errors import UsageError
+from snaprebuild.findings import first_of
 from snaprebuild.followers import bootstrap_build
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
+from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import absolute, is_object
+from snaprebuild.tier.remote_partition import Tier
 
 __all__ = ["run_follower_build"]
 
@@ -29,8 +31,8 @@ def run_follower_build(
     *,
     store: str,
     directory: str,
-    topic_partition: str,
-    topic_id: str | None,
+    partitions: SelectionOptions,
+    topic_id: list[str] | None,
     target: int | None,
     log_start: int | None,
     tier_options: TierOptions,
@@ -51,14 +53,20 @@ def run_follower_build(
     check_directories([directory] if directory else [], server_properties=server_properties)
     if not directory or is_object(directory):
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
-    topic, partition = _topic_and_partition(topic_partition)
-    request = bootstrap_build.BuildRequest(topic, partition, _topic_id(topic_id), target, log_start)
+    selection = selection_of(partitions)
+    topic_ids = topic_ids_of(topic_id)
     properties = None if server_properties is None else run_facts().properties(server_properties)
     log_dirs = () if properties is None else log_dirs_of(properties)
     log_dir = absolute(directory)
     run = run_of(s3, clock=clock_at(expiry.as_of, expiry.expiration_ms), jobs=jobs)
-    bootstrap_build.check_log_dir(log_dir, topic_partition, log_dirs)  # before anything is asked of the store
+    named = _only_name(selection)
+    if named is not None:
+        bootstrap_build.check_log_dir(log_dir, named, log_dirs)  # before anything is asked of the store
     tier = open_tier(store, s3, tier_options)
+    name = named or _only_partition(tier, selection)
+    bootstrap_build.check_log_dir(log_dir, name, log_dirs)
+    topic, partition = partition_named(name)
+    request = bootstrap_build.BuildRequest(topic, partition, _topic_id(topic_ids, topic), target, log_start)
     plan = bootstrap_build.plan_build(tier, request, run, replays=level is RemoteLevel.FULL, announce=announced)
     verdict = None
     findings = [*tier.metadata_findings]
@@ -79,17 +87,37 @@ def run_follower_build(
     return FollowerBuildView(plan, tier, verdict, findings, log_dir=log_dir, dry_run=dry_run)
 
 
-def _topic_and_partition(text: str) -> tuple[str, int]:
-    match = re.fullmatch(r"([A-Za-z0-9._-]+)-(0|[1-9][0-9]{0,9})", text)
-    if match is None or int(match[2]) >= 2**31:
-        raise UsageError(f"--topic-partition: expected TOPIC-N, found {quoted(text)}")
-    return match[1], int(match[2])
-
-
-def _topic_id(text: str | None) -> bytes | None:
-    if text is None:
+def _only_name(selection: Selection) -> str | None:
+    """The partition that a selection names as its only one; None if only a listing shows whether it takes one."""
+    if len(selection.topic_partitions) != 1 or selection.topics or selection.partitions:
         return None
-    try:
-        return uuid_from_text(text)
-    except FormatError as error:
-        raise UsageError(f"--topic-id: {error.message}") from error
+    (name,) = selection.topic_partitions
+    return name
+
+
+def _only_partition(tier: Tier, selection: Selection) -> str:
+    """The name of the only partition in remote storage that a selection takes.
+
+    Raises:
+        UsageError: it takes none, or several.
+    """
+    names = sorted({f"{each.topic}-{each.partition}" for each in (*tier.partitions, *tier.logs.partitions)})
+    taken = [name for name in names if selection.takes_partition(*partition_named(name))]
+    if len(taken) == 1:
+        return taken[0]
+    found = f"none is selected; there are {first_of(names, 5)}"
+    if taken:
+        found = f"{len(taken)} are selected: {first_of(taken, 5)}"
+    raise UsageError(f"a follower is built for one partition, and {found}. Name it with --topic-partition", path=tier.base.path)
+
+
+def _topic_id(ids: dict[str, str], topic: str) -> bytes | None:
+    """The id of ``--topic-id``, 16 bytes; None without one.
+
+    Raises:
+        UsageError: one is of another topic.
+    """
+    for other in ids:
+        if other != topic:
+            raise UsageError(f"--topic-id: the selected partition is one of {topic}, not of {quoted(other)}")
+    return uuid_from_text(ids[topic]) if topic in ids else None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import PartitionOptions, S3Options
+from snaprebuild.cli.options.common import S3Options, SelectionOptions
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.render.leader_view import FollowerOffsetsView
-from snaprebuild.cli.runs.log_and_tier import open_log_and_tier
+from snaprebuild.cli.runs.log_and_tier import open_log_and_tier, store_and_path
 from snaprebuild.cli.runs.remote_storage import key_files
 from snaprebuild.cli.runs.run_settings import run_of
 from snaprebuild.cli.verb import OutputOptions
@@ -20,8 +20,7 @@ __all__ = ["run_follower_offsets"]
 
 def run_follower_offsets(
     *,
-    path: str,
-    store: str | None,
+    places: list[str],
     timestamp: list[int] | None,
     isolation: Isolation,
     api_version: int,
@@ -30,14 +29,14 @@ def run_follower_offsets(
     high_watermark: int | None,
     remote_storage: bool | None,
     tier_options: TierOptions,
-    partitions: PartitionOptions,
+    partitions: SelectionOptions,
     jobs: int | None,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
     """Answers ListOffsets as the leader would."""
     out.begin(private_key=key_files(tier_options))
-    source, tier = open_log_and_tier(path, store, tier_options, partitions, s3)
+    source, tier = open_log_and_tier(*store_and_path(places), tier_options, partitions, s3)
     request = OffsetsRequest(
         timestamps=tuple(timestamp) if timestamp else tuple(map(int, SpecialTimestamp)),
         isolation=isolation,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import PartitionOptions, S3Options
+from snaprebuild.cli.options.common import S3Options, SelectionOptions
 from snaprebuild.cli.options.follower_plan import PlanAssumptions
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.render.leader_view import FollowerPlanView
@@ -21,19 +21,19 @@ __all__ = ["run_follower_plan"]
 
 def run_follower_plan(
     *,
-    path: str,
     store: str,
+    path: str,
     profile: Profile,
     assumed: PlanAssumptions,
     tier_options: TierOptions,
-    partitions: PartitionOptions,
+    partitions: SelectionOptions,
     jobs: int | None,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
     """Plans how an empty follower would start from remote storage."""
     out.begin(private_key=key_files(tier_options))
-    source, tier = open_log_and_tier(path, store, tier_options, partitions, s3)
+    source, tier = open_log_and_tier(store, path, tier_options, partitions, s3)
     assert tier is not None
     follower = BootstrapFollower(
         fetch_offset=assumed.follower_end if assumed.follower_offset is None else assumed.follower_offset,

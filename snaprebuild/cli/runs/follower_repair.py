@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from snaprebuild.cli.options.common import ExpiryOptions, PartitionOptions, S3Options
+from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOptions
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.render.followers import FollowerRepairView
 from snaprebuild.cli.result import shown
@@ -26,10 +26,10 @@ __all__ = ["run_follower_repair"]
 
 def run_follower_repair(
     *,
-    directory: str,
     store: str,
+    path: str,
     tier_options: TierOptions,
-    partitions: PartitionOptions,
+    partitions: SelectionOptions,
     set_aside: bool,
     dry_run: bool,
     receipt: str | None,
@@ -40,10 +40,10 @@ def run_follower_repair(
 ) -> View:
     """Writes the right snapshots into replicas, unless ``dry_run``."""
     out.begin({"--receipt": receipt}, private_key=key_files(tier_options))
-    if is_object(directory):
-        raise UsageError("objects are never replaced or set aside: copy the replica to a disk", path=directory)
+    if is_object(path):
+        raise UsageError("objects are never replaced or set aside: copy the replica to a disk", path=path)
     run = run_of(s3, clock=clock_at(expiry.as_of, expiry.expiration_ms), jobs=jobs)
-    source = open_selected([directory], None, selection_of(partitions.topic, partitions.partition), s3)
+    source = open_selected([path], None, selection_of(partitions), s3)
     if not dry_run:
         refuse_live_broker(source)
     tier = open_tier(store, s3, tier_options)

@@ -9,8 +9,9 @@ from formats.partition.file_names import DumpedKind
 from snaprebuild.cli.file_kinds import DUMPED, check_kind
 from snaprebuild.cli.options.common import S3Options, check_paths, offsets_range
 from snaprebuild.cli.render.dump import write_dumps
-from snaprebuild.cli.result import begin, emit_streamed_and_exit
+from snaprebuild.cli.result import emit_streamed_and_exit
 from snaprebuild.cli.runs.stores import locations_of, stores_of
+from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
 from snaprebuild.inspect.dump import open_dumps
@@ -26,12 +27,11 @@ def run_inspect_dump(
     deep: bool,
     payload: bool,
     offsets: str | None,
-    as_json: bool,
-    verbose: int,
+    out: OutputOptions,
     s3: S3Options,
 ) -> NoReturn:
     """Prints the contents of files, and ends the command."""
-    begin(verbose, {})
+    out.begin()
     if not files:
         raise UsageError("inspect dump: no FILE is named")
     check_paths(files)
@@ -49,7 +49,9 @@ def run_inspect_dump(
     )
     findings: list[Finding] = []
     emit_streamed_and_exit(
-        lambda: write_dumps(open_dumps(locations, request, stores), findings, as_json=as_json, payload=request.payload),
+        lambda: write_dumps(
+            open_dumps(locations, request, stores), findings, as_json=out.as_json, payload=request.payload, saved=out.report
+        ),
         findings,
-        everything=verbose > 0,
+        everything=out.everything,
     )

@@ -7,7 +7,7 @@ import re
 import time
 
 from snaprebuild.cli.file_kinds import SNAPSHOT, check_directories, check_file
-from snaprebuild.cli.options.common import ExpiryOptions, LogOptions, S3Options, quoted
+from snaprebuild.cli.options.common import ExpiryOptions, LogOptions, S3Options, SelectionOptions, quoted
 from snaprebuild.cli.options.rebuild import Crc
 from snaprebuild.cli.render.inspect import ExplainView
 from snaprebuild.cli.render.snapshot_explanation import SnapshotExplanationView
@@ -79,7 +79,7 @@ def _snapshot_view(path: str, expiry: ExpiryOptions, jobs: int | None, s3: S3Opt
     if not is_object(path):
         check_file(path, SNAPSHOT)
     directory, name = os.path.split(absolute(path))
-    source = open_selected([directory], None, selection_of(None, None), s3)
+    source = open_selected([directory], None, selection_of(SelectionOptions()), s3)
     run = run_of(s3, clock=clock_of(source, expiry.as_of, expiry.expiration_ms), jobs=jobs)
     started = time.perf_counter()
     with bytes_progress("explaining", source.size_bytes) as progress:

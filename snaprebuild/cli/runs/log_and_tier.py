@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snaprebuild.cli.file_kinds import check_directories
-from snaprebuild.cli.options.common import PartitionOptions, S3Options
+from snaprebuild.cli.options.common import S3Options, SelectionOptions
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.runs.remote_storage import private_keys, tier_root
 from snaprebuild.cli.runs.run_settings import run_of
@@ -14,14 +14,25 @@ from snaprebuild.snapshots.source.source import Source, open_source, yield_to_br
 from snaprebuild.tier import remote_partition
 from snaprebuild.tier.remote_partition import Tier
 
-__all__ = ["open_log_and_tier"]
+__all__ = ["open_log_and_tier", "store_and_path"]
+
+
+def store_and_path(places: list[str]) -> tuple[str | None, str]:
+    """STORE (None without one) and PATH of the arguments ``[STORE] PATH``.
+
+    Raises:
+        UsageError: these are more than two.
+    """
+    if len(places) > 2:
+        raise UsageError(f"expected [STORE] PATH, found {len(places)} places")
+    return (places[0] if len(places) == 2 else None), places[-1]
 
 
 def open_log_and_tier(
-    path: str,
     store: str | None,
+    path: str,
     options: TierOptions,
-    partitions: PartitionOptions,
+    partitions: SelectionOptions,
     s3: S3Options,
 ) -> tuple[Source, Tier | None]:
     """The log and the store that arguments and options ask for.
@@ -29,11 +40,11 @@ def open_log_and_tier(
     Raises:
         UsageError: a path leads nowhere, or the key is none; or a metadata log is given, and no store.
     """
-    check_directories([path, *([] if store is None else [store]), *(options.metadata_log or [])])
+    check_directories([*([] if store is None else [store]), path, *(options.metadata_log or [])])
     if store is None and options.metadata_log:
-        raise UsageError("--metadata-log belongs to a STORE: name it after PATH")
+        raise UsageError("--metadata-log belongs to a STORE: name it before PATH")
     keys = private_keys(options)
-    source = open_source([path], None, selection_of(partitions.topic, partitions.partition), run_of(s3))
+    source = open_source([path], None, selection_of(partitions), run_of(s3))
     yield_to_brokers(source)
     if store is None:
         return source, None

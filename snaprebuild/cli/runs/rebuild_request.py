@@ -46,7 +46,7 @@ def request_of(
     Raises:
         UsageError: an option makes no sense.
     """
-    selection = selection_of(options.topic, options.partition, options.offsets)
+    selection = selection_of(options, options.offsets)
     check_directories(options.paths, server_properties=options.server_properties, out=to_dir)
     check_metadata(options.metadata)
     release_of(options.kafka_release)
@@ -55,6 +55,7 @@ def request_of(
         server_properties=options.server_properties,
         topics=selection.topics,
         partitions=tuple(selection.partitions),
+        topic_partitions=tuple(selection.topic_partitions),
         offset_from=selection.offset_from,
         offset_to=selection.offset_to,
         out=to_dir,

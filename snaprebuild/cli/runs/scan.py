@@ -45,6 +45,7 @@ def run_scan(
         server_properties=logs.server_properties,
         topics=logs.topic or (),
         partitions=logs.partition or (),
+        topic_partitions=logs.topic_partition or (),
     )
     view = QuietScanView if quiet else ScanView
     return view(result, request, source.properties, all_rows=out.everything)

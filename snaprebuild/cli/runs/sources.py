@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
+import re
+
+from formats.errors import FormatError
+from formats.limits import INT32_MAX
+from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cli.file_kinds import check_directories
-from snaprebuild.cli.options.common import LogOptions, S3Options, offsets_range
+from snaprebuild.cli.options.common import LogOptions, S3Options, SelectionOptions, offsets_range, quoted
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.errors import UsageError
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import Source, open_source, yield_to_brokers
 
-__all__ = ["clock_of", "open_logs", "open_selected", "selection_of"]
+__all__ = ["clock_of", "open_logs", "open_selected", "partition_named", "selection_of", "topic_ids_of"]
 
 
-def selection_of(topics: list[str] | None, partitions: list[int] | None, offsets: str | None = None) -> Selection:
+def selection_of(options: SelectionOptions, offsets: str | None = None) -> Selection:
     """The selection that the options ask for.
 
     Raises:
-        UsageError: a pattern is empty, or ``--offsets`` is no range.
+        UsageError: a pattern is empty, a name is none of a partition, or ``--offsets`` is no range.
     """
-    if not all(topics or ()):
+    if not all(options.topic or ()):
         raise UsageError("--topic: the pattern is empty")
+    for name in options.topic_partition or ():
+        partition_named(name)
     offset_from, offset_to = offsets_range(offsets)
-    return Selection(tuple(topics or ()), frozenset(partitions or ()), offset_from, offset_to)
+    return Selection(
+        tuple(options.topic or ()),
+        frozenset(options.partition or ()),
+        offset_from,
+        offset_to,
+        frozenset(options.topic_partition or ()),
+    )
+
+
+def partition_named(text: str) -> tuple[str, int]:
+    """Topic and number of a partition that ``--topic-partition`` names.
+
+    Raises:
+        UsageError: it is no name of a partition.
+    """
+    match = re.fullmatch(r"([A-Za-z0-9._-]+)-(0|[1-9][0-9]{0,9})", text)
+    if match is None or int(match[2]) > INT32_MAX:
+        raise UsageError(f"--topic-partition: expected TOPIC-N, found {quoted(text)}")
+    return match[1], int(match[2])
 
 
 def open_selected(paths: list[str] | None, server_properties: str | None, selection: Selection, s3: S3Options) -> Source:
@@ -43,7 +68,7 @@ def open_logs(logs: LogOptions, s3: S3Options) -> Source:
     Raises:
         UsageError: ``selection_of`` or ``open_selected`` raises it.
     """
-    return open_selected(logs.paths, logs.server_properties, selection_of(logs.topic, logs.partition), s3)
+    return open_selected(logs.paths, logs.server_properties, selection_of(logs), s3)
 
 
 def clock_of(source: Source, as_of: str | None, expiration_ms: int | None = None) -> Clock:
@@ -53,3 +78,22 @@ def clock_of(source: Source, as_of: str | None, expiration_ms: int | None = None
         UsageError: ``--as-of`` is no moment.
     """
     return clock_at(as_of, expiration_ms or source.expiration_ms)
+
+
+def topic_ids_of(pairs: list[str] | None) -> dict[str, str]:
+    """The ids of ``--topic-id`` by topic.
+
+    Raises:
+        UsageError: one is no id, or a topic is there twice.
+    """
+    found = {}
+    for pair in pairs or ():
+        topic, equals, text = pair.rpartition("=")
+        try:
+            if not equals or not topic or topic in found:
+                raise UsageError(f"--topic-id: expected TOPIC=ID, each topic once; found {quoted(pair)}")
+            uuid_from_text(text)
+        except FormatError as error:
+            raise UsageError(f"--topic-id: {error.message}") from error
+        found[topic] = text
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from snaprebuild.cli.file_kinds import check_directories
-from snaprebuild.cli.options.common import ExpiryOptions, PartitionOptions, S3Options
+from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOptions
 from snaprebuild.cli.options.engine import EngineOptions
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import TierOptions
@@ -30,7 +30,7 @@ __all__ = ["run_tier_audit"]
 def run_tier_audit(
     *,
     store: str,
-    partitions: PartitionOptions,
+    partitions: SelectionOptions,
     tier_options: TierOptions,
     level: AuditLevel,
     local_log_start: list[str] | None,
@@ -59,7 +59,7 @@ def run_tier_audit(
             root,
             run,
             level=level,
-            selection=selection_of(partitions.topic, partitions.partition),
+            selection=selection_of(partitions),
             metadata_logs=tier_options.metadata_log or (),
             private_keys=keys,
             key_prefix=prefix,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from snaprebuild.cli.file_kinds import check_directories
-from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.common import S3Options, SelectionOptions
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.render.tier import TierInventoryView
 from snaprebuild.cli.runs.remote_storage import tier_root
+from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View
@@ -18,6 +19,7 @@ __all__ = ["run_tier_inventory"]
 def run_tier_inventory(
     *,
     store: str,
+    partitions: SelectionOptions,
     tier_options: TierOptions,
     out: MeasuredOutput,
     s3: S3Options,
@@ -26,4 +28,6 @@ def run_tier_inventory(
     out.begin()
     check_directories([store, *(tier_options.metadata_log or [])])
     root, prefix = tier_root(store, s3, tier_options)
-    return TierInventoryView(*inventory.tier_inventory(root, tier_options.metadata_log or (), stores_of(s3), prefix))
+    return TierInventoryView(
+        *inventory.tier_inventory(root, tier_options.metadata_log or (), stores_of(s3), prefix, selection_of(partitions))
+    )

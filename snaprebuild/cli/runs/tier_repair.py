@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snaprebuild.cli.file_kinds import check_directories
-from snaprebuild.cli.options.common import ExpiryOptions, PartitionOptions, S3Options
+from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOptions
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.render.tier import TierRepairView
 from snaprebuild.cli.runs.remote_storage import announced, key_files, private_keys, tier_root
@@ -20,7 +20,7 @@ __all__ = ["run_tier_repair"]
 def run_tier_repair(
     *,
     store: str,
-    partitions: PartitionOptions,
+    partitions: SelectionOptions,
     tier_options: TierOptions,
     allow_unverified: bool,
     dry_run: bool,
@@ -39,7 +39,7 @@ def run_tier_repair(
     result = repair.tier_repair(
         root,
         run_of(s3, clock=clock, jobs=jobs),
-        selection=selection_of(partitions.topic, partitions.partition),
+        selection=selection_of(partitions),
         metadata_logs=tier_options.metadata_log or (),
         private_keys=keys,
         key_prefix=prefix,

@@ -17,6 +17,7 @@ from snaprebuild.cli.options.tier_upload import UploadOptions
 from snaprebuild.cli.render.tier_upload import UploadView
 from snaprebuild.cli.runs import upload_inputs
 from snaprebuild.cli.runs.run_settings import run_of
+from snaprebuild.cli.runs.sources import selection_of, topic_ids_of
 from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
@@ -42,8 +43,8 @@ UPLOADER_MAX = 1000
 
 
 def run_tier_upload(
-    path: str,
     store: str,
+    path: str,
     options: UploadOptions,
     tier_options: TierOptions,
     *,
@@ -54,15 +55,15 @@ def run_tier_upload(
     """Uploads rolled segments of the selected partitions, and announces their copies, unless ``dry_run``."""
     records_file = None if options.dry_run else options.records
     out.begin({"--records-file": records_file})
-    _check_options(path, store, options, tier_options)
+    _check_options(store, path, options, tier_options)
     if records_file is not None:
         check_new_place(records_file)  # before the work, which would be recorded nowhere
     stores = stores_of(s3)
-    topic_ids = upload_inputs.topic_ids_of(options.topic_id)
+    topic_ids = topic_ids_of(options.topic_id)
     root = path_of(absolute(store), stores)
     run = run_of(s3)
     replay = ReplayOptions(as_of_ms(options.as_of), options.expiration_ms or DEFAULT_EXPIRATION_MS, s3=stores)
-    source = open_source([path], run=run)
+    source = open_source([path], selection=selection_of(options), run=run)
     yield_to_brokers(source)
     partitions = upload_inputs.selected_partitions(source.partitions, options.topic_partition)
     upload_inputs.check_target(root, tier_options.key_prefix, partitions)
@@ -106,13 +107,13 @@ def run_tier_upload(
     )
 
 
-def _check_options(path: str, store: str, options: UploadOptions, tier_options: TierOptions) -> None:
+def _check_options(store: str, path: str, options: UploadOptions, tier_options: TierOptions) -> None:
     """Makes sure that no path is empty, and that the options go with each other.
 
     Raises:
         UsageError: one is, or they do not.
     """
-    check_directories([path, store, *(tier_options.metadata_log or []), *(options.peer or [])])
+    check_directories([store, path, *(tier_options.metadata_log or []), *(options.peer or [])])
     check_metadata(options.metadata)
     if options.produce_to is not None and (options.records is not None or tier_options.metadata_log):
         raise UsageError(

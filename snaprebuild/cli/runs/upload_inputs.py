@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator, Iterable, Sequence
 
-from formats.errors import FormatError
-from formats.partition.partition_metadata import uuid_from_text
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.cli.file_kinds import CLIENT_PROPERTIES, check_kind
 from snaprebuild.cli.options.common import quoted
@@ -29,7 +27,6 @@ __all__ = [
     "metadata_partitions_of",
     "prepare_with",
     "selected_partitions",
-    "topic_ids_of",
     "wanted_partitions",
 ]
 
@@ -105,25 +102,6 @@ def selected_partitions(partitions: Sequence[PartitionSource], names: list[str] 
             meant = did_you_mean(name, found) or f"found {first_of(sorted(found), 5) or 'none'}"
             raise UsageError(f"--topic-partition: no partition {quoted(name)} was found that can be read; {meant}")
     return [each for each in partitions if names is None or each.directory.topic_partition in names]
-
-
-def topic_ids_of(pairs: list[str] | None) -> dict[str, str]:
-    """The ids of ``--topic-id`` by topic.
-
-    Raises:
-        UsageError: one is no id, or a topic is there twice.
-    """
-    found = {}
-    for pair in pairs or ():
-        topic, equals, text = pair.rpartition("=")
-        try:
-            if not equals or not topic or topic in found:
-                raise UsageError(f"--topic-id: expected TOPIC=ID, each topic once; found {quoted(pair)}")
-            uuid_from_text(text)
-        except FormatError as error:
-            raise UsageError(f"--topic-id: {error.message}") from error
-        found[topic] = text
-    return found
 
 
 def metadata_partitions_of(given: int | None, announcer: Announcer | None) -> int:

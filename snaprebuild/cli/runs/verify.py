@@ -34,7 +34,7 @@ def run_verify(
     """Compares the snapshots of the selected partitions with a replay."""
     out.begin()
     release = release_of(kafka_release)
-    selection = selection_of(logs.topic, logs.partition, offsets)
+    selection = selection_of(logs, offsets)
     source = open_selected(logs.paths, logs.server_properties, selection, s3)
     clock = clock_of(source, expiry.as_of, expiry.expiration_ms)
     size_bytes = source.size_bytes

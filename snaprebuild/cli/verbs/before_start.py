@@ -21,6 +21,7 @@ def before_start(*, options: BeforeStartOptions, out: OutputOptions) -> View:
     the most bytes that cannot be uploaded comes first. What is written at the deadline is complete. CMD starts after every
     result, also after an error of usage. With --fail-closed it does not start if the start itself would lose records or fail: then
     the exit code is 3. It takes the place of this process and gets its stdout. Without CMD the exit code is the result.
+    It takes no --as-of, because the broker starts now, and no --allow-unproven, because nobody looks at its answer before the start.
     SNAPREBUILD_START_ANYWAY=1, or the file /run/snaprebuild/start-anyway, starts CMD at once and checks nothing.
     """
     command = wrapped_command(as_json=out.as_json)

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from snaprebuild.cli.options.cluster_advise import AdviseAssumptions
-from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.description import option
+from snaprebuild.cli.options.common import AsOf, S3Options, ServerProperties
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.verbs.simulate_metadata_log import Followers
 from snaprebuild.cli.view import View
@@ -22,25 +21,9 @@ def cluster_advise(
     *,
     directory: Annotated[str | None, typer.Argument(metavar="[DIR]")] = None,
     others: Annotated[list[str] | None, typer.Argument(metavar="[OTHER...]")] = None,
-    server_properties: Annotated[
-        str | None,
-        option(
-            "--server-properties",
-            metavar="FILE",
-            short="Configuration of the node: its metadata log, if DIR is not given, and its retention",
-            default="none",
-        ),
-    ] = None,
+    server_properties: ServerProperties = None,
     followers: Followers = FollowerMode.STRICT,
-    as_of: Annotated[
-        str | None,
-        option(
-            "--as-of",
-            metavar="TIME",
-            short="Time of the decision: ISO 8601 (UTC without a zone), milliseconds since 1970, or now",
-            default="now",
-        ),
-    ] = None,
+    as_of: AsOf = None,
     assumed: AdviseAssumptions,
     out: OutputOptions,
     s3: S3Options,

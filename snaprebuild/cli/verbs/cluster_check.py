@@ -8,7 +8,7 @@ import typer
 
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.description import option
-from snaprebuild.cli.verb import OutputOptions, verb
+from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.quorum.rules import Followers
 
@@ -31,16 +31,16 @@ def cluster_check(
     *,
     directories: MetadataDirs,
     leader: Leader = None,
-    followers: Annotated[
+    start_rule: Annotated[
         Followers,
         option(
-            "--followers",
+            "--start-rule",
             short="Requirement for the start offset of a follower",
             details="kafka: none. strict: not beyond the leader's. literal: equal to the leader's, with or without a checkpoint.",
             default="kafka",
         ),
     ] = Followers.KAFKA,
-    out: OutputOptions,
+    out: MeasuredOutput,
     s3: S3Options,
 ) -> View:
     """Reads only: checks metadata logs of KRaft by rules K1 to K20: can a node start, do the nodes agree, which voter can be elected.
@@ -53,7 +53,7 @@ def cluster_check(
     return run_cluster_check(
         directories=directories,
         leader=leader,
-        followers=followers,
+        followers=start_rule,
         out=out,
         s3=s3,
     )

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from formats.limits import INT32_MAX
-from snaprebuild.cli.options.common import S3Options, WholeNumber
+from snaprebuild.cli.options.common import S3Options, SelectionOptions, WholeNumber
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import MetadataPath, QuorumAssumptions, VoterLogs
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["cluster_history"]
 
@@ -21,25 +18,7 @@ __all__ = ["cluster_history"]
 def cluster_history(
     *,
     path: MetadataPath,
-    topic: Annotated[
-        str | None,
-        option(
-            "--topic",
-            metavar="NAME",
-            short="Every topic that had this name",
-            default="none",
-        ),
-    ] = None,
-    partition: Annotated[
-        int | None,
-        option(
-            "--partition",
-            metavar="N",
-            click_type=WholeNumber(0, INT32_MAX),
-            short="Partition of the topic",
-            default="all",
-        ),
-    ] = None,
+    partitions: SelectionOptions,
     broker: Annotated[
         int | None,
         option(
@@ -53,7 +32,7 @@ def cluster_history(
     since: Annotated[
         str | None,
         option(
-            "--from",
+            "--since",
             metavar="OFFSET|TIME",
             short="First offset or time (ISO 8601, UTC without a zone) of the history; what was before is one entry",
             default="the start of the log",
@@ -62,7 +41,7 @@ def cluster_history(
     until: Annotated[
         str | None,
         option(
-            "--to",
+            "--until",
             metavar="OFFSET|TIME",
             short="Last offset or time of the history",
             default="the end of the log",
@@ -73,19 +52,18 @@ def cluster_history(
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
-    """Reads only: the history of a topic's partitions (--topic) or of a broker (--broker), as the metadata log has it.
+    """Reads only: the history of selected partitions (--topic) or of a broker (--broker), as the metadata log has it.
 
     DIR is __cluster_metadata-0, a copy of it under any name, or a directory above that holds one, also as s3://BUCKET/PREFIX.
     The history begins with the log, or with the oldest whole checkpoint at its beginning. A chart shows who led and who was in
-    sync, the table below it each change; --from and --to choose a part. A topic that was deleted and created again is another
+    sync, the table below it each change; --since and --until choose a part. A topic that was deleted and created again is another
     one, with another id.
     """
     from snaprebuild.cli.runs.cluster_history import run_cluster_history
 
     return run_cluster_history(
         path=path,
-        topic=topic,
-        partition=partition,
+        partitions=partitions,
         broker=broker,
         since=since,
         until=until,

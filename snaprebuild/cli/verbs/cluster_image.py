@@ -2,50 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-import click
-
-from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import S3Options, Topic, quoted
+from snaprebuild.cli.options.common import S3Options, SelectionOptions
 from snaprebuild.cli.options.description import option
-from snaprebuild.cli.options.metadata import MetadataPath, QuorumAssumptions, VoterLogs
+from snaprebuild.cli.options.metadata import MetadataOffset, MetadataPath, QuorumAssumptions, VoterLogs
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
 __all__ = ["cluster_image"]
 
 
-class OffsetOrProven(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
-    """An offset, or the word for the last one that is proven."""
-
-    name = "offset"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text; a usage error if it is neither."""
-        text = str(value)
-        if text != "proven" and not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= INT64_MAX):
-            self.fail(f"expected an offset or 'proven', found {quoted(text)}", param, ctx)
-        return text
-
-
 @verb()
 def cluster_image(
     *,
     path: MetadataPath,
-    offset: Annotated[
-        str | None,
+    metadata_offset: MetadataOffset = None,
+    proven_only: Annotated[
+        bool,
         option(
-            "--offset",
-            metavar="OFFSET",
-            click_type=OffsetOrProven(),
-            short="Last offset to use, or 'proven' for the last offset that is proven to be committed",
-            default="all of the log",
+            "--proven-only",
+            short="Use only what is proven to be committed",
+            default="no",
         ),
-    ] = None,
+    ] = False,
     voter: VoterLogs = None,
     assumed: QuorumAssumptions,
-    topic: Topic = None,
+    partitions: SelectionOptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
@@ -60,10 +43,11 @@ def cluster_image(
 
     return run_cluster_image(
         path=path,
-        offset=offset,
+        metadata_offset=metadata_offset,
+        proven_only=proven_only,
         voter=voter,
         voter_ids=assumed.voters,
-        topic=topic,
+        partitions=partitions,
         out=out,
         s3=s3,
     )

@@ -8,7 +8,7 @@ import typer
 
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.metadata import QuorumAssumptions, VoterLogs
-from snaprebuild.cli.verb import OutputOptions, verb
+from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
 
 __all__ = ["cluster_isr"]
@@ -20,7 +20,7 @@ def cluster_isr(
     path: Annotated[str, typer.Argument(metavar="DIR")],
     voter: VoterLogs = None,
     assumed: QuorumAssumptions,
-    out: OutputOptions,
+    out: MeasuredOutput,
     s3: S3Options,
 ) -> View:
     """Reads only: checks each change of in-sync replicas in a metadata log against the invariant of KIP-903.

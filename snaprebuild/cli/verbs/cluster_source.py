@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import (
     Jobs,
     LogOptions,
     S3Options,
-    WholeNumber,
 )
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.io_limits import Load
@@ -18,6 +16,7 @@ from snaprebuild.cli.options.metadata import (
     BrokerEpoch,
     LeaderByWord,
     Metadata,
+    MetadataOffset,
     Peers,
     QuorumAssumptions,
     VoterLogs,
@@ -43,16 +42,7 @@ def cluster_source(
         ),
     ] = Purpose.REBUILD,
     metadata: Metadata = None,
-    offset: Annotated[
-        int | None,
-        option(
-            "--offset",
-            metavar="OFFSET",
-            click_type=WholeNumber(0, INT64_MAX),
-            short="Last offset of the metadata log to use",
-            default="all of it",
-        ),
-    ] = None,
+    metadata_offset: MetadataOffset = None,
     voter: VoterLogs = None,
     assumed: QuorumAssumptions,
     peer: Peers = None,
@@ -76,7 +66,7 @@ def cluster_source(
         logs=logs,
         purpose=purpose,
         metadata=metadata,
-        offset=offset,
+        metadata_offset=metadata_offset,
         voter=voter,
         voter_ids=assumed.voters,
         peer=peer,

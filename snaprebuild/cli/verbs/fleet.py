@@ -11,7 +11,8 @@ from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import S3Options, WholeNumber
 from snaprebuild.cli.options.description import OptionText, option
-from snaprebuild.cli.options.kafka_release import FleetRelease
+from snaprebuild.cli.options.kafka_release import KafkaRelease
+from snaprebuild.cli.options.metadata import Metadata
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
@@ -56,16 +57,7 @@ class FleetAssumptions(msgspec.Struct, frozen=True):
 def fleet(
     *,
     files: Annotated[list[str] | None, typer.Argument(metavar="SCAN.json...", hidden=True)] = None,
-    metadata: Annotated[
-        str | None,
-        option(
-            "--metadata",
-            metavar="DIR",
-            short="KRaft metadata log: __cluster_metadata-0 or a directory above, also as s3://BUCKET/PREFIX",
-            details="It lists all replicas, ISR, leaders and controllers.",
-            default="none",
-        ),
-    ] = None,
+    metadata: Metadata = None,
     controller: Annotated[
         list[int] | None,
         option(
@@ -95,7 +87,7 @@ def fleet(
             default="no",
         ),
     ] = False,
-    kafka_release: FleetRelease = None,
+    kafka_release: KafkaRelease = None,
     assumed: FleetAssumptions,
     out: OutputOptions,
     s3: S3Options,

@@ -9,10 +9,21 @@ import typer
 
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption
-from snaprebuild.cli.options.common import ExpiryOptions, Jobs, S3Options, WholeNumber
+from snaprebuild.cli.options.common import (
+    AllowUnproven,
+    DryRun,
+    ExpiryOptions,
+    Jobs,
+    S3Options,
+    SelectionOptions,
+    ServerProperties,
+    TopicIds,
+    WholeNumber,
+)
 from snaprebuild.cli.options.description import OptionText, option
+from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.metadata import AcceptOwnLog, Metadata
-from snaprebuild.cli.options.remote_storage import LevelOption, RemoteLevel, TierLocation, TierOptions
+from snaprebuild.cli.options.remote_storage import ProofOption, RemoteLevel, TierLocation, TierOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
@@ -31,29 +42,13 @@ class BuildAssumptions(msgspec.Struct, frozen=True):
     ] = None
 
 
-@verb()
+@verb(Load)
 def follower_build(
     *,
     store: TierLocation,
     directory: Annotated[str, typer.Argument(metavar="DIR", help="Log directory of the broker that gets the follower.")],
-    topic_partition: Annotated[
-        str,
-        option(
-            "--topic-partition",
-            metavar="TOPIC-N",
-            short="The partition, TOPIC-NUMBER",
-            default="none, it is required",
-        ),
-    ],
-    topic_id: Annotated[
-        str | None,
-        option(
-            "--topic-id",
-            metavar="ID",
-            short="Id of the topic, if several had its name",
-            default="the only one",
-        ),
-    ] = None,
+    partitions: SelectionOptions,
+    topic_id: TopicIds = None,
     target: Annotated[
         int | None,
         option(
@@ -66,35 +61,12 @@ def follower_build(
     ] = None,
     assumed: BuildAssumptions,
     tier_options: TierOptions,
-    level: LevelOption = RemoteLevel.FULL,
-    server_properties: Annotated[
-        str | None,
-        option(
-            "--server-properties",
-            metavar="FILE",
-            short="Configuration of the broker of DIR; refused if another of its log.dirs has the partition",
-            default="none, only DIR is checked",
-        ),
-    ] = None,
+    proof: ProofOption = RemoteLevel.FULL,
+    server_properties: ServerProperties = None,
     metadata: Metadata = None,
     accept_own_log: AcceptOwnLog = False,
-    allow_unproven: Annotated[
-        bool,
-        option(
-            "--allow-unproven",
-            short="Write unproven producers too",
-            risk="a retry is accepted as a new record, or an open transaction is forgotten",
-            default="refuse",
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        option(
-            "--dry-run",
-            short="Show what would be built, and write nothing",
-            default="no",
-        ),
-    ] = False,
+    allow_unproven: AllowUnproven = False,
+    dry_run: DryRun = False,
     expiry: ExpiryOptions,
     jobs: Jobs = None,
     out: OutputOptions,
@@ -113,12 +85,12 @@ def follower_build(
     return run_follower_build(
         store=store,
         directory=directory,
-        topic_partition=topic_partition,
+        partitions=partitions,
         topic_id=topic_id,
         target=target,
         log_start=assumed.log_start,
         tier_options=tier_options,
-        level=level,
+        level=proof,
         server_properties=server_properties,
         metadata=metadata,
         accept_own_log=accept_own_log,

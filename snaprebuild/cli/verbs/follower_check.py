@@ -5,12 +5,13 @@ from __future__ import annotations
 from snaprebuild.cli.options.common import (
     ExpiryOptions,
     Jobs,
-    PartitionOptions,
     S3Options,
+    SelectionOptions,
 )
 from snaprebuild.cli.options.io_limits import Load
-from snaprebuild.cli.options.remote_storage import FollowerDir, LevelOption, RemoteLevel, TierLocation, TierOptions
-from snaprebuild.cli.verb import OutputOptions, verb
+from snaprebuild.cli.options.log_and_tier import LogPath
+from snaprebuild.cli.options.remote_storage import ProofOption, RemoteLevel, TierLocation, TierOptions
+from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
 
 __all__ = ["follower_check"]
@@ -19,30 +20,30 @@ __all__ = ["follower_check"]
 @verb(Load)
 def follower_check(
     *,
-    directory: FollowerDir,
     store: TierLocation,
+    path: LogPath,
     tier_options: TierOptions,
-    level: LevelOption = RemoteLevel.FULL,
-    partitions: PartitionOptions,
+    proof: ProofOption = RemoteLevel.FULL,
+    partitions: SelectionOptions,
     expiry: ExpiryOptions,
     jobs: Jobs = None,
-    out: OutputOptions,
+    out: MeasuredOutput,
     s3: S3Options,
 ) -> View:
     """Reads only: finds replicas that lost their producer state when they started from remote storage, and what they lost.
 
-    DIR is a partition directory, a log directory, or any directory above them. STORE is a directory or s3://BUCKET/PREFIX with
-    the objects. The right state at the first local offset is the snapshot of the copy that ends there, compared with a replay
+    STORE is a directory or s3://BUCKET/PREFIX with the objects. PATH is a partition directory, a log directory, or any directory
+    above them. The right state at the first local offset is the snapshot of the copy that ends there, compared with a replay
     of the copies. Above it the replica's own segments are added. Producers that have expired at --as-of are no loss. Exit code
     1 if a replica lost producers or cannot be checked.
     """
     from snaprebuild.cli.runs.follower_check import run_follower_check
 
     return run_follower_check(
-        directory=directory,
         store=store,
+        path=path,
         tier_options=tier_options,
-        level=level,
+        level=proof,
         partitions=partitions,
         expiry=expiry,
         jobs=jobs,

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 
-from formats.limits import INT64_MAX
 from snaprebuild.cli.options.assumptions import HighWatermark, RemoteStorage
-from snaprebuild.cli.options.common import PartitionOptions, S3Options, WholeNumber
-from snaprebuild.cli.options.description import option
+from snaprebuild.cli.options.common import LogOffset, S3Options, SelectionOptions
 from snaprebuild.cli.options.io_limits import LoadAlone
-from snaprebuild.cli.options.log_and_tier import LogPath, OptionalStore
+from snaprebuild.cli.options.log_and_tier import StoreAndPath
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -29,36 +25,25 @@ class FetchAssumptions(msgspec.Struct, frozen=True):
 @verb(LoadAlone)
 def follower_fetch_path(
     *,
-    path: LogPath,
-    store: OptionalStore = None,
-    offset: Annotated[
-        int,
-        option(
-            "--offset",
-            metavar="N",
-            click_type=WholeNumber(0, INT64_MAX),
-            short="Offset to fetch",
-            default="0",
-        ),
-    ] = 0,
+    places: StoreAndPath,
+    offset: LogOffset = None,
     assumed: FetchAssumptions,
     tier_options: TierOptions,
-    partitions: PartitionOptions,
+    partitions: SelectionOptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
     """Reads only: what serves a fetch at an offset, and what deleting the records below it would remove.
 
-    PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX: the leader's. STORE
-    is a directory or s3://BUCKET/PREFIX with the copies of its segments. Exit code 1 if nothing serves an offset inside of the
+    STORE is a directory or s3://BUCKET/PREFIX with the copies of the leader's segments. PATH is a partition directory, a log
+    directory, or any directory above them, also as s3://BUCKET/PREFIX: the leader's. Exit code 1 if nothing serves an offset inside of the
     log, 4 if objects of the copy that holds it are gone.
     """
     from snaprebuild.cli.runs.follower_fetch_path import run_follower_fetch_path
 
     return run_follower_fetch_path(
-        path=path,
-        store=store,
-        offset=offset,
+        places=places,
+        offset=offset or 0,
         high_watermark=assumed.high_watermark,
         remote_storage=assumed.remote_storage,
         tier_options=tier_options,

@@ -8,11 +8,11 @@ import msgspec
 
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption, HighWatermark, RemoteStorage
-from snaprebuild.cli.options.common import Jobs, PartitionOptions, S3Options, WholeNumber
+from snaprebuild.cli.options.common import Jobs, S3Options, SelectionOptions, WholeNumber
 from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.io_limits import Load
-from snaprebuild.cli.options.log_and_tier import LogPath, OptionalStore
-from snaprebuild.cli.options.remote_storage import TierOptions
+from snaprebuild.cli.options.log_and_tier import StoreAndPath
+from snaprebuild.cli.options.remote_storage import ProfileOption, TierOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.followers import Profile
@@ -44,8 +44,7 @@ class OffsetsAssumptions(msgspec.Struct, frozen=True):
 @verb(Load)
 def follower_offsets(
     *,
-    path: LogPath,
-    store: OptionalStore = None,
+    places: StoreAndPath,
     timestamp: Annotated[
         list[int] | None,
         option(
@@ -75,34 +74,25 @@ def follower_offsets(
             default="11, as of Kafka 4.2",
         ),
     ] = OFFSETS_VERSION_MAX,
-    profile: Annotated[
-        Profile,
-        option(
-            "--profile",
-            short="Answer to -6: that of Kafka since 4.2, or of KIP-1023 (kip-1023), which neither compares it with the log "
-            "end nor raises it to the log start",
-            default="kafka-4.3",
-        ),
-    ] = Profile.KAFKA,
+    profile: ProfileOption = Profile.KAFKA,
     assumed: OffsetsAssumptions,
     tier_options: TierOptions,
-    partitions: PartitionOptions,
+    partitions: SelectionOptions,
     jobs: Jobs = None,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
     """Reads only: what the leader would answer to ListOffsets, and which rule decides.
 
-    PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX: the leader's. STORE
-    is a directory or s3://BUCKET/PREFIX with the copies of its segments; without it the answers from remote storage are
+    STORE is a directory or s3://BUCKET/PREFIX with the copies of the leader's segments. PATH is a partition directory, a log
+    directory, or any directory above them, also as s3://BUCKET/PREFIX: the leader's; without it the answers from remote storage are
     unknown. Timestamps from 0 on are looked for there first, then on disk. What no file shows is assumed, and marked with a
     star.
     """
     from snaprebuild.cli.runs.follower_offsets import run_follower_offsets
 
     return run_follower_offsets(
-        path=path,
-        store=store,
+        places=places,
         timestamp=timestamp,
         isolation=isolation,
         api_version=api_version,

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from snaprebuild.cli.options.common import (
+    DryRun,
     ExpiryOptions,
     Jobs,
-    PartitionOptions,
     ReceiptFile,
     S3Options,
+    SelectionOptions,
 )
-from snaprebuild.cli.options.rebuild import DryRun, SetAside
-from snaprebuild.cli.options.remote_storage import FollowerDir, TierLocation, TierOptions
+from snaprebuild.cli.options.io_limits import Load
+from snaprebuild.cli.options.log_and_tier import LogPath
+from snaprebuild.cli.options.rebuild import SetAside
+from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
 __all__ = ["follower_repair"]
 
 
-@verb()
+@verb(Load)
 def follower_repair(
     *,
-    directory: FollowerDir,
     store: TierLocation,
+    path: LogPath,
     tier_options: TierOptions,
-    partitions: PartitionOptions,
+    partitions: SelectionOptions,
     set_aside: SetAside = False,
     dry_run: DryRun = False,
     receipt: ReceiptFile = None,
@@ -34,7 +37,7 @@ def follower_repair(
 ) -> View:
     """WRITES the right snapshots into replicas that lost their producer state; wrong ones are replaced with --set-aside only.
 
-    DIR and STORE are those of `follower check`. Stop the broker first. Each replica gets what remote storage has at its first
+    STORE and PATH are those of `follower check`. Stop the broker first. Each replica gets what remote storage has at its first
     local offset, and every snapshot above it anew, because a broker loads the newest. Nothing is written where the state is not
     proven, or where a broker would delete it (at or below the log start). `undo` takes it back. Exit code 1 if a snapshot
     stays wrong, 3 if one cannot be repaired; with --dry-run as if it had been written, so 0 if all would be right then.
@@ -42,8 +45,8 @@ def follower_repair(
     from snaprebuild.cli.runs.follower_repair import run_follower_repair
 
     return run_follower_repair(
-        directory=directory,
         store=store,
+        path=path,
         tier_options=tier_options,
         partitions=partitions,
         set_aside=set_aside,

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import Duration, S3Options
+from snaprebuild.cli.options.common import ExpirationMs, S3Options
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -28,17 +27,7 @@ def inspect_diff(
             default="now with --expiration-ms, else nothing is left out",
         ),
     ] = None,
-    expiration_ms: Annotated[
-        int | None,
-        option(
-            "--expiration-ms",
-            metavar="MS",
-            click_type=Duration(1, INT64_MAX),
-            short="Milliseconds after which the broker forgets an idle producer",
-            risk="less than the broker uses hides producers that it would load",
-            default="86400000 (one day)",
-        ),
-    ] = None,
+    expiration_ms: ExpirationMs = None,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from formats.partition.file_names import DumpedKind
-from snaprebuild.cli.options.common import S3Options, Verbose
+from snaprebuild.cli.options.common import Offset, S3Options
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.io_limits import LoadAlone
-from snaprebuild.cli.verb import verb
+from snaprebuild.cli.verb import OutputOptions, verb
 
 __all__ = ["inspect_dump"]
-
-
-class DumpOutput(StrEnum):
-    """What stdout carries."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 @verb(LoadAlone)
@@ -54,32 +46,15 @@ def inspect_dump(
             default="sizes only",
         ),
     ] = False,
-    offsets: Annotated[
-        str | None,
-        option(
-            "--offsets",
-            metavar="FROM:TO",
-            short="Show only this range of offsets, both ends included",
-            details="FROM: and :TO leave one end open, N is one offset. All of a file is checked.",
-            default="all",
-        ),
-    ] = None,
-    output: Annotated[
-        DumpOutput,
-        option(
-            "--output",
-            short="Format of the result: text for people, json for programs, one object per line",
-            default="text",
-        ),
-    ] = DumpOutput.TEXT,
-    verbose: Verbose = 0,
+    offsets: Offset = None,
+    out: OutputOptions,
     s3: S3Options,
 ) -> None:
     """Reads only: shows the contents of files of a log directory, and whether they are whole.
 
     FILE is a segment, an index, a snapshot, a checkpoint or another file of a broker or a remote tier, also as s3://BUCKET/KEY.
-    The lines are those of kafka-dump-log. An index is compared with the log in the same directory. Exit code 1 if
-    an index differs from the log, 4 if a file is damaged.
+    The lines are those of kafka-dump-log; with --output json there is one object per line. An index is compared with the log in the
+    same directory. Exit code 1 if an index differs from the log, 4 if a file is damaged.
     """
     from snaprebuild.cli.runs.inspect_dump import run_inspect_dump
 
@@ -89,7 +64,6 @@ def inspect_dump(
         deep=deep,
         payload=payload,
         offsets=offsets,
-        as_json=output is DumpOutput.JSON,
-        verbose=verbose,
+        out=out,
         s3=s3,
     )

@@ -11,6 +11,7 @@ from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import (
     ExpiryOptions,
     Jobs,
+    LogOffset,
     LogOptions,
     S3Options,
     WholeNumber,
@@ -48,16 +49,7 @@ def inspect_explain(
             default="none, it is required unless PATH is a snapshot",
         ),
     ] = None,
-    offset: Annotated[
-        int | None,
-        option(
-            "--offset",
-            metavar="OFFSET",
-            click_type=WholeNumber(0, INT64_MAX),
-            short="Show the state before this offset, as in the name of a snapshot",
-            default="the log end",
-        ),
-    ] = None,
+    offset: LogOffset = None,
     sequence: Annotated[
         int | None,
         option(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import (
     AsOf,
-    Duration,
+    ExpirationMs,
     Jobs,
     LogOptions,
     S3Options,
@@ -34,17 +33,6 @@ Top = Annotated[
         default="10",
     ),
 ]
-ExpirationCompared = Annotated[
-    int | None,
-    option(
-        "--expiration-ms",
-        metavar="MS",
-        click_type=Duration(1, INT64_MAX),
-        short="A producer.id.expiration.ms to compare with 1 h, 6 h, 1 day and 7 days",
-        risk="a broker forgets producers that pause for longer, and accepts their retries as new records",
-        default="that of --server-properties, else 86400000 (one day)",
-    ),
-]
 CrcCompared = Annotated[
     Crc,
     option(
@@ -64,7 +52,7 @@ def inspect_stats(
     top: Top = TOP_DEFAULT,
     crc: CrcCompared = Crc.SKIP,
     as_of: AsOf = None,
-    expiration_ms: ExpirationCompared = None,
+    expiration_ms: ExpirationMs = None,
     jobs: Jobs = None,
     out: OutputOptions,
     s3: S3Options,

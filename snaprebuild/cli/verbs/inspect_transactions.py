@@ -9,6 +9,7 @@ import msgspec
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import (
+    AsOf,
     Duration,
     Jobs,
     LogOptions,
@@ -16,6 +17,7 @@ from snaprebuild.cli.options.common import (
 )
 from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.io_limits import Load
+from snaprebuild.cli.options.metadata import Metadata
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
@@ -55,15 +57,7 @@ def inspect_transactions(
     *,
     logs: LogOptions,
     assumed: TransactionAssumptions,
-    as_of: Annotated[
-        str | None,
-        option(
-            "--as-of",
-            metavar="TIME",
-            short="Time at which transactions are late: ISO 8601 (UTC without a zone), milliseconds since 1970, or now",
-            default="now",
-        ),
-    ] = None,
+    as_of: AsOf = None,
     transaction_state: Annotated[
         list[str] | None,
         option(
@@ -74,16 +68,7 @@ def inspect_transactions(
             default="those in the log directories",
         ),
     ] = None,
-    metadata: Annotated[
-        str | None,
-        option(
-            "--metadata",
-            metavar="DIR",
-            short="KRaft metadata log: __cluster_metadata-0 of any node, or a directory that holds it",
-            details="It shows who leads, and whether an election lost a marker.",
-            default="the one in the log directories",
-        ),
-    ] = None,
+    metadata: Metadata = None,
     crc: CrcOption = Crc.CHECK,
     jobs: Jobs = None,
     out: MeasuredOutput,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from snaprebuild.cli.loading import deadline_after
-from snaprebuild.cli.options.common import Jobs, ReceiptFile, Sha256, deadline_option
+from snaprebuild.cli.options.common import Deadline, DryRun, Jobs, ReceiptFile, Sha256
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.rebuild import AcceptTopicIdZero
 from snaprebuild.cli.verb import OutputOptions, verb
@@ -21,18 +21,8 @@ __all__ = ["install"]
 def install(
     *,
     plan: Annotated[str, typer.Argument(metavar="PLAN", hidden=True)],
-    deadline: Annotated[
-        int | None,
-        deadline_option("Take no further partition after this time; run the same command again later for the rest"),
-    ] = None,
-    dry_run: Annotated[
-        bool,
-        option(
-            "--dry-run",
-            short="Check everything, staged bytes included, and change nothing; the broker may run",
-            default="no",
-        ),
-    ] = False,
+    deadline: Deadline = None,
+    dry_run: DryRun = False,
     require_plan: Annotated[
         str | None,
         option(

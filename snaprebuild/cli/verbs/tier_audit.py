@@ -7,11 +7,13 @@ from typing import Annotated
 from snaprebuild.cli.options.common import (
     ExpiryOptions,
     Jobs,
-    PartitionOptions,
     S3Options,
+    SelectionOptions,
 )
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.engine import EngineOptions
+from snaprebuild.cli.options.io_limits import Load
+from snaprebuild.cli.options.metadata import Metadata
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
@@ -20,11 +22,11 @@ from snaprebuild.tier import AuditLevel
 __all__ = ["tier_audit"]
 
 
-@verb()
+@verb(Load)
 def tier_audit(
     *,
     store: TierLocation,
-    partitions: PartitionOptions,
+    partitions: SelectionOptions,
     tier_options: TierOptions,
     level: Annotated[
         AuditLevel,
@@ -56,17 +58,7 @@ def tier_audit(
             default="none",
         ),
     ] = None,
-    metadata: Annotated[
-        str | None,
-        option(
-            "--metadata",
-            metavar="DIR",
-            short="KRaft metadata log of the cluster: __cluster_metadata-0 of any node, or a directory that holds it, also as "
-            "s3://BUCKET/PREFIX",
-            details="Producer ids in remote storage are compared with it.",
-            default="none, they are not compared",
-        ),
-    ] = None,
+    metadata: Metadata = None,
     expiry: ExpiryOptions,
     jobs: Jobs = None,
     engine: EngineOptions,

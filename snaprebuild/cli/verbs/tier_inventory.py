@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.common import S3Options, SelectionOptions
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
@@ -14,6 +14,7 @@ __all__ = ["tier_inventory"]
 def tier_inventory(
     *,
     store: TierLocation,
+    partitions: SelectionOptions,
     tier_options: TierOptions,
     out: MeasuredOutput,
     s3: S3Options,
@@ -28,6 +29,7 @@ def tier_inventory(
 
     return run_tier_inventory(
         store=store,
+        partitions=partitions,
         tier_options=tier_options,
         out=out,
         s3=s3,

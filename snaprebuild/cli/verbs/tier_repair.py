@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from snaprebuild.cli.options.common import (
     AllowUnverified,
+    DryRun,
     ExpiryOptions,
     Jobs,
-    PartitionOptions,
+    ReceiptFile,
     S3Options,
+    SelectionOptions,
 )
-from snaprebuild.cli.options.description import option
+from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -19,31 +19,15 @@ from snaprebuild.cli.view import View
 __all__ = ["tier_repair"]
 
 
-@verb()
+@verb(Load)
 def tier_repair(
     *,
     store: TierLocation,
-    partitions: PartitionOptions,
+    partitions: SelectionOptions,
     tier_options: TierOptions,
     allow_unverified: AllowUnverified = False,
-    dry_run: Annotated[
-        bool,
-        option(
-            "--dry-run",
-            short="Show what would be written, and write nothing",
-            default="no",
-        ),
-    ] = False,
-    receipt: Annotated[
-        str | None,
-        option(
-            "--receipt",
-            metavar="FILE",
-            short="Where to record the repair for `undo`; never replaced",
-            default="a new file in $XDG_STATE_HOME/snaprebuild (~/.local/state/snaprebuild). If that is in a log directory or "
-            "cannot be written to: the current directory",
-        ),
-    ] = None,
+    dry_run: DryRun = False,
+    receipt: ReceiptFile = None,
     expiry: ExpiryOptions,
     jobs: Jobs = None,
     out: OutputOptions,

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.log_and_tier import LogPath
 from snaprebuild.cli.options.metadata import QuorumAssumptions
-from snaprebuild.cli.options.remote_storage import TierOptions
+from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions
 from snaprebuild.cli.options.tier_upload import UploadOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -19,8 +16,8 @@ __all__ = ["tier_upload"]
 @verb()
 def tier_upload(
     *,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Partition directory, log directory, or any above them.")],
-    store: Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX that objects go to.")],
+    store: TierLocation,
+    path: LogPath,
     options: UploadOptions,
     tier_options: TierOptions,
     assumed: QuorumAssumptions,
@@ -29,8 +26,8 @@ def tier_upload(
 ) -> View:
     """WRITES rolled segments to remote storage, in the layout of Aiven's plugin; no object is replaced.
 
-    PATH is a partition directory, a log directory, or any directory above them, below which nothing changes. STORE is a
-    directory or s3://BUCKET/PREFIX.
+    STORE is a directory or s3://BUCKET/PREFIX. PATH is a partition directory, a log directory, or any directory above them, below
+    which nothing changes.
 
     If you can, repair the local snapshots (`rebuild`), start the broker, and let it upload. A leader keeps in memory what it
     has uploaded. It may upload the same segments again under other ids, which costs space. This verb is for a stopped broker, a
@@ -42,4 +39,4 @@ def tier_upload(
     """
     from snaprebuild.cli.runs.tier_upload import run_tier_upload
 
-    return run_tier_upload(path, store, options, tier_options, voter_ids=assumed.voters, out=out, s3=s3)
+    return run_tier_upload(store, path, options, tier_options, voter_ids=assumed.voters, out=out, s3=s3)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.common import DryRun, S3Options
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -26,14 +26,7 @@ def undo(
             default="name RECEIPT",
         ),
     ] = False,
-    dry_run: Annotated[
-        bool,
-        option(
-            "--dry-run",
-            short="Show what would be removed, and change nothing",
-            default="no",
-        ),
-    ] = False,
+    dry_run: DryRun = False,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:

@@ -34,11 +34,11 @@ def verify(
     kafka_release: KafkaRelease = None,
     jobs: Jobs = None,
     engine: CachingEngine,
-    receipt: Annotated[
+    written_by: Annotated[
         str | None,
         option(
-            "--receipt",
-            metavar="FILE",
+            "--written-by",
+            metavar="RECEIPT",
             short="Check the files of this receipt instead of PATH: kept, removed or replaced, and why",
             details="Replays nothing.",
             default="none",
@@ -54,15 +54,15 @@ def verify(
     `scan` and not proven right. A missing one is counted, and is no finding. It also reports what the broker does at its
     next start, as `scan` does.
     """
-    check_paths(logs.paths, receipt=receipt)
-    if receipt is not None:
+    check_paths(logs.paths, written_by=written_by)
+    if written_by is not None:
         if logs != LogOptions() or offsets is not None:
-            raise UsageError("--receipt names the files by itself: no PATH, --server-properties or selection goes with it")
+            raise UsageError("--written-by names the files by itself: no PATH, --server-properties or selection goes with it")
         if out.metrics is not None:
-            raise UsageError("--receipt compares no snapshot with the log: --metrics does not go with it")
+            raise UsageError("--written-by compares no snapshot with the log: --metrics does not go with it")
         from snaprebuild.cli.runs.verify_receipt import run_verify_receipt
 
-        return run_verify_receipt(receipt, out=out)
+        return run_verify_receipt(written_by, out=out)
     from snaprebuild.cli.runs.verify import run_verify
 
     return run_verify(

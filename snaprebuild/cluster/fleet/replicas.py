@@ -338,7 +338,8 @@ class _ScanReader:
                 settings=single.get("settings"),
             )
         reasons = [*self._unread(faults, single["unread_paths"]), *self._replaced.values()]
-        if single["request"].topics or single["request"].partitions:
+        request = single["request"]
+        if request.topics or request.partitions or request.topic_partitions:
             reasons.append("it covers selected topics or partitions only")
         if reasons:
             self._fleet.not_whole[self._path] = reasons

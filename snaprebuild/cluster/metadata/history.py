@@ -27,6 +27,7 @@ from snaprebuild.cluster.metadata.unknown_contents import UnknownContentsCounter
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, did_you_mean, pluralize
 from snaprebuild.published import Part, members_of_base
+from snaprebuild.snapshots.source.selection import Selection
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
@@ -130,12 +131,11 @@ class Timelines:
         broker: of the selected broker, or None.
     """
 
-    def __init__(self, topic: str | None, partition: int | None, node_id: int | None) -> None:
-        """Selects the partitions of a topic (all, or one), a broker, or both."""
+    def __init__(self, selection: Selection | None, node_id: int | None) -> None:
+        """Selects partitions (none without a selection), a broker, or both."""
         self.partitions: dict[tuple[bytes, int], PartitionTimeline] = {}
         self.broker = None if node_id is None else BrokerTimeline(node_id)
-        self._topic = topic
-        self._partition = partition
+        self._selection = selection
         self._registration: BrokerRegistration | None = None
         self._counts = [0, 0, 0, 0]
 
@@ -189,7 +189,7 @@ class Timelines:
             self._timeline(change.topic_id, change.topic, change.partition).add(entry)
 
     def _is_selected(self, topic: str, number: int) -> bool:
-        return topic == self._topic and self._partition in (None, number)
+        return self._selection is not None and self._selection.takes_partition(topic, number)
 
     def _timeline(self, topic_id: bytes, topic: str, number: int) -> PartitionTimeline:
         return self.partitions.setdefault((topic_id, number), PartitionTimeline(topic, topic_id, number))
@@ -350,12 +350,11 @@ class LogPoint:
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuestion:
-    """Selects a topic or broker, and a part of the log.
+    """Selects partitions or a broker, and a part of the log.
 
     Attributes:
         location: of the metadata log.
-        topic: name, or None; every topic that had it.
-        partition: number, None for all of the topic.
+        selection: of partitions, by the names that their topics had; None for none.
         node_id: of a broker or controller, or None.
         begin: where the history begins, None for as far back as the log goes; the state before is one entry, as with a checkpoint.
         end: last place that belongs to it, None for the end of the log; by time, it ends before the first batch that is younger.
@@ -364,8 +363,7 @@ class HistoryQuestion:
     """
 
     location: str
-    topic: str | None = None
-    partition: int | None = None
+    selection: Selection | None = None
     node_id: int | None = None
     begin: LogPoint | None = None
     end: LogPoint | None = None
@@ -426,13 +424,14 @@ def _history(log: MetadataLog, question: HistoryQuestion, run: Run | None) -> Hi
     if (first_offset is None or (end is not None and fold.offset < first_offset)) and not is_damaged:
         was_read = f"what was read are offsets {begin.next_offset} to {fold.offset}"
         detail = was_read if fold.offset >= begin.next_offset else f"it begins at {begin.next_offset}"
-        raise UsageError(f"the log has nothing between --from and --to: {detail}", path=log.path)
+        raise UsageError(f"the log has nothing between --since and --until: {detail}", path=log.path)
     first_offset = begin.next_offset if first_offset is None else first_offset
     findings += fault_findings(log, fold)
     is_empty = not timelines.partitions and (timelines.broker is None or not timelines.broker.entries)
     if is_empty and not any(each.severity is Severity.DAMAGED for each in findings):
         names = {each.name for each in fold.topics.values()}
-        meant = "" if question.topic is None or question.topic in names else did_you_mean(question.topic, names)
+        wanted = () if question.selection is None else question.selection.topics
+        meant = " or ".join(filter(None, (did_you_mean(each, names) for each in wanted if each not in names)))
         text = f"nothing from offset {first_offset} to {fold.offset} mentions {_selection_text(question)}"
         raise UsageError(f"{text}{'; ' if meant else ''}{meant}", path=log.path)
     findings += proof_findings(log, proof, fold.offset, reported=findings)
@@ -455,9 +454,8 @@ def _history(log: MetadataLog, question: HistoryQuestion, run: Run | None) -> Hi
 
 
 def _selection_text(question: HistoryQuestion) -> str:
-    topic = question.topic if question.partition is None else f"{question.topic}-{question.partition}"
-    broker = None if question.node_id is None else f"broker {question.node_id}"
-    return " or ".join(filter(None, (topic, broker)))
+    broker = [] if question.node_id is None else [f"broker {question.node_id}"]
+    return " or ".join([*([] if question.selection is None else question.selection.words), *broker])
 
 
 class _HistoryReader:
@@ -468,7 +466,7 @@ class _HistoryReader:
     """
 
     def __init__(self, question: HistoryQuestion, begin: FoldStart) -> None:
-        self.timelines = Timelines(question.topic, question.partition, question.node_id)
+        self.timelines = Timelines(question.selection, question.node_id)
         self.first_offset = begin.next_offset if question.begin is None else None
         self._question = question
         self._begin = begin

@@ -11,10 +11,9 @@ Source: ``MetadataImage`` and its parts, ``BrokerRegistration``, ``ControllerReg
 
 from __future__ import annotations
 
-import fnmatch
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 
 from formats.broker.kafka_releases import METADATA_VERSION, catalogued_releases, release_of_level
@@ -26,6 +25,7 @@ from formats.metadata.cluster_metadata import ClusterMetadataRecord
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata.registered_model import BrokerRegistration, FeatureLevels, Listener, PartitionRegistration
 from snaprebuild.published import Part
+from snaprebuild.snapshots.source.selection import Selection
 
 __all__ = [
     "AccessControlEntry",
@@ -214,10 +214,17 @@ class MetadataImage:
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics.get(topic_id)
 
-    def topics_named(self, patterns: Sequence[str] | None) -> list[TopicImage]:
-        """The topics with a name that matches one of the patterns of a shell, by name; all without patterns."""
+    def selected_topics(self, selection: Selection) -> list[TopicImage]:
+        """The topics with a selected partition, by name, each with its selected partitions alone."""
         topics = sorted(self.topics.values(), key=lambda each: (each.name, each.topic_id))
-        return [each for each in topics if not patterns or any(fnmatch.fnmatchcase(each.name, pattern) for pattern in patterns)]
+        if not selection.is_narrowed:
+            return topics
+        found = []
+        for topic in topics:
+            taken = {number: each for number, each in topic.partitions.items() if selection.takes_partition(topic.name, number)}
+            if taken:
+                found.append(replace(topic, partitions=taken))
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ class SavedRequest(Part, frozen=True):
     """Shell patterns; empty for all."""
     partitions: tuple[Natural, ...] = ()
     """Empty for all."""
+    topic_partitions: tuple[Nameable, ...] = ()
+    """Names of partitions that are taken besides those of the patterns and numbers; empty for none."""
     offset_from: Natural | None = None
     offset_to: Natural | None = None
     out: Nameable | None = None
@@ -121,6 +123,7 @@ class RebuildRequest(SavedRequest, frozen=True):
             paths=tuple(map(absolute, self.paths)),
             server_properties=None if self.server_properties is None else os.path.abspath(self.server_properties),
             partitions=tuple(sorted(self.partitions)),
+            topic_partitions=tuple(sorted(self.topic_partitions)),
             out=None if self.out is None else absolute(self.out),
             metadata=None if self.metadata is None else absolute(self.metadata),
             s3=self.s3.for_run(),
@@ -137,4 +140,6 @@ class RebuildRequest(SavedRequest, frozen=True):
     @property
     def selection(self) -> Selection:
         """The partitions and boundaries asked for."""
-        return Selection(self.topics, frozenset(self.partitions), self.offset_from, self.offset_to)
+        return Selection(
+            self.topics, frozenset(self.partitions), self.offset_from, self.offset_to, frozenset(self.topic_partitions)
+        )

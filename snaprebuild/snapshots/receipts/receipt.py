@@ -2,7 +2,7 @@
 
 It has a header, then a line with the inputs of each partition that is written to. Each file has a line before it gets its name and one
 after. A run that is killed leaves a receipt that ends early, and maybe half a line; its readers look at the files themselves.
-``undo`` and ``verify --receipt`` do. The receipt is created with its first announcement, so a run that writes nothing leaves none.
+``undo`` and ``verify --written-by`` do. The receipt is created with its first announcement, so a run that writes nothing leaves none.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class Receipt:
 
 
 def record_undo(path: str, step: type[UndoingStep | UndoneStep], offsets_by_number: Mapping[int, Sequence[int]]) -> None:
-    """Appends to a receipt which files ``undo`` is about to remove, or has removed, for ``verify --receipt``.
+    """Appends to a receipt which files ``undo`` is about to remove, or has removed, for ``verify --written-by``.
 
     Args:
         path: of the receipt.

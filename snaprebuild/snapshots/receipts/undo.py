@@ -176,7 +176,7 @@ def _record(result: UndoResult, step: type[UndoingStep | UndoneStep], offsets: d
     try:
         record_undo(result.receipt.path, step, offsets)
     except WriteFailedError as error:
-        message = f"{error.message}: `verify --receipt` will report the removed snapshots as lost"
+        message = f"{error.message}: `verify --written-by` will report the removed snapshots as lost"
         finding = Finding("receipt-not-updated", Severity.NOTE, result.receipt.path, message)
         if finding not in result.findings:
             result.findings.append(finding)

@@ -65,6 +65,8 @@ class ScanRequest(Part, frozen=True):
     server_properties: str | None
     topics: Sequence[str]
     partitions: Sequence[int]
+    topic_partitions: Sequence[str] = ()
+    """Names of partitions that are taken besides those of the patterns and numbers; empty for none."""
 
 
 class ScannedLogDir(Part, frozen=True):

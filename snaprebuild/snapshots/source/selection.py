@@ -23,12 +23,27 @@ class Selection(msgspec.Struct, frozen=True):
         partitions: partition numbers, empty for all.
         offset_from: least boundary, inclusive, or None.
         offset_to: greatest boundary, inclusive, or None.
+        topic_partitions: names of partitions, such as ``orders-0``, which are taken besides those of the patterns and numbers.
     """
 
     topics: tuple[str, ...] = ()
     partitions: frozenset[int] = frozenset()
     offset_from: int | None = None
     offset_to: int | None = None
+    topic_partitions: frozenset[str] = frozenset()
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether some partitions may be left out."""
+        return bool(self.topics or self.partitions or self.topic_partitions)
+
+    @property
+    def words(self) -> list[str]:
+        """The selected partitions, as a person names them; empty for all."""
+        topics = self.topics or (("partition",) if self.partitions else ())
+        numbers = sorted(self.partitions)
+        selected = [f"{topic}-{number}" for topic in topics for number in numbers] if numbers else list(topics)
+        return [*selected, *sorted(self.topic_partitions)]
 
     def takes(self, directory: PartitionDir) -> bool:
         """Whether a partition is selected."""
@@ -36,6 +51,11 @@ class Selection(msgspec.Struct, frozen=True):
 
     def takes_partition(self, topic: str, partition: int) -> bool:
         """Whether a topic-partition is selected."""
+        if self.topic_partitions:
+            if f"{topic}-{partition}" in self.topic_partitions:
+                return True
+            if not self.topics and not self.partitions:
+                return False
         topic_taken = not self.topics or any(fnmatch.fnmatchcase(topic, pattern) for pattern in self.topics)
         return topic_taken and (not self.partitions or partition in self.partitions)
 
@@ -50,6 +70,8 @@ class Selection(msgspec.Struct, frozen=True):
         matching = {name for name in names if not self.topics or any(fnmatch.fnmatchcase(name, each) for each in self.topics)}
         if not names:
             return "no partition was found here"
+        if self.topic_partitions and not self.topics and not self.partitions:
+            return f"{self.why_absent([directory.topic_partition for directory in directories])} ({count})"
         if matching:
             numbers = sorted({directory.name.partition for directory in directories if directory.name.topic in matching})
             selected = ", ".join(map(str, sorted(self.partitions)))
@@ -67,6 +89,17 @@ class Selection(msgspec.Struct, frozen=True):
             return ""
         meant = self._meant(names)
         return f"; did you mean `{meant}`?" if meant else f"; topics: {first_of(sorted(names), 5)}"
+
+    def absent(self, names: Collection[str]) -> list[str]:
+        """The partitions that are named and are not among ``names``, in order."""
+        return sorted(self.topic_partitions.difference(names))
+
+    def why_absent(self, names: Collection[str]) -> str:
+        """A sentence on the named partitions that are not among ``names``, and what was probably meant."""
+        absent = self.absent(names)
+        text = f"no partition {' or '.join(map(repr, absent))}"
+        close = [each for name in absent for each in difflib.get_close_matches(name, sorted(names), 1)]
+        return f"{text}; did you mean `--topic-partition {shlex.quote(close[0])}`?" if close else text
 
     def _meant(self, names: Collection[str]) -> str | None:
         """Options that select something, where a topic looks like one of ``names``."""

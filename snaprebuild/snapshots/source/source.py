@@ -193,7 +193,7 @@ def open_source(
                 findings.append(reason)
     duplicates = _in_two_log_dirs(partitions, log_dirs)
     findings += duplicates
-    narrowed = bool(selection.topics or selection.partitions)
+    narrowed = selection.is_narrowed
     directories = [directory for log_dir in discovery.log_dirs for directory in log_dir.partitions]
     if narrowed and not any(map(selection.takes, directories)):
         findings.append(
@@ -205,6 +205,9 @@ def open_source(
                 cause=FindingCause.NOTHING_FOUND,
             )
         )
+    elif selection.absent([directory.topic_partition for directory in directories]):
+        message = selection.why_absent([directory.topic_partition for directory in directories])
+        findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), message, cause=FindingCause.NOTHING_FOUND))
     elif not partitions and not discovery.gone and not any(finding.severity for finding in findings):
         # A mistyped path must not look like health; the directory of a new broker has no partition yet.
         is_new = any(store_of(root, stores).present(absolute(root), BROKER_FILES) for root in roots)

@@ -21,8 +21,8 @@ from snaprebuild.storage.store import Ownership
 
 __all__ = ["check_new_place", "check_place", "new_file", "write_text_file"]
 
-OWN_DOCUMENT = b'"schema": "snaprebuild.'
-"""Each of our plans, reports and files of metrics has this in its first bytes; only such a file is replaced."""
+OWN_DOCUMENT = b'"schema":"snaprebuild.'
+"""Each of our plans, reports and files of metrics has this in its first bytes, with or without blanks; only such a file is replaced."""
 
 
 def check_place(path: str) -> None:
@@ -48,7 +48,7 @@ def _is_own(path: str) -> bool:
     except ReadFailedError:
         return False
     with buffered(fd) as file, contextlib.suppress(OSError):
-        return OWN_DOCUMENT in file.read(200)
+        return OWN_DOCUMENT in file.read(200).replace(b" ", b"")
     return False
 
 

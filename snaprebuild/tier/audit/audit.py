@@ -206,7 +206,7 @@ def tier_audit(
     audits, findings = _selected(tier, selection or Selection())
     audit = StoreAudit(root.path, level, tier.verified, audits, [*tier.findings, *findings])
     if not audits and not audit.store_findings:
-        narrowed = " that the selection takes" if selection is not None and (selection.topics or selection.partitions) else ""
+        narrowed = " that the selection takes" if selection is not None and selection.is_narrowed else ""
         hint = "" if selection is None else selection.hint({each.topic for each in tier.partitions})
         raise UsageError(f"has no copy of a segment{narrowed}{hint}", path=root.path)
     # Before even a manifest is read.
