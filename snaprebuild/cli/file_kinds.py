@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from snaprebuild.cli.options.common import check_paths
+from snaprebuild.cli.runs.run_settings import run_facts
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.local.absent_path import absent_text, unexpanded_part
 from snaprebuild.storage.local.regular_file import open_named_file
@@ -335,7 +336,7 @@ CLIENT_PROPERTIES = FilePurpose("the configuration of a Kafka client", (FileCont
 SETTINGS_FILE = FilePurpose("a file of settings", (FileContent.SETTINGS, FileContent.EMPTY))
 ISR_SCENARIO = FilePurpose("a scenario of `simulate isr`", (FileContent.ISR_SCENARIO,))
 METADATA_SCENARIO = FilePurpose("a scenario of `simulate metadata-log`", (FileContent.METADATA_SCENARIO,))
-DUMPED = FilePurpose("a file of a log directory", KAFKA_FILES)
+DUMPED = FilePurpose("a file of a log directory", (*KAFKA_FILES, FileContent.EMPTY, FileContent.BINARY))
 SNAPSHOT = FilePurpose("a producer snapshot", (FileContent.SNAPSHOT,))
 DIRECTORY = FilePurpose("a directory", ())
 
@@ -404,4 +405,20 @@ def check_directories(paths: list[str] | None, *, server_properties: str | None 
             raise UsageError(f"is {file.noun}: name the directory that it is in; {file.advice}", path=path)
         raise UsageError(f"is {file.noun}, not {DIRECTORY.noun}: {file.advice}", path=path)
     if server_properties is not None:
-        check_file(server_properties, BROKER_PROPERTIES)
+        _check_properties(server_properties)
+
+
+def _check_properties(path: str) -> None:
+    """Names a file that is no configuration of a broker. One that is a configuration is read once in a run.
+
+    Raises:
+        UsageError: it does not exist, is of another kind, or does not parse.
+        ReadFailedError: it cannot be read.
+    """
+    try:
+        properties = run_facts().properties(path)
+    except (UsageError, ReadFailedError):
+        check_file(path, BROKER_PROPERTIES)
+        raise
+    if properties.get("log.dirs") is None and properties.get("log.dir") is None:
+        check_file(path, BROKER_PROPERTIES)

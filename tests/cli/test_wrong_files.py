@@ -166,7 +166,7 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
         "tier upload {tmp} fixtures/kafka4-mixed/logs --dry-run --produce-to localhost:1 --producer-config {}",
         {"client-properties"},
     ),
-    ("inspect dump", "files"): ("inspect dump {}", KAFKA),
+    ("inspect dump", "files"): ("inspect dump {}", KAFKA | {"empty", "binary"}),
     ("inspect diff", "files"): (f"inspect diff {{}} {PARTITION}/{56:020d}.snapshot", {"snapshot"}),
     ("inspect explain", "paths"): ("inspect explain {} --jobs 1", {"snapshot"}),
     ("follower build", "--server-properties"): (

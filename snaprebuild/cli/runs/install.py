@@ -14,6 +14,7 @@ from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.scan_storage import NextStartJudge
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
+from snaprebuild.errors import UsageError
 from snaprebuild.snapshots import install as installing
 from snaprebuild.snapshots.receipts.receipt import default_receipt_path
 from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
@@ -50,9 +51,12 @@ def run_install(
     """
     began = time.perf_counter()
     check_paths([plan])
-    check_file(plan, STAGED_PLAN)
     out.begin({"--receipt": receipt}, plan=plan)
-    staged = load_staged_plan(plan)
+    try:
+        staged = load_staged_plan(plan)
+    except UsageError:
+        check_file(plan, STAGED_PLAN)  # not before: a good plan is read once while the broker waits
+        raise
     if require_plan is not None:
         staged.require(require_plan)
     load_seconds = time.perf_counter() - began
