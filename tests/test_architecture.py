@@ -191,8 +191,8 @@ def test_the_command_line_imports_inside_functions_what_help_does_not_need() -> 
 
 
 IN_OPTIONS = {"snaprebuild.storage.io_limits.policy", "snaprebuild.storage.local.regular_file", "snaprebuild.cli.file_kinds"}
-"""Limits are set before a verb runs, settings are read from a file, and the kind of a file that is named is recognized: a help text needs
-none of these."""
+"""Limits are set before a verb runs, settings are read from a file, and the kind of a file that is named is recognized. A help text
+needs none of these."""
 
 IN_RUNS = {"snaprebuild.spark.job", "snaprebuild.spark.session", "snaprebuild.spark.effect_files", "urllib.parse"}
 """Spark may not be installed, and most runs name no endpoint."""

@@ -77,7 +77,8 @@ def fields_of(value: type) -> dict[str, object]:
     if dataclasses.is_dataclass(value):
         return {each.name: each.type for each in dataclasses.fields(value)}
     kinds = {name: kind for each in reversed(value.__mro__) for name, kind in inspect.get_annotations(each).items()}
-    return {name: kinds[name] for name in getattr(value, "__struct_fields__", ())}
+    # Annotations are texts with single quotes; the formatter of the code wants double ones in the block of the page, too.
+    return {name: str(kinds[name]).replace("'", '"') for name in getattr(value, "__struct_fields__", ())}
 
 
 def class_text(value: type) -> str:

@@ -13,6 +13,10 @@ from snaprebuild.report.page_tones import BoundaryTone, PartitionTone
 __all__ = ["NextCommand", "PartitionStatus", "add_next_commands"]
 
 
+JUDGING = ("scan", "verify", "receipt")
+"""Documents that show snapshots of directories."""
+
+
 class PartitionStatus(msgspec.Struct, frozen=True):
     """The status of one partition by all documents of a page.
 
@@ -40,8 +44,10 @@ NextCommand = Callable[[PartitionStatus], str | None]
 def add_next_commands(page: PageData, next_command: NextCommand) -> None:
     """Gives each partition that is a directory its next command. Findings and fates must be linked already."""
     verifying = {number for number, document in enumerate(page.documents) if document.verb == "verify"}
+    judging = {number for number, document in enumerate(page.documents) if document.verb in JUDGING}
     for partition in page.all_partitions():
-        if partition.is_directory:
+        is_judged = not judging.isdisjoint(partition.documents)
+        if partition.is_directory and is_judged and not partition.is_unread:
             is_verified = not verifying.isdisjoint(partition.documents)
             partition.next_command = next_command(_status_of(partition, is_verified=is_verified))
         if partition.next_command is None:

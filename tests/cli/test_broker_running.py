@@ -17,8 +17,8 @@ from plans import make_plan
 from formats.partition.producer_snapshot import ENTRY_DTYPE
 from snaprebuild.errors import RefusedError
 from snaprebuild.replay.classes import Judgement, SnapshotClass
-from snaprebuild.snapshots.destination.in_place_writer import NextToBrokerWriter
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot
+from snaprebuild.snapshots.destination.snapshot_writers import NextToBrokerWriter
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.result import PartitionResult
 from snaprebuild.storage.local.broker_lock import broker_version

@@ -258,7 +258,8 @@ def test_a_plan_is_carried_out_also_from_a_file(tmp_path: Path, state: Path) -> 
     for plan, dry_run, action in ((planned, True, "would_write"), (tmp_path / "plan", False, "written"), (planned, False, "equal")):
         result = library.rebuild(plan=plan, dry_run=dry_run)
         assert getattr(result.document.totals, action) == boundaries
-    assert result.next_command == f"snaprebuild scan {logs}"
+    command = in_json("rebuild", logs, "--out", tmp_path / "out", "--boundaries", "all", "--as-of", AS_OF_MS)
+    assert result.next_command == command.document["next_command"]
     assert library.rebuild(plan=planned, dry_run=True, check_crc=True).document.request == planned.document.request
     for more in ({"source": logs}, {"out": tmp_path}, {"check_crc": False}, {"as_of_ms": 1}):
         with pytest.raises(UsageError, match="a plan has its own source"):

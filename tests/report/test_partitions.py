@@ -194,12 +194,16 @@ def status(**changed: Any) -> PartitionStatus:
     [
         (status(is_verified=True), None),
         (status(is_verified=True, waiting=3, waiting_unknown=2), None),
+        (status(), "snaprebuild verify /kafka/t-0"),
         (status(missing=2), "snaprebuild plan /kafka/t-0"),
         (status(missing=2, is_verified=True), "snaprebuild plan /kafka/t-0"),
+        (status(missing=2, is_verified=True, can_plan=False), None),
         (status(suspect=1), "snaprebuild verify /kafka/t-0"),
         (status(suspect=1, missing=2), "snaprebuild verify /kafka/t-0"),
+        (status(suspect=1, is_verified=True), None),
         (status(wrong=1), "snaprebuild verify /kafka/t-0"),
         (status(wrong=1, is_verified=True), "snaprebuild plan /kafka/t-0 --set-aside"),
+        (status(wrong=1, is_verified=True, can_replace=False), None),
         (status(wrong=1, missing=9, is_verified=True), "snaprebuild plan /kafka/t-0 --set-aside"),
         (status(fates=1, wrong=1, missing=2), None),
         (status(missing=2, path="/a b/t-0; rm -r x"), "snaprebuild plan '/a b/t-0; rm -r x'"),
@@ -240,7 +244,7 @@ def test_each_next_command_of_a_page_runs(tmp_path: Path) -> None:
             documents[-1].write_text(snaprebuild(verb, FIXTURES / name / "logs", "--output", "json").stdout)
     data = page_of(tmp_path, *documents)
     commands = {each["topic_partition"]: each.get("next_command") for each in data["partitions"]}
-    assert {name for name, command in commands.items() if command} == {"mixed-0", "logappend-0", "k-magicup-0"}
+    assert {name for name, command in commands.items() if command} == {"mixed-0", "logappend-0", "k-magicup-0"}, "all are verified"
     for each in (*filter(None, commands.values()), data["status"]["next_command"]):
         program, *words = shlex.split(each)
         assert program == "snaprebuild"

@@ -28,8 +28,8 @@ from snaprebuild.errors import BusyError, ReadFailedError
 from snaprebuild.findings import Finding, Severity, exit_code_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.destination import rebuilt_snapshot
-from snaprebuild.snapshots.destination.out_writer import OutWriter
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot
+from snaprebuild.snapshots.destination.snapshot_writers import OutWriter
 from snaprebuild.snapshots.engine import schedule, worker_pool
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_each, read_segment
 from snaprebuild.snapshots.rebuild.result import BoundaryResult, PartitionResult, RebuildOutcome, RebuildResult

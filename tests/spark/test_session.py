@@ -229,9 +229,22 @@ def test_a_local_session_uses_the_interpreter_that_runs(
     settings = {} if setting is None else {"spark.pyspark.python": setting}
     context = SimpleNamespace(master=master, pythonExec="python3", getConf=lambda: settings)
     session: Any = SimpleNamespace(sparkContext=context)
-    with pytest.raises(KeyError), python_of_driver(session):
+    with python_of_driver(session):
         assert context.pythonExec == used
-        raise KeyError
+    assert context.pythonExec == "python3"
+
+
+def test_the_interpreter_of_a_session_is_restored_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    context = SimpleNamespace(master="local[1]", pythonExec="python3", getConf=dict)
+    session: Any = SimpleNamespace(sparkContext=context)
+
+    def fail_inside() -> None:
+        with python_of_driver(session):
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_inside()
     assert context.pythonExec == "python3"
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 
+from snaprebuild.broker.status import status_of
+from snaprebuild.cli.render.status import next_of_status
 from snaprebuild.cli.result import print_table, print_text, shown, size_text
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Advice, View
 from snaprebuild.documents.report import PageTotals, Report, ReportedDocument
 from snaprebuild.findings import first_of, pluralize
 from snaprebuild.report.make import ReportResult
@@ -16,18 +18,29 @@ from snaprebuild.report.page_status import first_document, page_totals
 __all__ = ["ReportView", "partition_next_command"]
 
 
-def partition_next_command(status: PartitionStatus) -> str | None:
-    """The next command of a partition on the page; None if there is nothing to do, or no command for it."""
-    counts = status.counts
-    words: list[str] = []
+def partition_next_command(facts: PartitionStatus) -> str | None:
+    """The next command of a partition on the page, by the status as for each other result; None if there is none to run."""
+    counts = facts.counts
     if counts.fates:
-        return None
-    if counts.wrong and status.is_verified:
-        words = ["plan", status.path, "--set-aside"]
-    elif counts.wrong or counts.suspect:
-        words = ["verify", status.path]
-    elif counts.missing and status.can_plan:
-        words = ["plan", status.path]
+        return None  # the page shows what the next start does, and what to do about it
+    status = status_of(
+        (),
+        wrong=counts.wrong,
+        suspect=counts.suspect,
+        missing=counts.missing,
+        waiting=counts.waiting,
+        waiting_unknown=counts.waiting_unknown,
+        unread=counts.unread,
+    )
+    following = next_of_status(
+        status,
+        [facts.path],
+        is_verified=facts.is_verified,
+        is_local=facts.is_local,
+        can_plan=facts.can_plan,
+        can_replace=facts.can_replace,
+    )
+    words = following.words if isinstance(following, Advice) else following
     # Without escapes: the page shows what cannot be seen as escapes itself, and then offers no copy.
     return shlex.join(["snaprebuild", *words]) if words else None
 

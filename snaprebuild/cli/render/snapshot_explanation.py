@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from snaprebuild.cli.render.status import answer_lines, words_after
+from snaprebuild.cli.render.status import answer_lines, next_of_status
 from snaprebuild.cli.result import is_verbose, print_table, print_text, shown, time_text
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.judged_snapshot import JudgedSnapshot
 from snaprebuild.documents.inspect import ExplainSnapshot
 from snaprebuild.findings import pluralize
-from snaprebuild.inspect.snapshot_explanation import SnapshotRun, WrongEntry, WrongField
+from snaprebuild.inspect.snapshot_explanation import SnapshotExplanation, SnapshotRun, WrongEntry, WrongField
 from snaprebuild.replay.difference import Comparison, ComparisonStatus
 from snaprebuild.storage.partition_names import names_of
 
@@ -72,11 +72,16 @@ class SnapshotExplanationView(View):
         explanation = self._run.explanation
         selected = [shown(os.path.dirname(explanation.path))]
         sentence = self._sentence()
+        following = next_of_status(
+            status,
+            selected,
+            is_verified=True,
+            is_local=explanation.source.directory.store.is_local,
+            can_plan=False,  # missing snapshots are not looked for
+            can_replace=_is_at_boundary(explanation),
+        )
         if status.concerns:
-            return answer_lines(status, self._judged.findings, [sentence], [f"{sentence}."]), words_after(
-                status.concerns[0], selected
-            )
-        following = ["plan", *selected, "--set-aside"] if status.wrong else []
+            return answer_lines(status, self._judged.findings, [sentence], [f"{sentence}."]), following
         return answer_lines(status, self._judged.findings, [sentence], self._since()), following
 
     def _sentence(self) -> str:
@@ -135,6 +140,12 @@ class SnapshotExplanationView(View):
         if explanation.judgement is not None:
             reasons = "; ".join(explanation.judgement.reasons)
             print_text(f"The replay is {explanation.judgement.snapshot_class.value}{': ' if reasons else ''}{reasons}")
+
+
+def _is_at_boundary(explanation: SnapshotExplanation) -> bool:
+    """Whether the snapshot can be replaced if it is wrong: the log has a boundary there, or may end there."""
+    bases = [segment.base_offset for segment in explanation.source.directory.segments]
+    return bool(bases) and (explanation.offset in bases[1:] or explanation.offset > bases[-1])
 
 
 def _uncertain_text(comparison: Comparison) -> list[str]:

@@ -190,7 +190,7 @@ def _invalid(reason: str) -> Validation:
 
 
 def _fault_of(member: IsrMember, broker: BrokerRegistration | None) -> str | None:
-    """Why a replica may not be in sync; None if it may."""
+    """Why a replica may not be in sync (KIP-903, ``ineligibleReplicasForIsr``); None if it may."""
     who = f"broker {member.broker_id}"
     if broker is None:
         return f"{who} is not registered"

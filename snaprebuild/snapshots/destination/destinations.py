@@ -14,8 +14,6 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.destination.boundary_result import BoundaryResult
-from snaprebuild.snapshots.destination.in_place_writer import InPlaceWriter, NextToBrokerWriter
-from snaprebuild.snapshots.destination.out_writer import OutWriter
 from snaprebuild.snapshots.destination.output_directory import check_output, staged_directories, target_directories
 from snaprebuild.snapshots.destination.placement_rules import (
     TOPIC_ID_ZERO,
@@ -24,7 +22,7 @@ from snaprebuild.snapshots.destination.placement_rules import (
     reason_against_writing_while_running,
 )
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report
-from snaprebuild.snapshots.destination.stage_writer import StageWriter
+from snaprebuild.snapshots.destination.snapshot_writers import InPlaceWriter, NextToBrokerWriter, OutWriter, StageWriter
 from snaprebuild.snapshots.source.boundary_needs import reason_not_needed
 from snaprebuild.snapshots.source.left_out import LeftOutReason
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes

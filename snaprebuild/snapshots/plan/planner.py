@@ -66,8 +66,8 @@ from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.thread_pool import ParallelMap, local_map, serial_map
 
 __all__ = [
+    "due_and_left_out",
     "make_plan",
-    "missing_boundaries",
     "plan_partition",
     "replan_partition",
     "stop_index",
@@ -362,7 +362,7 @@ def stop_index(directory: PartitionDir, mode: ReplayFrom, offset: int) -> int:
     return stop if above is None else next((index for index, base in enumerate(bases) if base >= above), len(bases))
 
 
-def missing_boundaries(
+def due_and_left_out(
     partition: PartitionSource, log_end: int | None, request: RebuildRequest, destination: Destination
 ) -> tuple[list[BoundaryPlan], list[tuple[int, LeftOutReason]]]:
     """The selected boundaries that have no snapshot: those where one is due, and the others with the reason. Both ascend.
@@ -404,7 +404,7 @@ def _due_boundaries(
     partition = task.partition
     request = task.request
     directory = task.partition.directory
-    due, not_planned = missing_boundaries(partition, log_end, request, request.destination)
+    due, not_planned = due_and_left_out(partition, log_end, request, request.destination)
     if request.destination.is_for_broker:
         findings += existing_findings(
             partition,

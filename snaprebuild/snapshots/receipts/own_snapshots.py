@@ -13,7 +13,6 @@ from collections.abc import Iterator
 import msgspec
 
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
-from snaprebuild.snapshots.receipts.receipt_reader import read_receipt
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.local.log_dir_guard import log_dir_above
 from snaprebuild.storage.local.process_settings import current_directory
@@ -134,6 +133,8 @@ def _receipts() -> Iterator[_ReceiptFile]:
 @functools.lru_cache(maxsize=RECEIPTS_MAX)
 def _announced_in(file: _ReceiptFile) -> dict[str, list[tuple[int, _Announced]]]:
     """The snapshots of a receipt by topic-partition; none of one that cannot be read, or of another program."""
+    from snaprebuild.snapshots.receipts.receipt_reader import read_receipt  # a run that only writes a receipt reads none
+
     announced_by_name: dict[str, list[tuple[int, _Announced]]] = {}
     try:
         receipt = read_receipt(file.path)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
+
+import msgspec
 
 from formats.partition.file_names import snapshot_file_name
 from formats.text_lines import shown
@@ -46,8 +47,7 @@ ATTEMPTS_MAX = 100
 _STEP: type[Step] = Step  # type: ignore[assignment]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionReceipt:
+class PartitionReceipt(msgspec.Struct, frozen=True):
     """A partition that a run wrote to.
 
     Attributes:
@@ -65,8 +65,7 @@ class PartitionReceipt:
     segments: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(slots=True)
-class WrittenFile:
+class WrittenFile(msgspec.Struct):
     """A snapshot that a run announced.
 
     Attributes:
@@ -102,8 +101,7 @@ class WrittenFile:
         return self.earlier_fingerprints if self.fingerprint is None else (self.fingerprint, *self.earlier_fingerprints)
 
 
-@dataclass(slots=True)
-class WrittenReceipt:
+class WrittenReceipt(msgspec.Struct):
     """A receipt as it was read.
 
     Attributes:
@@ -123,8 +121,8 @@ class WrittenReceipt:
     command: str = ""
     cluster_ids: tuple[str, ...] = ()
     ended: bool = False
-    partitions: dict[int, PartitionReceipt] = field(default_factory=dict)
-    files: list[WrittenFile] = field(default_factory=list)
+    partitions: dict[int, PartitionReceipt] = {}
+    files: list[WrittenFile] = []
 
     def why_not_here(self, target: str) -> str | None:
         """Why a directory that is not there need not have been deleted; None where it was, with the files in it.

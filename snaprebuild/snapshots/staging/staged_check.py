@@ -22,7 +22,7 @@ from snaprebuild.snapshots.destination.placement_rules import IRREGULAR_NAME, is
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.plan.plan_model import CLASS_NOT_ESTIMATED, BoundaryPlan, PartitionPlan, ReadySnapshot
-from snaprebuild.snapshots.plan.planner import missing_boundaries
+from snaprebuild.snapshots.plan.planner import due_and_left_out
 from snaprebuild.snapshots.plan.start_gate import (
     REMOVED_AT_START,
     fate_against_writing,
@@ -383,7 +383,7 @@ def _rolled_since(checked: CheckedPartition, sound_up_to: int | None, destinatio
     request = checked.staged.request
     listed = {each.offset for each in staged.snapshots}
     untouched = {offset for offset in listed if checked.is_untouched_below(offset)}
-    due, left_out = missing_boundaries(plan.source, plan.log_end_offset, request, destination)
+    due, left_out = due_and_left_out(plan.source, plan.log_end_offset, request, destination)
     _report_not_due(checked, [each for each in left_out if each[1] is IRREGULAR_NAME and each[0] not in listed])
     for boundary in due:
         offset = boundary.offset

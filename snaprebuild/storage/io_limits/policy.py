@@ -126,7 +126,7 @@ class ReadRate:
 
 
 RATE_WITH_BROKER_BYTES = 64 << 20
-"""Bytes a second for each disk with a live broker, unless the user sets a rate: a third of what a spinning disk gives."""
+"""64 MiB/s: bytes a second for each disk with a live broker, unless the user sets a rate: a third of what a spinning disk gives."""
 
 WORKER_BYTES = 96 << 20
 """Memory that a worker should have: twice of what it needs for a segment with some thousand producers."""
