@@ -127,11 +127,12 @@ NOT_OF_THE_LIBRARY = {
     "engine": "the notebook's functions are those of Spark",
     "master": "a session has one",
     "cache": "an argument of the notebook's functions",
-    "topic_partition": "a program names such a partition by `topics` and `partitions`, or by the path of its directory",
+    "topic_partition": "`topics` and `partitions` select the same in one call for each pair; it is no argument yet",
+    "written_by": "of `verify`, which then replays nothing",
     "offsets": "two arguments: `offset_from` and `offset_to`",
     "s3_endpoint_url": "a field of `s3`",
 }
-"""Parameters of the command that are no arguments, each with the reason. So is ``written_by`` of ``verify``, which replays nothing."""
+"""Parameters of the command that are no arguments, each with the reason."""
 
 OWN = {"offset_from", "offset_to", "s3", "progress", "engine", "max_read_rate"}
 """Arguments that are no option: parts of one, settings, and what only a program can give."""
@@ -153,11 +154,7 @@ def options_of(verb: str) -> dict[str, Any]:
     found = {}
     for each in verbs()[verb].params:
         assert each.name is not None
-        if (
-            each.name in NOT_OF_THE_LIBRARY
-            or each.name in ("set", "config", "help_all")
-            or (verb, each.name) == ("verify", "written_by")
-        ):
+        if each.name in NOT_OF_THE_LIBRARY or each.name in ("set", "config", "help_all"):
             continue
         default = getattr(each.default, "value", each.default)
         found[BY_ANOTHER_NAME.get(each.name, each.name)] = DEFAULTS.get(default, default)
