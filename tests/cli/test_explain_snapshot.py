@@ -12,6 +12,7 @@ from command import Run, in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, entries_in, snapshot_bytes, snapshot_name, tree, truth, write_partition
 from manifests import FIXTURES, PartitionFixture, partition_fixtures
 from msgspec.structs import asdict, replace
+from sentences import NOTHING_BELOW
 
 from formats.partition.producer_snapshot import ProducerEntry
 
@@ -237,7 +238,7 @@ def test_values_of_the_first_snapshot(tmp_path: Path) -> None:
     assert run.document["base_snapshot_offset"] in (None, 100)
     assert run.document["status"] in ("stale", "unverifiable")
     table = snaprebuild("inspect", "explain", directory / snapshot_name(100), "--as-of", "0")
-    assert "nothing before the first segment is on disk" in table.text
+    assert NOTHING_BELOW in table.text
 
 
 JUDGED = [

@@ -158,7 +158,8 @@ def test_a_scenario_in_which_nothing_happens(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ('duration = "1h"\n[[append]]\nevery = "x"\n', "append[0].every: expected a time"),
-        ("\x00", "is not TOML"),
+        ("\x00", "is binary data, not a scenario of `simulate metadata-log`"),
+        ("= 1", "is not TOML"),
         ("x" * (1 << 20) + "y", "has 1048577 bytes, more than the limit"),
     ],
 )

@@ -177,7 +177,7 @@ def test_scan_of_health() -> None:
         ("plan", "No partition was read. stderr shows why.\n", SCAN),
         ("rebuild", "No partition was read. stderr shows why.\n", SCAN),
         ("verify", "No partition was read. 1 finding, see stderr: ", SCAN),
-        ("inspect stats", "no partition was counted\n", "no partition was counted\n"),
+        ("inspect stats", "No partition was read. stderr shows why.\n", SCAN),
     ],
 )
 def test_nothing_found(verb: str, reported: str, following: str) -> None:

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from log_dirs import (
     write_partition,
 )
 from manifests import FIXTURES
+from msgspec.structs import replace
 from other_process import live_broker
 from receipts import steps
 from sentences import BROKER_HAD_NO_REASON, RETRY_OF_SEQUENCE

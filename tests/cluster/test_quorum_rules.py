@@ -49,7 +49,7 @@ TABLE = [
     ("K9", Grade.INFO, 0, "1 left over, which the next start removes: 00000000000000000500-0000000003-1234567.checkpoint.part"),
     ("K10", Grade.DAMAGE, 4, "464-3.checkpoint ends like a file of Kafka and is not named like one"),
     ("K11", Grade.DAMAGE, 4, "offsets 171 to 356 are missing, and the latest checkpoint that is whole ends at 157"),
-    ("K12", Grade.WARNING, 1, "00000000000000000171.snapshot holds 1 producers"),
+    ("K12", Grade.WARNING, 1, "00000000000000000171.snapshot holds 1 producer"),
     ("K13", Grade.ERROR, 1, "from offset 318 on: epoch 4 here, 4 there"),
     ("K14", Grade.ERROR, 1, "offset 318 has epoch 3, and the batch before it has epoch 4"),
     ("K15", Grade.ERROR, 1, "may vote a second time in epoch 4"),

@@ -23,6 +23,7 @@ from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.replay.window import Clock
 from snaprebuild.report.make import make_report
 from snaprebuild.report.page_status import page_totals
+from snaprebuild.snapshots.plan.plan_counts import plan_counts
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
@@ -50,7 +51,7 @@ def counted_by_each(root: Path, scratch: Path) -> dict[str, object]:
     counts: dict[str, object] = {
         "scan": scanned.totals.missing,
         "verify": verified.counts.missing,
-        "plan": plan_document(in_place).totals.missing,
+        "plan": plan_document(in_place, plan_counts(in_place)).totals.missing,
         "rebuild --dry-run": rebuild_document(rebuild(in_place, Run(jobs=1), dry_run=True), None).totals.missing,
         "rebuild --out": sum(not each.exists for plan in elsewhere.partitions for each in plan.boundaries),
     }

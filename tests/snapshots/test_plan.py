@@ -155,7 +155,7 @@ def test_the_window_begins_at_the_earliest_young_segment(timestamps: tuple[int |
 def test_auto_goes_to_the_first_segment_for_a_boundary_below_the_window(tmp_path: Path) -> None:
     plan = the_one(planned(aged(tmp_path, 1000, 2000, 3000, 4000), as_of_ms=5000, expiration_ms=2500))
     assert (plan.window_index, plan.replay_index) == (2, 0)
-    assert "boundary 1 is below the window" in plan.replay_reason
+    assert "boundary 1 is older than one expiration" in plan.replay_reason
 
 
 def test_auto_begins_at_the_window_where_a_snapshot_behind_may_prove_it(tmp_path: Path) -> None:

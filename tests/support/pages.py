@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from sentences import NONE_MISSING
 
 from snaprebuild.snapshots.scan.result import ScanTotals
 
@@ -106,7 +107,7 @@ def scan_document(
         "findings": [{"reason": None, **each} for each in findings or []],
         "exit_code": 1 if missing else 0,
         "counts": counts,
-        "answer": answer if missing else f"No snapshot missing in {len(partitions)} partitions.",
+        "answer": answer if missing else f"{NONE_MISSING}{len(partitions)} partitions.",
         "next_command": "snaprebuild plan /kafka" if missing else None,
     }
 

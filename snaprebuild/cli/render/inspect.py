@@ -148,7 +148,9 @@ class ExplainView(View):
         where = f"{known} of {pluralize(result.partitions_read, 'partition')}"
         others = f"{pluralize(differing, 'snapshot')} with another entry than the log"
         answer = f"Producer {result.question.producer_id} is in {where}; {others}."
-        return answer, ["verify", *given_words("paths", "server_properties", "topic", "partition")] if differing else []
+        if not differing:
+            return answer, Advice("no snapshot needs an action because of this producer")
+        return answer, ["verify", *given_words("paths", "server_properties", "topic", "partition")]
 
     def print_table(self) -> None:
         """Prints the entry in each partition, and for a few partitions the batches and the answers."""
@@ -276,7 +278,8 @@ class TransactionsView(View):
         if not self._result.partitions:
             return none_read(self.findings)
         is_late = any(each.reported.totals.late for each in self._result.partitions)
-        return self._text(), Advice("use Kafka's commands, which are listed below") if is_late else []
+        # Not "nothing to do": a start of the broker is not judged here.
+        return self._text(), Advice("use Kafka's commands, which are listed below" if is_late else "no transaction needs an action")
 
     def _text(self) -> str:
         result = self._result

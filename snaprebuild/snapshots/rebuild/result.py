@@ -163,8 +163,11 @@ class RebuildResult(msgspec.Struct, frozen=True):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Findings of the plan, of every partition, and of the receipt. One cause of many, such as a held lock, is one finding."""
-        of_partitions = (finding for partition in self.partitions for finding in partition.findings)
-        return tuple(dict.fromkeys((*self.plan.findings, *of_partitions, *self.receipt_findings)))
+        of_partitions = [finding for partition in self.partitions for finding in partition.findings]
+        # A file that the plan could not read, and the run neither, is one failure.
+        failed = {(finding.code, finding.path, finding.offset) for finding in of_partitions if finding.severity is Severity.STORAGE}
+        of_plan = (finding for finding in self.plan.findings if (finding.code, finding.path, finding.offset) not in failed)
+        return tuple(dict.fromkeys((*of_plan, *of_partitions, *self.receipt_findings)))
 
     @property
     def exit_code(self) -> int:
