@@ -20,6 +20,7 @@ class _Options(TypedDict, total=False):
     server_properties: FilePath | None
     topics: str | Sequence[str]
     partitions: int | Sequence[int]
+    topic_partitions: str | Sequence[str]
     kafka_release: str | None
     s3: S3Settings
     impact: str | None

@@ -20,6 +20,7 @@ OPTIONS = {
     "server_properties": "--server-properties",
     "topics": "--topic",
     "partitions": "--partition",
+    "topic_partitions": "--topic-partition",
     "kafka_release": "--kafka-release",
     "out": "--out",
     "broker_running": "--broker-running",

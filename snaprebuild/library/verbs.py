@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from snaprebuild.cli.options.io_limits import Impact, Load
 from snaprebuild.cli.options.kafka_release import release_of
+from snaprebuild.cli.runs.sources import partition_named
 from snaprebuild.cluster.judged_plan import judged_plan, load_judged_plan, rebuild_findings
 from snaprebuild.cluster.judged_verify import judged_verify
 from snaprebuild.cluster.scan_producer_ids import with_producer_ids
@@ -69,6 +70,7 @@ def scan(
     server_properties: FilePath | None = None,
     topics: str | Sequence[str] = (),
     partitions: int | Sequence[int] = (),
+    topic_partitions: str | Sequence[str] = (),
     kafka_release: str | None = None,
     s3: S3Settings = USUAL_S3,
     impact: str | None = None,
@@ -82,6 +84,7 @@ def scan(
         server_properties: configuration of a broker, whose ``log.dirs`` are read too.
         topics: shell patterns; none for all.
         partitions: numbers; none for all.
+        topic_partitions: names such as ``orders-0``, besides those of the topics and numbers.
         kafka_release: release that starts the broker next, such as ``4.3.1``; None for all that are possible.
         s3: how object stores are reached, and the limits of the call.
         impact: ``low``, ``normal`` or ``full``, as ``--impact``; None for low while a broker runs.
@@ -92,7 +95,7 @@ def scan(
         UsageError: nothing to read from, or an argument makes no sense.
         ReadFailedError: an object store cannot be listed.
     """
-    selected = _Selected.of(source, server_properties, topics, partitions)
+    selected = _Selected.of(source, server_properties, topics, partitions, topic_partitions)
     release = release_of(kafka_release)
     engine = engine or THIS_MACHINE
     command = CommandLine.of(
@@ -101,6 +104,7 @@ def scan(
         server_properties=selected.server_properties,
         topics=selected.topics,
         partitions=selected.partitions,
+        topic_partitions=selected.topic_partitions,
         kafka_release=kafka_release,
         s3=s3,
         impact=impact,
@@ -118,6 +122,7 @@ def scan(
         server_properties=selected.server_properties,
         topics=selected.topics,
         partitions=selected.partitions,
+        topic_partitions=selected.topic_partitions,
     )
 
     def new_view() -> View:
@@ -134,6 +139,7 @@ def plan(
     server_properties: FilePath | None = None,
     topics: str | Sequence[str] = (),
     partitions: int | Sequence[int] = (),
+    topic_partitions: str | Sequence[str] = (),
     offset_from: int | None = None,
     offset_to: int | None = None,
     out: FilePath | None = None,
@@ -161,6 +167,7 @@ def plan(
         server_properties: as for ``rebuild``.
         topics: as for ``rebuild``.
         partitions: as for ``rebuild``.
+        topic_partitions: as for ``rebuild``.
         offset_from: as for ``rebuild``.
         offset_to: as for ``rebuild``.
         out: as for ``rebuild``.
@@ -191,6 +198,7 @@ def plan(
         server_properties=server_properties,
         topics=topics,
         partitions=partitions,
+        topic_partitions=topic_partitions,
         offset_from=offset_from,
         offset_to=offset_to,
         out=out,
@@ -230,6 +238,7 @@ def rebuild(
     server_properties: FilePath | None = None,
     topics: str | Sequence[str] = (),
     partitions: int | Sequence[int] = (),
+    topic_partitions: str | Sequence[str] = (),
     offset_from: int | None = None,
     offset_to: int | None = None,
     out: FilePath | None = None,
@@ -265,6 +274,7 @@ def rebuild(
         server_properties: configuration of a broker: all its ``log.dirs`` are read, with its expiration and retention.
         topics: shell patterns; none for all.
         partitions: numbers; none for all.
+        topic_partitions: names such as ``orders-0``, besides those of the topics and numbers.
         offset_from: least boundary, inclusive; None for no bound.
         offset_to: greatest boundary, inclusive; None for no bound.
         out: directory of the snapshots; None for next to the segments.
@@ -300,6 +310,7 @@ def rebuild(
         server_properties=server_properties,
         topics=topics,
         partitions=partitions,
+        topic_partitions=topic_partitions,
         offset_from=offset_from,
         offset_to=offset_to,
         out=out,
@@ -357,6 +368,7 @@ def verify(
     server_properties: FilePath | None = None,
     topics: str | Sequence[str] = (),
     partitions: int | Sequence[int] = (),
+    topic_partitions: str | Sequence[str] = (),
     offset_from: int | None = None,
     offset_to: int | None = None,
     check_crc: bool = True,
@@ -377,6 +389,7 @@ def verify(
         server_properties: configuration of a broker, whose ``log.dirs`` and expiration count too.
         topics: shell patterns; none for all.
         partitions: numbers; none for all.
+        topic_partitions: names such as ``orders-0``, besides those of the topics and numbers.
         offset_from: least offset of a snapshot, inclusive; None for no bound.
         offset_to: greatest offset of a snapshot, inclusive; None for no bound.
         check_crc: compute the checksum of every batch.
@@ -395,7 +408,7 @@ def verify(
         RefusedError: a limit is used up.
         ReadFailedError: an object store cannot be listed.
     """
-    selected = _Selected.of(source, server_properties, topics, partitions, offset_from, offset_to)
+    selected = _Selected.of(source, server_properties, topics, partitions, topic_partitions, offset_from, offset_to)
     release = release_of(kafka_release)
     engine = engine or THIS_MACHINE
     command = CommandLine.of(
@@ -404,6 +417,7 @@ def verify(
         server_properties=selected.server_properties,
         topics=selected.topics,
         partitions=selected.partitions,
+        topic_partitions=selected.topic_partitions,
         offset_from=offset_from,
         offset_to=offset_to,
         check_crc=check_crc,
@@ -452,6 +466,7 @@ class _Selected:
     server_properties: str | None
     topics: tuple[str, ...]
     partitions: tuple[int, ...]
+    topic_partitions: tuple[str, ...]
     selection: Selection
 
     @classmethod
@@ -461,6 +476,7 @@ class _Selected:
         server_properties: FilePath | None,
         topics: str | Sequence[str],
         partitions: int | Sequence[int],
+        topic_partitions: str | Sequence[str],
         offset_from: int | None = None,
         offset_to: int | None = None,
     ) -> _Selected:
@@ -472,8 +488,9 @@ class _Selected:
         patterns = _patterns(topics)
         numbers = _numbers(partitions)
         _check_offsets(offset_from, offset_to)
-        selection = Selection(patterns, frozenset(numbers), offset_from, offset_to)
-        return cls(_texts(source), _text(server_properties), patterns, numbers, selection)
+        names = _names(topic_partitions)
+        selection = Selection(patterns, frozenset(numbers), offset_from, offset_to, frozenset(names))
+        return cls(_texts(source), _text(server_properties), patterns, numbers, names, selection)
 
     def opened(self, run: Run) -> Source:
         """The listing of what is selected. The call now reads slowly if a broker holds a part of it."""
@@ -490,6 +507,7 @@ class _Request:
     server_properties: FilePath | None = None
     topics: str | Sequence[str] = ()
     partitions: int | Sequence[int] = ()
+    topic_partitions: str | Sequence[str] = ()
     offset_from: int | None = None
     offset_to: int | None = None
     out: FilePath | None = None
@@ -520,6 +538,7 @@ class _Request:
             server_properties=_text(self.server_properties),
             topics=_patterns(self.topics),
             partitions=_numbers(self.partitions),
+            topic_partitions=_names(self.topic_partitions),
             offset_from=self.offset_from,
             offset_to=self.offset_to,
             out=_text(self.out),
@@ -546,6 +565,7 @@ class _Request:
             server_properties=_text(self.server_properties),
             topics=_patterns(self.topics),
             partitions=_numbers(self.partitions),
+            topic_partitions=_names(self.topic_partitions),
             offset_from=self.offset_from,
             offset_to=self.offset_to,
             out=_text(self.out),
@@ -642,6 +662,18 @@ def _patterns(topics: str | Sequence[str]) -> tuple[str, ...]:
 
 def _numbers(partitions: int | Sequence[int]) -> tuple[int, ...]:
     return (partitions,) if isinstance(partitions, int) else tuple(partitions)
+
+
+def _names(topic_partitions: str | Sequence[str]) -> tuple[str, ...]:
+    """Names of partitions.
+
+    Raises:
+        UsageError: one is no name of a partition.
+    """
+    names = (topic_partitions,) if isinstance(topic_partitions, str) else tuple(topic_partitions)
+    for name in names:
+        partition_named(name)
+    return names
 
 
 def _check_offsets(offset_from: int | None, offset_to: int | None) -> None:

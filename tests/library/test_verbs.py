@@ -127,7 +127,6 @@ NOT_OF_THE_LIBRARY = {
     "engine": "the notebook's functions are those of Spark",
     "master": "a session has one",
     "cache": "an argument of the notebook's functions",
-    "topic_partition": "`topics` and `partitions` select the same in one call for each pair; it is no argument yet",
     "written_by": "of `verify`, which then replays nothing",
     "offsets": "two arguments: `offset_from` and `offset_to`",
     "s3_endpoint_url": "a field of `s3`",
@@ -142,6 +141,7 @@ BY_ANOTHER_NAME = {
     "directory": "out",
     "topic": "topics",
     "partition": "partitions",
+    "topic_partition": "topic_partitions",
     "as_of": "as_of_ms",
     "crc": "check_crc",
 }
