@@ -149,7 +149,7 @@ class ExplainView(View):
         others = f"{pluralize(differing, 'snapshot')} with another entry than the log"
         answer = f"Producer {result.question.producer_id} is in {where}; {others}."
         if not differing:
-            return answer, Advice("no snapshot needs an action because of this producer")
+            return answer, Advice("nothing to correct for this producer")
         return answer, ["verify", *given_words("paths", "server_properties", "topic", "partition")]
 
     def print_table(self) -> None:
