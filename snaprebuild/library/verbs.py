@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from snaprebuild.cli.options.io_limits import Impact, Load
 from snaprebuild.cli.options.kafka_release import release_of
 from snaprebuild.cli.runs.sources import partition_named
+from snaprebuild.cli.runs.stores import check_settings
 from snaprebuild.cluster.judged_plan import judged_plan, load_judged_plan, rebuild_findings
 from snaprebuild.cluster.judged_verify import judged_verify
 from snaprebuild.cluster.scan_producer_ids import with_producer_ids
@@ -43,6 +44,7 @@ from snaprebuild.snapshots.scan.scan_parts import ScannedPartition, ScanRequest
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import Source, open_source, yield_to_brokers
 from snaprebuild.snapshots.staging.resume import rehearsed
+from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 if TYPE_CHECKING:
@@ -95,6 +97,7 @@ def scan(
         UsageError: nothing to read from, or an argument makes no sense.
         ReadFailedError: an object store cannot be listed.
     """
+    check_settings(s3)
     selected = _Selected.of(source, server_properties, topics, partitions, topic_partitions)
     release = release_of(kafka_release)
     engine = engine or THIS_MACHINE
@@ -342,11 +345,19 @@ def rebuild(
     )
     if isinstance(plan, PlanResult):
         command = plan._command.carried_out_by("rebuild", command)
+    if receipt is not None and not os.fsdecode(receipt):
+        raise UsageError("receipt: the path is empty")
     table_file = None if results is None else result_file(os.fsdecode(results))
+    if table_file is not None and not os.path.isdir(os.path.dirname(os.path.abspath(table_file))):
+        raise UsageError("results: its directory does not exist", path=table_file)
+    if table_file is not None and receipt is not None and os.path.abspath(table_file) == os.path.abspath(os.fsdecode(receipt)):
+        raise UsageError("results and receipt are one file", path=table_file)
     facts = RunFacts()
     invocation = Invocation.now(command.text)
     with _reading(invocation, impact, max_read_rate):
         planned = _plan_to_carry_out(asked, plan, engine, facts)
+        if table_file is not None:
+            check_new_place(table_file)
         engine.keep_effects((each.source for each in planned.partitions), planned.request.s3)
         run = Run(jobs=jobs, engine=engine.reading(progress), facts=facts)
         result = _carried_out(planned, run, dry_run=dry_run, receipt=_text(receipt), progress=progress)
@@ -408,6 +419,7 @@ def verify(
         RefusedError: a limit is used up.
         ReadFailedError: an object store cannot be listed.
     """
+    check_settings(s3)
     selected = _Selected.of(source, server_properties, topics, partitions, topic_partitions, offset_from, offset_to)
     release = release_of(kafka_release)
     engine = engine or THIS_MACHINE
@@ -524,6 +536,14 @@ class _Request:
     expiration_ms: int | None = None
     metadata: FilePath | None = None
     s3: S3Settings = USUAL_S3
+
+    def __post_init__(self) -> None:
+        """Iterators are read once: an argument that was read for the command line would select everything afterwards."""
+        check_settings(self.s3)
+        object.__setattr__(self, "source", _texts(self.source))
+        object.__setattr__(self, "topics", _patterns(self.topics))
+        object.__setattr__(self, "partitions", _numbers(self.partitions))
+        object.__setattr__(self, "topic_partitions", _names(self.topic_partitions))
 
     def checked(self) -> RebuildRequest:
         """The request of the run.
@@ -661,7 +681,16 @@ def _patterns(topics: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _numbers(partitions: int | Sequence[int]) -> tuple[int, ...]:
-    return (partitions,) if isinstance(partitions, int) else tuple(partitions)
+    """Numbers of partitions.
+
+    Raises:
+        UsageError: one is no number, or below 0.
+    """
+    numbers = (partitions,) if isinstance(partitions, int | str) else tuple(partitions)
+    for number in numbers:
+        if not isinstance(number, int) or number < 0:
+            raise UsageError(f"partitions: expected numbers, 0 or more, found {number!r}")
+    return numbers
 
 
 def _names(topic_partitions: str | Sequence[str]) -> tuple[str, ...]:

@@ -331,6 +331,43 @@ def test_what_makes_no_sense(arguments: dict[str, Any], reported: str) -> None:
             call(**whole)
 
 
+def test_an_iterator_selects_what_its_list_selects(tmp_path: Path, state: Path) -> None:
+    """An iterator that is read twice is empty the second time, and an empty selection would take everything."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    before = tree(logs)
+    calls: tuple[Callable[..., Any], ...] = (library.rebuild, library.plan, library.scan, library.verify)
+    for call in calls:
+        for name, values in (("topics", ["plain"]), ("partitions", [7]), ("topic_partitions", ["plain-0"])):
+            shown = [call(logs, **{name: selected}) for selected in (values, iter(values))]
+            assert [each.topic_partition for each in shown[0]] == [each.topic_partition for each in shown[1]]
+            assert len(shown[0]) < 4
+    written = {path for path in tree(logs) if path not in before}
+    assert not {path for path in written if "plain-0" not in str(path)}
+
+
+def test_the_table_of_a_rebuild_is_checked_before_it_writes(tmp_path: Path, state: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    before = tree(logs)
+    for arguments in ({"results": tmp_path / "nowhere" / "x.jsonl"}, {"results": logs / "x.jsonl"}):
+        with pytest.raises((UsageError, RefusedError)):
+            library.rebuild(logs, **arguments)
+    with pytest.raises(UsageError, match="results and receipt are one file"):
+        library.rebuild(logs, results=tmp_path / "x.jsonl", receipt=tmp_path / "x.jsonl")
+    assert tree(logs) == before
+
+
+@pytest.mark.parametrize("call", [library.scan, library.plan, library.rebuild, library.verify])
+def test_settings_of_stores_are_checked_as_by_the_command(call: Callable[..., Any]) -> None:
+    for settings in (
+        S3Settings(endpoint_url="http://u:secret@127.0.0.1:1"),
+        S3Settings(anonymous=True, requester_pays=True),
+        S3Settings(max_requests=-1),
+    ):
+        with pytest.raises(UsageError) as error:
+            call("s3://bucket/logs", s3=settings)
+        assert "secret" not in str(error.value)
+
+
 def test_the_table_of_each_result() -> None:
     """A row for each partition, boundary or snapshot, with the values of the document and the types of the columns."""
     logs = FIXTURES / "kafka27-mixed" / "logs"
