@@ -189,7 +189,7 @@ def test_the_same_is_not_reported_for_every_partition(tmp_path: Path) -> None:
 def test_paths_are_reported_as_the_tables_show_them() -> None:
     """Below the working directory they are relative, on both streams."""
     run = snaprebuild("scan", MIXED)
-    assert f"note: {MIXED}/logs/plain-0: has empty snapshots only" in run.stderr
+    assert f"note: {MIXED}/logs/plain-0: all its snapshots are empty" in run.stderr
     assert str(REPOSITORY) not in run.stdout + run.stderr
 
 
