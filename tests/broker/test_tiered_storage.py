@@ -32,7 +32,11 @@ def snapshots_in(directory: Path) -> dict[str, bytes]:
 
 def as_typed(node: KafkaNode, option: str) -> None:
     """Runs the one command of the runbook for topics that are stuck that has this option."""
-    (line,) = [each for each in block("Stop and restart the attempts: `remote.log.copy.disable`").lines if "kafka-configs.sh" in each and option in each]
+    (line,) = [
+        each
+        for each in block("Stop and restart the attempts: `remote.log.copy.disable`").lines
+        if "kafka-configs.sh" in each and option in each
+    ]
     words = shlex.split(line.replace("localhost:9092", node.address).replace("orders", "mixed"))
     assert "Completed updating config" in node.tool("kafka.admin.ConfigCommand", *words[1:])
 
