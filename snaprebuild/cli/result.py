@@ -94,7 +94,7 @@ def none_read(findings: Sequence[Finding], *, are_named: bool = False) -> Answer
     if not findings:
         return "No partition is here: this broker has not started yet.", []
     pointer = "" if are_named or unread_paths(findings) else " stderr shows why."
-    if given_words("topic", "partition"):
+    if given_words("topic", "partition", "topic_partition"):
         return f"No partition was read.{pointer}", ["scan", *given_words("paths", "path", "directory", "server_properties")]
     return f"No partition was read.{pointer}", Advice("name a log directory, or a directory above it")
 

@@ -103,9 +103,13 @@ def _only_partition(tier: Tier, selection: Selection) -> str:
     """
     names = sorted({f"{each.topic}-{each.partition}" for each in (*tier.partitions, *tier.logs.partitions)})
     taken = [name for name in names if selection.takes_partition(*partition_named(name))]
+    if selection.absent(names):
+        raise UsageError(selection.why_absent(names), path=tier.base.path)
     if len(taken) == 1:
         return taken[0]
-    found = f"none is selected; there are {first_of(names, 5)}"
+    found = "none is selected"
+    if names:
+        found += f"; there are {first_of(names, 5)}"
     if taken:
         found = f"{len(taken)} are selected: {first_of(taken, 5)}"
     raise UsageError(f"a follower is built for one partition, and {found}. Name it with --topic-partition", path=tier.base.path)
