@@ -228,7 +228,10 @@ def shown(path: str) -> str:
         below = os.path.join(os.getcwd(), "")
     except OSError:
         return path  # the working directory was removed
-    return path[len(below) :] if below != os.sep and path.startswith(below) else path
+    if below == os.sep or not path.startswith(below):
+        return path
+    relative = path[len(below) :]
+    return f"./{relative}" if relative.startswith("-") else relative  # it may be a word of the next command
 
 
 def labels_of(partitions: Iterable[PartitionSource], topic_ids: Mapping[str, bytes | None] | None = None) -> dict[str, str]:
