@@ -220,6 +220,16 @@ def test_the_image_says_which_part_of_a_selection_is_absent() -> None:
     assert (run.exit_code, "no partition 99 of the selected topics" in run.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("words", ["plan", "check", "repair --dry-run", "offsets", "fetch-path", "build --topic mixed --dry-run"])
+def test_a_store_and_a_path_that_were_swapped_are_told_apart(words: str, tmp_path: Path) -> None:
+    place = FIXTURES / "tiered-local"
+    verb, *options = words.split()
+    path = tmp_path if verb == "build" else place / "remote"
+    run = snaprebuild("follower", verb, place / "logs", path, *options)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert run.stderr.endswith("logs: is a log directory: STORE comes before PATH\n")
+
+
 def test_an_upload_takes_patterns_and_names_together(tmp_path: Path) -> None:
     logs = FIXTURES / "kafka4-mixed" / "logs"
     words = ("--topic", "deleted", "--topic-partition", "mixed-0", "--i-am-the-leader", "--dry-run", *TIME)
