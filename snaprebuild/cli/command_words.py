@@ -41,7 +41,7 @@ def given_words(*names: str) -> list[str]:
         value = context.params[name]
         values = [str(one) for one in (value if isinstance(value, list | tuple) else [value])]
         if isinstance(each, click.Argument):
-            arguments += values
+            arguments += [f"./{one}" if one.startswith("-") else one for one in values]  # else it would be an option
         elif isinstance(value, bool):
             words.append(each.opts[0] if value else each.secondary_opts[0])
         else:

@@ -94,7 +94,7 @@ def none_read(findings: Sequence[Finding], *, are_named: bool = False) -> Answer
     if not findings:
         return "No partition is here: this broker has not started yet.", []
     pointer = "" if are_named or unread_paths(findings) else " stderr shows why."
-    if given_words("topic", "partition"):
+    if given_words("topic", "partition", "topic_partition"):
         return f"No partition was read.{pointer}", ["scan", *given_words("paths", "path", "directory", "server_properties")]
     return f"No partition was read.{pointer}", Advice("name a log directory, or a directory above it")
 
@@ -228,7 +228,10 @@ def shown(path: str) -> str:
         below = os.path.join(os.getcwd(), "")
     except OSError:
         return path  # the working directory was removed
-    return path[len(below) :] if below != os.sep and path.startswith(below) else path
+    if below == os.sep or not path.startswith(below):
+        return path
+    relative = path[len(below) :]
+    return f"./{relative}" if relative.startswith("-") else relative  # it may be a word of the next command
 
 
 def labels_of(partitions: Iterable[PartitionSource], topic_ids: Mapping[str, bytes | None] | None = None) -> dict[str, str]:

@@ -206,6 +206,8 @@ def tier_inventory(
         narrowed = " that the selection takes" if selection.is_narrowed else ""
         raise UsageError(f"has no copy of a segment{narrowed}", path=root.path)
     inventory = TierInventory(location=root.path, verified=tier.verified, unknown_objects=tier.unknown.count, partitions=partitions)
+    names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *logs.partitions)}
+    findings += selection.absent_findings(names, root.path, are_others_read=bool(partitions))
     findings += _store_findings(inventory, tier.unknown, has_metadata=tier.has_metadata)
     return inventory, findings
 

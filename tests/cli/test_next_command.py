@@ -156,6 +156,19 @@ def test_a_file_that_the_broker_may_not_read(tmp_path: Path) -> None:
     assert "Next: snaprebuild inspect dump" not in run.stdout
 
 
+def test_a_path_that_looks_like_an_option(tmp_path: Path) -> None:
+    """The next command names it so that it runs as printed, also where it names a damaged file."""
+    logs = copy_of("kafka27-mixed", tmp_path).rename(tmp_path / "-dash")
+    remove_snapshots(logs / "mixed-0", 583)
+    scan = next_line(snaprebuild("scan", "--", "-dash", cwd=tmp_path))
+    assert scan.startswith("snaprebuild plan ./-dash")
+    assert snaprebuild(*shlex.split(scan)[1:], cwd=tmp_path).exit_code in (0, 1)
+    (logs / "mixed-0" / "00000000000000000000.log").write_bytes(b"torn" * 100)
+    dump = next_line(snaprebuild("verify", "--", "-dash", cwd=tmp_path))
+    assert dump.startswith("snaprebuild inspect dump ./-dash/mixed-0/")
+    assert snaprebuild(*shlex.split(dump)[1:], cwd=tmp_path).exit_code != 2
+
+
 def test_a_dry_run_and_a_saved_plan(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     ran = snaprebuild("rebuild", logs, "--dry-run", "--partition", "0", "--as-of", "2026-11-21T12:00:00Z")

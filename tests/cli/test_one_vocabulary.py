@@ -1,5 +1,7 @@
 """One vocabulary for all verbs: an option, an argument or a selection is the same wherever it is. The tables are made from the program."""
 
+import json
+import shutil
 from collections import defaultdict
 from pathlib import Path
 
@@ -152,6 +154,91 @@ def test_a_named_partition_that_is_absent_is_reported() -> None:
     run = in_json("verify", FIXTURES / "kafka4-mixed" / "logs", "--topic-partition", "mixed-0", "--topic-partition", "mixed-9")
     assert (run.exit_code, run.codes["nothing-found"]) == (1, 1)
     assert "no partition 'mixed-9'" in run.messages("nothing-found")
+
+
+TIME = ("--as-of", "2026-11-21T12:00:00Z")
+ABSENT = {
+    **dict.fromkeys(("scan", "inspect transactions", "inspect stats"), ("{logs}",)),
+    "inspect explain": ("{logs}", "--producer-id", 0, *TIME),
+    **dict.fromkeys(("plan", "rebuild", "before-start"), ("{logs}",)),
+    "stage": ("{logs}", "--to", "{tmp}/staged"),
+    "verify": ("{logs}", *TIME),
+    "cluster source": ("{logs}",),
+    **dict.fromkeys(("tier inventory", "tier audit"), ("{store}",)),
+    "tier repair": ("{store}", "--dry-run"),
+    "tier upload": ("{tmp}/new-store", "{logs}", "--i-am-the-leader", *TIME),
+    **dict.fromkeys(("follower plan", "follower check", "follower fetch-path"), ("{store}", "{logs}")),
+    "follower repair": ("{store}", "{logs}", "--dry-run"),
+    "follower offsets": ("{store}", "{logs}"),
+    **dict.fromkeys(("cluster image", "cluster history"), ("{node}",)),
+}
+"""Arguments of each verb that reads several partitions."""
+ONE_PARTITION = {"follower build": ("{store}", "{tmp}/new", "--dry-run", *TIME)}
+"""Of verbs about one partition: two names are refused, so that an absent one is no finding."""
+
+
+def absent_words(of: tuple[object, ...], tmp_path: Path) -> list[object]:
+    """Arguments on a copy of a log directory and its store."""
+    copied = Path(shutil.copytree(FIXTURES / "tiered-local", tmp_path / "copied"))
+    places = {
+        "logs": copied / "logs",
+        "store": copied / "remote",
+        "tmp": tmp_path,
+        "node": FIXTURES / "kraft-cluster3" / "node1",
+    }
+    return [each.format(**places) if isinstance(each, str) else each for each in of]
+
+
+@pytest.mark.parametrize("verb", [each for each in VERBS if each not in WITHOUT_SELECTION])
+def test_an_absent_name_next_to_one_that_is_there_is_reported_by_every_verb(verb: str, tmp_path: Path) -> None:
+    """The partition that is there is in the result all the same, and the first line does not say that nothing was read."""
+    there = "orders-1" if verb in ("cluster image", "cluster history") else "mixed-0"
+    names = ("--topic-partition", there, "--topic-partition", "nope-0")
+    if verb in ONE_PARTITION:
+        refused = snaprebuild(*verb.split(), *absent_words(ONE_PARTITION[verb], tmp_path), *names)
+        assert (refused.exit_code, "no partition 'nope-0'" in refused.stderr) == (2, True)
+        return
+    words = absent_words(ABSENT[verb], tmp_path)
+    run = in_json(verb, *words, *names)
+    assert run.exit_code not in (0, 2), run.stderr
+    assert run.codes["nothing-found"] == 1
+    assert "no partition 'nope-0'" in run.messages("nothing-found")
+    if verb == "tier repair":
+        assert run.document["answer"] == "No snapshot is wrong."  # the copies that are right are not listed
+    else:
+        assert there.rpartition("-")[0] in json.dumps(run.document)
+    table = snaprebuild(*verb.split(), *absent_words(ABSENT[verb], tmp_path / "table"), *names)
+    assert "No partition was read" not in table.stdout
+    assert "no partition 'nope-0'" in table.stdout + table.stderr
+
+
+def test_the_image_says_which_part_of_a_selection_is_absent() -> None:
+    node = FIXTURES / "kraft-cluster3" / "node1"
+    run = snaprebuild("cluster", "image", node, "--topic-partition", "orders-99")
+    assert (run.exit_code, "no partition 'orders-99'; did you mean `--topic-partition orders-" in run.stderr) == (2, True)
+    run = snaprebuild("cluster", "image", node, "--topic", "orders", "--partition", 99)
+    assert (run.exit_code, "no partition 99 of the selected topics" in run.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("words", ["plan", "check", "repair --dry-run", "offsets", "fetch-path", "build --topic mixed --dry-run"])
+def test_a_store_and_a_path_that_were_swapped_are_told_apart(words: str, tmp_path: Path) -> None:
+    place = FIXTURES / "tiered-local"
+    verb, *options = words.split()
+    path = tmp_path if verb == "build" else place / "remote"
+    run = snaprebuild("follower", verb, place / "logs", path, *options)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert run.stderr.endswith("logs: is a log directory: STORE comes before PATH\n")
+
+
+def test_an_upload_takes_patterns_and_names_together(tmp_path: Path) -> None:
+    logs = FIXTURES / "kafka4-mixed" / "logs"
+    words = ("--topic", "deleted", "--topic-partition", "mixed-0", "--i-am-the-leader", "--dry-run", *TIME)
+    assert {"deleted", "mixed"} == {each["topic"] for each in in_json("tier upload", tmp_path, logs, *words).document["partitions"]}
+
+
+def test_where_every_name_is_absent_the_next_command_shows_what_is_there() -> None:
+    run = snaprebuild("verify", MIXED, "--topic-partition", "nope-0")
+    assert "Next: snaprebuild scan " in run.stdout
 
 
 def test_a_scan_of_named_partitions_is_not_whole_to_the_fleet(tmp_path: Path) -> None:

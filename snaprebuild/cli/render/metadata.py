@@ -41,7 +41,7 @@ from snaprebuild.cluster.metadata.registered_model import (
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
 from snaprebuild.documents import cluster_metadata as doc
 from snaprebuild.documents.cluster import ClusterIsr
-from snaprebuild.findings import first_of, pluralize
+from snaprebuild.findings import Finding, first_of, pluralize
 from snaprebuild.published import members_of_base
 from snaprebuild.storage.partition_names import named
 
@@ -56,8 +56,9 @@ State = TypeVar("State")
 class ImageView(View):
     """An image with some of its topics; the salts and keys of credentials are in no image."""
 
-    def __init__(self, result: ImageResult, topics: list[TopicImage]) -> None:
-        super().__init__(result.findings)
+    def __init__(self, result: ImageResult, topics: list[TopicImage], absent: Sequence[Finding]) -> None:
+        """Takes the selected topics, and the findings about partitions that are named and not in the image."""
+        super().__init__([*result.findings, *absent])
         self._result = result
         self._topics = topics
 

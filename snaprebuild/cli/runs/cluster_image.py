@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snaprebuild.cli.file_kinds import check_directories
-from snaprebuild.cli.options.common import S3Options, SelectionOptions, quoted
+from snaprebuild.cli.options.common import S3Options, SelectionOptions
 from snaprebuild.cli.options.metadata import voter_log_of
 from snaprebuild.cli.render.metadata import ImageView
 from snaprebuild.cli.runs.run_settings import run_of
@@ -37,7 +37,8 @@ def run_cluster_image(
     result = metadata_image(ImageQuestion(path, requested_offset, others, voter_ids), run_of(s3))
     selection = selection_of(partitions)
     topics = result.image.selected_topics(selection)
+    known = [(topic.name, number) for topic in result.image.topics.values() for number in topic.partitions]
     if selection.is_narrowed and not topics:
-        hint = selection.hint({each.name for each in result.image.topics.values()})
-        raise UsageError(f"no topic matches {' or '.join(map(quoted, selection.words))}{hint}", path=result.path)
-    return ImageView(result, topics)
+        raise UsageError(selection.why_none(known), path=result.path)
+    absent = selection.absent_findings([f"{topic}-{number}" for topic, number in known], result.path)
+    return ImageView(result, topics, absent)

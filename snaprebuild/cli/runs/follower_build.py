@@ -10,6 +10,7 @@ from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOp
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import RemoteLevel, TierOptions
 from snaprebuild.cli.render.followers import FollowerBuildView
+from snaprebuild.cli.runs.log_and_tier import check_order
 from snaprebuild.cli.runs.remote_storage import announced, key_files, open_tier
 from snaprebuild.cli.runs.run_settings import clock_at, run_facts, run_of
 from snaprebuild.cli.runs.sources import partition_named, selection_of, topic_ids_of
@@ -63,6 +64,8 @@ def run_follower_build(
     if named is not None:
         bootstrap_build.check_log_dir(log_dir, named, log_dirs)  # before anything is asked of the store
     tier = open_tier(store, s3, tier_options)
+    if not tier.partitions and not tier.logs.partitions:
+        check_order(store)
     name = named or _only_partition(tier, selection)
     bootstrap_build.check_log_dir(log_dir, name, log_dirs)
     topic, partition = partition_named(name)
@@ -103,9 +106,13 @@ def _only_partition(tier: Tier, selection: Selection) -> str:
     """
     names = sorted({f"{each.topic}-{each.partition}" for each in (*tier.partitions, *tier.logs.partitions)})
     taken = [name for name in names if selection.takes_partition(*partition_named(name))]
+    if selection.absent(names):
+        raise UsageError(selection.why_absent(names), path=tier.base.path)
     if len(taken) == 1:
         return taken[0]
-    found = f"none is selected; there are {first_of(names, 5)}"
+    found = "none is selected"
+    if names:
+        found += f"; there are {first_of(names, 5)}"
     if taken:
         found = f"{len(taken)} are selected: {first_of(taken, 5)}"
     raise UsageError(f"a follower is built for one partition, and {found}. Name it with --topic-partition", path=tier.base.path)

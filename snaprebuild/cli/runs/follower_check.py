@@ -7,6 +7,7 @@ import time
 from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOptions
 from snaprebuild.cli.options.remote_storage import RemoteLevel, TierOptions
 from snaprebuild.cli.render.followers import FollowerCheckView
+from snaprebuild.cli.runs.log_and_tier import check_order
 from snaprebuild.cli.runs.remote_storage import announced, key_files, open_tier
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import open_selected, selection_of
@@ -35,6 +36,7 @@ def run_follower_check(
     clock = clock_at(expiry.as_of, expiry.expiration_ms)
     tier = open_tier(store, s3, tier_options)
     source = open_selected([path], None, selection_of(partitions), s3)
+    check_order(store, source)
     started = time.perf_counter()
     run = run_of(s3, clock=clock, jobs=jobs)
     check = check_replicas(source, tier, run, replays_remote=level is RemoteLevel.FULL, announce=announced)

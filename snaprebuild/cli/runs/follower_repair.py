@@ -8,6 +8,7 @@ from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOp
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.render.followers import FollowerRepairView
 from snaprebuild.cli.result import shown
+from snaprebuild.cli.runs.log_and_tier import check_order
 from snaprebuild.cli.runs.remote_storage import announced, key_files, open_tier
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import open_selected, selection_of
@@ -44,6 +45,7 @@ def run_follower_repair(
         raise UsageError("objects are never replaced or set aside: copy the replica to a disk", path=path)
     run = run_of(s3, clock=clock_at(expiry.as_of, expiry.expiration_ms), jobs=jobs)
     source = open_selected([path], None, selection_of(partitions), s3)
+    check_order(store, source)
     if not dry_run:
         refuse_live_broker(source)
     tier = open_tier(store, s3, tier_options)

@@ -11,10 +11,28 @@ from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.source.source import Source, open_source, yield_to_brokers
+from snaprebuild.storage.log_dir import find_partitions
+from snaprebuild.storage.store import is_object
 from snaprebuild.tier import remote_partition
 from snaprebuild.tier.remote_partition import Tier
 
-__all__ = ["open_log_and_tier", "store_and_path"]
+__all__ = ["check_order", "open_log_and_tier", "store_and_path"]
+
+
+def check_order(store: str, source: Source | None = None) -> None:
+    """Makes sure that STORE and PATH were not swapped: a log directory holds no copies.
+
+    Args:
+        store: that was named.
+        source: of PATH; None where another result shows that STORE has no copy.
+
+    Raises:
+        UsageError: STORE holds partitions of a broker, and PATH holds none.
+    """
+    if is_object(store) or (source is not None and (source.partitions or source.skipped)):
+        return
+    if any(log_dir.partitions for log_dir in find_partitions([store]).log_dirs):
+        raise UsageError("is a log directory: STORE comes before PATH", path=store)
 
 
 def store_and_path(places: list[str]) -> tuple[str | None, str]:
@@ -48,6 +66,7 @@ def open_log_and_tier(
     yield_to_brokers(source)
     if store is None:
         return source, None
+    check_order(store, source)
     root, prefix = tier_root(store, s3, options)
     tier = remote_partition.open_tier(root, options.metadata_log or (), stores_of(s3), keys, prefix, may_be_empty=True)
     return source, tier

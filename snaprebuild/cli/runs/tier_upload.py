@@ -65,7 +65,7 @@ def run_tier_upload(
     replay = ReplayOptions(as_of_ms(options.as_of), options.expiration_ms or DEFAULT_EXPIRATION_MS, s3=stores)
     source = open_source([path], selection=selection_of(options), run=run)
     yield_to_brokers(source)
-    partitions = upload_inputs.selected_partitions(source.partitions, options.topic_partition)
+    partitions = list(source.partitions)
     upload_inputs.check_target(root, tier_options.key_prefix, partitions)
     logs, found = read_remote_logs(tier_options.metadata_log or (), stores)
     sources = _sources(partitions, options, run, voter_ids)

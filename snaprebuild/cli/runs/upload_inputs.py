@@ -1,4 +1,4 @@
-"""What the options of `tier upload` name: partitions, ids of topics and brokers, and the producer that announces copies."""
+"""What the options of `tier upload` name: ids of topics and brokers, and the producer that announces copies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.cli.file_kinds import CLIENT_PROPERTIES, check_kind
 from snaprebuild.cli.options.common import quoted
 from snaprebuild.errors import UploadRefusedError, UsageError
-from snaprebuild.findings import did_you_mean, first_of
 from snaprebuild.hooks import ReplayOptions, prepare_upload
 from snaprebuild.snapshots.destination.output_directory import check_output
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
@@ -26,7 +25,6 @@ __all__ = [
     "check_target",
     "metadata_partitions_of",
     "prepare_with",
-    "selected_partitions",
     "wanted_partitions",
 ]
 
@@ -88,20 +86,6 @@ def announcing(
         yield Announcer.of(topic, partitions)
     finally:
         topic.close()
-
-
-def selected_partitions(partitions: Sequence[PartitionSource], names: list[str] | None) -> list[PartitionSource]:
-    """The partitions with one of the names; all without names.
-
-    Raises:
-        UsageError: of a name there is none.
-    """
-    found = {each.directory.topic_partition for each in partitions}
-    for name in names or ():
-        if name not in found:
-            meant = did_you_mean(name, found) or f"found {first_of(sorted(found), 5) or 'none'}"
-            raise UsageError(f"--topic-partition: no partition {quoted(name)} was found that can be read; {meant}")
-    return [each for each in partitions if names is None or each.directory.topic_partition in names]
 
 
 def metadata_partitions_of(given: int | None, announcer: Announcer | None) -> int:

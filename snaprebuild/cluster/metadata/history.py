@@ -434,6 +434,10 @@ def _history(log: MetadataLog, question: HistoryQuestion, run: Run | None) -> Hi
         meant = " or ".join(filter(None, (did_you_mean(each, names) for each in wanted if each not in names)))
         text = f"nothing from offset {first_offset} to {fold.offset} mentions {_selection_text(question)}"
         raise UsageError(f"{text}{'; ' if meant else ''}{meant}", path=log.path)
+    if question.selection is not None and not is_damaged:
+        known = {f"{each.topic}-{each.partition}" for each in timelines.partitions.values()}
+        known.update(f"{topic.name}-{number}" for topic in fold.topics.values() for number in topic.partitions)
+        findings += question.selection.absent_findings(known, log.path)
     findings += proof_findings(log, proof, fold.offset, reported=findings)
     dropped = sum(each.dropped for each in (*timelines.partitions.values(), timelines.broker) if each is not None)
     if dropped:

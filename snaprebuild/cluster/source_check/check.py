@@ -147,13 +147,15 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
 
 
 def _nothing_found(result: SourceCheck, found: Discovery, log_dirs: Sequence[str]) -> list[Finding]:
-    """The finding of a selection without a replica; none if other findings explain it."""
+    """The finding of a selection without a replica, or of absent names; none if other findings explain it."""
     question = result.question
+    directories = [each for log_dir in found.log_dirs for each in log_dir.partitions]
+    path = absolute((*question.paths, *log_dirs)[0])
     if not result.replicas and not any(each.severity for each in result.findings):
-        message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
-        path = absolute((*question.paths, *log_dirs)[0])
+        message = question.selection.why_nothing(directories)
         return [Finding("nothing-found", Severity.FINDING, path, message, cause=FindingCause.NOTHING_FOUND)]
-    return []
+    names = [each.topic_partition for each in directories]
+    return question.selection.absent_findings(names, path, are_others_read=bool(result.replicas))
 
 
 def start_findings(result: SourceCheck, run: Run) -> list[Finding]:

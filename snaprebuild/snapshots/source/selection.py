@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from snaprebuild.findings import first_of, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = ["EVERYTHING", "Selection"]
@@ -65,15 +65,23 @@ class Selection(msgspec.Struct, frozen=True):
         Args:
             directories: all of them, selected or not.
         """
-        count = f"{pluralize(len(directories), 'partition')} found"
-        names = {directory.name.topic for directory in directories}
+        return self.why_none([(directory.name.topic, directory.name.partition) for directory in directories])
+
+    def why_none(self, partitions: Collection[tuple[str, int]]) -> str:
+        """Why none of the partitions is selected, and what was probably meant.
+
+        Args:
+            partitions: topic and number of all that are there.
+        """
+        count = f"{pluralize(len(partitions), 'partition')} found"
+        names = {topic for topic, _ in partitions}
         matching = {name for name in names if not self.topics or any(fnmatch.fnmatchcase(name, each) for each in self.topics)}
         if not names:
             return "no partition was found here"
         if self.topic_partitions and not self.topics and not self.partitions:
-            return f"{self.why_absent([directory.topic_partition for directory in directories])} ({count})"
+            return f"{self.why_absent([f'{topic}-{number}' for topic, number in partitions])} ({count})"
         if matching:
-            numbers = sorted({directory.name.partition for directory in directories if directory.name.topic in matching})
+            numbers = sorted({number for topic, number in partitions if topic in matching})
             selected = ", ".join(map(str, sorted(self.partitions)))
             there = first_of([str(number) for number in numbers], 10)
             return f"no partition {selected} of the selected topics ({count}; partitions of these topics: {there})"
@@ -100,6 +108,19 @@ class Selection(msgspec.Struct, frozen=True):
         text = f"no partition {' or '.join(map(repr, absent))}"
         close = [each for name in absent for each in difflib.get_close_matches(name, sorted(names), 1)]
         return f"{text}; did you mean `--topic-partition {shlex.quote(close[0])}`?" if close else text
+
+    def absent_findings(self, names: Collection[str], place: str, *, are_others_read: bool = True) -> list[Finding]:
+        """One finding for the named partitions that are not among ``names``; none if all are.
+
+        Args:
+            names: of the partitions that are there, such as ``orders-0``.
+            place: path of the finding.
+            are_others_read: the result has partitions; without one the finding is the whole result.
+        """
+        if not self.absent(names):
+            return []
+        cause = None if are_others_read else FindingCause.NOTHING_FOUND
+        return [Finding("nothing-found", Severity.FINDING, place, self.why_absent(names), cause=cause)]
 
     def _meant(self, names: Collection[str]) -> str | None:
         """Options that select something, where a topic looks like one of ``names``."""

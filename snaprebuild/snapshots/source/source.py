@@ -206,8 +206,8 @@ def open_source(
             )
         )
     elif selection.absent([directory.topic_partition for directory in directories]):
-        message = selection.why_absent([directory.topic_partition for directory in directories])
-        findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), message, cause=FindingCause.NOTHING_FOUND))
+        names = [directory.topic_partition for directory in directories]
+        findings += selection.absent_findings(names, absolute(roots[0]), are_others_read=bool(partitions))
     elif not partitions and not discovery.gone and not any(finding.severity for finding in findings):
         # A mistyped path must not look like health; the directory of a new broker has no partition yet.
         is_new = any(store_of(root, stores).present(absolute(root), BROKER_FILES) for root in roots)

@@ -203,12 +203,15 @@ def tier_audit(
             reached later ends no audit: the rest is not read.
     """
     tier = list_store(root, metadata_logs, run.stores, private_keys, key_prefix)
-    audits, findings = _selected(tier, selection or Selection())
+    selection = selection or Selection()
+    audits, findings = _selected(tier, selection)
     audit = StoreAudit(root.path, level, tier.verified, audits, [*tier.findings, *findings])
     if not audits and not audit.store_findings:
-        narrowed = " that the selection takes" if selection is not None and selection.is_narrowed else ""
-        hint = "" if selection is None else selection.hint({each.topic for each in tier.partitions})
+        narrowed = " that the selection takes" if selection.is_narrowed else ""
+        hint = selection.hint({each.topic for each in tier.partitions})
         raise UsageError(f"has no copy of a segment{narrowed}{hint}", path=root.path)
+    names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *tier.logs.partitions)}
+    audit.store_findings += selection.absent_findings(names, root.path, are_others_read=bool(audits))
     # Before even a manifest is read.
     listed = cold_bytes(copy.copy.objects for each in audits for copy in each.copies)
     refuse_cold(listed, run.stores.max_read_bytes, root.path)
