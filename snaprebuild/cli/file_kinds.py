@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from snaprebuild.cli.options.common import check_paths
 from snaprebuild.cli.runs.run_settings import run_facts
-from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.storage.local.absent_path import absent_text, unexpanded_part
 from snaprebuild.storage.local.regular_file import open_named_file
 from snaprebuild.storage.store import is_object
@@ -185,7 +185,13 @@ def recognize(path: str) -> NamedFile | None:
     """
     if not os.path.isfile(path):
         return None
-    with open_named_file(os.path.realpath(path)) as file:
+    try:
+        opened = open_named_file(os.path.realpath(path))
+    except SnaprebuildError:
+        if os.path.lexists(path):
+            raise
+        return None  # deleted since: its reader reports that
+    with opened as file:
         try:
             size_bytes = os.fstat(file.fileno()).st_size
             head = file.read(HEAD_BYTES)
