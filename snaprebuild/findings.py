@@ -106,6 +106,8 @@ class FindingCause(Enum):
     """A snapshot in a log directory does not parse."""
     DAMAGED_FILE = auto()
     """A file does not follow its format."""
+    EMPTY_AT_NEXT_START = auto()
+    """The next start of a broker writes empty snapshots in the place of ones that have entries."""
     LIVE_BROKER = auto()
     """A process holds the log directory."""
     METADATA_TOPIC = auto()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 
 import click
 from click.core import ParameterSource
 
-from snaprebuild.cli.table import printable
-
-__all__ = ["COPIES", "SELECTION", "command_text", "given_words", "repeated_words"]
+__all__ = ["COPIES", "SELECTION", "command_text", "given_words", "quoted", "repeated_words"]
 
 SELECTION = ("paths", "server_properties", "topic", "partition", "topic_partition", "kafka_release")
 """Parameters that select partitions of log directories, and the release that starts them next, of the next command too."""
@@ -58,4 +57,12 @@ def repeated_words(*without: str) -> list[str]:
 
 def command_text(words: Sequence[str]) -> str:
     """A command of this program, quoted for a shell."""
-    return printable(shlex.join(["snaprebuild", *words]))
+    return " ".join(map(quoted, ["snaprebuild", *words]))
+
+
+def quoted(word: str) -> str:
+    """A word for a shell, in one line that does nothing to a terminal: what cannot be printed is an escape in ``$'...'``."""
+    if word.isprintable():
+        return shlex.quote(word)
+    shown = (chr(byte) if 0x20 <= byte < 0x7F and byte not in b"\\'" else f"\\x{byte:02x}" for byte in os.fsencode(word))
+    return f"$'{''.join(shown)}'"

@@ -35,7 +35,7 @@ from snaprebuild.snapshots.engine.snapshot_file import readable_snapshot
 from snaprebuild.snapshots.engine.window_proof import boundary_after
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
-from snaprebuild.snapshots.verify import compared_alone
+from snaprebuild.snapshots.verify import above_log_end, compared_alone
 from snaprebuild.storage.partition_dir import ListedFile
 
 __all__ = ["SnapshotExplanation", "SnapshotRun", "WrongEntry", "WrongField", "explain_snapshot", "snapshot_offset"]
@@ -300,6 +300,8 @@ class _SnapshotTask(ReplayTask):
             explanation.comparison = wrong_by_the_log(first)
         if explanation.comparison is not None:
             return
+        if self.outcome.ended is None and explanation.offset > self._log_end:
+            self.outcome.findings.append(above_log_end(self.source, [explanation.offset], self._log_end))
         reason = self.outcome.ended or f"is above the log end {self._log_end}"
         if is_first:
             reason = "nothing before the first segment is on disk"

@@ -45,6 +45,7 @@ __all__ = [
     "PartitionVerdict",
     "VerifyOutcome",
     "VerifyResult",
+    "above_log_end",
     "compared_alone",
     "snapshot_needs",
     "verify",
@@ -320,23 +321,10 @@ class _VerifyTask(ReplayTask):
         self.outcome.findings.append(Finding(IN_FLUX, Severity.NOTE, path, "was deleted during the run", offset))
 
     def _above_log_end(self) -> None:
-        """A broker takes a snapshot of what its log holds, so one above the log end shows that the log was longer."""
-        directory = self.source.directory
-        log_dir = self.source.log_dir
         log_end = self.outcome.log_end_offset
-        above = [at for at, _ in directory.snapshots if at > log_end and self._selection.takes_boundary(at)]
-        if not above:
-            return
-        more = f" and {len(above) - 1} more" if len(above) > 1 else ""
-        below = f"the log ends at {log_end}, below the snapshot at {above[-1]}{more}"
-        message = f"{below}: the log lost its tail, or the snapshot belongs to another log"
-        severity = Severity.FINDING
-        if log_dir.is_broker_directory and log_dir.clean_shutdown is None:
-            message = f"{below}: its broker did not stop cleanly, and removes such files when it starts"
-            severity = Severity.NOTE
-        self.outcome.findings.append(
-            Finding("snapshot-above-log-end", severity, self.path, message, above[-1], cause=FindingCause.SNAPSHOT_ABOVE_LOG_END)
-        )
+        above = [at for at, _ in self.source.directory.snapshots if at > log_end and self._selection.takes_boundary(at)]
+        if above:
+            self.outcome.findings.append(above_log_end(self.source, above, log_end))
 
     def _others(self, reason: str) -> None:
         """Judges snapshots at offsets without a state to compare with by their own entries."""
@@ -384,6 +372,26 @@ class _VerifyTask(ReplayTask):
             found = Finding("wrong-snapshot", Severity.FINDING, self.path, message, verdict.offset, comparison.status.reason)
             self.outcome.findings.append(found)
         self._list_differences(verdict.offset, comparison)
+
+
+def above_log_end(source: PartitionSource, above: Sequence[int], log_end: int) -> Finding:
+    """The finding about snapshots above the log end. A broker takes a snapshot of what its log holds, so the log was longer.
+
+    Args:
+        source: of the partition.
+        above: offsets of the snapshots, ascending, at least one.
+        log_end: the last offset of the log and one, by a replay.
+    """
+    log_dir = source.log_dir
+    more = f" and {len(above) - 1} more" if len(above) > 1 else ""
+    below = f"the log ends at {log_end}, below the snapshot at {above[-1]}{more}"
+    message = f"{below}: the log lost its tail, or the snapshot belongs to another log"
+    severity = Severity.FINDING
+    if log_dir.is_broker_directory and log_dir.clean_shutdown is None:
+        message = f"{below}: its broker did not stop cleanly, and removes such files when it starts"
+        severity = Severity.NOTE
+    path = source.directory.path
+    return Finding("snapshot-above-log-end", severity, path, message, above[-1], cause=FindingCause.SNAPSHOT_ABOVE_LOG_END)
 
 
 def compared_alone(

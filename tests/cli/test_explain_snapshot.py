@@ -216,6 +216,26 @@ def test_why_it_cannot_be_judged(tmp_path: Path) -> None:
     assert run.document["expected_entries"] is None
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_above_the_log_end_it_says_what_verify_says(is_clean: bool, tmp_path: Path) -> None:
+    logs = copy_of("kafka4-mixed", tmp_path)
+    above = logs / "mixed-0" / snapshot_name(9500)
+    above.write_bytes((logs / "mixed-0" / snapshot_name(2430)).read_bytes())
+    if not is_clean:
+        (logs / ".kafka_cleanshutdown").unlink()
+    run = in_json("inspect explain", above)
+    of_verify = in_json("verify", logs / "mixed-0")
+    assert run.exit_code == of_verify.exit_code
+    about_end, of_verify_about_end = (
+        [each for each in one.document["findings"] if each["code"] in ("snapshot-above-log-end", "log-end-lost")]
+        for one in (run, of_verify)
+    )
+    assert about_end
+    assert about_end == of_verify_about_end
+    assert (run.exit_code == 1) == is_clean
+    assert "Next: nothing to do" not in snaprebuild("inspect", "explain", above).stdout or not is_clean
+
+
 def test_above_damage_nothing_is_judged(tmp_path: Path) -> None:
     directory = whole_log(tmp_path)
     segment = sorted(directory.glob("*.log"))[4]

@@ -4,14 +4,16 @@ import errno
 import os
 import shlex
 import shutil
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from command import Run, snaprebuild
+from command import Run, in_json, snaprebuild
 from every_verb import VERBS, filled, written
 from log_dirs import EMPTY_SNAPSHOT, copy_of, remove_snapshots, snapshot_name
 from manifests import FIXTURES
+from other_process import live_broker
 from refused_reads import refused
 from sentences import (
     AGAIN,
@@ -23,6 +25,8 @@ from sentences import (
     ONE_PATH_UNREAD,
     ONE_PROVEN_WRONG,
 )
+
+from snaprebuild.cli.command_words import command_text
 
 STEPS_MAX = 6
 
@@ -174,6 +178,74 @@ def test_a_dry_run_and_a_saved_plan(tmp_path: Path) -> None:
     ran = snaprebuild("rebuild", logs, "--dry-run", "--partition", "0", "--as-of", "2026-11-21T12:00:00Z")
     assert next_words(ran) == ["rebuild", str(logs), "--partition", "0", "--as-of", "2026-11-21T12:00:00Z"]
     assert followed(["plan", str(logs), "--save", str(tmp_path / "a plan")]) == ["plan", "rebuild", "verify"]
+
+
+@pytest.mark.parametrize("boundaries", ["missing", "all"])
+def test_a_saved_plan_where_a_broker_holds_the_log_directory(boundaries: str, tmp_path: Path) -> None:
+    """`stage` takes no plan of `rebuild`, so the next command has the words of its request."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    plan = tmp_path / "plan.json"
+    options = [
+        "--boundaries",
+        boundaries,
+        "--offsets",
+        "583:7637",
+        "--replay-from",
+        "log-start",
+        "--crc",
+        "skip",
+        "--topic",
+        "mixed",
+    ]
+    assert snaprebuild("plan", logs, "--save", plan, *options).exit_code == 0
+    with live_broker(logs):
+        words = next_words(snaprebuild("rebuild", "--plan", plan))
+        assert next_words(snaprebuild("rebuild", logs, *options)) == words
+        staged = in_json(*words)
+        (place,) = (logs.parent / "snaprebuild-staged").glob("mixed-0*")
+    assert words[:2] == ["stage", str(logs)]
+    assert words[-2:] == ["--to", str(place.parent)]
+    assert {"583:7637", "log-start", "skip", "mixed"} <= set(words)
+    assert staged.exit_code == 0
+    offsets = {int(path.name.split(".")[0]) for path in place.glob("*.snapshot")}
+    assert offsets
+    assert min(offsets) >= 583
+    assert max(offsets) <= 7637
+
+
+def test_the_way_around_the_lock_names_only_what_a_broker_holds(tmp_path: Path) -> None:
+    held = copy_of("kafka4-mixed", tmp_path / "a b")
+    free = copy_of("kafka4-mixed", tmp_path / "free")
+    (held / "mixed-0" / snapshot_name(4142)).unlink()
+    with live_broker(held):
+        ran = snaprebuild("rebuild", held, free, "--partition", "0", "--offsets", "4142:4142")
+        (line,) = [line for line in ran.stdout.splitlines() if "Broker 2.8 or newer?" in line] or [ran.text]
+        words = shlex.split(line.partition("snaprebuild ")[2])
+        assert words == ["rebuild", str(held), "--partition", "0", "--broker-running"]
+        assert snaprebuild(*words).exit_code == 0
+    assert (held / "mixed-0" / snapshot_name(4142)).exists()
+
+
+def test_files_elsewhere_that_are_all_there_next_to_a_suspect_snapshot(tmp_path: Path) -> None:
+    """A command corrects the suspect snapshot in the log directory."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "mixed-0" / snapshot_name(7637)).write_bytes(EMPTY_SNAPSHOT)
+    words = ("rebuild", logs, "--out", tmp_path / "out", "--kafka-release", "3.9.2")
+    snaprebuild(*words)
+    again = snaprebuild(*words)
+    assert next_words(again) == ["verify", str(logs), "--kafka-release", "3.9.2"], again
+    assert "--set-aside" in next_words(snaprebuild(*next_words(again)))
+
+
+@pytest.mark.parametrize("name", [b"a\nb", b"caf\xe9 'x'", b"a\\b\x1b[31m", "é ü".encode(), b"$HOME"])
+def test_a_shell_finds_each_path(name: bytes, tmp_path: Path) -> None:
+    """The printed line does nothing to a terminal, and bash makes the same bytes of it."""
+    path = os.path.join(os.fsencode(tmp_path), name)
+    text = command_text(["scan", os.fsdecode(path)])
+    assert text.isprintable()
+    script = f"snaprebuild() {{ printf '%s\\0' \"$@\"; }}; {text}"
+    printed = subprocess.run(["bash", "-c", script], capture_output=True, check=True).stdout
+    assert printed == b"scan\0" + path + b"\0"
 
 
 def test_undo(tmp_path: Path) -> None:

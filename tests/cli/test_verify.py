@@ -54,6 +54,30 @@ def test_a_suspect_snapshot_that_nothing_disproves(tmp_path: Path) -> None:
     assert "unverifiable" in healthy.verdicts("payments-0").values()
 
 
+@pytest.mark.parametrize(("fixture", "verb"), [("kafka4-compacted", "plan --boundaries all --out"), ("kafka4-mixed", "plan")])
+def test_a_log_without_a_snapshot_has_something_to_do(fixture: str, verb: str, tmp_path: Path) -> None:
+    """The broker forgets all producers of it at its next start: `verify` reports it as `scan` does."""
+    logs = copy_of(fixture, tmp_path)
+    for path in logs.glob("*/*.snapshot"):
+        if not path.name.startswith("0" * 20):
+            path.unlink()
+    scanned, verified = (
+        sorted(
+            (each["path"], each["severity"], each["message"])
+            for each in run.document["findings"]
+            if each["code"] == "empty-at-next-start"
+        )
+        for run in (in_json("scan", logs), in_json("verify", logs))
+    )
+    assert scanned
+    assert verified == scanned
+    text = snaprebuild("verify", logs)
+    assert text.exit_code == snaprebuild("scan", logs).exit_code
+    assert "the broker writes EMPTY snapshots in" in text.stdout
+    (following,) = [line for line in text.stdout.splitlines() if line.startswith("Next: ")]
+    assert set(verb.split()) <= set(following.split())
+
+
 def test_checksums_are_not_computed_where_that_is_asked(tmp_path: Path) -> None:
     path = copy_of("kafka4-mixed", tmp_path) / "mixed-0" / f"{2430:020d}.log"
     flip(path, batch_positions(path)[3] + 61 + 2)

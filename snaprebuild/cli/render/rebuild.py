@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from msgspec.structs import asdict, replace
 
 from snaprebuild.broker.status import Status
+from snaprebuild.cli.command_words import command_text, quoted
 from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.render.readiness import answer_with_refusal, print_readiness_notes
 from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of, source_verdict
@@ -290,7 +290,9 @@ def _with_stage(plan: Plan, answer: str, again: Sequence[str]) -> Answer:
     if plan.request.set_aside:
         return f"{answer} A live broker holds {shown(held[0])}: only its next start can replace wrong snapshots.", rehearsal
     if stages:
-        return f"{answer} A live broker holds {shown(held[0])}.", ["stage", *again, *stages]
+        # `stage` takes no plan of another verb, and no boundaries but the missing ones.
+        words = _stage_words(plan.request) if "--plan" in again or "--boundaries" in again else again
+        return f"{answer} A live broker holds {shown(held[0])}.", ["stage", *words, *stages]
     # Staged files are linked, so they must be on the file system of the log directory, and outside it.
     return f"{answer} A live broker holds {shown(held[0])}, which is a file system of its own: write at its next start.", rehearsal
 
@@ -307,6 +309,40 @@ def request_words(request: RebuildRequest) -> list[str]:
     words += [word for number in sorted(request.partitions) for word in ("--partition", str(number))]
     words += [word for name in sorted(request.topic_partitions) for word in ("--topic-partition", name)]
     return [*words, *given_words()]
+
+
+def _stage_words(request: RebuildRequest) -> list[str]:
+    """The words of `stage` for a request, but for its time: what expires by then is judged anew."""
+    usual = RebuildRequest(request.paths)
+    words = _selected(request)
+    if (request.offset_from, request.offset_to) != (None, None):
+        first = "" if request.offset_from is None else request.offset_from
+        last = "" if request.offset_to is None else request.offset_to
+        words += ["--offsets", f"{first}:{last}"]
+    if request.replay_from != usual.replay_from:
+        words += ["--replay-from", request.replay_from]
+    if not request.check_crc:
+        words += ["--crc", "skip"]
+    if request.drop_expired:
+        words += ["--drop-expired"]
+    if request.allow_unproven:
+        words += ["--allow-unproven"]
+    if request.accept_topic_id_zero:
+        words += ["--accept-topic-id-zero"]
+    if request.expiration_ms is not None:
+        words += ["--expiration-ms", str(request.expiration_ms)]
+    if request.metadata is not None:
+        words += ["--metadata", shown(request.metadata)]
+    return words
+
+
+def _only_held(request: RebuildRequest, held: Sequence[str]) -> RebuildRequest:
+    """The request without the log directories that no broker holds: a run next to a broker is refused there."""
+    paths = list[str]()
+    for log_dir in held:
+        inside = [path for path in request.paths if path == log_dir or path.startswith(os.path.join(log_dir, ""))]
+        paths += inside or [log_dir]
+    return replace(request, paths=tuple(paths), server_properties=None)
 
 
 def start_words(request: RebuildRequest) -> list[str]:
@@ -508,7 +544,8 @@ def _after_no_file(result: RebuildResult, *, is_given_up: bool) -> Sequence[str]
     if not any(partition.boundaries for partition in result.partitions):
         return _after_nothing(result.plan)
     if not result.plan.request.destination.is_for_broker:
-        return []  # all that was asked for is there
+        # All that was asked for is there.
+        return ["verify", *_selected(result.plan.request)] if result.status.wrong or result.status.suspect else []
     return ["verify", *_selected(result.plan.request)]
 
 
@@ -602,15 +639,14 @@ def print_rebuild(result: RebuildResult) -> None:
 def _print_ways_around_the_lock(result: RebuildResult) -> None:
     """Other ways than to stage, where a broker in the log directory refused every snapshot."""
     request = result.plan.request
-    held = [shown(path) for path in _live_log_dirs(result.plan)]
+    held = _live_log_dirs(result.plan)
     if not held or _is_next_to_broker(request) or set(result.totals) != {BoundaryAction.REFUSED}:
         return
-    words = shlex.join(request_words(request))
     if not _may_be_2_7(result.plan):
-        print_line(f"  Broker 2.8 or newer?  snaprebuild rebuild {words} --broker-running")
-    print_line(
-        f"  Broker stopped?       fuser -v {shlex.quote(os.path.join(held[0], '.lock'))} shows what holds it. Do not delete it."
-    )
+        again = command_text(["rebuild", *request_words(_only_held(request, held)), "--broker-running"])
+        print_line(f"  Broker 2.8 or newer?  {again}")
+    lock = quoted(os.path.join(shown(held[0]), ".lock"))
+    print_line(f"  Broker stopped?       fuser -v {lock} shows what holds it. Do not delete it.")
     print_line("")
 
 

@@ -294,7 +294,14 @@ def words_after(concern: FateGroup, selected: Sequence[str]) -> Sequence[str] | 
 
 
 def next_of_status(
-    status: Status, selected: Sequence[str], *, is_verified: bool, is_local: bool, can_plan: bool, can_replace: bool = True
+    status: Status,
+    selected: Sequence[str],
+    *,
+    is_verified: bool,
+    is_local: bool,
+    can_plan: bool,
+    can_replace: bool = True,
+    writes_empty: bool = False,
 ) -> Sequence[str] | Advice:
     """What comes after a command that looked at everything: the first of these that applies.
 
@@ -305,9 +312,11 @@ def next_of_status(
         is_local: the snapshots are files, which can be set aside. Objects are never replaced.
         can_plan: a missing snapshot may be written. Nothing is written for a topic without an id while remote storage is on.
         can_replace: a wrong snapshot is at a boundary, so that the right one can take its place.
+        writes_empty: the next start writes empty snapshots of a partition whose log proves which producers it forgets.
     """
     if status.concerns:
         return words_after(status.concerns[0], selected)
+    elsewhere = ["--boundaries", "all", "--out", OUT_DIRECTORY]
     is_doubtful = bool(status.wrong or status.suspect)
     if is_doubtful and not is_verified:
         return ["verify", *selected]
@@ -315,11 +324,13 @@ def next_of_status(
         return AGAIN
     # What the replay cannot judge stays suspect. The plan compares it, and leaves it as it is.
     if status.wrong or (status.suspect and status.missing and can_plan):
-        elsewhere = ["--boundaries", "all", "--out", OUT_DIRECTORY]
         return ["plan", *selected, *(["--set-aside"] if is_local else elsewhere)]
     if status.missing:
         return ["plan", *selected] if can_plan else AGAIN
-    return [] if is_verified else ["verify", *selected]
+    if not is_verified:
+        return ["verify", *selected]
+    # Nothing is written next to a log that is never uploaded, but the snapshots that the start needs can be built.
+    return ["plan", *selected, *elsewhere] if writes_empty else []
 
 
 def note_sentences(status: Status) -> str:

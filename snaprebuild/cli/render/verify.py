@@ -14,7 +14,7 @@ from snaprebuild.cli.table import counts_text
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.judged_verify import JudgedVerify
 from snaprebuild.documents.verify import VerifiedPartition, Verify, VerifyTotals
-from snaprebuild.findings import Severity, deleted_text, pluralize, unread_paths
+from snaprebuild.findings import FindingCause, Severity, deleted_text, pluralize, unread_paths
 from snaprebuild.replay.difference import ComparisonStatus, DifferenceKind, EntryDifference, VerifiedSnapshot
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.snapshots.verify import PartitionVerdict, VerifyResult
@@ -55,6 +55,11 @@ class VerifyView(View):
             fates=[fate.document() for group in status.groups for fate in group.fates],
         )
 
+    @property
+    def _forgetful(self) -> int:
+        """Partitions of which the next start writes empty snapshots."""
+        return sum(each.cause is FindingCause.EMPTY_AT_NEXT_START for each in self._judged.findings)
+
     def answer(self) -> Answer:
         result = self._result
         status = self._judged.status
@@ -79,6 +84,7 @@ class VerifyView(View):
             is_local=all(verdict.source.directory.store.is_local for verdict in result.partitions),
             can_plan=any(verdict.missing and not verdict.source.uploads_under_id_zero for verdict in result.partitions),
             can_replace=any(_is_at_boundary(verdict, each) for verdict in result.partitions for each in verdict.outcome.snapshots),
+            writes_empty=self._forgetful > 0,
         )
         if status.concerns:
             return answer_lines(status, findings, [whole], [f"{compared}.", unjudged]), following
@@ -100,6 +106,9 @@ class VerifyView(View):
             rows.append((label, len(verdict.outcome.snapshots), len(verdict.needs.missing_offsets) or "-", counts or "-"))
         if rows:
             print_table(None, ("partition", "snapshots", "missing", "verdict"), rows, right=("snapshots", "missing"))
+        if self._forgetful:
+            partitions = pluralize(self._forgetful, "partition")
+            print_text(f"At its next start the broker writes EMPTY snapshots in {partitions}, and forgets the producers.")
         self._print_snapshots(labels)
         _print_differences(result, labels)
         if result.differences_not_listed:

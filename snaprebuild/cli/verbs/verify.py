@@ -51,7 +51,7 @@ def verify(
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
     named. Every segment is read, from the first one on disk. Exit code 1 if a snapshot is proven wrong, or is suspect to
-    `scan` and not proven right. A missing one is counted, and is no finding. It also reports what the broker does at its
+    `scan` and not proven right. A missing one is counted, and is no finding by itself. It also reports what the broker does at its
     next start, as `scan` does.
     """
     check_paths(logs.paths, written_by=written_by)

@@ -375,7 +375,10 @@ class _PartitionScanner:
         self._add_count_finding("stray-snapshots", [*stray], Severity.NOTE, "{count} without a segment: {some}" + fate)
         after = {boundary.offset: boundary.at_next_start for boundary in boundaries}
         empty = [offset for offset, fate in after.items() if fate is AtNextStart.EMPTY]
-        self._add_count_finding("empty-at-next-start", empty, self._severity, _EMPTY_AT_START)
+        if empty:
+            message = _EMPTY_AT_START.format(some=_some(empty))
+            cause = FindingCause.EMPTY_AT_NEXT_START
+            self.findings.append(Finding("empty-at-next-start", self._severity, self.directory.path, message, cause=cause))
         removed = [offset for offset, fate in after.items() if fate is AtNextStart.REMOVED and offset > self.log_start]
         message = "the broker removes {count} at its next start and writes none instead: {some}"
         self._add_count_finding("removed-at-next-start", removed, self._severity, message)
