@@ -11,9 +11,9 @@ from msgspec.structs import asdict
 
 from snaprebuild.cli.result import newest_run_text, print_table, print_text, shown, time_text
 from snaprebuild.cli.table import counts_text, range_text
-from snaprebuild.cli.view import Answer, View
+from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.documents.receipts import Undo, UndoTotals, VerifyReceipt
-from snaprebuild.findings import Finding, first_of, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize
 from snaprebuild.snapshots.receipts.undo import FileAction, UndoneFile, UndoResult
 from snaprebuild.snapshots.receipts.verify_receipt import FileStatus, FileTotals, Receipts, ReceiptVerdict, VerifiedFile
 
@@ -106,9 +106,15 @@ class UndoView(View):
         if self._is_last:
             run = f"`{_verb_of(result.receipt.command)}`, {time_text(result.receipt.began_ms)}"
             answer += f"\n{newest_run_text(run, self._receipt)}"
+        again = ("undo", self._receipt)
         if result.dry_run:
             would = totals[FileAction.WOULD_REMOVE] or asides[FileAction.WOULD_PUT_BACK]
-            return answer, ["undo", self._receipt] if would else []
+            if not would:
+                return answer, []
+            is_live = any(each.cause is FindingCause.LIVE_BROKER for each in result.findings)
+            return answer, Advice("stop the broker", again) if is_live else again
+        if any(each.severity in (Severity.REFUSED, Severity.STORAGE) for each in result.findings):
+            return answer, Advice("correct what stderr lists", again)
         if totals[FileAction.LEFT] or totals[FileAction.FAILED]:
             return answer, ["verify", "--written-by", self._receipt]
         return answer, _scan_words(result.files) if result.receipt.in_place and is_changed else []

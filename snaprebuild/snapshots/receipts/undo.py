@@ -25,7 +25,7 @@ from snaprebuild.errors import (
     SnaprebuildError,
     WriteFailedError,
 )
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.published import Natural, Part, one_of
 from snaprebuild.snapshots.receipts.receipt import record_undo
 from snaprebuild.snapshots.receipts.receipt_lines import UndoingStep, UndoneStep
@@ -191,7 +191,7 @@ def _lock_log_dir(log_dir: str, result: UndoResult) -> Iterator[Callable[[], Non
         with contextlib.suppress(LockUnknownError):
             if lock_holder(log_dir) is not None:
                 message = "a live broker holds this log directory: undo is refused while it runs"
-                result.findings.append(Finding("live-broker", Severity.NOTE, log_dir, message))
+                result.findings.append(Finding("live-broker", Severity.NOTE, log_dir, message, cause=FindingCause.LIVE_BROKER))
         yield lambda: None
     else:
         with hold(log_dir) as lock:
