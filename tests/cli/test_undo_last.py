@@ -79,6 +79,20 @@ def test_a_newer_run_with_its_receipt_elsewhere_is_not_denied(state: Path, tmp_p
     assert "A run whose receipt `--receipt` put elsewhere is not seen." in dry.document["answer"]
 
 
+def test_a_run_whose_files_are_all_gone_does_not_stand_in_the_way(state: Path, tmp_path: Path) -> None:
+    """A broker deletes snapshots: what is gone cannot be taken back, and the list proposes the older run, too."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    first = made_at(rebuilt(logs, "--topic", "mixed"), 1000)
+    second = made_at(rebuilt(logs), 2000)
+    written = {each["name"] for each in map(json.loads, second.read_text().splitlines()) if each.get("step") == "write"}
+    gone = [path for path in logs.glob("logappend-0/*.snapshot") if path.name in written]
+    assert len(gone) == len(written)
+    for path in gone:
+        path.unlink()
+    assert last("--dry-run").document["receipt"] == str(first)
+    assert in_json("undo").document["next_command"] == f"snaprebuild undo {first} --dry-run"
+
+
 def test_what_was_changed_since_is_no_undone_run(state: Path, tmp_path: Path) -> None:
     """A run whose files are all other ones now is the last run all the same: no older one is taken back in its place."""
     logs = copy_of("kafka27-mixed", tmp_path)

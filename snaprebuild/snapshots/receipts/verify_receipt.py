@@ -347,10 +347,11 @@ class ReceiptHeading(NamedTuple):
 
 
 def newest_receipt(is_undone: Callable[[ReceiptHeading], bool]) -> ReceiptHeading:
-    """The receipt of the newest run that is not undone, among those in the places where runs leave them by default.
+    """The receipt of the newest run of which something is left, among those in the places where runs leave them by default.
 
     Args:
-        is_undone: whether the run of a receipt is undone already. It is called for the newest first, until it returns False.
+        is_undone: whether nothing of the run of a receipt can be taken back any more. It is called for the newest first, until it
+            returns False.
 
     Raises:
         UsageError: there is none, or it is not clear which one is the newest: in two places, or of one moment.
@@ -368,7 +369,8 @@ def newest_receipt(is_undone: Callable[[ReceiptHeading], bool]) -> ReceiptHeadin
     if not count:
         raise UsageError(f"--last: no receipt is in {' or '.join(places)}: name RECEIPT, the file that the run left")
     if not newest:
-        raise UsageError(f"--last: each run of {pluralize(count, 'receipt')} in {' and '.join(places)} is undone already")
+        receipts = f"{pluralize(count, 'receipt')} in {' and '.join(places)}"
+        raise UsageError(f"--last: each run of {receipts} is undone already, or its files are gone")
     if len(newest) > 1:
         paths = " or ".join(each.path for each in newest)
         raise UsageError(f"--last: it is not clear which run is the last: name the receipt, {paths}")
