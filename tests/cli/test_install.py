@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from command import COMMAND, Run, in_json, snaprebuild, snaprebuild_process
+from command import COMMAND, Run, in_json, nonzero, snaprebuild, snaprebuild_process
 from documents import validator_of
 from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
 from manifests import FIXTURES
@@ -82,6 +82,22 @@ def test_a_broker_may_run_while_it_is_staged_and_not_while_it_is_installed(logs:
     assert (appeared, vanished, changed) == ({".lock"}, set(), set())
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert done.totals == {"written": 14}, "all lie below the recovery point, so that the broker may as well be killed"
+
+
+@pytest.mark.usefixtures("plan")
+def test_a_run_that_was_undone_keeps_nothing_although_the_same_files_are_installed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    receipts = tmp_path / "state" / "snaprebuild"
+    receipts.mkdir(parents=True)
+    first = receipts / "snaprebuild-receipt-20260101T000000Z-aaaaaa.jsonl"
+    second = receipts / "snaprebuild-receipt-20260101T000001Z-aaaaaa.jsonl"
+    assert installed(tmp_path / "staged", first).exit_code == 0
+    assert in_json("undo", first).totals == {"removed": 14}
+    assert installed(tmp_path / "staged", second).exit_code == 0
+    listed = {each["path"]: nonzero(each["files"]) for each in in_json("undo").document["receipts"]}
+    assert listed == {str(first): {"replaced": 14}, str(second): {"kept": 14}}
 
 
 @pytest.mark.usefixtures("plan")

@@ -64,7 +64,7 @@ class FileStatus(StrEnum):
     """It has the bytes that the run wrote."""
     REMOVED = "removed"
     REPLACED = "replaced"
-    """It has other bytes."""
+    """It has other bytes; or `undo` removed it, and another run wrote it again."""
     UNREADABLE = "unreadable"
 
 
@@ -171,6 +171,9 @@ def _state(file: WrittenFile, partition: _PresentPartition) -> tuple[FileStatus,
             return FileStatus.REMOVED, "the run was killed: perhaps it never had its name", True
         return FileStatus.REMOVED, *partition.why_removed(file.offset)
     if all(present.sha256 != written.sha256 for written in file.fingerprints):
+        return FileStatus.REPLACED, *partition.why_replaced(file.offset)
+    if file.is_undone:
+        # Even the same bytes are those of a later run, whose receipt has them: `install` links the same staged file again.
         return FileStatus.REPLACED, *partition.why_replaced(file.offset)
     is_same = any(present.modified_ns == written.modified_ns for written in file.fingerprints)
     return FileStatus.KEPT, None if is_same else "written again with the same bytes", True
