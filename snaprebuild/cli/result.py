@@ -55,6 +55,7 @@ __all__ = [
     "labels_of",
     "line_width",
     "members_of_view",
+    "newest_run_text",
     "print_command",
     "print_findings",
     "print_line",
@@ -338,6 +339,19 @@ def print_undo(receipt: str | None) -> None:
     """The command that takes a run back; nothing if it left no receipt."""
     if receipt is not None:
         print_command("Undo", ["undo", shown(receipt)])
+
+
+def newest_run_text(run: str, receipt: str) -> str:
+    """Which run ``undo --last`` takes back: the newest that it sees, which need not be the last one.
+
+    Args:
+        run: its command, with its time where that is known.
+        receipt: path of its receipt.
+    """
+    return (
+        f"The newest run with a receipt in the default place was {run}. Its receipt is {shown(receipt)}.\n"
+        "A run whose receipt `--receipt` put elsewhere is not seen."
+    )
 
 
 def is_verbose() -> bool:

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from command import COMMAND, Run, in_json, snaprebuild, snaprebuild_process
+from command import COMMAND, Run, in_json, nonzero, snaprebuild, snaprebuild_process
 from documents import validator_of
 from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
 from manifests import FIXTURES
@@ -82,6 +82,22 @@ def test_a_broker_may_run_while_it_is_staged_and_not_while_it_is_installed(logs:
     assert (appeared, vanished, changed) == ({".lock"}, set(), set())
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert done.totals == {"written": 14}, "all lie below the recovery point, so that the broker may as well be killed"
+
+
+@pytest.mark.usefixtures("plan")
+def test_a_run_that_was_undone_keeps_nothing_although_the_same_files_are_installed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    receipts = tmp_path / "state" / "snaprebuild"
+    receipts.mkdir(parents=True)
+    first = receipts / "snaprebuild-receipt-20260101T000000Z-aaaaaa.jsonl"
+    second = receipts / "snaprebuild-receipt-20260101T000001Z-aaaaaa.jsonl"
+    assert installed(tmp_path / "staged", first).exit_code == 0
+    assert in_json("undo", first).totals == {"removed": 14}
+    assert installed(tmp_path / "staged", second).exit_code == 0
+    listed = {each["path"]: nonzero(each["files"]) for each in in_json("undo").document["receipts"]}
+    assert listed == {str(first): {"replaced": 14}, str(second): {"kept": 14}}
 
 
 @pytest.mark.usefixtures("plan")
@@ -193,6 +209,9 @@ def test_a_staged_file_that_is_another_is_not_installed(plan: Path, tmp_path: Pa
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert (done.exit_code, done.codes) == (3, {"stale-staged": 5})
     assert [offset for offset, action in done.actions("mixed-0").items() if action == "refused"] == MIXED[:5]
+    assert "tart the broker" not in done.document["answer"], "what was refused is still missing"
+    for run in (dry, done):
+        assert run.document["next_command"].startswith("snaprebuild stage "), "install would refuse them again"
 
 
 def test_bytes_are_read_unless_they_were_checked_and_the_file_has_not_changed_since(
@@ -268,8 +287,8 @@ def test_partitions_that_went(logs: Path, tmp_path: Path) -> None:
     assert not [name for name in snapshots_below(logs) if int(Path(name).stem) in MIXED]
 
 
-def test_after_damage_the_broker_may_start_and_the_rest_is_staged_again(logs: Path, plan: Path) -> None:
-    """Not ``inspect dump``, as other commands say: a broker waits."""
+def test_after_damage_the_rest_is_staged_again(logs: Path, plan: Path) -> None:
+    """Not ``inspect dump``, as other commands say; and nothing calls for a start while a snapshot failed."""
     (logs / "mixed-0" / snapshot_name(8231)).unlink()
     newest = sorted((logs / "mixed-0").glob("*.log"))[-1]
     data = bytearray(newest.read_bytes())
@@ -277,7 +296,7 @@ def test_after_damage_the_broker_may_start_and_the_rest_is_staged_again(logs: Pa
     newest.write_bytes(data)
     done = snaprebuild("install", plan)
     assert done.exit_code == 4
-    assert "14 snapshots installed in 2 partitions; 1 failed. You can start the broker now. Next: snaprebuild stage " in done.text
+    assert "14 snapshots installed in 2 partitions; 1 failed. Next: snaprebuild stage " in done.text
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC])

@@ -16,6 +16,8 @@ from manifests import FIXTURES
 from other_process import live_broker
 from receipts import one_partition, steps, what_appeared
 
+from snaprebuild.cli.render.receipts import UndoView
+from snaprebuild.cli.view import Advice
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.receipts.receipt import default_receipt_path
@@ -176,8 +178,10 @@ def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     before = tree(logs)
     with live_broker(logs):
         run = in_json("undo", receipt, "--dry-run")
+        table = snaprebuild("undo", receipt, "--dry-run")
     assert (run.exit_code, run.totals) == (0, {"would_remove": 14})
     assert run.codes == {"live-broker": 1}
+    assert f"Next: stop the broker, then: snaprebuild undo {receipt}" in table.text
     assert tree(logs) == before
 
 
@@ -187,6 +191,8 @@ def test_a_live_broker_is_refused(tmp_path: Path) -> None:
     before = tree(logs)
     with live_broker(logs):
         run = in_json("undo", receipt)
+        table = snaprebuild("undo", receipt)
+    assert "Next: correct what stderr lists, then run this command again." in table.text
     assert (run.exit_code, run.codes, run.totals) == (3, {"refused": 1}, {"left": 14})
     assert tree(logs) == before
 
@@ -330,6 +336,7 @@ def test_a_device_that_fails_ends_nothing_else(tmp_path: Path, monkeypatch: pyte
     result = undo(load_receipt(str(receipt)))
     assert {each.offset: each.action for each in result.files} == {1: "removed", 3: "failed", 4: "removed"}
     assert exit_code_of(result.findings) == 5
+    assert UndoView(result, "receipt").answer()[1] == Advice("correct what stderr lists", ("undo", "receipt"))
 
 
 def test_a_removal_that_cannot_be_synced_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,31 @@ def test_the_moment_counts_and_not_the_name(state: Path, tmp_path: Path) -> None
     assert last("--dry-run").document["receipt"] != str(older)
 
 
+def test_a_newer_run_with_its_receipt_elsewhere_is_not_denied(state: Path, tmp_path: Path) -> None:
+    """``--last`` cannot see it, and says so."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    seen = rebuilt(logs, "--topic", "mixed")
+    rebuilt(logs, "--receipt", tmp_path / "elsewhere.jsonl")
+    dry = last("--dry-run")
+    assert dry.document["receipt"] == str(seen)
+    assert "The newest run with a receipt in the default place was `rebuild`" in dry.document["answer"]
+    assert "A run whose receipt `--receipt` put elsewhere is not seen." in dry.document["answer"]
+
+
+def test_a_run_whose_files_are_all_gone_does_not_stand_in_the_way(state: Path, tmp_path: Path) -> None:
+    """A broker deletes snapshots: what is gone cannot be taken back, and the list proposes the older run, too."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    first = made_at(rebuilt(logs, "--topic", "mixed"), 1000)
+    second = made_at(rebuilt(logs), 2000)
+    written = {each["name"] for each in map(json.loads, second.read_text().splitlines()) if each.get("step") == "write"}
+    gone = [path for path in logs.glob("logappend-0/*.snapshot") if path.name in written]
+    assert len(gone) == len(written)
+    for path in gone:
+        path.unlink()
+    assert last("--dry-run").document["receipt"] == str(first)
+    assert in_json("undo").document["next_command"] == f"snaprebuild undo {first} --dry-run"
+
+
 def test_what_was_changed_since_is_no_undone_run(state: Path, tmp_path: Path) -> None:
     """A run whose files are all other ones now is the last run all the same: no older one is taken back in its place."""
     logs = copy_of("kafka27-mixed", tmp_path)
@@ -144,7 +169,7 @@ def test_a_repair_of_remote_storage(state: Path, tmp_path: Path) -> None:
     assert os.path.dirname(receipt) == str(state)
     run = last()
     assert run.document["undone_receipt"] == receipt
-    assert f"The last run was `tier repair`. Its receipt is {receipt}." in run.document["answer"]
+    assert f"in the default place was `tier repair`. Its receipt is {receipt}." in run.document["answer"]
     assert {name: each[-1] for name, each in tree(store).items()}.keys() == before.keys()
     assert "receipt" in last("--dry-run").document
     assert last("--dry-run").document["schema"].startswith("snaprebuild.undo/"), "the older run is next"

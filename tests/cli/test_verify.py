@@ -284,9 +284,12 @@ def test_what_was_undone_is_not_lost(tmp_path: Path) -> None:
     assert snaprebuild("undo", receipt).exit_code == 0
     assert receipt.read_bytes() == before, "nothing was left to remove"
     rebuilt(logs, tmp_path / "second.jsonl")
-    assert reported(receipt).codes == {}, "the same bytes are there again"
+    again = reported(receipt)
+    assert (again.exit_code, again.totals) == (0, {"kept": 1, "replaced": 9}), "the same bytes are those of the second run"
+    assert again.codes == {"undone": 9}
+    assert reported(tmp_path / "second.jsonl").totals == {"kept": 10}
     (logs / "t-0" / snapshot_name(5)).write_bytes(EMPTY_SNAPSHOT)
-    assert reported(receipt).codes == {"undone": 1}
+    assert reported(receipt).codes == {"undone": 9}
     assert reported(tmp_path / "second.jsonl").codes == {"lost-snapshot": 1}
 
 

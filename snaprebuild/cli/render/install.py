@@ -157,7 +157,8 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
     if result.dry_run:
         answer = f"{faults}Dry run: nothing was changed; {others or 'nothing'} in {partitions}."
         install = ("install", shown(plan.path))
-        if not totals[BoundaryAction.WOULD_WRITE]:
+        # A refused snapshot is refused again: only another `stage` corrects that.
+        if not totals[BoundaryAction.WOULD_WRITE] or totals[BoundaryAction.REFUSED]:
             return answer, doubt or ([] if is_done else stage)
         is_live = any(each.cause is FindingCause.LIVE_BROKER for each in result.findings)
         return answer, Advice("stop the broker", install) if is_live else install
@@ -168,9 +169,10 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
     may_start = not concerns_of(result.plan.partitions) and not any(fate.holds_broker for fate in result.plan.fates)
     if doubt:
         return answer, doubt
-    if may_start and not is_done:
+    lacking = totals[BoundaryAction.REFUSED] + totals[BoundaryAction.FAILED]
+    if may_start and not is_done and not lacking:
         answer += " You can start the broker now."
-    elif may_start and written:
+    elif may_start and is_done and written:
         answer += f" Start the broker: it then uses the new {'snapshot' if written == 1 else 'snapshots'}."
     if not is_done:
         return answer, stage

@@ -9,15 +9,15 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import asdict
 
-from snaprebuild.cli.result import print_table, print_text, shown, time_text
+from snaprebuild.cli.result import newest_run_text, print_table, print_text, shown, time_text
 from snaprebuild.cli.table import counts_text, range_text
-from snaprebuild.cli.view import Answer, View
+from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.documents.receipts import Undo, UndoTotals, VerifyReceipt
-from snaprebuild.findings import Finding, first_of, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize
 from snaprebuild.snapshots.receipts.undo import FileAction, UndoneFile, UndoResult
 from snaprebuild.snapshots.receipts.verify_receipt import FileStatus, FileTotals, Receipts, ReceiptVerdict, VerifiedFile
 
-__all__ = ["ReceiptListView", "ReceiptView", "UndoView", "last_run_text"]
+__all__ = ["ReceiptListView", "ReceiptView", "UndoView"]
 
 
 class ReceiptView(View):
@@ -104,10 +104,17 @@ class UndoView(View):
         counts = counts_text({**totals, **{f"set aside {action}": count for action, count in asides.items()}})
         answer = f"{_undo_title(result, is_changed)}; {pluralize(len(result.files), 'snapshot')}: {counts or 'nothing to undo'}."
         if self._is_last:
-            answer += f"\n{last_run_text(self._receipt, result.receipt.began_ms, result.receipt.command)}"
+            run = f"`{_verb_of(result.receipt.command)}`, {time_text(result.receipt.began_ms)}"
+            answer += f"\n{newest_run_text(run, self._receipt)}"
+        again = ("undo", self._receipt)
         if result.dry_run:
             would = totals[FileAction.WOULD_REMOVE] or asides[FileAction.WOULD_PUT_BACK]
-            return answer, ["undo", self._receipt] if would else []
+            if not would:
+                return answer, []
+            is_live = any(each.cause is FindingCause.LIVE_BROKER for each in result.findings)
+            return answer, Advice("stop the broker", again) if is_live else again
+        if any(each.severity in (Severity.REFUSED, Severity.STORAGE) for each in result.findings):
+            return answer, Advice("correct what stderr lists", again)
         if totals[FileAction.LEFT] or totals[FileAction.FAILED]:
             return answer, ["verify", "--written-by", self._receipt]
         return answer, _scan_words(result.files) if result.receipt.in_place and is_changed else []
@@ -189,17 +196,6 @@ class ReceiptListView(View):
             print_table(None, ("receipt file", "began", "command", "files"), rows, drop=("began", "command"))
         if self._result.not_listed:
             print_text(f"and {self._result.not_listed} older ones")
-
-
-def last_run_text(receipt: str, began_ms: int, command: str) -> str:
-    """Which run ``undo --last`` takes back.
-
-    Args:
-        receipt: path of its receipt.
-        began_ms: when it began to write, ms since 1970.
-        command: its command line.
-    """
-    return f"The last run was `{_verb_of(command)}`, {time_text(began_ms)}. Its receipt is {shown(receipt)}."
 
 
 def _verb_of(command: str) -> str:

@@ -13,11 +13,11 @@ from snaprebuild.cli.result import (
     COPIES,
     given_words,
     id_labels,
+    newest_run_text,
     print_table,
     print_text,
     print_undo,
     repeated_words,
-    shown,
     size_text,
     unless_unread,
 )
@@ -330,7 +330,7 @@ class RepairUndoView(View):
         totals = _actions_text(undo.copies) or "nothing to take back"
         answer = f"{_dry_text(dry_run=undo.dry_run)}{pluralize(len(undo.copies), 'repair')}: {totals}."
         if self._is_last:
-            answer += f"\nThe last run was `tier repair`. Its receipt is {shown(undo.undone_receipt)}."
+            answer += f"\n{newest_run_text('`tier repair`', undo.undone_receipt)}"
         if undo.dry_run and actions[RepairAction.WOULD_RESTORE]:
             return answer, ["undo", *repeated_words("dry_run")]
         if undo.dry_run or not actions[RepairAction.RESTORED]:

@@ -25,7 +25,7 @@ from snaprebuild.errors import (
     SnaprebuildError,
     WriteFailedError,
 )
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.published import Natural, Part, one_of
 from snaprebuild.snapshots.receipts.receipt import record_undo
 from snaprebuild.snapshots.receipts.receipt_lines import UndoingStep, UndoneStep
@@ -159,11 +159,13 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
 
 
 def is_undone(receipt: WrittenReceipt) -> bool:
-    """Whether an earlier undo has taken back what it could, so that another one would change nothing; also for a run that wrote nothing."""
-    if not any(file.is_undone or file.is_undoing for file in receipt.files):
-        return not receipt.files
+    """Whether another undo would change nothing: an earlier one has taken back what it could, or nothing of the run is there any more."""
+    was_begun = any(file.is_undone or file.is_undoing for file in receipt.files)
     for file in undo(receipt, dry_run=True).files:
         aside = file.set_aside_file
+        is_absent = file.action == FileAction.ABSENT and (aside is None or aside.action == FileAction.ABSENT)
+        if not was_begun and not is_absent:
+            return False  # what stays was changed since: it is the last run all the same
         if file.action == FileAction.WOULD_REMOVE or (aside is not None and aside.action == FileAction.WOULD_PUT_BACK):
             return False
     return True
@@ -191,7 +193,7 @@ def _lock_log_dir(log_dir: str, result: UndoResult) -> Iterator[Callable[[], Non
         with contextlib.suppress(LockUnknownError):
             if lock_holder(log_dir) is not None:
                 message = "a live broker holds this log directory: undo is refused while it runs"
-                result.findings.append(Finding("live-broker", Severity.NOTE, log_dir, message))
+                result.findings.append(Finding("live-broker", Severity.NOTE, log_dir, message, cause=FindingCause.LIVE_BROKER))
         yield lambda: None
     else:
         with hold(log_dir) as lock:

@@ -64,7 +64,7 @@ class FileStatus(StrEnum):
     """It has the bytes that the run wrote."""
     REMOVED = "removed"
     REPLACED = "replaced"
-    """It has other bytes."""
+    """It has other bytes; or `undo` removed it, and another run wrote it again."""
     UNREADABLE = "unreadable"
 
 
@@ -171,6 +171,9 @@ def _state(file: WrittenFile, partition: _PresentPartition) -> tuple[FileStatus,
             return FileStatus.REMOVED, "the run was killed: perhaps it never had its name", True
         return FileStatus.REMOVED, *partition.why_removed(file.offset)
     if all(present.sha256 != written.sha256 for written in file.fingerprints):
+        return FileStatus.REPLACED, *partition.why_replaced(file.offset)
+    if file.is_undone:
+        # Even the same bytes are those of a later run, whose receipt has them: `install` links the same staged file again.
         return FileStatus.REPLACED, *partition.why_replaced(file.offset)
     is_same = any(present.modified_ns == written.modified_ns for written in file.fingerprints)
     return FileStatus.KEPT, None if is_same else "written again with the same bytes", True
@@ -347,10 +350,11 @@ class ReceiptHeading(NamedTuple):
 
 
 def newest_receipt(is_undone: Callable[[ReceiptHeading], bool]) -> ReceiptHeading:
-    """The receipt of the newest run that is not undone, among those in the places where runs leave them by default.
+    """The receipt of the newest run of which something is left, among those in the places where runs leave them by default.
 
     Args:
-        is_undone: whether the run of a receipt is undone already. It is called for the newest first, until it returns False.
+        is_undone: whether nothing of the run of a receipt can be taken back any more. It is called for the newest first, until it
+            returns False.
 
     Raises:
         UsageError: there is none, or it is not clear which one is the newest: in two places, or of one moment.
@@ -368,7 +372,8 @@ def newest_receipt(is_undone: Callable[[ReceiptHeading], bool]) -> ReceiptHeadin
     if not count:
         raise UsageError(f"--last: no receipt is in {' or '.join(places)}: name RECEIPT, the file that the run left")
     if not newest:
-        raise UsageError(f"--last: each run of {pluralize(count, 'receipt')} in {' and '.join(places)} is undone already")
+        receipts = f"{pluralize(count, 'receipt')} in {' and '.join(places)}"
+        raise UsageError(f"--last: each run of {receipts} is undone already, or its files are gone")
     if len(newest) > 1:
         paths = " or ".join(each.path for each in newest)
         raise UsageError(f"--last: it is not clear which run is the last: name the receipt, {paths}")
