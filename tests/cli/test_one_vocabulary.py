@@ -236,8 +236,11 @@ def test_an_upload_takes_patterns_and_names_together(tmp_path: Path) -> None:
     assert {"deleted", "mixed"} == {each["topic"] for each in in_json("tier upload", tmp_path, logs, *words).document["partitions"]}
 
 
-def test_where_every_name_is_absent_the_next_command_shows_what_is_there() -> None:
-    run = snaprebuild("verify", MIXED, "--topic-partition", "nope-0")
+@pytest.mark.parametrize("verb", ["verify", "tier upload {}"])
+def test_where_every_name_is_absent_the_next_command_shows_what_is_there(verb: str, tmp_path: Path) -> None:
+    run = snaprebuild(*verb.format(tmp_path).split(), MIXED, "--topic-partition", "nope-0")
+    assert run.exit_code == 1
+    assert run.stdout.startswith("No partition was read.")
     assert "Next: snaprebuild scan " in run.stdout
 
 

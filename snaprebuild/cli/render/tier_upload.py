@@ -12,7 +12,17 @@ from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_key import AivenObject, aiven_key
 from formats.remote.upload_claim import UploadClaim
 from snaprebuild.cli.render.shared_parts import source_verdict
-from snaprebuild.cli.result import given_words, id_labels, print_table, print_text, repeated_words, shown, size_text
+from snaprebuild.cli.result import (
+    given_words,
+    id_labels,
+    none_read,
+    print_table,
+    print_text,
+    repeated_words,
+    selects_nothing,
+    shown,
+    size_text,
+)
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents import tier_upload as doc
 from snaprebuild.findings import Finding, pluralize
@@ -87,6 +97,8 @@ class UploadView(View):
     def answer(self) -> Answer:
         request = self._request
         partitions = self._upload.partitions
+        if not partitions and selects_nothing(self.findings):
+            return none_read(self.findings)
         totals = _totals_text(partitions) or "none"
         dry = "Dry run: nothing was written. " if request.dry_run else ""
         answer = f"{dry}{pluralize(len(partitions), 'partition')}, segments: {totals}."
