@@ -236,6 +236,20 @@ def test_above_the_log_end_it_says_what_verify_says(is_clean: bool, tmp_path: Pa
     assert "Next: nothing to do" not in snaprebuild("inspect", "explain", above).stdout or not is_clean
 
 
+def test_inside_a_batch_the_start_of_the_broker_removes_it(tmp_path: Path) -> None:
+    """Nothing takes its place; at the first offset a wrong one stays."""
+    logs = copy_of("kafka4-mixed", tmp_path)
+    inside = logs / "mixed-0" / snapshot_name(2500)
+    inside.write_bytes((logs / "mixed-0" / snapshot_name(2430)).read_bytes())
+    for words in (("inspect", "explain", inside), ("verify", logs)):
+        run = snaprebuild(*words)
+        assert run.exit_code == 1
+        assert "Next: start and stop the broker once, then: snaprebuild scan" in run.stdout, run
+    inside.unlink()
+    (logs / "mixed-0" / snapshot_name(0)).write_bytes(b"torn")
+    assert "start and stop the broker" not in snaprebuild("verify", logs).stdout
+
+
 def test_above_damage_nothing_is_judged(tmp_path: Path) -> None:
     directory = whole_log(tmp_path)
     segment = sorted(directory.glob("*.log"))[4]

@@ -49,7 +49,7 @@ NEXT: dict[str, dict[str, str | None]] = {
     },
     "suspect, held": {"": "verify", "verify": "plan --set-aside"},
     "missing and suspect, held": {"": "verify", "verify": "plan --set-aside"},
-    "wrong at no boundary": {"": "verify", "verify": AGAIN},
+    "wrong at no boundary": {"": "verify", "verify": "scan"},
     "never uploaded": {
         "scan": "plan",
         "verify": "plan",
@@ -119,6 +119,14 @@ def test_the_status_of_each_command(state: SnapshotState, verb: str, tmp_path: P
         assert text.exit_code != 0
 
 
+def remove_strays(log_dir: Path) -> None:
+    """Removes what a start of a broker removes: snapshots that are at no base offset, below the last one."""
+    for path in log_dir.glob("*/*.snapshot"):
+        bases = [int(each.stem) for each in path.parent.glob("*.log")]
+        if int(path.stem) < max(bases) and int(path.stem) not in bases:
+            path.unlink()
+
+
 def refusals(run: Run) -> list[str]:
     """What a command did not do: its exit code is 3, or it has no result."""
     return [run.stderr] if run.exit_code in (2, 3) else []
@@ -140,6 +148,9 @@ def test_every_next_command_runs_and_ends(state: SnapshotState, verb: str, tmp_p
             advice = advice_of(run)
             if advice == "stop the broker":
                 stack.close()
+            if advice == "start and stop the broker once":
+                remove_strays(Path(selected[0]))
+                seen = []
             assert following not in seen, f"{seen} leads back to {following}"
             assert len(seen) <= STEPS_MAX, seen
             seen.append(following)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from snaprebuild.cli.render.status import answer_lines, next_of_status
+from snaprebuild.cli.render.status import answer_lines, is_stray, next_of_status
 from snaprebuild.cli.result import is_verbose, print_table, print_text, shown, time_text
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.judged_snapshot import JudgedSnapshot
@@ -79,6 +79,7 @@ class SnapshotExplanationView(View):
             is_local=explanation.source.directory.store.is_local,
             can_plan=False,  # missing snapshots are not looked for
             can_replace=_is_at_boundary(explanation),
+            are_strays=is_stray(explanation.source, explanation.offset),
         )
         if status.concerns:
             return answer_lines(status, self._judged.findings, [sentence], [f"{sentence}."]), following

@@ -17,6 +17,7 @@ from snaprebuild.cli.result import concern_text, size_text, skipped_text, unread
 from snaprebuild.cli.table import middle_cut
 from snaprebuild.cli.view import AGAIN, Advice
 from snaprebuild.findings import Finding, FindingCause, deleted_count, deleted_text, pluralize, unread_paths
+from snaprebuild.snapshots.source.source import PartitionSource
 
 __all__ = [
     "LINE_MAX",
@@ -24,6 +25,7 @@ __all__ = [
     "answer_lines",
     "fate_sentence",
     "faults_text",
+    "is_stray",
     "next_of_status",
     "note_sentences",
     "snapshot_counts",
@@ -302,6 +304,7 @@ def next_of_status(
     can_plan: bool,
     can_replace: bool = True,
     writes_empty: bool = False,
+    are_strays: bool = False,
 ) -> Sequence[str] | Advice:
     """What comes after a command that looked at everything: the first of these that applies.
 
@@ -312,6 +315,7 @@ def next_of_status(
         is_local: the snapshots are files, which can be set aside. Objects are never replaced.
         can_plan: a missing snapshot may be written. Nothing is written for a topic without an id while remote storage is on.
         can_replace: a wrong snapshot is at a boundary, so that the right one can take its place.
+        are_strays: the wrong snapshots are inside of segments, so that the start of a broker removes them.
         writes_empty: the next start writes empty snapshots of a partition whose log proves which producers it forgets.
     """
     if status.concerns:
@@ -321,7 +325,7 @@ def next_of_status(
     if is_doubtful and not is_verified:
         return ["verify", *selected]
     if status.wrong and not can_replace and not status.missing:
-        return AGAIN
+        return Advice("start and stop the broker once", ("scan", *selected)) if are_strays else AGAIN
     # What the replay cannot judge stays suspect. The plan compares it, and leaves it as it is.
     if status.wrong or (status.suspect and status.missing and can_plan):
         return ["plan", *selected, *(["--set-aside"] if is_local else elsewhere)]
@@ -331,6 +335,15 @@ def next_of_status(
         return ["verify", *selected]
     # Nothing is written next to a log that is never uploaded, but the snapshots that the start needs can be built.
     return ["plan", *selected, *elsewhere] if writes_empty else []
+
+
+def is_stray(source: PartitionSource, offset: int) -> bool:
+    """Whether the start of a broker removes a snapshot at this offset (``ProducerStateManager.removeStraySnapshots``).
+
+    It keeps those at a base offset, and of the others the newest one, if that is above the last segment's base.
+    """
+    bases = [segment.base_offset for segment in source.directory.segments]
+    return source.log_dir.is_broker_directory and bool(bases) and offset < bases[-1] and offset not in bases
 
 
 def note_sentences(status: Status) -> str:

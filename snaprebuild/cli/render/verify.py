@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import asdict
 
 from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of
-from snaprebuild.cli.render.status import LINE_MAX, answer_lines, next_of_status, snapshot_counts, waiting_text
+from snaprebuild.cli.render.status import LINE_MAX, answer_lines, is_stray, next_of_status, snapshot_counts, waiting_text
 from snaprebuild.cli.result import SELECTION, given_words, labels_of, none_read, print_table, print_text
 from snaprebuild.cli.table import counts_text
 from snaprebuild.cli.view import Answer, View
@@ -84,6 +84,12 @@ class VerifyView(View):
             is_local=all(verdict.source.directory.store.is_local for verdict in result.partitions),
             can_plan=any(verdict.missing and not verdict.source.uploads_under_id_zero for verdict in result.partitions),
             can_replace=any(_is_at_boundary(verdict, each) for verdict in result.partitions for each in verdict.outcome.snapshots),
+            are_strays=all(
+                is_stray(verdict.source, each.offset)
+                for verdict in result.partitions
+                for each in verdict.outcome.snapshots
+                if each.comparison.proven_wrong
+            ),
             writes_empty=self._forgetful > 0,
         )
         if status.concerns:
