@@ -354,6 +354,21 @@ def test_what_does_not_go_with_a_snapshot(arguments: tuple[object, ...], said: s
     assert said in run.stderr
 
 
+def test_a_name_that_is_none_of_a_snapshot(tmp_path: Path) -> None:
+    """A snapshot that was set aside, and a file that is not there: no option of a producer is missing."""
+    set_aside = whole_log(tmp_path) / f"{snapshot_name(8231)}.set-aside.1"
+    set_aside.write_bytes(snapshot_bytes(RIGHT[8231]))
+    run = snaprebuild("inspect", "explain", set_aside)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert "without the name of one" in run.stderr
+    assert "inspect explain FILE" not in run.stderr, "it has just refused it"
+    assert snaprebuild("inspect", "dump", set_aside).exit_code == 0, "the advice"
+    absent = snaprebuild("inspect", "explain", tmp_path / "nonexist.snapshot")
+    assert (absent.exit_code, absent.stdout) == (2, "")
+    assert "nonexist.snapshot: does not exist" in absent.stderr
+    assert "--producer-id" not in absent.stderr
+
+
 def test_a_copy_without_its_log(tmp_path: Path) -> None:
     path = tmp_path / snapshot_name(8231)
     path.write_bytes(snapshot_bytes(RIGHT[8231]))

@@ -147,6 +147,22 @@ def test_a_receipt_that_is_none(state: Path, tmp_path: Path) -> None:
     run = snaprebuild("undo", "--last")
     assert (run.exit_code, run.stdout) == (2, "")
     assert f"{torn}: is not a receipt" in run.stderr
+    listed = in_json("undo")
+    assert (listed.exit_code, listed.document["next_command"]) == (1, None), "the list guesses no more than --last does"
+    assert "Next: move away what stderr lists, or name the receipt of the run to `undo`." in snaprebuild("undo").stdout
+
+
+def test_a_receipt_that_is_damaged_behind_its_first_line(state: Path, tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    made_at(rebuilt(logs, "--topic", "mixed"), 1000)
+    newest = made_at(rebuilt(logs), 2000)
+    lines = newest.read_text().splitlines()
+    newest.write_text("\n".join([lines[0], "damaged", *lines[2:], ""]))
+    run = snaprebuild("undo", "--last")
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert str(newest) in run.stderr
+    listed = in_json("undo")
+    assert (listed.exit_code, listed.document["next_command"]) == (1, None)
 
 
 def test_a_name_and_last(state: Path) -> None:

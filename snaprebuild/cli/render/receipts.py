@@ -180,9 +180,14 @@ class ReceiptListView(View):
         return self._result
 
     def answer(self) -> Answer:
-        """The next command is a dry run of the newest receipt that has files that are still there."""
+        """The next command is a dry run of the newest receipt that has files that are still there.
+
+        With a receipt that cannot be read, it is unknown which run is the newest. ``undo --last`` refuses then, too.
+        """
         result = self._result
         answer = f"{pluralize(len(result.receipts) + result.not_listed, 'receipt')} in {shown(result.directory)}"
+        if any(each.severity for each in self.findings):
+            return answer, Advice("move away what stderr lists, or name the receipt of the run to `undo`")
         newest = next((receipt for receipt in result.receipts if receipt.files is not None and receipt.files.kept), None)
         return answer, [] if newest is None else ["undo", shown(newest.path), "--dry-run"]
 

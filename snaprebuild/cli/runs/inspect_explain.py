@@ -6,7 +6,7 @@ import os
 import re
 import time
 
-from snaprebuild.cli.file_kinds import SNAPSHOT, check_directories, check_file
+from snaprebuild.cli.file_kinds import SNAPSHOT, FileContent, check_directories, check_file, recognize
 from snaprebuild.cli.options.common import ExpiryOptions, LogOptions, S3Options, SelectionOptions, quoted
 from snaprebuild.cli.options.rebuild import Crc
 from snaprebuild.cli.render.inspect import ExplainView
@@ -24,6 +24,7 @@ from snaprebuild.inspect.broker_answer import VERSIONS
 from snaprebuild.inspect.explain import Question, explain_producer
 from snaprebuild.inspect.snapshot_explanation import explain_snapshot, snapshot_offset
 from snaprebuild.snapshots.source.broker_properties import expiration_at
+from snaprebuild.storage.local.absent_path import absent_text
 from snaprebuild.storage.store import absolute, is_object
 
 __all__ = ["run_inspect_explain"]
@@ -58,6 +59,8 @@ def run_inspect_explain(
         if given_options(_OF_PRODUCER):
             raise UsageError(f"{snapshot} is a snapshot, all of whose entries are explained: no option of a producer goes with it")
         return _snapshot_view(snapshot, expiry, jobs, s3, check_crc=crc is Crc.CHECK)
+    for path in paths:
+        _check_name(path)
     check_directories(paths, server_properties=logs.server_properties)
     if producer_id is None:
         raise UsageError("Missing option '--producer-id': name the producer, or a snapshot as PATH")
@@ -73,6 +76,26 @@ def run_inspect_explain(
     seconds = time.perf_counter() - started
     lost, unread = lost_and_unread(source, result.findings)
     return ExplainView(result, seconds, (*result.findings, *lost, *unread))
+
+
+def _check_name(path: str) -> None:
+    """Names a path that is absent, or a snapshot under a name that no broker gives one: neither lacks an option.
+
+    Raises:
+        UsageError: it is one of these.
+        ReadFailedError: a file cannot be read.
+    """
+    if is_object(path) or os.path.isdir(path):
+        return
+    if not os.path.lexists(path):
+        raise UsageError(absent_text(path), path=path)
+    file = recognize(path)
+    if file is not None and file.content is FileContent.SNAPSHOT:
+        raise UsageError(
+            "is a producer snapshot without the name of one, OFFSET.snapshot, which says where in the log it belongs: "
+            "`inspect dump FILE` takes it",
+            path=path,
+        )
 
 
 def _snapshot_view(path: str, expiry: ExpiryOptions, jobs: int | None, s3: S3Options, *, check_crc: bool) -> View:
