@@ -93,7 +93,7 @@ def none_read(findings: Sequence[Finding], *, are_named: bool = False) -> Answer
         are_named: another sentence says what they are about.
     """
     if not findings:
-        return "No partition is here: this broker has not started yet.", []
+        return "No partition is here: this broker has not started yet.", Advice("run this command again after its first start")
     pointer = "" if are_named or unread_paths(findings) else " stderr shows why."
     if given_words("topic", "partition", "topic_partition"):
         return f"No partition was read.{pointer}", ["scan", *given_words("paths", "path", "directory", "server_properties")]

@@ -78,7 +78,9 @@ def test_no_command_finds_anything(tmp_path: Path, name: str) -> None:
             if verb != "before-start":
                 following = run.text.partition(" Next: ")[2]
                 wanted = None if name == "never started" else NEXT[verb]
-                assert following.startswith("nothing to do" if wanted is None else f"snaprebuild {wanted} "), (verb, run.text)
+                assert following.startswith(
+                    "run this command again after its first start" if wanted is None else f"snaprebuild {wanted} "
+                ), (verb, run.text)
         assert tree(properties.parent) == before
 
 
