@@ -113,3 +113,18 @@ def test_an_earlier_run_is_in_the_numbers(tmp_path: Path) -> None:
     for options in (("--out", "{out}"), ("--to", "{stage}")):
         check_one([str(logs)], options, tmp_path)
         check_one([str(logs)], options, tmp_path)
+
+
+def test_a_staged_file_that_was_changed_is_within_the_numbers(tmp_path: Path) -> None:
+    """It is staged anew, which the plan says."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    stage = tmp_path / "stage"
+    assert in_json("stage", logs, "--to", stage, *AS_OF).exit_code == 0
+    staged = sorted(stage.glob("mixed-0*/*.snapshot"))
+    staged[0].unlink()
+    staged[1].write_bytes(EMPTY_SNAPSHOT)
+    plan = in_json("plan", logs, "--to", stage, *AS_OF)
+    assert "to stage anew if changed" in plan.document["answer"]
+    planned = plan.document["planned"]
+    written = in_json("stage", logs, "--to", stage, *AS_OF).totals["written"]
+    assert planned["to_write"] < written <= planned["writes_at_most"]

@@ -233,6 +233,8 @@ def _counts_text(request: RebuildRequest, counts: PlanCounts) -> str:
     if counts.to_compare:
         what = str(counts.to_compare) if parts else pluralize(counts.to_compare, "snapshot")
         wrong = ", and to set aside and write if wrong," if request.set_aside else ""
+        if request.destination.installed_later:
+            wrong = ", and to stage anew if changed,"
         parts.append(f"{what} to compare{wrong}")
     return ", ".join(parts)
 
