@@ -345,13 +345,7 @@ def rebuild(
     )
     if isinstance(plan, PlanResult):
         command = plan._command.carried_out_by("rebuild", command)
-    if receipt is not None and not os.fsdecode(receipt):
-        raise UsageError("receipt: the path is empty")
-    table_file = None if results is None else result_file(os.fsdecode(results))
-    if table_file is not None and not os.path.isdir(os.path.dirname(os.path.abspath(table_file))):
-        raise UsageError("results: its directory does not exist", path=table_file)
-    if table_file is not None and receipt is not None and os.path.abspath(table_file) == os.path.abspath(os.fsdecode(receipt)):
-        raise UsageError("results and receipt are one file", path=table_file)
+    table_file = _table_file(_text(results), _text(receipt))
     facts = RunFacts()
     invocation = Invocation.now(command.text)
     with _reading(invocation, impact, max_read_rate):
@@ -605,6 +599,25 @@ class _Request:
             engine_words=engine.words,
             **others,
         )
+
+
+def _table_file(results: str | None, receipt: str | None) -> str | None:
+    """The file of the table of results; None without one.
+
+    Raises:
+        UsageError: a path is empty, its directory does not exist, or both are one file.
+        RefusedError: the file is there.
+    """
+    if receipt == "":
+        raise UsageError("receipt: the path is empty")
+    if results is None:
+        return None
+    file = os.path.abspath(result_file(results))
+    if not os.path.isdir(os.path.dirname(file)):
+        raise UsageError("results: its directory does not exist", path=file)
+    if receipt is not None and file == os.path.abspath(receipt):
+        raise UsageError("results and receipt are one file", path=file)
+    return file
 
 
 def _plan_to_carry_out(asked: _Request, plan: PlanResult | FilePath | None, engine: CallEngine, facts: RunFacts) -> Plan:

@@ -63,7 +63,7 @@ NEXT: dict[str, dict[str, str | None]] = {
     "an index is missing": {"": "scan", "scan": AGAIN},
     "stray": {"": "scan", "scan": None, "verify": None, "before-start --dry-run": None},
     "unread": {"": AGAIN},
-    "nothing": {"": AGAIN, "before-start --dry-run": None},
+    "nothing": {"": AGAIN},
 }
 """The next command by verb: its verb with an option that decides, ``AGAIN`` for an advice without a command; ``""`` for other verbs."""
 

@@ -15,6 +15,7 @@ from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, files_below, flip, snapsh
 from manifests import FIXTURES
 from other_process import live_broker
 from receipts import one_partition, steps, what_appeared
+from sentences import AGAIN
 
 from snaprebuild.cli.render.receipts import UndoView
 from snaprebuild.cli.view import Advice
@@ -192,7 +193,7 @@ def test_a_live_broker_is_refused(tmp_path: Path) -> None:
     with live_broker(logs):
         run = in_json("undo", receipt)
         table = snaprebuild("undo", receipt)
-    assert "Next: correct what stderr lists, then run this command again." in table.text
+    assert f"Next: {AGAIN}" in table.text
     assert (run.exit_code, run.codes, run.totals) == (3, {"refused": 1}, {"left": 14})
     assert tree(logs) == before
 
