@@ -31,8 +31,10 @@ OF_OTHERS = {
     "_gateway": "pyspark shows in no other way whether a session was started by this process",
     "_jvm": "a session on a gateway of its own",
     "_ensure_initialized": "a session on a gateway of its own",
+    "_plan": "a plan goes from a result of the library to the call that carries it out, and is no public value",
+    "_command": "the command line goes the same way",
 }
-"""Private members of the standard library and of packages that the product reads or replaces, each for a reason."""
+"""Private members of the standard library, of packages and of results that other modules read or replace, each for a reason."""
 
 PRIVATE = re.compile(r"(?<!\bself)(?<!\bcls)\._[a-z]|getattr\([^\n]*\"_")
 """In a text with a private member of any kind."""

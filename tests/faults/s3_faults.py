@@ -79,7 +79,7 @@ STORE_WRITERS = {
         ),
     ),
     "tier upload s3": StoreWriter(
-        whole_log, ("tier", "upload", "{}/logs", f"s3://{BUCKET}", *LONG_AGO, "--uploader", "me", "--i-am-the-leader")
+        whole_log, ("tier", "upload", f"s3://{BUCKET}", "{}/logs", *LONG_AGO, "--uploader", "me", "--i-am-the-leader")
     ),
     "tier repair s3": StoreWriter(
         lambda _: None,
