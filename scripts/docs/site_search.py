@@ -1,4 +1,4 @@
-"""What the search of the site finds first: a guide before a page of reference that repeats its words (a hook of MkDocs)."""
+"""Weights of pages in the search of the site, a hook of MkDocs: it finds a guide before a page of reference that repeats its words."""
 
 from __future__ import annotations
 

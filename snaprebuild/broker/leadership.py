@@ -30,7 +30,7 @@ class MustNotLead(Part, frozen=True):
     cause: str
     severity: Annotated[str, one_of("finding", "damaged")]
     remedy: str = ""
-    """What an operator does about the worst fate; empty in earlier documents."""
+    """Advice to an operator about the worst fate; empty in earlier documents."""
 
     @property
     def finding_severity(self) -> Severity:

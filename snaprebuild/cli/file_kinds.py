@@ -1,4 +1,4 @@
-"""What a file is that a command line names, and which command takes it: for one sentence about a file of the wrong kind.
+"""The kind of a file that a command line names, and the command that takes it: for one sentence about a file of the wrong kind.
 
 A kind is recognized by the first bytes of a file, and for files of Kafka without a magic number by the name. Nothing else is looked at: a
 damaged plan is still a plan, and its reader reports the damage.
@@ -82,7 +82,7 @@ class NamedFile(NamedTuple):
 
     content: FileContent
     noun: str
-    """What it is, for a sentence after "is"."""
+    """A noun with its article, which follows "is" in a sentence about the file."""
     advice: str
     """Which command takes it; empty if none does."""
     command: str = ""
@@ -248,7 +248,7 @@ def _of_kafka(kind: DumpedKind) -> NamedFile:
 
 
 def _by_content(head: bytes, size_bytes: int) -> NamedFile | None:
-    """What the first bytes show; None for text of an unknown kind."""
+    """The kind of a file by its first bytes; None for text of an unknown kind."""
     from formats.partition.file_kind import kind_of_content
 
     if not head:
@@ -270,7 +270,7 @@ def _by_content(head: bytes, size_bytes: int) -> NamedFile | None:
 
 
 def _content_of_text(head: bytes) -> FileContent | None:
-    """What text is, if Kafka did not write it; None for text of another kind."""
+    """The kind of a text file that Kafka did not write; None for text of another kind."""
     for pattern, content in (
         (_PAGE, FileContent.PAGE),
         (_METRICS, FileContent.METRICS),

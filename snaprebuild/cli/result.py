@@ -598,7 +598,9 @@ def failed_and_damaged(findings: Iterable[Finding]) -> tuple[set[str], set[str]]
 
 def unread_text(findings: Iterable[Finding]) -> str:
     """How many paths could not be read, or are damaged; empty if all were read."""
-    failed, damaged = map(len, failed_and_damaged(findings))
+    failed_paths, damaged_paths = failed_and_damaged(findings)
+    failed = len(failed_paths)
+    damaged = len(damaged_paths)
     if not failed:
         return f"INCOMPLETE: {pluralize(damaged, 'path')} damaged; stderr shows where." if damaged else ""
     besides = f", {damaged} more damaged" if damaged else ""

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from snaprebuild.cli.options.common import AS_OF_MAX_MS
 from snaprebuild.cli.options.io_limits import Impact, Load
 from snaprebuild.cli.options.kafka_release import release_of
 from snaprebuild.cli.runs.sources import partition_named
@@ -27,6 +28,7 @@ from snaprebuild.documents.rebuild import Rebuild, RebuiltPartition
 from snaprebuild.documents.scan import Scan
 from snaprebuild.documents.verify import VerifiedPartition, Verify
 from snaprebuild.errors import UsageError
+from snaprebuild.hooks import FilePath
 from snaprebuild.library.call_engine import THIS_MACHINE, CallEngine
 from snaprebuild.library.command_line import CommandLine
 from snaprebuild.library.result import PlanResult, Result
@@ -52,18 +54,11 @@ if TYPE_CHECKING:
 
     from snaprebuild.cli.view import View
     from snaprebuild.snapshots.engine.partition_task import Progress
-    from snaprebuild.storage.io_limits.policy import RunLimits
 
 __all__ = ["FilePath", "Paths", "plan", "rebuild", "scan", "verify"]
 
-FilePath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
-"""A path on this machine in any form that ``open`` takes, or ``s3://BUCKET/PREFIX`` as text."""
-
 Paths = FilePath | Sequence[FilePath]
 """One path or several: partition directories, log directories, or any directories above them."""
-
-AS_OF_MAX_MS = 253_402_300_799_999
-"""The end of the year 9999."""
 
 
 def scan(
@@ -656,7 +651,7 @@ def _request_words() -> list[str]:
 
 
 @contextmanager
-def _reading(invocation: Invocation, impact: str | None, max_read_rate: int | None) -> Iterator[RunLimits]:
+def _reading(invocation: Invocation, impact: str | None, max_read_rate: int | None) -> Iterator[None]:
     """The call reads so inside, and what it records is of this invocation.
 
     Raises:
@@ -667,8 +662,8 @@ def _reading(invocation: Invocation, impact: str | None, max_read_rate: int | No
     if max_read_rate is not None and max_read_rate < 1:
         raise UsageError(f"max_read_rate: expected 1 or more, found {max_read_rate}")
     load = Load(impact=None if impact is None else Impact(impact), max_read_rate=max_read_rate)
-    with invocation.active(), load.limits() as limits:
-        yield limits
+    with invocation.active(), load.limits():
+        yield
 
 
 def _texts(source: Paths) -> tuple[str, ...]:
