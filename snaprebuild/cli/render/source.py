@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.cli.result import given_words, none_read, print_table, print_text, shown
+from snaprebuild.cli.render.status import judgement_lines, nothing_read
+from snaprebuild.cli.result import given_words, print_table, print_text, shown
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.source_check.check import CheckedSource, SourceCheck
 from snaprebuild.cluster.source_check.metadata_read import MetadataRead
@@ -33,6 +34,8 @@ PURPOSE_TEXTS = {
 class SourceView(View):
     """Replicas with their verdicts and the results of the rules."""
 
+    names_unread = True
+
     def __init__(self, result: SourceCheck, findings: Sequence[Finding], *, everything: bool) -> None:
         super().__init__(findings)
         self._result = result
@@ -46,11 +49,12 @@ class SourceView(View):
         """The verdicts with their counts; the plan of a rebuild, if each replica may be its source."""
         replicas = self._result.replicas
         if not replicas:
-            return none_read(self.findings)
+            return nothing_read(self.findings)
         purpose = self._result.question.purpose
         counts = Counter(each.verdict.outcome.value for each in replicas)
         outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-        answer = f"{pluralize(len(replicas), 'replica')} as a source for {PURPOSE_TEXTS[purpose]}: {outcomes}."
+        answer = f"{pluralize(len(replicas), 'replica')} as a source for {PURPOSE_TEXTS[purpose]}: {outcomes}"
+        answer = judgement_lines(self.findings, answer)
         if purpose is not Purpose.REBUILD or any(each.verdict.is_rejected for each in replicas):
             return answer, []
         return answer, ["plan", *given_words("paths", "server_properties", "topic", "partition", "metadata")]
