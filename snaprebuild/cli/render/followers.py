@@ -31,13 +31,14 @@ from snaprebuild.cli.result import (
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.documents import followers as documents
+from snaprebuild.documents.common import ActionTotals
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.followers.bootstrap_build import BuildPlan
 from snaprebuild.followers.check import CheckedReplica, ReplicaCheck, ReplicaVerdict
 from snaprebuild.followers.remote_state import RemoteState
 from snaprebuild.followers.repair import ReplicaRepair
 from snaprebuild.followers.replica_snapshots import LostProducer
-from snaprebuild.snapshots.destination.boundary_result import ActionTotals, BoundaryAction
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.storage.partition_names import named, names_of
 from snaprebuild.tier.remote_partition import Tier
 

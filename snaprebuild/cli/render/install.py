@@ -13,9 +13,10 @@ from snaprebuild.cli.result import print_table, print_text, print_undo, shown, s
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.table import counts_text, range_text
 from snaprebuild.cli.view import Advice, Answer, View
+from snaprebuild.documents.common import ActionTotals
 from snaprebuild.documents.install import Install, InstalledPartition, PhaseSeconds
 from snaprebuild.findings import FindingCause, first_of, pluralize
-from snaprebuild.snapshots.rebuild.result import NOT_DONE, ActionTotals, BoundaryAction, PartitionResult, RebuildResult
+from snaprebuild.snapshots.rebuild.result import NOT_DONE, BoundaryAction, PartitionResult, RebuildResult
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedPlan
 from snaprebuild.storage.partition_names import names_in
 

@@ -12,7 +12,7 @@ from snaprebuild.cluster.metadata.feature_levels import FeatureLevel
 from snaprebuild.cluster.quorum.advise import StartAdvice
 from snaprebuild.cluster.quorum.check import NodeCheck, QuorumCheck
 from snaprebuild.cluster.quorum.election import ElectionLog, QuorumElection
-from snaprebuild.cluster.quorum.rules import NodeRuleResult
+from snaprebuild.cluster.quorum.rules import QuorumRuleResult
 from snaprebuild.cluster.rule_result import Grade, RuleState
 from snaprebuild.documents import cluster as doc
 from snaprebuild.findings import pluralize
@@ -78,7 +78,7 @@ def _checked_node(check: NodeCheck) -> doc.CheckedNode:
     )
 
 
-def _rule_state(result: NodeRuleResult) -> doc.NodeRuleResult:
+def _rule_state(result: QuorumRuleResult) -> doc.NodeRuleResult:
     return doc.NodeRuleResult(
         rule=result.rule.name,
         text=result.rule.value,

@@ -23,7 +23,7 @@ from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, FindingCause, Severity, exit_code_of, unread_paths
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import ComparisonStatus
-from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, ActionTotals, BoundaryAction, BoundaryResult, unfinished
+from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, BoundaryAction, BoundaryResult, unfinished
 from snaprebuild.snapshots.engine.partition_task import TaskOutcome
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, concerns_of_plan, topics_left_out
 from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
@@ -33,7 +33,6 @@ from snaprebuild.storage.store import is_object
 __all__ = [
     "NOT_DONE",
     "PARQUET_SCHEMA_NAME",
-    "ActionTotals",
     "BoundaryAction",
     "BoundaryResult",
     "PartitionResult",
