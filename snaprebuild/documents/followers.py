@@ -9,10 +9,10 @@ import msgspec
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from snaprebuild.documents.common import ActionTotals
-from snaprebuild.followers.bootstrap_plan import FollowerPlan
 from snaprebuild.followers.check import LossCause, ReplicaVerdict
 from snaprebuild.followers.fetch_path import FollowerFetchPath
 from snaprebuild.followers.offsets import FollowerOffsets
+from snaprebuild.followers.plan import FollowerPlan
 from snaprebuild.followers.remote_state import StateSource
 from snaprebuild.followers.replica_snapshots import ReplicaSnapshot
 from snaprebuild.published import Document, Natural, Part, Positive, Seconds, Sha256, Uuid, one_of

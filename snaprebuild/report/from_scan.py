@@ -14,8 +14,8 @@ from snaprebuild.report.page_data import (
 )
 from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import SHARED, STATUS, PageSink
-from snaprebuild.snapshots.scan.result import BoundaryScan
 from snaprebuild.snapshots.scan.scan_parts import ScannedLogDir, ScannedPartition
+from snaprebuild.snapshots.scan.scan_result import BoundaryScan
 from snaprebuild.snapshots.scan.upload_preflight import NextAttempt
 
 __all__ = ["take_scan"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from snaprebuild.cli.answer import unless_unread
+from snaprebuild.cli.printing import draws_blocks, print_line, print_table, print_text
 from snaprebuild.cli.render.log_start_chart import duration_text, with_duration_texts
-from snaprebuild.cli.result import draws_blocks, print_line, print_table, print_text, shown, size_text, unless_unread
+from snaprebuild.cli.value_text import shown, size_text
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.metadata.feature_levels import FeatureLevel
 from snaprebuild.cluster.quorum.advise import StartAdvice

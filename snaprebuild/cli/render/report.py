@@ -6,8 +6,9 @@ import shlex
 from collections import Counter
 
 from snaprebuild.broker.status import status_of
+from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.status import next_of_status
-from snaprebuild.cli.result import print_table, print_text, shown, size_text
+from snaprebuild.cli.value_text import shown, size_text
 from snaprebuild.cli.view import Advice, View
 from snaprebuild.documents.report import PageTotals, Report, ReportedDocument
 from snaprebuild.findings import first_of, pluralize
