@@ -9,44 +9,28 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import asdict, replace
 
 from snaprebuild.broker.status import Status
-from snaprebuild.cli.command_words import command_text, quoted
+from snaprebuild.cli.answer import none_read, unless_unread
+from snaprebuild.cli.command_words import command_text, given_words, quoted
 from snaprebuild.cli.options.kafka_release import release_words
+from snaprebuild.cli.printing import is_verbose, print_line, print_table, print_text, print_undo
 from snaprebuild.cli.render.readiness import answer_with_refusal, print_readiness_notes
 from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of, source_verdict
 from snaprebuild.cli.render.status import OUT_DIRECTORY, faults_text
 from snaprebuild.cli.render.unsafe_start import answer_with_fate
-from snaprebuild.cli.result import (
-    given_words,
-    is_verbose,
-    labels_of,
-    none_read,
-    print_line,
-    print_table,
-    print_text,
-    print_undo,
-    shown,
-    size_text,
-    time_text,
-    unless_unread,
-)
 from snaprebuild.cli.table import counts_text, range_text
+from snaprebuild.cli.value_text import labels_of, shown, size_text, time_text
 from snaprebuild.cli.view import AGAIN, Advice, Answer, View
 from snaprebuild.documents.plan import NotPlanned, PlanDocument, PlannedPartition
 from snaprebuild.documents.rebuild import Rebuild, RebuildTotals, RebuiltPartition
 from snaprebuild.findings import Finding, FindingCause, exit_code_of, first_of, pluralize
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, BoundaryAction
 from snaprebuild.snapshots.destination.destinations import NextToBroker
 from snaprebuild.snapshots.plan.plan_counts import PlanCounts, plan_counts
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.result import (
-    NOT_DONE,
-    BoundaryAction,
-    PartitionResult,
-    RebuildResult,
-    is_not_judged,
-    write_results,
-)
+from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildResult, is_not_judged
+from snaprebuild.snapshots.rebuild.results_file import write_results
 from snaprebuild.snapshots.source.boundary_needs import NeedTotals
 from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.storage.store import is_object

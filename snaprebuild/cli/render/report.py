@@ -6,8 +6,9 @@ import shlex
 from collections import Counter
 
 from snaprebuild.broker.status import status_of
+from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.status import next_of_status
-from snaprebuild.cli.result import print_table, print_text, shown, size_text
+from snaprebuild.cli.value_text import shown, size_text
 from snaprebuild.cli.view import Advice, View
 from snaprebuild.documents.report import PageTotals, Report, ReportedDocument
 from snaprebuild.findings import first_of, pluralize
@@ -67,7 +68,7 @@ class ReportView(View):
                 ReportedDocument(
                     path=head.path,
                     schema=head.schema,
-                    snaprebuild=head.program,
+                    snaprebuild=head.snaprebuild,
                     lacks=document.lacks,
                     run=document.run,
                 )
@@ -92,7 +93,7 @@ class ReportView(View):
             unread = first_of([shown(path) for path in page.unread_paths])
             print_text(f"INCOMPLETE: the documents do not cover what could not be read: {unread}.")
         counts = Counter(number for partition in partitions for number in partition.documents)
-        rows = [(shown(head.path), head.schema, head.program, counts[number]) for number, head in enumerate(result.heads)]
+        rows = [(shown(head.path), head.schema, head.snaprebuild, counts[number]) for number, head in enumerate(result.heads)]
         print_table("Documents", ("file", "form", "written by", "partitions"), rows, right=("partitions",))
         print_text(f"{pluralize(page.partition_count, 'partition')}: {_totals_text(page_totals(page))}")
         left = page.partition_count - len(partitions)

@@ -13,8 +13,9 @@ import msgspec
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.remote_readiness import not_ready_text
 from snaprebuild.broker.status import FateGroup, Status, StatusCounts
-from snaprebuild.cli.result import concern_text, size_text, skipped_text, unread_text
+from snaprebuild.cli.findings_text import concern_text, skipped_text, unread_text
 from snaprebuild.cli.table import middle_cut
+from snaprebuild.cli.value_text import size_text
 from snaprebuild.cli.view import AGAIN, Advice
 from snaprebuild.findings import Finding, FindingCause, deleted_count, deleted_text, pluralize, unread_paths
 from snaprebuild.snapshots.source.source import PartitionSource
