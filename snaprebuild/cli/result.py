@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from formats.partition.file_names import FileKind, parse_file_name, parse_partition_dir_name, segment_file_name
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.cli.command_words import COPIES, SELECTION, command_text, given_words, repeated_words
+from snaprebuild.cli.command_words import COPIES, SELECTION, given_words, repeated_words
 from snaprebuild.cli.loading import end_loading
 from snaprebuild.cli.streams import discard, print_on_stderr, reader_may_go_away
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, middle_cut, paragraph, printable, table_text
@@ -30,6 +30,7 @@ from snaprebuild.cli.view import AGAIN, Advice, Answer, View
 from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity, deleted_text, exit_code_of, first_of, pluralize, unread_paths
+from snaprebuild.shell_words import program_command
 from snaprebuild.storage.local.document_file import check_place, write_text_file
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def answer_and_next(
 def next_command_of(following: Sequence[str] | Advice) -> str | None:
     """The next command for a shell; None without one."""
     words = following.words if isinstance(following, Advice) else following
-    return command_text(words) if words else None
+    return program_command(words) if words else None
 
 
 def print_answer(answer: str, following: Sequence[str] | Advice, exit_code: int) -> None:
@@ -332,7 +333,7 @@ def print_line(text: str) -> None:
 
 def print_command(label: str, words: Sequence[str]) -> None:
     """Prints a command of this program, however long, on one line: a line break would change it."""
-    print_line(f"{label}: {command_text(words)}")
+    print_line(f"{label}: {program_command(words)}")
 
 
 def print_undo(receipt: str | None) -> None:
