@@ -1,7 +1,7 @@
 """Words and commands as a shell reads them, in every message, document and page that names a command.
 
-The text is one line that does nothing to a terminal: a word with characters that cannot be printed, or with bytes that are no text, is
-written as ``$'...'`` with escapes, as POSIX 2024, bash and zsh read it.
+The text is one line that does nothing to a terminal. A word that cannot be printed, or is no text, is ``$'...'`` with escapes. POSIX
+2024, bash and zsh read that.
 """
 
 from __future__ import annotations
