@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 
 from snaprebuild.broker.status import Status
 from snaprebuild.cli.answer import none_read, unless_unread
-from snaprebuild.cli.command_words import command_text, given_words, quoted
+from snaprebuild.cli.command_words import given_words
 from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.printing import is_verbose, print_line, print_table, print_text, print_undo
 from snaprebuild.cli.render.readiness import answer_with_refusal, print_readiness_notes
@@ -24,6 +24,7 @@ from snaprebuild.documents.plan import NotPlanned, PlanDocument, PlannedPartitio
 from snaprebuild.documents.rebuild import Rebuild, RebuildTotals, RebuiltPartition
 from snaprebuild.findings import Finding, FindingCause, exit_code_of, first_of, pluralize
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.shell_words import program_command, shell_word
 from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, BoundaryAction
 from snaprebuild.snapshots.destination.destinations import NextToBroker
 from snaprebuild.snapshots.plan.plan_counts import PlanCounts, plan_counts
@@ -629,9 +630,9 @@ def _print_ways_around_the_lock(result: RebuildResult) -> None:
     if not held or _is_next_to_broker(request) or set(result.totals) != {BoundaryAction.REFUSED}:
         return
     if not _may_be_2_7(result.plan):
-        again = command_text(["rebuild", *request_words(_only_held(request, held)), "--broker-running"])
+        again = program_command(["rebuild", *request_words(_only_held(request, held)), "--broker-running"])
         print_line(f"  Broker 2.8 or newer?  {again}")
-    lock = quoted(os.path.join(shown(held[0]), ".lock"))
+    lock = shell_word(os.path.join(shown(held[0]), ".lock"))
     print_line(f"  Broker stopped?       fuser -v {lock} shows what holds it. Do not delete it.")
     print_line("")
 
