@@ -193,12 +193,14 @@ def plan_answer(plan: Plan, planned: PlanCounts, again: Sequence[str], saved: st
         return none_read(plan.findings)
     faults = faults_text(plan.status)
     if not busy:
-        nothing = _nothing_text(plan.counts.missing, plan.findings)
-        return f"{faults}{nothing[0].upper()}{nothing[1:]} in {partitions}.", _after_nothing(plan)
+        nothing = _nothing_text(plan.counts.missing, plan.findings, partitions)
+        return f"{faults}{nothing[0].upper()}{nothing[1:]}.", _after_nothing(plan)
     read = size_text(plan.min_read_bytes) + (
         f" to {size_text(plan.max_read_bytes)}" if plan.max_read_bytes > plan.min_read_bytes else ""
     )
-    seconds = f" in about {plan.min_read_bytes / plan.rate_bytes_per_second:.1f} s" if plan.rate_bytes_per_second else ""
+    seconds = ""
+    if plan.rate_bytes_per_second:
+        seconds = f" in about {max(plan.min_read_bytes / plan.rate_bytes_per_second, 0.1):.1f} s"
     answer = f"{faults}{_counts_text(plan.request, planned)} in {len(busy)} of {partitions}; {read} to read{seconds}."
     doubt = _words_of_doubt(plan, plan.status)
     if doubt:
@@ -482,12 +484,16 @@ def run_text(result: RebuildResult) -> str:
     plan = result.plan
     totals = _totals(result)
     others = counts_text(_other_counts(result, totals))
-    done = others or _nothing_text(plan.counts.missing, plan.findings)
     busy = sum(bool(partition.boundaries) for partition in result.partitions)
-    where = f" in {f'{busy} of ' if busy else ''}{pluralize(len(result.partitions), 'partition')}"
+    partitions = f"{f'{busy} of ' if busy else ''}{pluralize(len(result.partitions), 'partition')}"
     written = totals[BoundaryAction.WRITTEN]
     answer = _title(result, written)
-    answer += f"{where}{_in_place_of_wrong(result)}{f'; {others}' if others else ''}." if written else f"; {done}{where}."
+    if written:
+        answer += f" in {partitions}{_in_place_of_wrong(result)}{f'; {others}' if others else ''}."
+    elif others:
+        answer += f"; {others} in {partitions}."
+    else:
+        answer += f"; {_nothing_text(plan.counts.missing, plan.findings, partitions)}."
     answer += f"{_unsound_text(result)}{_not_judged_text(result)}"
     if written and plan.request.destination.locks_log_dirs:
         answer += f" The new {'one takes' if written == 1 else 'ones take'} effect when the broker next starts."
@@ -645,11 +651,18 @@ def _may_be_2_7(plan: Plan) -> bool:
     return any(partition.all_boundaries and not partition.source.directory.has_partition_metadata for partition in plan.partitions)
 
 
-def _nothing_text(missing: int, findings: Iterable[Finding]) -> str:
-    """The result of a plan without a boundary."""
+def _nothing_text(missing: int, findings: Iterable[Finding], partitions: str) -> str:
+    """The result of a plan without a boundary.
+
+    Args:
+        missing: snapshots that are needed.
+        findings: of the plan.
+        partitions: how many there are, in words.
+    """
     if missing:
-        return f"{pluralize(missing, 'snapshot is missing', 'snapshots are missing')}, and none is written"
-    return unless_unread("nothing to rebuild", findings)
+        none = "it is not written" if missing == 1 else "none of them is written"
+        return f"{pluralize(missing, 'snapshot is', 'snapshots are')} missing in {partitions}, and {none}"
+    return f"{unless_unread('nothing to rebuild', findings)} in {partitions}"
 
 
 def _title(result: RebuildResult, written: int) -> str:
