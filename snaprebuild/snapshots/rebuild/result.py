@@ -1,6 +1,6 @@
 """The results of a plan: the values that ``rebuild`` returns, and the file of all boundaries for programs (``--results``).
 
-That file has JSON lines, or is Parquet (docs/reference/json.md).
+That file has JSON lines, or is Parquet (docs/reference/json/rebuild.md).
 """
 
 from __future__ import annotations
