@@ -481,12 +481,19 @@ def run_text(result: RebuildResult) -> str:
     plan = result.plan
     totals = _totals(result)
     others = counts_text(_other_counts(result, totals))
-    done = others or _nothing_text(plan.counts.missing, plan.findings)
+    where = pluralize(len(result.partitions), "partition")
     busy = sum(bool(partition.boundaries) for partition in result.partitions)
-    where = f" in {f'{busy} of ' if busy else ''}{pluralize(len(result.partitions), 'partition')}"
+    if busy:
+        where = f"{busy} of {where}"
     written = totals[BoundaryAction.WRITTEN]
     answer = _title(result, written)
-    answer += f"{where}{_in_place_of_wrong(result)}{f'; {others}' if others else ''}." if written else f"; {done}{where}."
+    if written:
+        answer += f" in {where}{_in_place_of_wrong(result)}"
+        if others:
+            answer += f"; {others}"
+    else:
+        answer += f"; {others or _nothing_text(plan.counts.missing, plan.findings)} in {where}"
+    answer += "."
     answer += f"{_unsound_text(result)}{_not_judged_text(result)}"
     if written and plan.request.destination.locks_log_dirs:
         answer += f" The new {'one takes' if written == 1 else 'ones take'} effect when the broker next starts."
