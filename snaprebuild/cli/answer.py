@@ -8,12 +8,13 @@ from collections.abc import Iterable, Sequence
 import click
 
 from formats.partition.file_names import FileKind, parse_file_name, segment_file_name
-from snaprebuild.cli.command_words import command_text, given_words, repeated_words
+from snaprebuild.cli.command_words import given_words, repeated_words
 from snaprebuild.cli.findings_text import failed_and_damaged, skipped_text, unread_text
 from snaprebuild.cli.value_text import shown
 from snaprebuild.cli.verb_command import setting_words
 from snaprebuild.cli.view import AGAIN, Advice, Answer
 from snaprebuild.findings import Finding, FindingCause, Severity, deleted_text, unread_paths
+from snaprebuild.shell_words import program_command
 
 __all__ = ["answer_and_next", "next_command_of", "none_read", "selects_nothing", "unless_unread"]
 
@@ -88,7 +89,7 @@ def answer_and_next(
 def next_command_of(following: Sequence[str] | Advice) -> str | None:
     """The next command for a shell; None without one."""
     words = following.words if isinstance(following, Advice) else following
-    return command_text(words) if words else None
+    return program_command(words) if words else None
 
 
 def _damaged_file(finding: Finding) -> str | None:

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from snaprebuild.cli.answer import next_command_of
-from snaprebuild.cli.command_words import command_text
 from snaprebuild.cli.findings_text import unread_text
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
 from snaprebuild.cli.value_text import shown
 from snaprebuild.cli.view import Advice
 from snaprebuild.findings import Finding, deleted_text, unread_paths
+from snaprebuild.shell_words import program_command
 
 __all__ = [
     "draws_blocks",
@@ -109,7 +109,7 @@ def print_line(text: str) -> None:
 
 def print_command(label: str, words: Sequence[str]) -> None:
     """Prints a command of this program, however long, on one line: a line break would change it."""
-    print_line(f"{label}: {command_text(words)}")
+    print_line(f"{label}: {program_command(words)}")
 
 
 def print_undo(receipt: str | None) -> None:

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from snaprebuild.cli.options.common import AS_OF_MAX_MS
@@ -625,8 +625,10 @@ def _plan_to_carry_out(asked: _Request, plan: PlanResult | FilePath | None, engi
     """
     if plan is None:
         return judged_plan(asked.checked(), Run(facts=facts), parallel_map=engine.planning())
-    if asked != _Request():
-        raise UsageError("a plan has its own source and options: do not give them again with the plan")
+    defaults = _Request()
+    others = [each.name for each in fields(asked) if getattr(asked, each.name) != getattr(defaults, each.name)]
+    if others:
+        raise UsageError(f"a plan has its own source and options: give {', '.join(others)} to plan(), not with the plan")
     planned = plan._plan if isinstance(plan, PlanResult) else load_judged_plan(os.fsdecode(plan), Run(facts=facts))
     if planned.request.destination.installed_later:
         raise UsageError("the plan is one of `stage`: run snaprebuild stage --plan FILE")

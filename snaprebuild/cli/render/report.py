@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 
 from snaprebuild.broker.status import status_of
@@ -15,6 +14,7 @@ from snaprebuild.findings import first_of, pluralize
 from snaprebuild.report.make import ReportResult
 from snaprebuild.report.page_next import PartitionStatus
 from snaprebuild.report.page_status import first_document, page_totals
+from snaprebuild.shell_words import program_command
 
 __all__ = ["ReportView", "partition_next_command"]
 
@@ -42,8 +42,7 @@ def partition_next_command(facts: PartitionStatus) -> str | None:
         can_replace=facts.can_replace,
     )
     words = following.words if isinstance(following, Advice) else following
-    # Without escapes: the page shows what cannot be seen as escapes itself, and then offers no copy.
-    return shlex.join(["snaprebuild", *words]) if words else None
+    return program_command(words) if words else None
 
 
 class ReportView(View):
