@@ -79,7 +79,11 @@ def ends_at_log_end(source: SegmentBytes, base_offset: int, index: ReadPath | No
         base_offset: of the segment.
         index: its offset index; None without one.
     """
-    from_start = _tail_from(source, base_offset, 0, check_crc=False)
+    reader = HeaderReader(source, block_bytes=1 << 20, columns=TAIL_COLUMNS)
+    from_start = _read_tail(reader, base_offset)
+    assert reader.tail is not None
+    if reader.tail.kind is TailKind.CLEAN:
+        return True  # the caller read a part whose beginning the index had wrong
     end_offset = base_offset if from_start is None else from_start.end_offset
     return end_offset >= _tail_of_segment(source, base_offset, index).end_offset
 
@@ -148,6 +152,10 @@ def known_log_end(directory: PartitionDir) -> int:
 def _tail_from(source: SegmentBytes, base_offset: int, start_bytes: int, *, check_crc: bool) -> LogTail | None:
     """The tail from a position on; None where no batch begins there, or where checksums speak against it."""
     reader = HeaderReader(source, check_crc, start_bytes=start_bytes, block_bytes=1 << 20, columns=TAIL_COLUMNS)
+    return _read_tail(reader, base_offset)
+
+
+def _read_tail(reader: HeaderReader, base_offset: int) -> LogTail | None:
     tail: LogTail | None = None
     damaged = False
     for block in reader:
@@ -158,7 +166,7 @@ def _tail_from(source: SegmentBytes, base_offset: int, start_bytes: int, *, chec
             latest = max(latest, tail.max_timestamp_ms)
         tail = LogTail(end, int(block.column("partition_leader_epoch")[-1]), latest)
     assert reader.tail is not None
-    if start_bytes and (tail is None or tail.end_offset <= base_offset or damaged or reader.tail.kind is TailKind.CORRUPT):
+    if reader.start_bytes and (tail is None or tail.end_offset <= base_offset or damaged or reader.tail.kind is TailKind.CORRUPT):
         return None
     return tail
 
