@@ -621,9 +621,8 @@ def print_rebuild(result: RebuildResult) -> None:
         states = sum(boundary.exists for partition in result.partitions for boundary in partition.plan.all_boundaries)
         if states:
             there = "1 of them exists" if states == 1 else f"{states} of them exist"
-            print_text(
-                f"{there} in the log directory already. `install` replays segments that are rolled until then from such staged files."
-            )
+            file = "its staged copy" if states == 1 else "their staged copies"
+            print_text(f"{there} in the log directory already. `install` starts from {file} when it replays segments rolled later.")
         print_text("Nothing was written to the log directories.")
     if _is_next_to_broker(result.plan.request):
         for running in dict.fromkeys(each.message for each in result.plan.findings if each.cause is FindingCause.WHILE_BROKER_RUNS):
