@@ -15,8 +15,8 @@ from sentences import NOT_REPLACED
 
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild import result as result_module
-from snaprebuild.snapshots.rebuild.result import result_file, write_results
+from snaprebuild.snapshots.rebuild import rebuild_result as result_module
+from snaprebuild.snapshots.rebuild.results_file import result_file, write_results
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.storage.local.document_file import new_file
 

@@ -17,7 +17,7 @@ from tasks_elsewhere import TasksElsewhere, attempted, rebuilt_elsewhere
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.snapshots.engine.partition_task import PartitionTask
-from snaprebuild.snapshots.rebuild.result import RebuildResult
+from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.receipts import part_files, receipt_parts
 from snaprebuild.snapshots.receipts.part_files import PREFIX, PartsPlace, close_parts, part_names
 from snaprebuild.snapshots.receipts.receipt_parts import end_own_parts

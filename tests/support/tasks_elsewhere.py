@@ -12,7 +12,7 @@ from plans import planned
 
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, TaskQueue, run_here
 from snaprebuild.snapshots.engine.segment_reader import read_group
-from snaprebuild.snapshots.rebuild.result import RebuildResult
+from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.receipt_parts import end_own_parts

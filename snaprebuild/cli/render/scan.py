@@ -15,7 +15,6 @@ from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents.scan import Scan
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.run_record import run_record
-from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanResult, Shutdown
 from snaprebuild.snapshots.scan.scan_parts import (
     BlockerCount,
     BrokerSettings,
@@ -31,6 +30,7 @@ from snaprebuild.snapshots.scan.scan_parts import (
     Upload,
     UploadAttempts,
 )
+from snaprebuild.snapshots.scan.scan_result import LogDirScan, PartitionScan, ScanResult, Shutdown
 from snaprebuild.snapshots.scan.upload_attempts import ways_to_stop
 from snaprebuild.snapshots.source.broker_properties import copy_quota_of, expiration_of
 from snaprebuild.storage.log_dir import kind_of

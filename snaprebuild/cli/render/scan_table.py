@@ -6,23 +6,15 @@ import sys
 from collections import Counter
 
 from snaprebuild.broker.fates import FateKind
+from snaprebuild.cli.answer import none_read
+from snaprebuild.cli.command_words import SELECTION, given_words
+from snaprebuild.cli.printing import is_verbose, print_table, print_text
 from snaprebuild.cli.render.status import answer_lines, next_of_status, note_sentences, snapshot_counts
-from snaprebuild.cli.result import (
-    SELECTION,
-    given_words,
-    is_verbose,
-    labels_of,
-    none_read,
-    print_table,
-    print_text,
-    shown,
-    size_text,
-    time_text,
-)
 from snaprebuild.cli.table import ROWS_MAX, printable
+from snaprebuild.cli.value_text import labels_of, shown, size_text, time_text
 from snaprebuild.cli.view import Answer
 from snaprebuild.findings import pluralize, unread_paths
-from snaprebuild.snapshots.scan.result import AtNextStart, LogDirScan, PartitionScan, ScanResult
+from snaprebuild.snapshots.scan.scan_result import AtNextStart, LogDirScan, PartitionScan, ScanResult
 from snaprebuild.snapshots.scan.upload_attempts import CopyOutcome
 from snaprebuild.snapshots.scan.upload_preflight import Blocker, LagWait, NextAttempt
 

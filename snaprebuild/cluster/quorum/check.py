@@ -18,7 +18,7 @@ from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.cluster.quorum.agreement import agreement, contents
 from snaprebuild.cluster.quorum.election import QuorumElection, election_of
 from snaprebuild.cluster.quorum.facts import NodeFacts, read_node
-from snaprebuild.cluster.quorum.rules import Followers, NodeRuleResult, QuorumRule, judge_log
+from snaprebuild.cluster.quorum.rules import Followers, QuorumRule, QuorumRuleResult, judge_log
 from snaprebuild.cluster.rule_result import Grade, RuleState, broken, finding_of, holds, not_applicable
 from snaprebuild.cluster.scan_producer_ids import producer_id_findings
 from snaprebuild.errors import ChangedFileError, ReadFailedError, UsageError
@@ -68,7 +68,7 @@ class NodeCheck:
 
     node: NodeFacts
     is_leader: bool | None
-    results: list[NodeRuleResult]
+    results: list[QuorumRuleResult]
 
 
 @dataclass(slots=True)
@@ -182,7 +182,7 @@ def _decode_rest(node: NodeFacts) -> None:
             pass
 
 
-def violations(results: Iterable[NodeRuleResult]) -> list[Finding]:
+def violations(results: Iterable[QuorumRuleResult]) -> list[Finding]:
     """The findings of the rules that are broken."""
     return [finding_of(each, CODES[each.rule]) for each in results if each.state is RuleState.BROKEN]
 
@@ -207,7 +207,7 @@ def leader_among(nodes: Sequence[NodeFacts], named: str | None) -> NodeFacts | N
     return max(candidates, key=lambda each: each.facts.end_offset, default=None)
 
 
-def _owners(nodes: Sequence[NodeFacts]) -> Iterator[NodeRuleResult]:
+def _owners(nodes: Sequence[NodeFacts]) -> Iterator[QuorumRuleResult]:
     """K20, and what of K19 shows only next to other nodes: a directory alone may be a copy of the metadata log without anything else."""
     counts = Counter((each.cluster_id, each.node_id) for each in nodes if each.node_id is not None)
     for node in nodes:

@@ -18,6 +18,7 @@ from formats.errors import FormatError
 from formats.partition.file_names import parse_file_name
 from snaprebuild.errors import RefusedError, SnaprebuildError, WriteFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
+from snaprebuild.snapshots.destination.boundary_result import NOT_DONE
 from snaprebuild.snapshots.destination.link_writer import LinkWriter
 from snaprebuild.snapshots.destination.rebuilt_snapshot import remove_other_name
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
@@ -27,7 +28,7 @@ from snaprebuild.snapshots.plan.plan_model import Blocked, BoundaryPlan, Partiti
 from snaprebuild.snapshots.plan.planner import replan_partition
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing
 from snaprebuild.snapshots.rebuild.preflight import blocked_by, with_preflight
-from snaprebuild.snapshots.rebuild.result import NOT_DONE, PartitionResult, RebuildOutcome, RebuildResult
+from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildOutcome, RebuildResult
 from snaprebuild.snapshots.rebuild.task import WRITERS, DriverReport, RebuildJob, RebuildTask
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.receipt_lines import WriteEvent

@@ -29,7 +29,7 @@ from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock, expired_mask
-from snaprebuild.snapshots.destination.boundary_result import unfinished
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult, unfinished
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report, owner_of_snapshot
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.later_producers import LaterProducers
@@ -39,7 +39,7 @@ from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.preflight import denied_finding, is_denied
-from snaprebuild.snapshots.rebuild.result import BoundaryAction, BoundaryResult, PartitionResult, RebuildOutcome
+from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildOutcome
 from snaprebuild.snapshots.receipts.receipt_lines import WriteEvent, WriteSettled
 from snaprebuild.snapshots.receipts.receipt_parts import EventList
 from snaprebuild.storage.local.broker_lock import HeldLock

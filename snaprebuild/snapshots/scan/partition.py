@@ -17,7 +17,7 @@ from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, in_flux, pluralize, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.scan.result import (
+from snaprebuild.snapshots.scan.scan_result import (
     AtNextStart,
     BoundaryScan,
     PartitionScan,

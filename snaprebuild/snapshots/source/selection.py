@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-import shlex
 from collections.abc import Collection
 
 import msgspec
 
 from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize
+from snaprebuild.shell_words import shell_word
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = ["EVERYTHING", "Selection"]
@@ -107,7 +107,7 @@ class Selection(msgspec.Struct, frozen=True):
         absent = self.absent(names)
         text = f"no partition {' or '.join(map(repr, absent))}"
         close = [each for name in absent for each in difflib.get_close_matches(name, sorted(names), 1)]
-        return f"{text}; did you mean `--topic-partition {shlex.quote(close[0])}`?" if close else text
+        return f"{text}; did you mean `--topic-partition {shell_word(close[0])}`?" if close else text
 
     def absent_findings(self, names: Collection[str], place: str, *, are_others_read: bool = True) -> list[Finding]:
         """One finding for the named partitions that are not among ``names``; none if all are.
@@ -127,12 +127,12 @@ class Selection(msgspec.Struct, frozen=True):
         for pattern in self.topics:
             topic, dash, number = pattern.rpartition("-")
             if dash and number.isdecimal() and topic in names:
-                return f"--topic {shlex.quote(topic)} --partition {int(number)}"
+                return f"--topic-partition {shell_word(f'{topic}-{int(number)}')}"
             close = difflib.get_close_matches(pattern, sorted(names), 1) or [
                 name for name in sorted(names) if name.startswith(pattern)
             ]
             if close:
-                return f"--topic {shlex.quote(close[0])}"
+                return f"--topic {shell_word(close[0])}"
         return None
 
     def takes_boundary(self, offset: int) -> bool:

@@ -60,7 +60,7 @@ __all__ = [
     "PlannedBootstrap",
     "ReplicationShare",
     "RestoredState",
-    "plan_bootstrap",
+    "plan_followers",
 ]
 
 UNKNOWN = -1
@@ -177,7 +177,7 @@ class FollowerPlan(Document, frozen=True):
     """Objects in the store whose layout this version does not know."""
 
 
-def plan_bootstrap(
+def plan_followers(
     source: Source,
     tier: Tier,
     follower: BootstrapFollower,
