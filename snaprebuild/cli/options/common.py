@@ -455,6 +455,8 @@ def offsets_range(offsets: str | None) -> tuple[int | None, int | None]:
 def check_paths(paths: list[str] | None, **options: str | None) -> None:
     """Makes sure that no path is empty, as a variable of a shell that is not set makes it, and that a file is no directory.
 
+    A directory may be given where one with the parts of a receipt is taken in place of the receipt.
+
     Args:
         paths: the arguments.
         options: paths by the names of their options, None for those that are not given.
@@ -468,5 +470,5 @@ def check_paths(paths: list[str] | None, **options: str | None) -> None:
         option = "--" + name.replace("_", "-")
         if path == "":
             raise UsageError(f"{option}: the path is empty")
-        if path is not None and name not in ("out", "elections") and os.path.isdir(path):
+        if path is not None and name not in ("out", "elections", "written_by") and os.path.isdir(path):
             raise UsageError(f"{option}: expected a file, found the directory {path}")
