@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -10,24 +9,16 @@ import msgspec
 
 from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
 from snaprebuild.broker.status import counted_status
-from snaprebuild.cli.command_words import command_text
+from snaprebuild.cli.answer import selects_nothing
+from snaprebuild.cli.command_words import COPIES, given_words, repeated_words
+from snaprebuild.cli.printing import newest_run_text, print_table, print_text, print_undo
 from snaprebuild.cli.render.status import LIVE_UNKNOWN, answer_lines, copy_counts, faults_text, nothing_read
-from snaprebuild.cli.result import (
-    COPIES,
-    given_words,
-    id_labels,
-    newest_run_text,
-    print_table,
-    print_text,
-    print_undo,
-    repeated_words,
-    selects_nothing,
-    size_text,
-)
+from snaprebuild.cli.value_text import id_labels, size_text
 from snaprebuild.cli.view import AGAIN, Advice, Answer, View
 from snaprebuild.documents import tier as doc
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.replay.window import Clock
+from snaprebuild.shell_words import program_command, shell_word
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.storage.partition_names import named
 from snaprebuild.tier import AuditLevel
@@ -97,8 +88,8 @@ class TierInventoryView(View):
         keys = sorted({copy.key_id for copy in copies if copy.key_id is not None})
         audit = ("tier", "audit", *given_words(*COPIES))
         if keys and not self._key_files:
-            named = " ".join(f"--set private_key={shlex.quote(each)}=FILE" for each in keys)
-            return Advice(f"run {command_text(audit)} {named}, with the files of the private keys")
+            named = " ".join(f"--set private_key={shell_word(each)}=FILE" for each in keys)
+            return Advice(f"run {program_command(audit)} {named}, with the files of the private keys")
         return audit
 
     def print_table(self) -> None:
