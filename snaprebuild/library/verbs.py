@@ -1,7 +1,7 @@
 """``scan``, ``plan``, ``rebuild`` and ``verify``: the commands of these names, with the same defaults, checks and results.
 
 A call reads like the command: as fast as any program, and with 64 MiB a second of each disk at idle priority while a broker holds it.
-It leaves the page cache as it was. Results of the command that would be files or tables are values (``library.result.Result``).
+It leaves the page cache as it was. Results of the command that would be files or tables are values (``library.verb_result.Result``).
 
 Calls may start worker processes for more than 96 MiB of segments. With ``jobs=1`` there are none.
 """
@@ -31,13 +31,14 @@ from snaprebuild.errors import UsageError
 from snaprebuild.hooks import FilePath
 from snaprebuild.library.call_engine import THIS_MACHINE, CallEngine
 from snaprebuild.library.command_line import CommandLine
-from snaprebuild.library.result import PlanResult, Result
 from snaprebuild.library.tables import PLAN, REBUILD, SCAN, VERIFY
+from snaprebuild.library.verb_result import PlanResult, Result
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild import run as rebuilding
-from snaprebuild.snapshots.rebuild.result import RebuildResult, result_file, write_results
+from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
+from snaprebuild.snapshots.rebuild.results_file import result_file, write_results
 from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
 from snaprebuild.snapshots.run import Run, RunFacts
 from snaprebuild.snapshots.run_record import Invocation

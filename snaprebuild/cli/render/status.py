@@ -13,8 +13,9 @@ import msgspec
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.remote_readiness import NOT_READY_ADVICE, not_ready_text
 from snaprebuild.broker.status import FateGroup, Status, StatusCounts
-from snaprebuild.cli.result import concern_text, size_text, skipped_text, unread_text
+from snaprebuild.cli.findings_text import concern_text, skipped_text, unread_text
 from snaprebuild.cli.table import middle_cut
+from snaprebuild.cli.value_text import size_text
 from snaprebuild.cli.view import AGAIN, Advice
 from snaprebuild.findings import Finding, FindingCause, deleted_count, deleted_text, pluralize, unread_paths
 from snaprebuild.snapshots.source.source import PartitionSource
@@ -390,7 +391,11 @@ def _so_do_others(group: FateGroup, word: str) -> str:
 def _no_start(group: FateGroup, subject: str, cut: Cut) -> str:
     del cut
     fate = group.first
-    whose = f" ({subject})" if fate.subject != fate.path else f" ({fate.detail})" if 0 < len(fate.detail) <= DETAIL_MAX else ""
+    whose = ""
+    if fate.subject != fate.path:
+        whose = f" ({subject})"
+    elif 0 < len(fate.detail) <= DETAIL_MAX:
+        whose = f" ({fate.detail})"
     return f"This broker does not start: {fate.cause}{whose}."
 
 
