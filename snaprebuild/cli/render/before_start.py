@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from snaprebuild.broker.status import findings_of
 from snaprebuild.cli.render.rebuild import run_text
 from snaprebuild.cli.render.shared_parts import source_verdict
@@ -20,6 +22,7 @@ from snaprebuild.cli.result import (
 )
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.view import AGAIN, Advice, Answer, View
+from snaprebuild.cluster.scan_storage import lost_at_next_start
 from snaprebuild.documents import before_start as doc
 from snaprebuild.findings import Finding, FindingCause, Severity, pluralize, unread_paths
 from snaprebuild.snapshots.before_start import Preparation, PreparedPartition
@@ -83,7 +86,9 @@ class BeforeStartView(View):
 def _findings(result: Preparation, judged: ScanResult) -> tuple[Finding, ...]:
     reported = {each.path for each in result.findings if each.is_unread}
     unread = [each for each in judged.other_findings if each.is_unread and each.path not in reported]
-    return (*result.findings, *unread, *findings_of(judged.fates))
+    # The start itself loses no record by them, so that they hold no broker.
+    lost = [replace(each, severity=Severity.NOTE) for each in lost_at_next_start(judged.partitions)]
+    return (*result.findings, *unread, *findings_of(judged.fates), *lost)
 
 
 def _document(result: Preparation, judged: ScanResult, deadline: int | None, order: str) -> doc.BeforeStart:

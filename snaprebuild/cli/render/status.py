@@ -83,7 +83,7 @@ def answer_lines(status: Status, findings: Sequence[Finding], heads: Sequence[st
     if head != heads[0]:
         extra = [f"{heads[0]}.", *extra]
     if start == short:
-        extra = [unread, *extra]
+        extra = [unread_text(findings, is_named=True), *extra]
     with_tail = f"{line[:-1]}; {tail}"
     if tail and len(with_tail) <= LINE_MAX:
         return _packed(with_tail, [*extra, skipped])
@@ -234,7 +234,8 @@ def _counts(status: Status) -> list[str]:
 def waiting_text(status: Status) -> str:
     """How many segments wait. An unknown number is no zero."""
     if status.waiting_unknown:
-        return f"segments waiting: at least {status.waiting}, unknown for {status.waiting_unknown}"
+        least = f"at least {status.waiting}, " if status.waiting else ""
+        return f"segments waiting: {least}unknown for {status.waiting_unknown}"
     return f"{pluralize(status.waiting, 'segment')} waiting"
 
 

@@ -21,7 +21,7 @@ from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_err
 from snaprebuild.snapshots.destination.link_writer import LinkWriter
 from snaprebuild.snapshots.destination.rebuilt_snapshot import remove_other_name
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
-from snaprebuild.snapshots.engine.partition_task import Progress
+from snaprebuild.snapshots.engine.partition_task import Progress, ProgressStoppedError
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.plan.plan_model import Blocked, BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.snapshots.plan.planner import replan_partition
@@ -145,6 +145,8 @@ class RebuildRun:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        if isinstance(error, ProgressStoppedError):
+            self._close_receipt()  # every writer has ended: the run was not killed
         self._stack.__exit__(kind, error, where)
 
     @contextlib.contextmanager

@@ -14,7 +14,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import asdict
@@ -50,6 +50,7 @@ from snaprebuild.storage.store import is_object
 __all__ = [
     "Receipt",
     "default_receipt_path",
+    "noting_receipt",
     "record_undo",
 ]
 
@@ -212,6 +213,21 @@ class Receipt:
                 self._journal.append(line_of(_partition_step(number, partition)), sync=False)
                 self._reported.add(number)
             return self._journal
+
+
+@contextlib.contextmanager
+def noting_receipt(receipt: Receipt | None) -> Iterator[None]:
+    """An error inside the block has a note with the receipt of what was written until then, if anything was.
+
+    Args:
+        receipt: of the run; None for a run that writes nothing.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if receipt is not None and receipt.is_there:
+            error.add_note(f"receipt of what was written: {receipt.path} (`snaprebuild undo` takes it back)")
+        raise
 
 
 def record_undo(path: str, step: type[UndoingStep | UndoneStep], offsets_by_number: Mapping[int, Sequence[int]]) -> None:
