@@ -8,7 +8,7 @@ from snaprebuild.cluster.judged_plan import rebuild_findings
 from snaprebuild.findings import Finding
 from snaprebuild.snapshots.engine.partition_task import Progress
 from snaprebuild.snapshots.plan.plan_model import Plan
-from snaprebuild.snapshots.rebuild.result import RebuildResult
+from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path, noting_receipt
 from snaprebuild.snapshots.run import Run

@@ -34,7 +34,7 @@ from snaprebuild.cli.runs.sources import partition_named
 from snaprebuild.errors import UsageError
 from snaprebuild.library.call_engine import THIS_MACHINE, CallEngine
 from snaprebuild.library.command_line import CommandLine
-from snaprebuild.library.result import PlanResult
+from snaprebuild.library.verb_result import PlanResult
 from snaprebuild.snapshots.plan.plan_request import BOUNDARIES, REPLAY_STARTS, RebuildRequest
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import S3Settings, check_settings

@@ -1,7 +1,7 @@
 """``scan``, ``plan``, ``rebuild`` and ``verify``: the commands of these names, with the same defaults, checks and results.
 
 A call reads like the command: as fast as any program, and with 64 MiB a second of each disk at idle priority while a broker holds it.
-It leaves the page cache as it was. Results of the command that would be files or tables are values (``library.result.Result``).
+It leaves the page cache as it was. Results of the command that would be files or tables are values (``library.verb_result.Result``).
 
 Only the arguments count: a call reads no setting of the command, neither ``SNAPREBUILD_*`` variables nor ``config.toml``.
 
@@ -39,11 +39,11 @@ from snaprebuild.library.arguments import (
 )
 from snaprebuild.library.call_engine import CallEngine
 from snaprebuild.library.call_progress import progress_of
-from snaprebuild.library.result import PlanResult, Result
 from snaprebuild.library.tables import PLAN, REBUILD, SCAN, VERIFY
+from snaprebuild.library.verb_result import PlanResult, Result
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.plan.plan_model import Plan
-from snaprebuild.snapshots.rebuild.result import result_file, write_results
+from snaprebuild.snapshots.rebuild.results_file import result_file, write_results
 from snaprebuild.snapshots.run import Run, RunFacts
 from snaprebuild.snapshots.run_record import Invocation
 from snaprebuild.snapshots.scan.scan import scan_source
@@ -406,7 +406,7 @@ def _plan_to_carry_out(given: Arguments, engine: CallEngine, facts: RunFacts) ->
         return judged_plan(request_of(given), Run(facts=facts), parallel_map=engine.planning())
     others = given_with_a_plan(given, rebuild.__kwdefaults__ or {})
     if others:
-        raise UsageError(f"a plan has its own source and options: do not give {', '.join(others)} with the plan")
+        raise UsageError(f"a plan has its own source and options: give {', '.join(others)} to plan(), not with the plan")
     planned = plan._plan if isinstance(plan, PlanResult) else load_judged_plan(plan, Run(facts=facts))
     if planned.request.destination.installed_later:
         raise UsageError("the plan is one of `stage`: run snaprebuild stage --plan FILE")

@@ -22,7 +22,7 @@ from snaprebuild.documents.verify import VerifiedPartition, Verify
 from snaprebuild.errors import RefusedError
 from snaprebuild.library import verbs
 from snaprebuild.library.call_options import PlanOptions, RebuildOptions, ScanOptions, VerifyOptions
-from snaprebuild.library.result import PlanResult, Result
+from snaprebuild.library.verb_result import PlanResult, Result
 from snaprebuild.library.verbs import FilePath, Paths
 from snaprebuild.snapshots.scan.scan_parts import ScannedPartition
 

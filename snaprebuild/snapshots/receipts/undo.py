@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
@@ -23,6 +23,7 @@ from snaprebuild.errors import (
     ReadFailedError,
     RefusedError,
     SnaprebuildError,
+    StorageError,
     WriteFailedError,
 )
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
@@ -30,6 +31,7 @@ from snaprebuild.published import Natural, Part, one_of
 from snaprebuild.shell_words import program_command
 from snaprebuild.snapshots.receipts.later_receipts import later_receipts
 from snaprebuild.snapshots.receipts.receipt import record_undo
+from snaprebuild.snapshots.receipts.receipt_join import with_joined_parts
 from snaprebuild.snapshots.receipts.receipt_lines import UndoingStep, UndoneStep
 from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, WrittenReceipt
 from snaprebuild.storage.local.broker_lock import hold, lock_holder
@@ -128,14 +130,16 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
         receipt: from ``load_receipt``.
         dry_run: report, and change nothing.
     """
+    not_joined: SnaprebuildError | None = None
+    try:
+        if not dry_run:
+            receipt = with_joined_parts(receipt)
+    except StorageError as error:
+        not_joined = error
     result = UndoResult(receipt, dry_run, later=later_receipts(receipt))
-    numbers = {id(partition): number for number, partition in receipt.partitions.items()}
-    undoing: dict[int, list[int]] = {}
-    for file in receipt.files:
-        if dry_run or file.is_undone or file.path in result.later:
-            continue
-        if file.is_undoing or os.path.lexists(file.path):
-            undoing.setdefault(numbers[id(file.partition)], []).append(file.offset)
+    if not_joined is not None:
+        result.findings.append(_not_updated(receipt, not_joined))
+    undoing = _to_remove(result)
     _record(result, UndoingStep, undoing)
     by_log_dir: dict[str, list[WrittenFile]] = {}
     unsynced: set[str] = set()
@@ -155,8 +159,40 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
         lock_file = os.path.join(log_dir, LOCK_FILE_NAME)
         if receipt.in_place and os.path.lexists(lock_file):
             result.lock_files.append(lock_file)
-    # A power failure brings back what is not on the device: it is of this run then, and its undo goes on.
-    undone: dict[int, list[int]] = {number: [] for number in undoing if receipt.partitions[number].target not in unsynced}
+    _record(result, UndoneStep, _removed(result, undoing, unsynced))
+    return result
+
+
+def _numbers(receipt: WrittenReceipt) -> dict[int, int]:
+    """The numbers of partitions by their identity."""
+    return {id(partition): number for number, partition in receipt.partitions.items()}
+
+
+def _to_remove(result: UndoResult) -> dict[int, list[int]]:
+    """Offsets of the files that are about to be removed, by the number of their partition; none in a dry run."""
+    numbers = _numbers(result.receipt)
+    offsets: dict[int, list[int]] = {}
+    for file in result.receipt.files:
+        if result.dry_run or file.is_undone or file.path in result.later:
+            continue
+        if file.is_undoing or os.path.lexists(file.path):
+            offsets.setdefault(numbers[id(file.partition)], []).append(file.offset)
+    return offsets
+
+
+def _removed(result: UndoResult, undoing: Iterable[int], unsynced: Collection[str]) -> dict[int, list[int]]:
+    """Offsets of the files that were removed, by the number of their partition.
+
+    A power failure brings back what is not on the device: it is of this run then, and its undo goes on.
+
+    Args:
+        result: with all files.
+        undoing: numbers of the partitions that were announced.
+        unsynced: directories of which it is unknown whether the removal is on the device.
+    """
+    receipt = result.receipt
+    numbers = _numbers(receipt)
+    offsets: dict[int, list[int]] = {number: [] for number in undoing if receipt.partitions[number].target not in unsynced}
     by_path = {file.path: file for file in receipt.files}
     for each in result.files:
         file = by_path[each.path]
@@ -164,9 +200,8 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
             continue
         # An earlier undo that was killed had announced it.
         if each.action == FileAction.REMOVED or (each.action == FileAction.ABSENT and file.is_undoing):
-            undone.setdefault(numbers[id(file.partition)], []).append(file.offset)
-    _record(result, UndoneStep, undone)
-    return result
+            offsets.setdefault(numbers[id(file.partition)], []).append(file.offset)
+    return offsets
 
 
 def is_undone(receipt: WrittenReceipt) -> bool:
@@ -184,15 +219,19 @@ def is_undone(receipt: WrittenReceipt) -> bool:
 
 def _record(result: UndoResult, step: type[UndoingStep | UndoneStep], offsets: dict[int, list[int]]) -> None:
     """Writes to the receipt what is about to be removed, or was. An undo continues where that cannot be written."""
-    if result.dry_run or not offsets:
+    if result.dry_run or not offsets or result.receipt.parts is not None:
         return
     try:
         record_undo(result.receipt.path, step, offsets)
     except WriteFailedError as error:
-        message = f"{error.message}: `verify --written-by` will report the removed snapshots as lost"
-        finding = Finding("receipt-not-updated", Severity.NOTE, result.receipt.path, message)
+        finding = _not_updated(result.receipt, error)
         if finding not in result.findings:
             result.findings.append(finding)
+
+
+def _not_updated(receipt: WrittenReceipt, error: SnaprebuildError) -> Finding:
+    message = f"{error.message}: `verify --written-by` will report the removed snapshots as lost"
+    return Finding("receipt-not-updated", Severity.NOTE, receipt.path, message)
 
 
 @contextlib.contextmanager
@@ -365,12 +404,9 @@ class _Undoing:
         try:
             is_old = fingerprint_at(self._path(aside)) == old
         except ReadFailedError as error:
-            is_absent = error.errno == errno.ENOENT
-            return (
-                (FileAction.ABSENT, "is not there: put back before, or moved away")
-                if is_absent
-                else (FileAction.FAILED, error.message)
-            )
+            if error.errno == errno.ENOENT:
+                return FileAction.ABSENT, "is not there: put back before, or moved away"
+            return FileAction.FAILED, error.message
         if not is_old:
             return FileAction.LEFT, f"{aside} was changed since it was set aside, and stays there"
         if action in (FileAction.LEFT, FileAction.FAILED) or (
