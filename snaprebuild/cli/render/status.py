@@ -94,7 +94,7 @@ def answer_lines(status: Status, findings: Sequence[Finding], heads: Sequence[st
     if head != heads[0]:
         extra = [f"{heads[0]}.", *extra]
     if start == short:
-        extra = [unread, *extra]
+        extra = [unread_text(findings, is_named=True), *extra]
     with_tail = f"{line[:-1]}; {tail}"
     counts_nothing = not _counts(msgspec.structs.replace(status, waiting=0, waiting_unknown=0))
     alone = f"{tail[:1].upper()}{tail[1:]}"
