@@ -259,7 +259,7 @@ def _decided(
                 why = f"{why} from {chain.start_offset} on; records deleted below are in no copy"
             judgement = _below(chain, log_start, replayed.state.judgement)
             if comparison.status is not ComparisonStatus.EQUAL and judgement.snapshot_class.is_allowed_in_place:
-                judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (why, *judgement.reasons))
+                judgement = judgement.as_load_equivalent(why)
             return state(verdict, why, judgement)
         if verdict not in WRONG and replayed.state.judgement.snapshot_class.is_allowed_in_place:
             reasons = (f"{name} is not proven by the segments in remote storage: {why}", *replayed.state.judgement.reasons)
