@@ -36,7 +36,7 @@ from snaprebuild.spark.effect_files import CacheWriter, EffectCache
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, packed_slots
 from snaprebuild.spark.range_reader import read_range
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
-from snaprebuild.spark.run_limits import check_limits, settings_of
+from snaprebuild.spark.run_limits import settings_of
 from snaprebuild.spark.summary_rows import Row
 
 __all__ = ["SparkEngine"]
@@ -194,7 +194,6 @@ class SparkEngine:
                     }
                     jobs = {number: tasks[number].job() for number in segments}
                     unread, cached = (requested, []) if cache is None else cache.split(requested, most)
-                    check_limits((segment for each in unread.values() for segment in each), jobs.values())
                     is_large = any(is_splittable(job, segments[number], self.chunk_bytes) for number, job in jobs.items())
                     frames = [self._read(unread, channel, counts, None if cache is None else cache.new_writer)] if unread else []
                     if cache is not None and cached:
