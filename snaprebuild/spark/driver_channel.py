@@ -24,10 +24,11 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from typing import Any
 
 import pyarrow as pa
-from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.snapshots.engine.partition_task import to_domain_error
+from snaprebuild.spark.session import is_remote
 from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS, IoLimits, current_limits
 from snaprebuild.storage.s3.request_limits import meter_of, meters
 
@@ -61,7 +62,7 @@ class DriverChannel:
 
     Attributes:
         secret: a caller must have it.
-        io_limits: how each task reads. A task does not call before each block, so a budget is divided among the cores.
+        io_limits: of the run. A task does not call before each block, so a rate is divided among the tasks of a stage.
     """
 
     host: str
@@ -69,9 +70,13 @@ class DriverChannel:
     secret: bytes = field(repr=False)
     io_limits: IoLimits = NO_IO_LIMITS
 
-    def wrap(self, function: Tasks) -> Tasks:
-        """The function of a task, under the limits of the whole run."""
-        return _Wrapped(self, function)
+    def wrap(self, function: Tasks, tasks: int) -> Tasks:
+        """The function of a task, under the limits of the whole run (``task_services.TaskServices``)."""
+        return _Wrapped(self, function, tasks)
+
+    def announcer(self, number: int) -> JobChannel:
+        """Sends the events of a job to ``on_event`` of ``listening``."""
+        return JobChannel(self, number)
 
     def call(self, number: int | None, event: Any) -> None:
         """Sends an event to the driver, and blocks until it was handled.
@@ -127,11 +132,12 @@ class JobChannel:
 class _Wrapped:
     channel: DriverChannel
     function: Tasks
+    tasks: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # It stays so after the task: requests that are still open then belong to it.
         meters.counter = self.channel.count
-        current_limits().apply(self.channel.io_limits)
+        current_limits().apply(self.channel.io_limits.share_of(self.tasks))
         yield from self.function(batches)
         _freeze_modules()
 
@@ -219,18 +225,19 @@ class _Listener:
 
 
 @contextlib.contextmanager
-def listening(context: SparkContext, on_event: OnEvent | None = None) -> Iterator[DriverChannel]:
+def listening(session: SparkSession, on_event: OnEvent | None = None) -> Iterator[DriverChannel]:
     """Listens on the driver as long as a job runs.
 
     Args:
-        context: of Spark, whose executors reach the driver by its address.
+        session: of Spark, whose executors reach the driver by its address. A server of Spark Connect must be on this machine.
         on_event: called by several threads at once; None if no job sends events.
 
     Raises:
         RefusedError: the port cannot be opened.
     """
-    conf = context.getConf()
-    host = "127.0.0.1" if str(context.master).startswith("local") else str(conf.get("spark.driver.host", "127.0.0.1"))
+    conf = session.conf
+    is_here = is_remote(session) or str(conf.get("spark.master")).startswith("local")
+    host = "127.0.0.1" if is_here else str(conf.get("spark.driver.host", "127.0.0.1"))
     bound = host if host == "127.0.0.1" else str(conf.get("spark.driver.bindAddress", host))
     try:
         port = int(str(conf.get(PORT_SETTING, "0")))
@@ -245,8 +252,7 @@ def listening(context: SparkContext, on_event: OnEvent | None = None) -> Iterato
     thread = threading.Thread(target=listener.listen, name="driver channel", daemon=True)
     thread.start()
     try:
-        each = current_limits().io.share_of(context.defaultParallelism)
-        yield DriverChannel(host.strip("[]"), server.getsockname()[1], secret, each)
+        yield DriverChannel(host.strip("[]"), server.getsockname()[1], secret, current_limits().io)
     finally:
         listener.close()
         thread.join(CLOSE_SECONDS)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 from snaprebuild.documents.rebuild import Rebuild, RebuiltPartition
 from snaprebuild.documents.scan import Scan
 from snaprebuild.documents.verify import VerifiedPartition, Verify
-from snaprebuild.errors import RefusedError
 from snaprebuild.library import verbs
 from snaprebuild.library.call_options import PlanOptions, RebuildOptions, ScanOptions, VerifyOptions
 from snaprebuild.library.result import PlanResult, Result
@@ -140,19 +139,10 @@ def to_spark(session: SparkSession, result: Result[Any, Any]) -> DataFrame:
 
 @contextmanager
 def _working(session: SparkSession, cache: FilePath | None = None) -> Iterator[_Work]:
-    """The executors of a session, which get the code.
-
-    Raises:
-        RefusedError: it is a session of Spark Connect.
-    """
+    """The executors of a session, which get the code."""
     from snaprebuild.spark.job import SparkEngine
-    from snaprebuild.spark.session import is_remote, python_of_driver, ship_code
+    from snaprebuild.spark.session import python_of_driver, ship_code
 
-    if is_remote(session):
-        raise RefusedError(
-            "the engine needs the driver's own session, and this is one of Spark Connect: only `register` and its data "
-            "sources work there; run this where the driver runs, or `snaprebuild --engine spark`"
-        )
     ship_code(session)
     with python_of_driver(session):
         yield _Work(session, SparkEngine(session), None if cache is None else os.fsdecode(cache), [])

@@ -16,7 +16,7 @@ from snaprebuild.spark.summary_rows import PIECES_MAX
 
 __all__ = ["SCHEMA", "ReadRow", "ranges_of", "rows_of", "table_of"]
 
-SCHEMA = pa.schema([("slot", pa.int64()), ("row", pa.binary())])
+SCHEMA = pa.schema([("slot", pa.int32()), ("row", pa.binary())])
 """``slot`` selects the task (``packing.slots``)."""
 
 

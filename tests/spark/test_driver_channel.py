@@ -23,17 +23,12 @@ pytestmark = pytest.mark.full
 CALLERS, EACH = 3, 40
 
 
-class Context:
-    """What is asked of a context of Spark."""
+class Session:
+    """What is asked of a session of Spark."""
 
-    defaultParallelism = 4  # noqa: N815  Spark's name
-
-    def __init__(self, **settings: str) -> None:
-        self.settings = {name.replace("_", "."): value for name, value in settings.items()}
-        self.master = self.settings.pop("master", "local[2]")
-
-    def getConf(self) -> dict[str, str]:  # noqa: N802  Spark's name
-        return self.settings
+    def __init__(self, master: str = "local[2]", **settings: str) -> None:
+        self.conf = {name.replace("_", "."): value for name, value in settings.items()}
+        self.conf["spark.master"] = master
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +68,7 @@ def test_the_limits_of_a_run_are_those_of_all_processes(monkeypatch: pytest.Monk
             store.seen.clear()
             settings = S3Settings(endpoint_url=store.endpoint, path_style=True, run=secrets.token_hex(8), **limits)
             results = context.Queue()
-            with listening(Context()) as channel:  # type: ignore[arg-type]
+            with listening(Session()) as channel:  # type: ignore[arg-type]
                 callers = [context.Process(target=read_objects, args=(channel, settings, results)) for _ in range(CALLERS)]
                 for each in callers:
                     each.start()
@@ -101,7 +96,7 @@ def test_what_is_said_reaches_its_work() -> None:
             raise ZeroDivisionError(said)
         heard.append((number, said))
 
-    with listening(Context(), hear) as channel:  # type: ignore[arg-type]
+    with listening(Session(), hear) as channel:  # type: ignore[arg-type]
         threads = [threading.Thread(target=lambda at=at: [JobChannel(channel, at)(each) for each in range(50)]) for at in range(8)]
         for each in threads:
             each.start()
@@ -120,7 +115,7 @@ def test_what_is_said_reaches_its_work() -> None:
 
 def test_no_one_else_is_heard() -> None:
     heard: list[Any] = []
-    with listening(Context(), lambda *said: heard.append(said)) as channel:  # type: ignore[arg-type]
+    with listening(Session(), lambda *said: heard.append(said)) as channel:  # type: ignore[arg-type]
         for secret in (b"", b"x" * 32):
             with pytest.raises(RefusedError, match="does not answer"):
                 replace(channel, secret=secret).call(0, "stranger")
@@ -146,7 +141,7 @@ def test_where_the_driver_is_gone_nothing_is_done() -> None:
         except RefusedError as error:
             ended.append(error.message)
 
-    with listening(Context(), hear) as channel:  # type: ignore[arg-type]
+    with listening(Session(), hear) as channel:  # type: ignore[arg-type]
         channel.call(0, "said")
         thread = threading.Thread(target=call_and_wait, args=(channel,))
         thread.start()
@@ -160,16 +155,16 @@ def test_where_the_driver_is_gone_nothing_is_done() -> None:
             channel.call(0, "said")
 
 
-def at(port: str) -> Context:
-    return Context(spark_snaprebuild_port=port)
+def at(port: str) -> Session:
+    return Session(spark_snaprebuild_port=port)
 
 
 def test_where_the_driver_listens() -> None:
     settings = {"spark_driver_host": "localhost", "spark_driver_bindAddress": "127.0.0.1"}
-    with listening(Context(master="spark://h:7077", **settings)) as channel:  # type: ignore[arg-type]
+    with listening(Session(master="spark://h:7077", **settings)) as channel:  # type: ignore[arg-type]
         assert channel.host == "localhost"
         channel.count(secrets.token_hex(4), 0, 1, 1, "max_requests")
-    with listening(Context()) as taken:  # type: ignore[arg-type]
+    with listening(Session()) as taken:  # type: ignore[arg-type]
         assert taken.host == "127.0.0.1"
         reported = f"cannot listen at 127.0.0.1.*{PORT_SETTING}"
         for port in (str(taken.port), "many", "70000"):
@@ -182,10 +177,10 @@ def test_where_the_driver_listens() -> None:
 
 
 def test_tasks_read_as_the_run_does() -> None:
-    """A budget is shared out among the cores."""
+    """A rate is shared out among the tasks of a stage."""
     with (
         limited_io(IoLimits(leaves_page_cache=True, bytes_per_second=1000, at_idle_priority=False)),
-        listening(Context()) as channel,
+        listening(Session()) as channel,
     ):
-        assert list(channel.wrap(iter)([])) == []
+        assert list(channel.wrap(iter, 4)([])) == []
         assert current_limits().io == IoLimits(leaves_page_cache=True, bytes_per_second=250)
