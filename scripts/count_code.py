@@ -2,8 +2,9 @@
 """Counts what a reader of the code meets, and what commands enter: `count_code.py [CHECKOUT] [--names] [--no-trace | --functions]`.
 
 Figures are reported and no test compares them, but for the class names. Files are the .py files of `formats` and `snaprebuild` that git
-lists. `--names` lists the class names that several modules define. With CHECKOUT a git worktree, its .venv or this interpreter runs the
-traces of six commands and calls for one partition (``WALKS``); `--functions` lists what they enter.
+lists. `--names` lists the class names that several modules define, and the documents that repeat another class. With CHECKOUT a git
+worktree, its .venv or this interpreter runs the traces of six commands and calls for one partition (``WALKS``); `--functions` lists
+what they enter.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ LAYOUT = {
 
 MEMBERS_LEAST = 3
 """Smaller classes are alike by chance."""
+
+PARTITION_NAMES = frozenset({"topic", "partition", "topic_partition"})
+"""Members that say which partition an object is about: no content, so that they make nothing alike."""
 
 SHARED_MEMBERS = 0.75
 """A document class that has this part of its members in common with a class of the domain repeats it."""
@@ -159,24 +163,24 @@ def modules_by_class(trees: dict[Path, ast.Module]) -> dict[str, set[Path]]:
     return modules
 
 
-def repeated_documents(root: Path, trees: dict[Path, ast.Module]) -> tuple[int, int]:
-    """Document classes that repeat a class of the domain, and all document classes; of both only those with enough members."""
-    documents: list[frozenset[str]] = []
-    domain: set[frozenset[str]] = set()
+def repeated_documents(root: Path, trees: dict[Path, ast.Module]) -> tuple[list[tuple[str, str]], int]:
+    """Document classes that repeat a class of the domain, each with the first such class, and the number of all document classes.
+
+    Of both only those with enough members.
+    """
+    documents: list[tuple[str, frozenset[str]]] = []
+    domain: list[tuple[str, frozenset[str]]] = []
     for path, tree in trees.items():
         is_document = "documents" in path.relative_to(root).parts[:-1]
         for definition in classes_of(tree):
-            names = member_names(definition)
-            if len(names) < MEMBERS_LEAST:
-                continue
-            if is_document:
-                documents.append(names)
-            else:
-                domain.add(names)
-    repeated = 0
-    for names in documents:
-        if any(len(names & others) >= SHARED_MEMBERS * len(names) for others in domain):
-            repeated += 1
+            names = member_names(definition) - PARTITION_NAMES
+            if len(names) >= MEMBERS_LEAST:
+                (documents if is_document else domain).append((definition.name, names))
+    repeated = []
+    for name, names in documents:
+        alike = [other for other, others in domain if len(names & others) >= SHARED_MEMBERS * len(names)]
+        if alike:
+            repeated.append((name, alike[0]))
     return repeated, len(documents)
 
 
@@ -209,7 +213,7 @@ def figures(root: Path) -> Iterator[str]:
     repeated, documents = repeated_documents(root, trees)
     yield (
         f"document classes of {MEMBERS_LEAST} members or more that share {SHARED_MEMBERS:.0%} of their members with a class of the domain: "
-        f"{repeated} of {documents}"
+        f"{len(repeated)} of {documents}"
     )
     statements = sum(map(statement_count, trees.values()))
     tuple_assignments = sum(map(tuple_assignment_count, trees.values()))
@@ -222,9 +226,12 @@ def figures(root: Path) -> Iterator[str]:
 
 
 def shared_names(root: Path) -> Iterator[str]:
-    """Each class name that several modules define, with these modules."""
+    """Each class name that several modules define, with these modules, and each document class with the class that it repeats."""
     paths = [path for path in listed(root, "formats", "snaprebuild") if path.suffix == ".py"]
-    modules = modules_by_class({path: ast.parse(path.read_text()) for path in paths})
+    trees = {path: ast.parse(path.read_text()) for path in paths}
+    for document, other in repeated_documents(root, trees)[0]:
+        yield f"  {document} has members of {other}"
+    modules = modules_by_class(trees)
     for name, places in sorted(modules.items()):
         if len(places) > 1:
             yield f"  {name}: {', '.join(sorted(path.relative_to(root).as_posix() for path in places))}"

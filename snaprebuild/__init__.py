@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from snaprebuild.library.call_engine import (
         CallEngine,
     )
-    from snaprebuild.library.result import (
+    from snaprebuild.library.verb_result import (
         PlanResult,
         Result,
     )
@@ -143,7 +143,7 @@ _MODULES = {
     "Origin": "snaprebuild.hooks",
     "Partition": "snaprebuild.hooks",
     "PlanDocument": "snaprebuild.documents.plan",
-    "PlanResult": "snaprebuild.library.result",
+    "PlanResult": "snaprebuild.library.verb_result",
     "PlannedPartition": "snaprebuild.documents.plan",
     "PreparedUpload": "snaprebuild.hooks",
     "Rebuild": "snaprebuild.documents.rebuild",
@@ -151,7 +151,7 @@ _MODULES = {
     "ReplayFrom": "snaprebuild.snapshots.engine.partition_replay",
     "ReplayOptions": "snaprebuild.hooks",
     "ReportedFinding": "snaprebuild.findings",
-    "Result": "snaprebuild.library.result",
+    "Result": "snaprebuild.library.verb_result",
     "S3Settings": "snaprebuild.storage.store",
     "Scan": "snaprebuild.documents.scan",
     "ScannedPartition": "snaprebuild.snapshots.scan.scan_parts",

@@ -12,7 +12,7 @@ WORDS = frozenset(("code", "message", "text"))
 LOOK_UPS = frozenset(("endswith", "fullmatch", "get", "match", "search", "startswith"))
 
 ALLOWED = {
-    "snaprebuild/cli/result.py": "each.code not in is_in_table",
+    "snaprebuild/cli/output.py": "each.code not in is_in_table",
 }
 """A verb lists the codes that its tables show already, so that stderr does not repeat them: that is what is printed, and no decision."""
 

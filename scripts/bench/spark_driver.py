@@ -27,9 +27,10 @@ from spark_memory import children_of
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
-from snaprebuild.snapshots.rebuild.result import BoundaryAction, BoundaryResult, RebuildOutcome
+from snaprebuild.snapshots.rebuild.rebuild_result import RebuildOutcome
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source

@@ -18,6 +18,7 @@ from formats.partition.partition_metadata import ZERO_UUID
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
 
 __all__ = [
+    "NOT_READY_ADVICE",
     "TOPIC_IDS_FROM",
     "NextStart",
     "Readiness",
@@ -31,6 +32,9 @@ __all__ = [
 
 TOPIC_IDS_FROM = (2, 8)
 """``inter.broker.protocol.version`` from which on topics have ids."""
+
+NOT_READY_ADVICE = "Raise the protocol first."
+"""What to do about topics that would be uploaded under id zero."""
 
 
 class Readiness(StrEnum):
@@ -160,7 +164,7 @@ def not_ready_text(topics: Collection[str], *, with_advice: bool = True) -> str:
     if not topics:
         return ""
     have = "topic has" if len(topics) == 1 else "topics have"
-    advice = " Raise the protocol first." if with_advice else ""
+    advice = f" {NOT_READY_ADVICE}" if with_advice else ""
     return f"Not ready for remote storage: {len(topics)} {have} no id.{advice}"
 
 

@@ -1,15 +1,11 @@
-"""The words of a command line: of this one for the next command, and of a command as a text for a shell."""
+"""The words of this command line, for the next command."""
 
 from __future__ import annotations
-
-import os
-import shlex
-from collections.abc import Sequence
 
 import click
 from click.core import ParameterSource
 
-__all__ = ["COPIES", "SELECTION", "command_text", "given_words", "quoted", "repeated_words"]
+__all__ = ["COPIES", "SELECTION", "given_words", "repeated_words"]
 
 SELECTION = ("paths", "server_properties", "topic", "partition", "topic_partition", "kafka_release")
 """Parameters that select partitions of log directories, and the release that starts them next, of the next command too."""
@@ -53,16 +49,3 @@ def repeated_words(*without: str) -> list[str]:
     command = click.get_current_context().command
     left_out = {*without, *NOT_REPEATED, *(["receipt"] if command.name in WRITES_A_RECEIPT else [])}
     return given_words(*(each.name or "" for each in command.params if each.name not in left_out))
-
-
-def command_text(words: Sequence[str]) -> str:
-    """A command of this program, quoted for a shell."""
-    return " ".join(map(quoted, ["snaprebuild", *words]))
-
-
-def quoted(word: str) -> str:
-    """A word for a shell, in one line that does nothing to a terminal: what cannot be printed is an escape in ``$'...'``."""
-    if word.isprintable():
-        return shlex.quote(word)
-    shown = (chr(byte) if 0x20 <= byte < 0x7F and byte not in b"\\'" else f"\\x{byte:02x}" for byte in os.fsencode(word))
-    return f"$'{''.join(shown)}'"

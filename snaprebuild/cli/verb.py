@@ -48,12 +48,12 @@ class OutputOptions(msgspec.Struct, frozen=True):
         return None
 
     def begin(self, documents: Mapping[str, str | None] | None = None, **read: str | list[str] | None) -> None:
-        """``result.begin`` with ``--save-json`` as one of the documents."""
-        from snaprebuild.cli.result import begin
+        """``begin_verb`` with ``--save-json`` as one of the documents."""
+        from snaprebuild.cli.begin_verb import begin_verb
 
         # Not before the verb begins: `before-start` forks first, so that CMD starts also if a module is damaged or the file cannot be read.
         _protect_log_dirs_of(click.get_current_context().params.get("server_properties"))
-        begin(self.verbose, {"--save-json": self.report, **(documents or {})}, **read)
+        begin_verb(self.verbose, {"--save-json": self.report, **(documents or {})}, **read)
 
 
 class MeasuredOutput(OutputOptions, frozen=True):
@@ -125,7 +125,7 @@ def _command(load: type[LoadAlone] | None, collects: bool, function: Callable[..
                     limits.enter_context(_uncollected())
                 result = function(**arguments)
                 if result is not None:
-                    from snaprebuild.cli.result import emit_and_exit
+                    from snaprebuild.cli.output import emit_and_exit
 
                     emit_and_exit(result, next(each for each in arguments.values() if isinstance(each, OutputOptions)))
         except BrokenPipeError as error:

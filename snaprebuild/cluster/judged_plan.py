@@ -10,7 +10,7 @@ from snaprebuild.snapshots.plan.plan_file import load_plan
 from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
-from snaprebuild.snapshots.rebuild.result import RebuildResult
+from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.run import Run, RunFacts
 from snaprebuild.storage.thread_pool import ParallelMap
 

@@ -18,7 +18,7 @@ from snaprebuild.findings import Finding, FindingCause, unread_paths
 from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.snapshots.engine.partition_task import Progress
 from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.scan.result import PartitionScan
+from snaprebuild.snapshots.scan.scan_result import PartitionScan
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero

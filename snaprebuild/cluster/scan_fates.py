@@ -21,7 +21,7 @@ from snaprebuild.cluster.metadata.log import open_metadata_log
 from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION, directory_id_of, directory_text
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.snapshots.scan.next_start import with_next_start
-from snaprebuild.snapshots.scan.result import ScanResult
+from snaprebuild.snapshots.scan.scan_result import ScanResult
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir

@@ -13,7 +13,7 @@ from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error, unread_paths
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.plan.source_verdict import Purpose
-from snaprebuild.snapshots.scan.result import PartitionScan, ScanResult
+from snaprebuild.snapshots.scan.scan_result import PartitionScan, ScanResult
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 
 if TYPE_CHECKING:

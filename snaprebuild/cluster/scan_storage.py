@@ -24,8 +24,8 @@ from snaprebuild.findings import Finding, Severity, first_of, pluralize
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan.copy_lag import BROKER_SETTINGS, TOPIC_SETTINGS, copy_lag, with_copy_lag
 from snaprebuild.snapshots.scan.next_start import with_next_start
-from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, RemoteStorage, ScanResult, Shutdown
 from snaprebuild.snapshots.scan.scan import scan_source
+from snaprebuild.snapshots.scan.scan_result import LogDirScan, PartitionScan, RemoteStorage, ScanResult, Shutdown
 from snaprebuild.snapshots.source.broker_properties import metadata_dir_of
 from snaprebuild.snapshots.source.source import Source, open_source
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
@@ -306,7 +306,11 @@ def _node_of(state: LogDirState) -> tuple[str, int] | None:
 
 def _one_state(states: set[bool | None]) -> RemoteStorage:
     """Whether remote storage is on for the partitions of a topic."""
-    return RemoteStorage.ON if True in states else RemoteStorage.OFF if states == {False} else RemoteStorage.UNKNOWN
+    if True in states:
+        return RemoteStorage.ON
+    if states == {False}:
+        return RemoteStorage.OFF
+    return RemoteStorage.UNKNOWN
 
 
 def metadata_logs(source: Source) -> list[str]:

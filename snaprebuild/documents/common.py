@@ -13,6 +13,7 @@ from snaprebuild.snapshots.run_record import CacheHits
 from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [
+    "ActionTotals",
     "CacheUse",
     "ExitCode",
     "InputSegment",
@@ -24,6 +25,18 @@ ExitCode = Annotated[int, msgspec.Meta(extra_json_schema={"enum": [0, 1, 3, 4, 5
 
 
 StatusName = Annotated[str, one_of(*StatusWord)]
+
+
+class ActionTotals(Part, frozen=True):
+    """Boundaries by action."""
+
+    written: Natural = 0
+    would_write: Natural = 0
+    equal: Natural = 0
+    kept: Natural = 0
+    failed: Natural = 0
+    refused: Natural = 0
+    skipped: Natural = 0
 
 
 class PartitionNeeds(TopicPartition, frozen=True):

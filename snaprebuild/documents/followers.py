@@ -8,15 +8,16 @@ from typing import Annotated
 import msgspec
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
-from snaprebuild.followers.bootstrap_plan import FollowerPlan
+from snaprebuild.documents.common import ActionTotals
 from snaprebuild.followers.check import LossCause, ReplicaVerdict
 from snaprebuild.followers.fetch_path import FollowerFetchPath
 from snaprebuild.followers.offsets import FollowerOffsets
+from snaprebuild.followers.plan import FollowerPlan
 from snaprebuild.followers.remote_state import StateSource
 from snaprebuild.followers.replica_snapshots import ReplicaSnapshot
 from snaprebuild.published import Document, Natural, Part, Positive, Seconds, Sha256, Uuid, one_of
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.destination.boundary_result import ActionTotals, BoundaryResult
+from snaprebuild.snapshots.destination.boundary_result import BoundaryResult
 from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 from snaprebuild.storage.partition_names import TopicPartition
 from snaprebuild.tier.audit.result import SnapshotVerdict

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from snaprebuild.broker.status import StatusCounts
-from snaprebuild.documents.common import StatusName
+from snaprebuild.documents.common import ActionTotals, StatusName
 from snaprebuild.published import Document, Natural, Part, Seconds
-from snaprebuild.snapshots.destination.boundary_result import ActionTotals, BoundaryResult
+from snaprebuild.snapshots.destination.boundary_result import BoundaryResult
 from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = ["Install", "InstalledPartition", "PhaseSeconds"]

@@ -37,13 +37,13 @@ class DocumentHead:
         path: of the file.
         verb: the command that wrote it, words joined by dashes.
         version: of the form.
-        program: version of the program.
+        snaprebuild: version of the program.
     """
 
     path: str
     verb: str
     version: int
-    program: str
+    snaprebuild: str
 
     @property
     def schema(self) -> str:
@@ -71,9 +71,9 @@ def read_head(path: str, known: Mapping[str, int], *, older: str = "make it agai
             if len(members) == 2:
                 break
         schema = members.get("schema")
-        program = members.get("snaprebuild")
+        snaprebuild = members.get("snaprebuild")
         match = _SCHEMA.fullmatch(schema) if isinstance(schema, str) else None
-        if match is None or not isinstance(program, str):
+        if match is None or not isinstance(snaprebuild, str):
             found = shown(schema) if isinstance(schema, str) else "none"
             raise UsageError(f"is no document of {wanted}: its first member must be its schema; found {found}", path=path)
         verb = match[1]
@@ -82,9 +82,9 @@ def read_head(path: str, known: Mapping[str, int], *, older: str = "make it agai
             raise UsageError(f"is no document of {wanted}: found {schema}", path=path)
         if version != known[verb]:
             advice = older if version < known[verb] else "it was written by a newer program"
-            expected = f"expected snaprebuild.{verb}/{known[verb]}, found {schema} of snaprebuild {shown(program)}"
+            expected = f"expected snaprebuild.{verb}/{known[verb]}, found {schema} of snaprebuild {shown(snaprebuild)}"
             raise UsageError(f"is of another version: {expected}; {advice}", path=path)
-        return DocumentHead(path, verb, version, program)
+        return DocumentHead(path, verb, version, snaprebuild)
 
 
 def members_of(path: str, streamed: Collection[str], needed: Collection[str]) -> Iterator[tuple[str, Any]]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from snaprebuild.broker.fates import StartFate
 from snaprebuild.broker.status import StatusCounts, StatusWord
 from snaprebuild.published import Document, Streamed
-from snaprebuild.snapshots.scan.result import ScanTotals
 from snaprebuild.snapshots.scan.scan_parts import (
     BrokerSettings,
     ScannedLogDir,
@@ -17,6 +16,7 @@ from snaprebuild.snapshots.scan.scan_parts import (
     ScanRun,
     UploadAttempts,
 )
+from snaprebuild.snapshots.scan.scan_result import ScanTotals
 
 __all__ = ["Scan"]
 

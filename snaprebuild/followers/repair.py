@@ -15,6 +15,7 @@ from snaprebuild.cluster.source_check.plan_gate import judge_plans, judge_start
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.followers.check import CheckedReplica, ReplicaCheck, initial_state
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.snapshots.destination.placement_rules import reason_against_writing_in_place, reason_for_distrust
 from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.engine.partition_task import Progress
@@ -22,7 +23,7 @@ from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, P
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing, unsafe_start_finding
-from snaprebuild.snapshots.rebuild.result import BoundaryAction, PartitionResult, RebuildResult
+from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildResult
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.run import Run

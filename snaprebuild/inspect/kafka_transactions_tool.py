@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+from snaprebuild.shell_words import shell_word
 
 __all__ = ["TOOL", "find_hanging_command"]
 
@@ -12,4 +12,4 @@ TOOL = "kafka-transactions.sh --bootstrap-server HOST:PORT"
 
 def find_hanging_command(topic: str, partition: int) -> str:
     """The command that asks the coordinators for the hanging transactions of a partition, for brokers since 3.0."""
-    return f"{TOOL} find-hanging --topic {shlex.quote(topic)} --partition {partition}"
+    return f"{TOOL} find-hanging --topic {shell_word(topic)} --partition {partition}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from snaprebuild.inspect.kafka_transactions_tool import TOOL
 from snaprebuild.inspect.producer_trace import BatchKind, batches_of_producer
 from snaprebuild.inspect.transaction_model import AbortCommands, OngoingTransaction, PartitionTransactions
 from snaprebuild.replay.block_effect import EFFECT_COLUMNS
+from snaprebuild.shell_words import shell_word
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import read_topic_id
 
@@ -280,7 +280,7 @@ def abort_commands(source: PartitionSource, transaction: OngoingTransaction) -> 
     the tool itself does. Brokers before 2.8 accept only version 0 of WriteTxnMarkers, which Kafka 4 no longer supports (KIP-896).
     """
     name = source.directory.name
-    command = f"{TOOL} abort --topic {shlex.quote(name.topic)} --partition {name.partition}"
+    command = f"{TOOL} abort --topic {shell_word(name.topic)} --partition {name.partition}"
     producer = f"--producer-id {transaction.producer_id} --producer-epoch {transaction.epoch}"
     return AbortCommands(
         since_3_0=f"{command} --start-offset {transaction.first_offset}",

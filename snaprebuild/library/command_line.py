@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from snaprebuild.shell_words import program_command
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 if TYPE_CHECKING:
@@ -110,10 +111,8 @@ class CommandLine:
     @property
     def text(self) -> str:
         """The command for a shell."""
-        from snaprebuild.cli.command_words import command_text
-
         words = [word for word in self.words if word != "--" or any(each.startswith("-") for each in self._paths)]
-        return command_text([self.verb, *words])
+        return program_command([self.verb, *words])
 
     @property
     def _paths(self) -> tuple[str, ...]:

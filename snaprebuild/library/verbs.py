@@ -1,7 +1,7 @@
 """``scan``, ``plan``, ``rebuild`` and ``verify``: the commands of these names, with the same defaults, checks and results.
 
 A call reads like the command: as fast as any program, and with 64 MiB a second of each disk at idle priority while a broker holds it.
-It leaves the page cache as it was. Results of the command that would be files or tables are values (``library.result.Result``).
+It leaves the page cache as it was. Results of the command that would be files or tables are values (``library.verb_result.Result``).
 
 Calls may start worker processes for more than 96 MiB of segments. With ``jobs=1`` there are none.
 """
@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from snaprebuild.cli.options.common import AS_OF_MAX_MS
@@ -31,13 +31,14 @@ from snaprebuild.errors import UsageError
 from snaprebuild.hooks import FilePath
 from snaprebuild.library.call_engine import THIS_MACHINE, CallEngine
 from snaprebuild.library.command_line import CommandLine
-from snaprebuild.library.result import PlanResult, Result
 from snaprebuild.library.tables import PLAN, REBUILD, SCAN, VERIFY
+from snaprebuild.library.verb_result import PlanResult, Result
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild import run as rebuilding
-from snaprebuild.snapshots.rebuild.result import RebuildResult, result_file, write_results
+from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
+from snaprebuild.snapshots.rebuild.results_file import result_file, write_results
 from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
 from snaprebuild.snapshots.run import Run, RunFacts
 from snaprebuild.snapshots.run_record import Invocation
@@ -624,8 +625,10 @@ def _plan_to_carry_out(asked: _Request, plan: PlanResult | FilePath | None, engi
     """
     if plan is None:
         return judged_plan(asked.checked(), Run(facts=facts), parallel_map=engine.planning())
-    if asked != _Request():
-        raise UsageError("a plan has its own source and options: do not give them again with the plan")
+    defaults = _Request()
+    others = [each.name for each in fields(asked) if getattr(asked, each.name) != getattr(defaults, each.name)]
+    if others:
+        raise UsageError(f"a plan has its own source and options: give {', '.join(others)} to plan(), not with the plan")
     planned = plan._plan if isinstance(plan, PlanResult) else load_judged_plan(os.fsdecode(plan), Run(facts=facts))
     if planned.request.destination.installed_later:
         raise UsageError("the plan is one of `stage`: run snaprebuild stage --plan FILE")

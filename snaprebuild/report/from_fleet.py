@@ -49,7 +49,7 @@ def take_fleet(head: DocumentHead, sink: PageSink) -> None:
         UsageError: it is damaged.
         ReadFailedError: it cannot be read.
     """
-    document = PageDocument(sink.name_of(head), head.schema, head.program)
+    document = PageDocument(sink.name_of(head), head.schema, head.snaprebuild)
     left_out = ("has_metadata", "rate_bytes_per_second", "elections", "status", "counts")
     names = [name for name in Fleet.__struct_fields__ if name not in left_out]
     document.lacks += LACKS

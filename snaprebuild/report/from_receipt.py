@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
-
 from snaprebuild.documents.saved_documents import DocumentHead
 from snaprebuild.findings import Severity, pluralize
 from snaprebuild.published import RunRecord
 from snaprebuild.report.page_data import PagePartition, PageSegment, SegmentFate
 from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import PageSink
+from snaprebuild.shell_words import program_command
 from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, read_receipt
 
 __all__ = ["take_receipt"]
@@ -32,11 +31,11 @@ def take_receipt(head: DocumentHead, sink: PageSink) -> None:
     ended = (
         "the run was completed" if receipt.ended else "the run was killed, or still runs: the outcome of its last step is unknown"
     )
-    document = PageDocument(sink.name_of(head), head.schema, head.program, lacks=list(LACKS))
+    document = PageDocument(sink.name_of(head), head.schema, head.snaprebuild, lacks=list(LACKS))
     document.facts += [("written", f"{where}; {ended}"), ("files", pluralize(len(receipt.files), "snapshot"))]
     document.run = RunRecord(at_ms=receipt.began_ms, host=receipt.host, command=receipt.command, cluster_ids=receipt.cluster_ids)
     document.answer = f"{pluralize(len(receipt.files), 'snapshot')} written {where}; {ended}."
-    document.next_command = shlex.join(["snaprebuild", "verify", "--written-by", head.path])
+    document.next_command = program_command(["verify", "--written-by", head.path])
     document.exit_code = Severity.NOTE if receipt.ended else Severity.FINDING
     number = sink.add_document(document)
     partitions: dict[str, PagePartition] = {}

@@ -14,8 +14,8 @@ from snaprebuild.report.page_data import (
 )
 from snaprebuild.report.page_document import PageDocument
 from snaprebuild.report.page_writer import SHARED, STATUS, PageSink
-from snaprebuild.snapshots.scan.result import BoundaryScan
 from snaprebuild.snapshots.scan.scan_parts import ScannedLogDir, ScannedPartition
+from snaprebuild.snapshots.scan.scan_result import BoundaryScan
 from snaprebuild.snapshots.scan.upload_preflight import NextAttempt
 
 __all__ = ["take_scan"]
@@ -40,7 +40,7 @@ def take_scan(head: DocumentHead, sink: PageSink) -> None:
         UsageError: it is damaged.
         ReadFailedError: it cannot be read.
     """
-    document = PageDocument(sink.name_of(head), head.schema, head.program, lacks=[NO_PRODUCERS])
+    document = PageDocument(sink.name_of(head), head.schema, head.snaprebuild, lacks=[NO_PRODUCERS])
     number = sink.add_document(document)
     nodes: dict[str, int | None] = {}
     for name, value in typed_members(head.path, Scan, ("totals", "log_dirs", "partitions", *SHARED), optional=STATUS):

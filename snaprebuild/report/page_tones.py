@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import cache
 
 from snaprebuild.replay.difference import ComparisonStatus
-from snaprebuild.snapshots.scan.result import AtNextStart, SnapshotStatus
+from snaprebuild.snapshots.scan.scan_result import AtNextStart, SnapshotStatus
 from snaprebuild.tier.audit.result import SnapshotVerdict
 
 __all__ = ["NOT_JUDGED", "PROVEN_RIGHT", "BoundaryTone", "PartitionTone", "boundary_tone"]

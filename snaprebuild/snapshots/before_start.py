@@ -19,13 +19,14 @@ from formats.partition.file_names import snapshot_file_name
 from snaprebuild.broker.fates import Fate
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, FindingCause, Severity, exit_code_of
+from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, BoundaryAction
 from snaprebuild.snapshots.destination.placement_rules import (
     reason_against_writing_in_place,
 )
 from snaprebuild.snapshots.plan.plan_model import Plan, SourceGate
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
-from snaprebuild.snapshots.rebuild.result import NOT_DONE, BoundaryAction, PartitionResult, RebuildResult
+from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildResult
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
 from snaprebuild.snapshots.run import Run
@@ -34,8 +35,6 @@ from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.store import is_object
 
 __all__ = ["Preparation", "PreparationState", "PreparedPartition", "blocked_bytes", "prepare_log_dirs"]
-
-"""Directories that the broker deletes, moves or finishes itself: nothing in them is uploaded."""
 
 HELD = "a broker, or another run, uses this log directory"
 
@@ -86,11 +85,9 @@ class PreparedPartition:
         is_whole = plan.fault is None and not self.left_out
         if is_whole and not self.count(*NOT_DONE):
             return PreparationState.PREPARED
-        return (
-            PreparationState.PARTLY
-            if self.count(BoundaryAction.WRITTEN, BoundaryAction.WOULD_WRITE)
-            else PreparationState.NOT_PREPARED
-        )
+        if self.count(BoundaryAction.WRITTEN, BoundaryAction.WOULD_WRITE):
+            return PreparationState.PARTLY
+        return PreparationState.NOT_PREPARED
 
 
 @dataclass(frozen=True, slots=True)

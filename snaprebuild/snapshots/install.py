@@ -35,12 +35,13 @@ from snaprebuild.errors import (
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import Clock
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult
 from snaprebuild.snapshots.destination.destinations import InPlace
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, SourceGate
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.start_gate import StartJudge, fates_of_paths, start_findings, without_removed
-from snaprebuild.snapshots.rebuild.result import BoundaryAction, BoundaryResult, PartitionResult, RebuildResult
+from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildResult
 from snaprebuild.snapshots.rebuild.run import RebuildRun
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.run import Run, RunFacts

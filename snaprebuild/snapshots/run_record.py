@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import shlex
 import socket
 import sys
 import time
@@ -14,6 +13,7 @@ from contextvars import ContextVar
 import msgspec
 
 from snaprebuild.published import Natural, Part, RunRecord
+from snaprebuild.shell_words import program_command
 from snaprebuild.storage.log_dir import LogDirState
 
 __all__ = ["NO_CACHE_HITS", "CacheHits", "Invocation", "run_record"]
@@ -55,7 +55,7 @@ def run_record(log_dirs: Iterable[LogDirState] = ()) -> RunRecord:
         log_dirs: that were read; their ``meta.properties`` name the cluster.
     """
     clusters = {state.meta.cluster_id for state in log_dirs if state.meta is not None and state.meta.cluster_id is not None}
-    invocation = _current.get() or Invocation(shlex.join(["snaprebuild", *sys.argv[1:]]), _started_ms())
+    invocation = _current.get() or Invocation(program_command(sys.argv[1:]), _started_ms())
     return RunRecord(
         at_ms=invocation.began_ms,
         host=socket.gethostname(),

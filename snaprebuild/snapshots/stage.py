@@ -14,12 +14,13 @@ from msgspec.structs import asdict, replace
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.errors import ReadFailedError
+from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, BoundaryAction
 from snaprebuild.snapshots.destination.destinations import Staged
 from snaprebuild.snapshots.engine.partition_task import Progress
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.preflight import with_preflight
-from snaprebuild.snapshots.rebuild.result import NOT_DONE, BoundaryAction, PartitionResult, RebuildResult
+from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildResult
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.receipts.receipt_lines import SetAsideAnnounced, WriteAnnounced, WriteEvent
 from snaprebuild.snapshots.run import Run

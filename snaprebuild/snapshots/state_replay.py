@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.findings import Severity
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.snapshots.plan.planner import plan_partition
-from snaprebuild.snapshots.rebuild.result import BoundaryAction, PartitionResult
+from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult
 from snaprebuild.snapshots.staging.resume import is_valid_state, resumed_plan
 from snaprebuild.snapshots.staging.staged_check import CheckedPartition
 from snaprebuild.snapshots.staging.staged_plan import StagedSnapshot

@@ -239,7 +239,7 @@ class _VerifyTask(ReplayTask):
         self._is_unsound_reported = False
         self._later = LaterProducers(job.source)
 
-    def job(self, report: Callable[[object], None]) -> _VerifyJob:
+    def job(self) -> _VerifyJob:
         return self._job
 
     def adopt(self, outcome: VerifyOutcome) -> None:

@@ -12,6 +12,7 @@ import logging
 import pickle
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -22,11 +23,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
-from snaprebuild.snapshots.engine.partition_task import PartitionTask, to_domain_error
-from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
+from snaprebuild.snapshots.engine.partition_task import PartitionTask, ReadBudget, to_domain_error
+from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_group, read_segment
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import TaskFrame, data_frame, ddl
-from snaprebuild.spark.calls import Call, answered, some_at_once
+from snaprebuild.spark.calls import Calls, answered, some_at_once
 from snaprebuild.spark.chunks import CHUNK_BYTES, ChunkPlan, is_splittable, may_go_back, measured, run_replays
 from snaprebuild.spark.effect_cache import JobCache
 from snaprebuild.spark.effect_files import CacheWriter, EffectCache
@@ -43,6 +44,12 @@ from snaprebuild.storage.io_limits.policy import current_limits
 __all__ = ["SparkEngine"]
 
 log = logging.getLogger(__name__)
+
+HERE_SECONDS = 0.5
+"""Calls that take less are made by the driver: a job takes longer than that."""
+
+CALLS_TOGETHER = 32
+"""Calls that are sent in one row."""
 
 RATED_TASKS = 8
 """Tasks that read under a rate, each of which gets its part of it, however many of them run at once."""
@@ -65,7 +72,7 @@ SETTINGS = {
 
 CALL_SCHEMA = pa.schema([("slot", pa.int32()), ("number", pa.int64()), ("call", pa.binary())])
 ANSWER_SCHEMA = pa.schema([("number", pa.int64()), ("answer", pa.binary())])
-"""A function with its argument, or its result; by number."""
+"""A function with some of its arguments, or the results; by number."""
 
 Item = TypeVar("Item")
 MapResult = TypeVar("MapResult")
@@ -113,13 +120,22 @@ class SparkEngine:
             StorageError: the job failed.
         """
         answers: list[MapResult] = []
-        for some in some_at_once(Call.of(function, item) for item in items):
+        last = time.monotonic() + HERE_SECONDS
+        for item in items:
+            if time.monotonic() > last:
+                break
+            answers.append(function(item))
+        left = items[len(answers) :]
+        if not left:
+            return answers
+        most = min(-(-len(left) // tasks_for(0, len(left), self.tasks)), CALLS_TOGETHER)
+        for some in some_at_once(Calls.of(function, left, most)):
             answers += self._called(some)
         return answers
 
-    def _called(self, calls: list[Call]) -> list[Any]:
-        count = tasks_for(0, len(calls), self.tasks)
-        sent_bytes = [call.sent for call in calls]
+    def _called(self, calls: list[Calls]) -> list[Any]:
+        count = tasks_for(0, sum(len(each.items) for each in calls), self.tasks or len(calls))
+        sent_bytes = [each.sent for each in calls]
         placed = pack([len(each) for each in sent_bytes], count)
         table = pa.Table.from_pydict({"slot": placed, "number": range(len(calls)), "call": sent_bytes}, schema=CALL_SCHEMA)
         try:
@@ -128,9 +144,8 @@ class SparkEngine:
                 rows = sent.mapInArrow(services.wrap(_call, count), ddl(ANSWER_SCHEMA)).collect()
         except Exception as error:
             raise self._failure(error) from error
-        answers: list[Any] = [None] * len(calls)
-        for row in rows:
-            answers[row.number] = calls[row.number].answer(row.answer)
+        by_number = {row.number: row.answer for row in rows}
+        answers = [answer for number, each in enumerate(calls) for answer in each.answers(by_number[number])]
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
@@ -150,7 +165,7 @@ class SparkEngine:
         tasks = [task for task, _ in wave]
         running = set(range(len(tasks)))
         try:
-            with task_services(self.session, lambda number, event: tasks[number].on_event(event)) as services:
+            with task_services(self.session) as services:
                 for number, outcome in self._rounds(tasks, dict(enumerate(first for _, first in wave)), services):
                     running.discard(number)
                     try:
@@ -199,7 +214,7 @@ class SparkEngine:
                     segments = {
                         number: [handed_out[number][at] for at in sorted(handed_out[number])] for number in sorted(requested)
                     }
-                    jobs = {number: tasks[number].job(services.announcer(number)) for number in segments}
+                    jobs = {number: tasks[number].job() for number in segments}
                     unread, cached = (requested, []) if cache is None else cache.split(requested, self.tasks)
                     check_limits((segment for each in unread.values() for segment in each), jobs.values())
                     is_large = any(is_splittable(job, segments[number], self.chunk_bytes) for number, job in jobs.items())
@@ -211,9 +226,9 @@ class SparkEngine:
                     if cache is not None and cached:
                         frames.append(cache.frame(cached, self.tasks, read=_read_row, services=services))
                     if frames and (is_large or any(map(may_go_back, jobs.values()))):
-                        read = _together(frames)
+                        read = _union(frames)
                         persisted.append(TaskFrame(read.rows.persist(), read.tasks))
-                    read = _together(persisted or frames)
+                    read = _union(persisted or frames)
                     others = read.tasks - len(sizes_read)
                     requested = {}
                     with watched(self.session, self.progress, sizes_read, (others, others + JOB_ROW_TASKS)):
@@ -269,7 +284,7 @@ def _is_counted(task: ReadTask) -> bool:
     return settings is not None and settings.max_requests is not None
 
 
-def _together(frames: Sequence[TaskFrame]) -> TaskFrame:
+def _union(frames: Sequence[TaskFrame]) -> TaskFrame:
     return reduce(lambda one, other: TaskFrame(one.rows.unionByName(other.rows), one.tasks + other.tasks), frames)
 
 
@@ -320,23 +335,58 @@ def _read_segments(
 ) -> Iterator[pa.RecordBatch]:
     """In a task: reads each segment that a row names, and caches the result if requested."""
     writer = None if new_writer is None else new_writer()
-    for batch in batches:
-        for row in read_rows.rows_of(batch):
-            rows = _read_row(row)
-            if writer is not None:
-                writer.add(row.task, rows)
-            yield from summary_rows.batches_of(rows)
+    # Rows of several segments are in one batch, whose columns cost more than those of one row.
+    yield from summary_rows.batches_of(_read_rows(batches, writer))
     if writer is not None:
         writer.close()
+
+
+def _read_rows(batches: Iterable[pa.RecordBatch], writer: CacheWriter | None) -> Iterator[Row]:
+    for some in _together(row for batch in batches for row in read_rows.rows_of(batch)):
+        for row, rows in zip(some, _rows_together(some), strict=True):
+            if writer is not None:
+                writer.add(row.task, rows)
+            yield from rows
+
+
+def _together(rows: Iterable[ReadRow]) -> Iterator[list[ReadRow]]:
+    """What is read together: small segments; a range, or a large segment, alone."""
+    some: list[ReadRow] = []
+    budget = ReadBudget()
+    for row in rows:
+        if row.ranges > 1:
+            yield [row]
+            continue
+        if not budget.takes(row.task):
+            yield some
+            some = []
+            budget = ReadBudget()
+            budget.takes(row.task)
+        some.append(row)
+    if some:
+        yield some
+
+
+def _rows_together(some: list[ReadRow]) -> list[list[Row]]:
+    if len(some) == 1:
+        return [_read_row(some[0])]
+    outcomes = read_group([row.task for row in some])
+    return [_rows_of_outcome(row, outcome) for row, outcome in zip(some, outcomes, strict=True)]
+
+
+def _rows_of_outcome(row: ReadRow, outcome: Pieces | Exception) -> list[Row]:
+    if isinstance(outcome, Exception):  # of this segment only
+        return list(summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, to_domain_error(outcome)))
+    return list(summary_rows.rows_of_pieces(row.partition, outcome))
 
 
 def _read_row(row: ReadRow) -> list[Row]:
     try:
         if row.ranges == 1:
-            return list(summary_rows.rows_of_pieces(row.partition, read_segment(row.task)))
+            return _rows_of_outcome(row, read_segment(row.task))
         return list(summary_rows.rows_of_range(row.partition, row.number, read_range(row.task, row.number, row.ranges)))
-    except Exception as error:  # of this segment only
-        return list(summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, to_domain_error(error)))
+    except Exception as error:
+        return _rows_of_outcome(row, error)
 
 
 def _call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -28,7 +28,17 @@ from snaprebuild.spark.partition_jobs import (
     run_chunk,
     run_job,
 )
-from snaprebuild.spark.summary_rows import WHOLE, JobRow, Row, batches_of, outcomes, rows_of_error, rows_of_job, rows_of_pieces
+from snaprebuild.spark.summary_rows import (
+    ROWS_PER_BATCH,
+    WHOLE,
+    JobRow,
+    Row,
+    batches_of,
+    outcomes,
+    rows_of_error,
+    rows_of_job,
+    rows_of_pieces,
+)
 
 __all__ = ["MERGED_FIRST", "RESULT_SCHEMA", "Division", "begin_chunks", "compose_chunks", "merge_chunks", "run_jobs"]
 
@@ -141,6 +151,17 @@ def _segments(rows: Iterator[tuple[int, int, JobRow | Outcome]]) -> Iterator[tup
 
 def run_jobs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """In a task: runs each job with the segments that follow it."""
+    some: list[Row] = []
+    for row in _results(batches):
+        some.append(row)
+        if len(some) >= ROWS_PER_BATCH:
+            yield pa.RecordBatch.from_pylist(some, schema=RESULT_SCHEMA)
+            some = []
+    if some:
+        yield pa.RecordBatch.from_pylist(some, schema=RESULT_SCHEMA)
+
+
+def _results(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
     for each in _jobs(batches):
         more: list[Any] = []
         try:
@@ -157,9 +178,8 @@ def run_jobs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield _result(each.partition, each.base_offset, *outcome)
 
 
-def _result(partition: int, base_offset: int, done: bytes | None, more: bytes | None) -> pa.RecordBatch:
-    row = {"partition": partition, "base_offset": base_offset, "done": done, "wanted": more}
-    return pa.RecordBatch.from_pylist([row], schema=RESULT_SCHEMA)
+def _result(partition: int, base_offset: int, done: bytes | None, more: bytes | None) -> Row:
+    return {"partition": partition, "base_offset": base_offset, "done": done, "wanted": more}
 
 
 # ------------------------------------------------------------------------------------------------------------------------ chunks
@@ -219,4 +239,4 @@ def _merged(results: Iterator[Row]) -> pa.RecordBatch:
         done = pickle.dumps(merged(division.job, chunks))
     except Exception as error:  # it ends only this partition
         done = pickle.dumps(to_domain_error(error))
-    return _result(first["partition"], WHOLE, done, None)
+    return pa.RecordBatch.from_pylist([_result(first["partition"], WHOLE, done, None)], schema=RESULT_SCHEMA)

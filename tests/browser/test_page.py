@@ -180,10 +180,10 @@ def test_hostile_names_are_text(browser: Browser, tmp_path: Path) -> None:
             row.click()
             name = tab.locator("#detail-title").text_content()
             assert name in rows.values()
-            # A terminal may obey characters that nobody sees.
-            is_plain = re.search(r"[\u2028\u2029\u202e\x00\x1b\ud800-\udfff]", row.get_attribute("data-name") or "") is None
-            assert tab.locator("#detail .next code").count() == 1
-            assert tab.locator("#detail .next .copy").count() == is_plain, name
+            # A terminal may obey characters that nobody sees: the command has them as escapes of the shell.
+            command = tab.locator("#detail .next code").text_content() or ""
+            assert command.isprintable(), name
+            assert tab.locator("#detail .next .copy").count() == 1, name
         for button in tab.locator("#codes button").all():
             button.click()
 

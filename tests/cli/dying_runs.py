@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import snaprebuild.followers.bootstrap_build
+import snaprebuild.followers.build
 import snaprebuild.snapshots.plan.plan_file
 import snaprebuild.snapshots.rebuild.run
 import snaprebuild.snapshots.receipts.undo  # noqa: F401  what a run would load

@@ -20,7 +20,7 @@ from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot
 from snaprebuild.snapshots.destination.snapshot_writers import NextToBrokerWriter
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.result import PartitionResult
+from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult
 from snaprebuild.storage.local.broker_lock import broker_version
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store_path import StorePath

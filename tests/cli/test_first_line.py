@@ -18,7 +18,7 @@ from stopped_broker import made
 from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.status import FateGroup, Status, StatusWord, status_of
 from snaprebuild.cli.render.status import LINE_MAX, answer_lines, fate_sentence, snapshot_counts, status_details, status_line
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.findings import Finding, Severity, pluralize
 
 COUNT = st.one_of(st.just(0), st.integers(0, 3), st.integers(0, 2**63 - 1))
 NAME = st.one_of(
@@ -153,7 +153,8 @@ def test_a_line_that_is_shortened_is_whole_below(status: Status) -> None:
     if status.concerns and status.concerns[0].first.kind is not FateKind.NO_START:
         assert "…" not in whole
     if status.waiting_unknown:
-        assert f"at least {status.waiting}, unknown for {status.waiting_unknown}" in whole
+        at_least = f"{status.waiting} to" if status.waiting else "up to"
+        assert f"{at_least} {pluralize(status.waiting + status.waiting_unknown, 'segment')} waiting" in whole
     order = [whole.rfind(word) for count, word in ((status.wrong, "wrong"), (status.suspect, "suspect")) if count]
     assert order == sorted(order)
 
@@ -182,7 +183,7 @@ def test_waiting_segments_give_way_to_a_name() -> None:
     )  # fmt: skip
     expected = "orders-17 lost its end: 70451, its checkpoints say 82311; so did 2 others. Also: 3 wrong, 9 missing."
     assert status_line(status) == expected
-    assert "segments waiting: at least 1234, unknown for 51234" in status_details(status)
+    assert "1234 to 52468 segments waiting" in status_details(status)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +264,7 @@ def test_waiting_segments_are_unknown_without_a_last_stable_offset(verb: str, tm
     (directory.parent / ".kafka_cleanshutdown").unlink()
     (directory.parent / "replication-offset-checkpoint").write_text("0\n1\norders 0 5\n")
     first = snaprebuild(verb, directory.parent).stdout.splitlines()[0].lower()
-    assert "segments waiting: at least 0, unknown for 2" in first
+    assert "up to 2 segments waiting" in first
     document = in_json(verb, directory.parent).document
     assert (document["counts"]["waiting"], document["counts"]["waiting_unknown"]) == (0, 2)
     assert document["status"] == StatusWord.WAITING.value

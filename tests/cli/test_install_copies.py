@@ -11,7 +11,7 @@ from command import in_json, snaprebuild
 from log_dirs import changes, copy_of, snapshot_name, tree
 from staged_logs import MIXED, installed_here, staged
 
-from snaprebuild.snapshots.rebuild.result import RebuildResult
+from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.staging import staged_check
 
 

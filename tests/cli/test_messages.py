@@ -224,7 +224,7 @@ MIXED = FIXTURES / "kafka27-mixed"
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--topic", "mixed-0"), "no topic matches 'mixed-0' (4 partitions found); did you mean `--topic mixed --partition 0`?"),
+        (("--topic", "mixed-0"), "no topic matches 'mixed-0' (4 partitions found); did you mean `--topic-partition mixed-0`?"),
         (("--topic", "mix"), "no topic matches 'mix' (4 partitions found); did you mean `--topic mixed`?"),
         (("--topic", "zzz"), "no topic matches 'zzz' (4 partitions found); topics: deleted, logappend, mixed, plain"),
         (("--partition", "7"), "no partition 7 of the selected topics (4 partitions found; partitions of these topics: 0)"),

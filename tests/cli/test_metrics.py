@@ -13,13 +13,13 @@ from manifests import FIXTURES
 from prometheus_client.parser import text_string_to_metric_families
 from sentences import REPLACES_ONLY_ITS_OWN
 
-from snaprebuild.cli import result
+from snaprebuild.cli import output
 from snaprebuild.cli.render.metrics import METRICS, write_metrics
 from snaprebuild.documents import scan as doc
 from snaprebuild.findings import Finding, Severity, exit_code_of
 from snaprebuild.published import RunRecord
 from snaprebuild.snapshots.scan import scan_parts
-from snaprebuild.snapshots.scan.result import ScanTotals
+from snaprebuild.snapshots.scan.scan_result import ScanTotals
 
 AS_OF = ("--as-of", "1795266500000")
 COPIES = FIXTURES / "damaged" / "zero-bytes-copy"
@@ -42,7 +42,7 @@ def read(path: Path) -> dict[str, dict[tuple[str, ...], float]]:
 
 def test_a_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, now = tmp_path / "scan.prom", 1_795_266_500.25
-    monkeypatch.setattr(result, "time", SimpleNamespace(time=lambda: now))
+    monkeypatch.setattr(output, "time", SimpleNamespace(time=lambda: now))
     run = in_json("scan", FIXTURES / "kafka27-mixed", "--metrics", file)
     found, log_dir = read(file), str(FIXTURES / "kafka27-mixed" / "logs")
     assert run.exit_code == 1

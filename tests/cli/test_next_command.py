@@ -26,7 +26,7 @@ from sentences import (
     ONE_PROVEN_WRONG,
 )
 
-from snaprebuild.cli.command_words import command_text
+from snaprebuild.shell_words import program_command
 
 STEPS_MAX = 6
 
@@ -241,11 +241,16 @@ def test_files_elsewhere_that_are_all_there_next_to_a_suspect_snapshot(tmp_path:
 def test_a_shell_finds_each_path(name: bytes, tmp_path: Path) -> None:
     """The printed line does nothing to a terminal, and bash makes the same bytes of it."""
     path = os.path.join(os.fsencode(tmp_path), name)
-    text = command_text(["scan", os.fsdecode(path)])
+    text = program_command(["scan", os.fsdecode(path)])
     assert text.isprintable()
     script = f"snaprebuild() {{ printf '%s\\0' \"$@\"; }}; {text}"
     printed = subprocess.run(["bash", "-c", script], capture_output=True, check=True).stdout
     assert printed == b"scan\0" + path + b"\0"
+
+
+def test_half_of_a_character_is_an_escape_too() -> None:
+    """A JSON document of another program can hold it, and the page shows the next command of its partitions."""
+    assert program_command(["scan", "/logs/\ud800-0"]) == r"snaprebuild scan $'/logs/\xed\xa0\x80-0'"
 
 
 def test_undo(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from log_dirs import batch, make_log_dir, write_partition
 from sentences import LATER_SNAPSHOT_AGREES, MORE_ROWS
 
+from snaprebuild.cli.output import json_text
 from snaprebuild.cli.render.row_text import ROWS_AT_ONCE, RowText
 from snaprebuild.cli.render.stats import StatsView
-from snaprebuild.cli.result import json_text
 from snaprebuild.cli.table import middle_cut, printable, table_text
 from snaprebuild.inspect.dump_items import Words
 from snaprebuild.inspect.stats import collect_statistics

@@ -100,9 +100,9 @@ def test_plan_and_rebuild_say_the_same_of_what_is_not_planned() -> None:
     findings = [{line for line in text.splitlines() if line.startswith("finding: ")} for text in verbose]
     assert len(findings[0]) == 2
     assert findings[0] == findings[1]
-    assert plan.stdout.startswith("2 snapshots are missing, and none is written in 2 partitions.\n")
+    assert plan.stdout.startswith("2 snapshots are missing in 2 partitions, and none of them is written.\n")
     assert rebuild.stdout.startswith(
-        "Dry run: nothing was written; 2 snapshots are missing, and none is written in 2 partitions.\n"
+        "Dry run: nothing was written; 2 snapshots are missing in 2 partitions, and none of them is written.\n"
     )
     codes = in_json("plan", "fixtures/damaged/logs").codes
     assert codes == in_json("rebuild", "fixtures/damaged/logs", "--dry-run").codes == {"not-known-to-be-due": 2}

@@ -11,7 +11,7 @@ from every_verb import VERBS, filled, words_of, written
 from log_dirs import batch, make_log_dir, write_partition
 from sentences import MORE_ROWS
 
-from snaprebuild.cli import result
+from snaprebuild.cli import printing
 from snaprebuild.cli.render import metadata
 
 COMMANDS = ("Next: ", "Undo: ", "  kafka-transactions.sh ", "  # kafka-transactions.sh ")
@@ -36,7 +36,7 @@ def in_widths(verbs: Iterable[str]) -> list[object]:
 
 def set_width(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     """Limits the lines of stdout, in each module that asks for the width."""
-    for module in (result, metadata):
+    for module in (printing, metadata):
         monkeypatch.setattr(module, "line_width", lambda: width)
 
 

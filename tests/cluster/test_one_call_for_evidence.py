@@ -16,7 +16,7 @@ ALLOWED = {
 CALLERS = {
     "snaprebuild/cluster/source_check/check.py",
     "snaprebuild/cluster/source_check/plan_gate.py",
-    "snaprebuild/followers/bootstrap_build.py",
+    "snaprebuild/followers/build.py",
     "snaprebuild/tier/upload/source_check.py",
 }
 

@@ -13,8 +13,9 @@ from plans import make_plan
 
 from snaprebuild.findings import exit_code_of
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.destination.boundary_result import BoundaryResult
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.result import BoundaryResult, RebuildResult
+from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
 

@@ -15,8 +15,8 @@ from manifests import FIXTURES
 from strategies import GeneratedLog, block_sizes, logs
 
 from formats.log.batch_headers import BytesSegment
+from snaprebuild.cli.output import json_text
 from snaprebuild.cli.render.stats import StatsView
-from snaprebuild.cli.result import json_text
 from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.findings import Severity
 from snaprebuild.inspect import stats as stats_module

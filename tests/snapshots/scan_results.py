@@ -7,8 +7,8 @@ from log_dirs import copy_of
 
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.scan.next_start import with_next_start
-from snaprebuild.snapshots.scan.result import PartitionScan, ScanResult, SnapshotStatus
 from snaprebuild.snapshots.scan.scan import scan_source
+from snaprebuild.snapshots.scan.scan_result import PartitionScan, ScanResult, SnapshotStatus
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source
 

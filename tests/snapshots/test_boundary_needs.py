@@ -13,11 +13,11 @@ from manifests import FIXTURES
 from msgspec.structs import replace
 from plans import make_plan
 
+from snaprebuild.cli.output import json_text
 from snaprebuild.cli.render.rebuild import plan_document, rebuild_document
 from snaprebuild.cli.render.report import partition_next_command
 from snaprebuild.cli.render.scan import scan_document
 from snaprebuild.cli.render.verify import VerifyView
-from snaprebuild.cli.result import json_text
 from snaprebuild.cluster.judged_verify import JudgedVerify
 from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.replay.window import Clock

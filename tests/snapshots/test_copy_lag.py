@@ -15,8 +15,8 @@ from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan.copy_lag import CopyLag, copy_lag, with_copy_lag
-from snaprebuild.snapshots.scan.result import PartitionScan
 from snaprebuild.snapshots.scan.scan import scan_source
+from snaprebuild.snapshots.scan.scan_result import PartitionScan
 from snaprebuild.snapshots.source.source import open_source
 
 DAY_MS = 86_400_000

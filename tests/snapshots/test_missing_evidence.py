@@ -25,7 +25,7 @@ from snaprebuild.cluster.source_check.source_question import SourceQuestion
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Severity, exit_code_of
-from snaprebuild.followers.bootstrap_build import judge_target
+from snaprebuild.followers.build import judge_target
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.source_verdict import Purpose, VerdictOutcome
@@ -35,7 +35,7 @@ from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.tier.upload.source_check import UploadSources
 
 if TYPE_CHECKING:
-    from snaprebuild.followers.bootstrap_build import BuildPlan
+    from snaprebuild.followers.build import BuildPlan
 
 NOW_MS = 1_795_300_000_000
 METADATA = FIXTURES / "kraft-cluster3" / "node1"

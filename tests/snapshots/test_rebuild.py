@@ -28,11 +28,12 @@ from snaprebuild.errors import BusyError, ReadFailedError
 from snaprebuild.findings import Finding, Severity, exit_code_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.destination import rebuilt_snapshot
+from snaprebuild.snapshots.destination.boundary_result import BoundaryResult
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot
 from snaprebuild.snapshots.destination.snapshot_writers import OutWriter
 from snaprebuild.snapshots.engine import schedule, worker_pool
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_each, read_segment
-from snaprebuild.snapshots.rebuild.result import BoundaryResult, PartitionResult, RebuildOutcome, RebuildResult
+from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildOutcome, RebuildResult
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask
 from snaprebuild.snapshots.run import Run

@@ -13,8 +13,8 @@ from scan_results import BASES, LEFT, LOG_END, codes, message, offsets_of, only,
 from sentences import CHANGED_WHILE_READ, DELETED_MEANWHILE
 
 from snaprebuild.findings import Severity
-from snaprebuild.snapshots.scan.result import AtNextStart, Shutdown, SnapshotStatus
 from snaprebuild.snapshots.scan.scan import scan_source
+from snaprebuild.snapshots.scan.scan_result import AtNextStart, Shutdown, SnapshotStatus
 from snaprebuild.snapshots.scan.upload_preflight import Blocker, FreedBy
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.log_dir import read_leader_epochs

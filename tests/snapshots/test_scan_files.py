@@ -11,7 +11,7 @@ from sentences import BELOW_LOG_START
 
 from snaprebuild.findings import Severity
 from snaprebuild.replay.broker_start import SnapshotOrigin
-from snaprebuild.snapshots.scan.result import AtNextStart, SnapshotStatus, StraySnapshot
+from snaprebuild.snapshots.scan.scan_result import AtNextStart, SnapshotStatus, StraySnapshot
 from snaprebuild.snapshots.scan.upload_preflight import Blocker
 
 

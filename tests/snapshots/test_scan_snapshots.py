@@ -11,7 +11,7 @@ from scan_results import BASES, DAY_MS, LEFT, LOG_END, codes, message, offsets_o
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.findings import Severity
 from snaprebuild.replay.broker_start import SnapshotOrigin
-from snaprebuild.snapshots.scan.result import ScanResult, SnapshotStatus
+from snaprebuild.snapshots.scan.scan_result import ScanResult, SnapshotStatus
 
 # ------------------------------------------------------------------------------------------------------------ false empties
 

@@ -14,8 +14,8 @@ from sentences import NEXT_ATTEMPT, NOTHING_UPLOADED_BEFORE, OF_A_CLEAN_STOP
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.scan.result import PartitionScan
 from snaprebuild.snapshots.scan.scan import scan_source
+from snaprebuild.snapshots.scan.scan_result import PartitionScan
 from snaprebuild.snapshots.scan.upload_attempts import copy_outcomes, ways_to_stop
 from snaprebuild.snapshots.scan.upload_preflight import Blocker, NextAttempt
 from snaprebuild.snapshots.source.source import open_source

@@ -14,6 +14,7 @@ from faulty_store import FaultyStore, faulty_store
 from manifests import REPOSITORY
 
 if TYPE_CHECKING:
+    from connect_server import ConnectServer
     from pyspark.sql import SparkSession
 
 OF_PYSPARK_3 = (
@@ -70,6 +71,18 @@ def spark(event_log: Path) -> Iterator[SparkSession]:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         with opened_session("local[2]") as session:
             yield session
+
+
+@pytest.fixture(scope="session")
+def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    """A real server of Spark Connect with two cores of this machine."""
+    import connect_server
+
+    why = connect_server.missing()
+    if why is not None:
+        pytest.skip(f"NOT RUN: clients of Spark Connect (marker spark): {why}")  # with CI=true a failure
+    with connect_server.running(tmp_path_factory.mktemp("connect")) as server:
+        yield server
 
 
 @pytest.fixture

@@ -1,86 +1,101 @@
-"""A server of Spark Connect on this machine."""
+"""A real server of Spark Connect on loopback, from the jars of the pyspark that is installed, and clients of it."""
 
-from __future__ import annotations
-
+import contextlib
+import importlib.util
 import os
-import signal
-import socket
+import re
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
+from command import Run, run_process
+from waiting import SECONDS_MAX, wait_until
 
-__all__ = ["connect_server"]
+__all__ = ["ConnectServer", "missing", "running"]
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
-SECONDS_MAX = 180
+STARTED = re.compile(r"Spark Connect server started at: 127\.0\.0\.1:(\d+)")
+SETTINGS = {
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "1g",
+}
+STOP_SECONDS = 5
+QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+PACKAGES = ("grpc", "grpc_status", "google.rpc", "zstandard")
+"""What ``pyspark[connect]`` adds."""
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+def missing() -> str | None:
+    """What a client lacks here."""
+    for name in PACKAGES:
+        try:
+            spec = importlib.util.find_spec(name)
+        except ModuleNotFoundError:
+            spec = None
+        if spec is None:
+            return f"no package {name}: pip install 'pyspark[connect]'"
+    return None
 
 
-@contextmanager
-def connect_server(
-    directory: Path, master: str = "local[2]", conf: Mapping[str, str] = {}, paths: Sequence[Path] = ()
-) -> Iterator[str]:
-    """The address of a server, which ends with the block.
+@dataclass(frozen=True)
+class ConnectServer:
+    """A server that runs. ``log`` has what its Java prints."""
+
+    url: str
+    pid: int
+    log: Path
+
+    def run(self, script: str, *arguments: object, **variables: str) -> Run:
+        """Runs a Python script as a client: ``SparkSession.builder.getOrCreate()`` of it is a session of this server.
+
+        It is a process of its own, as the functions of pyspark choose between Connect and a driver's session once for each process.
+        """
+        words = (sys.executable, "-W", "ignore", "-c", script, *map(str, arguments))
+        return run_process(*words, env={**_environment(), "SPARK_REMOTE": self.url, **variables}, timeout=SECONDS_MAX)
+
+
+def _environment() -> dict[str, str]:
+    """Variables of clients and of the server: no settings of this process, which may have a session of its own."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    return {**own, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+@contextlib.contextmanager
+def running(state: Path, master: str = "local[2]", settings: Mapping[str, str] | None = None) -> Iterator[ConnectServer]:
+    """A server, until the end of the block. Its Python workers are of the interpreter that runs.
+
+    They have the packages of this environment and get the code from a client. Code of the checkout is not on their path, unless it is
+    installed; archives of clients take precedence.
 
     Args:
-        directory: for its log and everything that it writes.
-        master: where its tasks run.
-        conf: settings of Spark.
-        paths: that its Python workers import from. Without the one of this checkout they have only the code that the client sends.
+        state: directory for its log and its files.
+        master: where it runs its jobs.
+        settings: of Spark, in addition to the usual ones.
     """
-    port = _free_port()
-    settings = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.ui.enabled": "false",
-        "spark.driver.memory": "1g",
-        "spark.local.dir": str(directory / "local"),
-        "spark.sql.warehouse.dir": str(directory / "warehouse"),
-        **conf,
-    }
-    line = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master, "--class", SERVER]
-    for key, value in settings.items():
-        line += ["--conf", f"{key}={value}"]
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_", "PYTHONPATH"))}
-    variables |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONNECT_MODE": "0"}
-    variables["PYTHONPATH"] = ":".join(map(str, paths))
-    directory.mkdir(parents=True, exist_ok=True)
-    log = directory / "server.log"
+    state.mkdir(parents=True, exist_ok=True)
+    log = state / "server.log"
+    words = [str(Path(pyspark.__path__[0]) / "bin" / "spark-submit"), "--class", SERVER, "--master", master]
+    for name, value in {**SETTINGS, "spark.local.dir": str(state), **(settings or {})}.items():
+        words += ["--conf", f"{name}={value}"]
+    variables = {**_environment(), **QUICK_JAVA, "PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(state), "PYTHONPATH": ""}
     with log.open("wb") as output:
-        # An empty jar: spark-submit wants one, and the class is Spark's own.
-        process = subprocess.Popen(
-            [*line, "spark-internal"], cwd=directory, env=variables, stdout=output, stderr=output, start_new_session=True
-        )
+        # The script replaces itself by Java, so the process id is that of Java.
+        process = subprocess.Popen(words, cwd=state, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
-        _wait_for(port, process, log)
-        yield f"sc://127.0.0.1:{port}"
+        wait_until(lambda: STARTED.search(log.read_text()) or process.poll() is not None, "the server does not start")
+        port = STARTED.search(log.read_text())
+        assert port is not None, log.read_text()
+        yield ConnectServer(f"sc://127.0.0.1:{port[1]}", process.pid, log)
     finally:
-        os.killpg(process.pid, signal.SIGTERM)  # also its Python workers: it began a group of its own
+        # With a session of a client that did not close it, Java takes minutes to end after it has stopped its jobs.
+        process.terminate()
         try:
-            process.wait(60)
+            process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
             process.wait()
-
-
-def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while time.monotonic() < deadline:
-        assert process.poll() is None, f"the server ended: {log.read_text()[-2000:]}"
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise AssertionError(f"the server does not answer: {log.read_text()[-2000:]}")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from snaprebuild.snapshots.rebuild.result import RebuildResult
+from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 
 __all__ = ["all_bytes", "outcomes_of"]
 

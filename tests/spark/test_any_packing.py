@@ -24,10 +24,11 @@ from without_spark import WithoutSpark
 from snaprebuild.findings import exit_code_of
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import Clock
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.snapshots.engine.partition_task import Engine
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.result import BoundaryAction, RebuildResult
+from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.receipt_lines import WriteEvent

@@ -22,12 +22,13 @@ from simulated_broker import EXPIRATION_MS
 from test_any_packing import write_aged_log
 from without_spark import WithoutSpark
 
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import read_segment
 from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.result import BoundaryAction, PartitionResult
+from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.rebuild.task import RebuildJob
 from snaprebuild.snapshots.run import Run

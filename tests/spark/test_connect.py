@@ -1,81 +1,59 @@
-"""The engine through a server of Spark Connect: the documents and files of a run in this process, damaged input and lost jobs too."""
-
-from __future__ import annotations
+"""The data sources in a session of Spark Connect, with a real server."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from connect_server import connect_server
-from engine_results import all_bytes
-from log_dirs import tree
-from manifests import FIXTURES
-from same_result import OF_ONE_RUN, RUN_AND_FILES, without
-
-import snaprebuild as library
-from snaprebuild.library.result import Result
-from snaprebuild.spark import notebook
+from manifests import FIXTURES, partition_fixtures
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from connect_server import ConnectServer
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.full, pytest.mark.spark]
 
-NOW = 1_795_270_000_000
-MORE = (*OF_ONE_RUN, *RUN_AND_FILES, "command", "rate_bytes_per_second", "estimated_seconds", "answer", "next")
-"""Also what names the engine, or has a time of reading in words."""
+LOGS = FIXTURES / "kafka27-mixed" / "logs"
+BATCHES = sum(segment.batches for each in partition_fixtures() if each.fixture == "kafka27-mixed" for segment in each.segments)
+"""By Kafka's own classes."""
 
+DATA_SOURCES = """
+import json
+import sys
+from pyspark.sql import SparkSession
+from snaprebuild.spark import register
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Its Python workers have no code of ours but what the client sends."""
-    with connect_server(tmp_path_factory.mktemp("connect")) as url:
-        yield url
-
-
-@pytest.fixture
-def connected(server: str) -> Iterator[SparkSession]:
-    from pyspark.sql.connect.session import SparkSession as RemoteSession
-
-    session = RemoteSession.builder.remote(server).create()
-    yield session  # type: ignore[misc]
-    session.stop()
+session = SparkSession.builder.getOrCreate()
+register(session)
 
 
-def document(result: Result[Any, Any], *places: Path) -> Any:
-    """The document without what differs from run to run, and with one name for each of the places."""
-    text = result.to_json()
-    for place in places:
-        text = text.replace(str(place), "PLACE")
-    return without(json.loads(text), MORE)
+def codes(batches):
+    import pyarrow as pa
+    import snaprebuild
+
+    for each in batches:
+        yield pa.RecordBatch.from_pylist([{"at": snaprebuild.__file__}] * each.num_rows)
 
 
-@pytest.mark.parametrize("name", ["kafka27-mixed", "kafka4-compacted", "damaged", "txn-state"])
-def test_the_results_of_this_process(connected: SparkSession, tmp_path: Path, name: str) -> None:
-    logs = FIXTURES / name
-    before = tree(logs)
-    options: Any = {"boundaries": "all", "as_of_ms": NOW, "replay_from": "log-start"}
-    here = library.rebuild(logs, out=tmp_path / "here", receipt=tmp_path / "here.jsonl", **options)
-    there = notebook.rebuild(connected, logs, out=tmp_path / "there", receipt=tmp_path / "there.jsonl", **options)
-    assert all_bytes(tmp_path / "there") == all_bytes(tmp_path / "here") != {}
-    assert document(there, tmp_path / "there", tmp_path / "there.jsonl") == document(
-        here, tmp_path / "here", tmp_path / "here.jsonl"
-    )
-    assert there.exit_code == here.exit_code
-    assert document(notebook.scan(connected, logs)) == document(library.scan(logs))
-    assert document(notebook.verify(connected, logs, as_of_ms=NOW)) == document(library.verify(logs, as_of_ms=NOW))
-    assert [str(each) for each in notebook.plan(connected, logs, as_of_ms=NOW)] == [
-        str(each) for each in library.plan(logs, as_of_ms=NOW)
-    ]
-    assert tree(logs) == before
+found = {"session": type(session).__module__}
+batches = session.read.format("kafka_batch_headers").load(sys.argv[1])
+found["batches"] = batches.count()
+found["errors"] = batches.where("error is not null or not crc_ok").count()
+session.sql(f"CREATE TEMPORARY VIEW b USING kafka_batch_headers OPTIONS (path '{sys.argv[1]}', topics 'mixed')")
+found["of a view"] = session.sql("select count(*) as n from b where topic = 'mixed'").first().n
+snapshots = session.read.format("kafka_producer_snapshot").load(sys.argv[1])
+found["snapshots"] = sorted({f"{row.topic}-{row.partition}/{row.snapshot_offset:020}.snapshot" for row in snapshots.collect()})
+found["code"] = sorted({row.at for row in session.range(2).mapInArrow(codes, "at string").collect()})
+print(json.dumps(found))
+"""
 
 
-def test_effects_are_kept(connected: SparkSession, tmp_path: Path) -> None:
-    logs = FIXTURES / "kafka27-mixed"
-    options: Any = {"boundaries": "all", "as_of_ms": NOW, "replay_from": "log-start", "cache": tmp_path / "effects"}
-    first, again = (notebook.rebuild(connected, logs, out=tmp_path / name, **options) for name in ("first", "again"))
-    assert all_bytes(tmp_path / "again") == all_bytes(tmp_path / "first") != {}
-    assert sum(each.cache_hits.segments for each in first.partitions) == 0
-    assert sum(each.cache_hits.segments for each in again.partitions) > 10
+def test_the_data_sources(connect_server: "ConnectServer") -> None:
+    """Their code is sent by `register`."""
+    run = connect_server.run(DATA_SOURCES, LOGS)
+    assert run.exit_code == 0, run.stderr
+    found = json.loads(run.stdout)
+    assert found["session"].startswith("pyspark.sql.connect")
+    assert (found["batches"], found["errors"]) == (BATCHES, 0)
+    of_mixed = [each for each in partition_fixtures() if each.fixture == "kafka27-mixed" and each.partition.startswith("mixed-")]
+    assert found["of a view"] == sum(segment.batches for each in of_mixed for segment in each.segments) > 0
+    assert found["snapshots"] == sorted(str(path.relative_to(LOGS)) for path in LOGS.glob("*/*.snapshot"))
+    assert all(".zip/snaprebuild/" in each for each in found["code"]), "the code that was sent"

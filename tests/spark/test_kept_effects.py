@@ -254,7 +254,7 @@ def test_a_notebook_carries_out_a_plan(spark: SparkSession, logs: Path, tmp_path
     assert rates
     assert set(rates) == {1 << 30}
     for more in ({"source": logs}, {"out": tmp_path}, {"check_crc": False}, {"as_of_ms": 1}):
-        with pytest.raises(UsageError, match="a plan has its own source"):
+        with pytest.raises(UsageError, match=f"give {next(iter(more))} to plan"):
             notebook.rebuild(spark, plan=planned, **more)
     with pytest.raises(UsageError, match="max_read_rate: expected 1 or more, found 0"):
         notebook.rebuild(spark, logs, max_read_rate=0)

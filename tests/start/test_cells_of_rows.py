@@ -111,7 +111,7 @@ ROWS = (
             "scan": Cell("1 snapshot missing in 1 of 1 partition", 1, "plan"),
             "verify": Cell("1 snapshot is missing", 0, "plan"),
             "plan": Cell("1 snapshot to write in 1 of 1 partition", 0, "rebuild"),
-            "before-start": Cell("1 snapshot is missing, and none is written in 1 partition.", 1, None),
+            "before-start": Cell("1 snapshot is missing in 1 partition, and it is not written.", 1, None),
         },
         options=("--deadline", "0"),
     ),

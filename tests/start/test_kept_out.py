@@ -24,7 +24,7 @@ from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, R
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing, without_writing
-from snaprebuild.snapshots.rebuild.result import PartitionResult
+from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult
 from snaprebuild.snapshots.rebuild.run import RebuildRun
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source

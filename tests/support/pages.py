@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from sentences import NONE_MISSING
 
-from snaprebuild.snapshots.scan.result import ScanTotals
+from snaprebuild.snapshots.scan.scan_result import ScanTotals
 
 HOSTILE = (
     *("</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<!--<script>", '"><b>bold</b>'),

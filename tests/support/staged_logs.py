@@ -15,7 +15,7 @@ from snaprebuild.cluster.scan_storage import NextStartJudge
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.install import install
-from snaprebuild.snapshots.rebuild.result import RebuildResult
+from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
 
 AS_OF = ("--as-of", "2026-11-21T12:00:00Z")

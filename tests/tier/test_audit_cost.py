@@ -11,7 +11,7 @@ from manifests import FIXTURES
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Severity
-from snaprebuild.followers.bootstrap_build import BuildRequest, plan_build
+from snaprebuild.followers.build import BuildRequest, plan_build
 from snaprebuild.followers.check import ReplicaVerdict, check_replicas
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run

@@ -440,7 +440,11 @@ def offsets_range(offsets: str | None) -> tuple[int | None, int | None]:
     if match is None or not (match[1] or match[3]):
         raise UsageError(f"--offsets: expected FROM:TO, FROM:, :TO or one offset; found {quoted(offsets)}")
     offset_from = int(match[1]) if match[1] else None
-    offset_to = int(match[3]) if match[3] else None if match[2] else offset_from
+    offset_to = offset_from
+    if match[3]:
+        offset_to = int(match[3])
+    elif match[2]:
+        offset_to = None
     if max(offset_from or 0, offset_to or 0) > INT64_MAX:
         raise UsageError(f"--offsets: no offset is larger than {INT64_MAX}; found {quoted(offsets)}")
     if offset_from is not None and offset_to is not None and offset_from > offset_to:
@@ -450,6 +454,8 @@ def offsets_range(offsets: str | None) -> tuple[int | None, int | None]:
 
 def check_paths(paths: list[str] | None, **options: str | None) -> None:
     """Makes sure that no path is empty, as a variable of a shell that is not set makes it, and that a file is no directory.
+
+    A directory may be given where one with the parts of a receipt is taken in place of the receipt.
 
     Args:
         paths: the arguments.
@@ -464,5 +470,5 @@ def check_paths(paths: list[str] | None, **options: str | None) -> None:
         option = "--" + name.replace("_", "-")
         if path == "":
             raise UsageError(f"{option}: the path is empty")
-        if path is not None and name not in ("out", "elections") and os.path.isdir(path):
+        if path is not None and name not in ("out", "elections", "written_by") and os.path.isdir(path):
             raise UsageError(f"{option}: expected a file, found the directory {path}")

@@ -5,25 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from snaprebuild.broker.status import findings_of
+from snaprebuild.cli.answer import none_read, unless_unread
+from snaprebuild.cli.command_words import SELECTION, given_words, repeated_words
+from snaprebuild.cli.printing import print_table
 from snaprebuild.cli.render.rebuild import run_text
 from snaprebuild.cli.render.shared_parts import source_verdict
 from snaprebuild.cli.render.status import fate_sentence, faults_text, status_details, status_line, words_after
-from snaprebuild.cli.result import (
-    SELECTION,
-    given_words,
-    labels_of,
-    none_read,
-    print_table,
-    repeated_words,
-    size_text,
-    unless_unread,
-)
 from snaprebuild.cli.streams import print_on_stderr
+from snaprebuild.cli.value_text import labels_of, size_text
 from snaprebuild.cli.view import AGAIN, Advice, Answer, View
 from snaprebuild.documents import before_start as doc
 from snaprebuild.findings import Finding, FindingCause, Severity, pluralize, unread_paths
 from snaprebuild.snapshots.before_start import Preparation, PreparedPartition
-from snaprebuild.snapshots.scan.result import ScanResult, Shutdown
+from snaprebuild.snapshots.scan.scan_result import ScanResult, Shutdown
 from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
 from snaprebuild.storage.partition_names import names_of
 

@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from snaprebuild.broker.status import total_counts, word_of
+from snaprebuild.cli.answer import unless_unread
+from snaprebuild.cli.command_words import given_words, repeated_words
+from snaprebuild.cli.printing import print_line, print_table, print_text
 from snaprebuild.cli.render.status import faults_text
-from snaprebuild.cli.result import (
-    given_words,
-    print_line,
-    print_table,
-    print_text,
-    repeated_words,
-    size_text,
-    unless_unread,
-)
+from snaprebuild.cli.value_text import size_text
 from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.cluster.fleet.cluster_view import ClusterView
 from snaprebuild.cluster.fleet.election_risk import Risk

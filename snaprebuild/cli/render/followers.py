@@ -13,31 +13,24 @@ from typing import Any
 import msgspec
 
 from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.cli.answer import none_read, selects_nothing, unless_unread
+from snaprebuild.cli.command_words import repeated_words
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.remote_storage import RemoteLevel
+from snaprebuild.cli.printing import print_line, print_table, print_text, print_undo
 from snaprebuild.cli.render.shared_parts import source_verdict
-from snaprebuild.cli.result import (
-    labels_of,
-    none_read,
-    print_line,
-    print_table,
-    print_text,
-    print_undo,
-    repeated_words,
-    selects_nothing,
-    shown,
-    unless_unread,
-)
+from snaprebuild.cli.value_text import labels_of, shown
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.documents import followers as documents
+from snaprebuild.documents.common import ActionTotals
 from snaprebuild.findings import Finding, pluralize
-from snaprebuild.followers.bootstrap_build import BuildPlan
+from snaprebuild.followers.build import BuildPlan
 from snaprebuild.followers.check import CheckedReplica, ReplicaCheck, ReplicaVerdict
 from snaprebuild.followers.remote_state import RemoteState
 from snaprebuild.followers.repair import ReplicaRepair
 from snaprebuild.followers.replica_snapshots import LostProducer
-from snaprebuild.snapshots.destination.boundary_result import ActionTotals, BoundaryAction
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.storage.partition_names import named, names_of
 from snaprebuild.tier.remote_partition import Tier
 

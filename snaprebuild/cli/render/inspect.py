@@ -9,18 +9,10 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import asdict
 
 from formats.partition.file_names import snapshot_file_name
-from snaprebuild.cli.result import (
-    given_words,
-    is_verbose,
-    labels_of,
-    none_read,
-    print_line,
-    print_table,
-    print_text,
-    size_text,
-    time_text,
-    unless_unread,
-)
+from snaprebuild.cli.answer import none_read, unless_unread
+from snaprebuild.cli.command_words import given_words
+from snaprebuild.cli.printing import is_verbose, print_line, print_table, print_text
+from snaprebuild.cli.value_text import labels_of, size_text, time_text
 from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.documents.inspect import Diff, Explain, Transactions
 from snaprebuild.findings import Finding, pluralize

@@ -6,16 +6,19 @@ from collections import Counter
 from collections.abc import Mapping
 
 from snaprebuild.cli.options.kafka_release import release_words
+from snaprebuild.cli.printing import print_table, print_text, print_undo
 from snaprebuild.cli.render.rebuild import answer_with_start, request_words
 from snaprebuild.cli.render.status import faults_text
 from snaprebuild.cli.render.unsafe_start import concerns_of
-from snaprebuild.cli.result import print_table, print_text, print_undo, shown, size_text, time_text
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.table import counts_text, range_text
+from snaprebuild.cli.value_text import shown, size_text, time_text
 from snaprebuild.cli.view import Advice, Answer, View
+from snaprebuild.documents.common import ActionTotals
 from snaprebuild.documents.install import Install, InstalledPartition, PhaseSeconds
 from snaprebuild.findings import FindingCause, first_of, pluralize
-from snaprebuild.snapshots.rebuild.result import NOT_DONE, ActionTotals, BoundaryAction, PartitionResult, RebuildResult
+from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, BoundaryAction
+from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildResult
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedPlan
 from snaprebuild.storage.partition_names import names_in
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from formats.partition.partition_metadata import uuid_from_text
-from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
+from snaprebuild.cli.printing import print_table, print_text
+from snaprebuild.cli.value_text import labels_of, size_text
 from snaprebuild.cli.view import View
 from snaprebuild.findings import Finding, pluralize
-from snaprebuild.followers.bootstrap_plan import FollowerPlan, PlannedBootstrap, ReplicationShare
 from snaprebuild.followers.fetch_path import FollowerFetchPath, RecordDeletion
 from snaprebuild.followers.leader_view import ViewedPartition
 from snaprebuild.followers.list_offsets import SpecialTimestamp
 from snaprebuild.followers.offsets import CurrentLeaderEpoch, FollowerOffsets, OffsetAnswer
+from snaprebuild.followers.plan import FollowerPlan, PlannedBootstrap, ReplicationShare
 from snaprebuild.snapshots.last_stable import KnownOffset
 from snaprebuild.snapshots.source.source import Source
 

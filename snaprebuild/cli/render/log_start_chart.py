@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from snaprebuild.cli.result import draws_blocks
+from snaprebuild.cli.printing import draws_blocks
 
 __all__ = ["chart_line", "duration_text", "with_duration_texts"]
 

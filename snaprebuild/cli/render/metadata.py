@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.cli.answer import unless_unread
+from snaprebuild.cli.printing import draws_blocks, line_width, print_line, print_table, print_text
 from snaprebuild.cli.render.timeline_chart import BLOCKS, LETTERS, ChartLine, Glyphs, chart_text
-from snaprebuild.cli.result import draws_blocks, line_width, print_line, print_table, print_text, shown, time_text, unless_unread
+from snaprebuild.cli.value_text import shown, time_text
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.metadata.history import (
     BrokerHistoryEntry,

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from snaprebuild.cli.answer import unless_unread
+from snaprebuild.cli.printing import draws_blocks, print_line, print_table, print_text
 from snaprebuild.cli.render.log_start_chart import duration_text, with_duration_texts
-from snaprebuild.cli.result import draws_blocks, print_line, print_table, print_text, shown, size_text, unless_unread
+from snaprebuild.cli.value_text import shown, size_text
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.metadata.feature_levels import FeatureLevel
 from snaprebuild.cluster.quorum.advise import StartAdvice
 from snaprebuild.cluster.quorum.check import NodeCheck, QuorumCheck
 from snaprebuild.cluster.quorum.election import ElectionLog, QuorumElection
-from snaprebuild.cluster.quorum.rules import NodeRuleResult
+from snaprebuild.cluster.quorum.rules import QuorumRuleResult
 from snaprebuild.cluster.rule_result import Grade, RuleState
 from snaprebuild.documents import cluster as doc
 from snaprebuild.findings import pluralize
@@ -78,7 +80,7 @@ def _checked_node(check: NodeCheck) -> doc.CheckedNode:
     )
 
 
-def _rule_state(result: NodeRuleResult) -> doc.NodeRuleResult:
+def _rule_state(result: QuorumRuleResult) -> doc.NodeRuleResult:
     return doc.NodeRuleResult(
         rule=result.rule.name,
         text=result.rule.value,

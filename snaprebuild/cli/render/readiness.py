@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from snaprebuild.broker.remote_readiness import not_ready_text
-from snaprebuild.cli.result import print_text
+from snaprebuild.cli.printing import print_text
 from snaprebuild.cli.view import Answer
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.plan.plan_model import Plan

@@ -9,44 +9,29 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import asdict, replace
 
 from snaprebuild.broker.status import Status
-from snaprebuild.cli.command_words import command_text, quoted
+from snaprebuild.cli.answer import none_read, unless_unread
+from snaprebuild.cli.command_words import given_words
 from snaprebuild.cli.options.kafka_release import release_words
+from snaprebuild.cli.printing import is_verbose, print_line, print_table, print_text, print_undo
 from snaprebuild.cli.render.readiness import answer_with_refusal, print_readiness_notes
 from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of, source_verdict
 from snaprebuild.cli.render.status import OUT_DIRECTORY, faults_text
 from snaprebuild.cli.render.unsafe_start import answer_with_fate
-from snaprebuild.cli.result import (
-    given_words,
-    is_verbose,
-    labels_of,
-    none_read,
-    print_line,
-    print_table,
-    print_text,
-    print_undo,
-    shown,
-    size_text,
-    time_text,
-    unless_unread,
-)
 from snaprebuild.cli.table import counts_text, range_text
+from snaprebuild.cli.value_text import labels_of, shown, size_text, time_text
 from snaprebuild.cli.view import AGAIN, Advice, Answer, View
 from snaprebuild.documents.plan import NotPlanned, PlanDocument, PlannedPartition
 from snaprebuild.documents.rebuild import Rebuild, RebuildTotals, RebuiltPartition
 from snaprebuild.findings import Finding, FindingCause, exit_code_of, first_of, pluralize
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.shell_words import program_command, shell_word
+from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, BoundaryAction
 from snaprebuild.snapshots.destination.destinations import NextToBroker
 from snaprebuild.snapshots.plan.plan_counts import PlanCounts, plan_counts
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.result import (
-    NOT_DONE,
-    BoundaryAction,
-    PartitionResult,
-    RebuildResult,
-    is_not_judged,
-    write_results,
-)
+from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildResult, is_not_judged
+from snaprebuild.snapshots.rebuild.results_file import write_results
 from snaprebuild.snapshots.source.boundary_needs import NeedTotals
 from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.storage.store import is_object
@@ -208,12 +193,14 @@ def plan_answer(plan: Plan, planned: PlanCounts, again: Sequence[str], saved: st
         return none_read(plan.findings)
     faults = faults_text(plan.status)
     if not busy:
-        nothing = _nothing_text(plan.counts.missing, plan.findings)
-        return f"{faults}{nothing[0].upper()}{nothing[1:]} in {partitions}.", _after_nothing(plan)
+        nothing = _nothing_text(plan.counts.missing, plan.findings, partitions)
+        return f"{faults}{nothing[0].upper()}{nothing[1:]}.", _after_nothing(plan)
     read = size_text(plan.min_read_bytes) + (
         f" to {size_text(plan.max_read_bytes)}" if plan.max_read_bytes > plan.min_read_bytes else ""
     )
-    seconds = f" in about {plan.min_read_bytes / plan.rate_bytes_per_second:.1f} s" if plan.rate_bytes_per_second else ""
+    seconds = ""
+    if plan.rate_bytes_per_second:
+        seconds = f" in about {max(plan.min_read_bytes / plan.rate_bytes_per_second, 0.1):.1f} s"
     answer = f"{faults}{_counts_text(plan.request, planned)} in {len(busy)} of {partitions}; {read} to read{seconds}."
     doubt = _words_of_doubt(plan, plan.status)
     if doubt:
@@ -497,12 +484,21 @@ def run_text(result: RebuildResult) -> str:
     plan = result.plan
     totals = _totals(result)
     others = counts_text(_other_counts(result, totals))
-    done = others or _nothing_text(plan.counts.missing, plan.findings)
+    partitions = pluralize(len(result.partitions), "partition")
     busy = sum(bool(partition.boundaries) for partition in result.partitions)
-    where = f" in {f'{busy} of ' if busy else ''}{pluralize(len(result.partitions), 'partition')}"
+    if busy:
+        partitions = f"{busy} of {partitions}"
     written = totals[BoundaryAction.WRITTEN]
     answer = _title(result, written)
-    answer += f"{where}{_in_place_of_wrong(result)}{f'; {others}' if others else ''}." if written else f"; {done}{where}."
+    if written:
+        answer += f" in {partitions}{_in_place_of_wrong(result)}"
+        if others:
+            answer += f"; {others}"
+    elif others:
+        answer += f"; {others} in {partitions}"
+    else:
+        answer += f"; {_nothing_text(plan.counts.missing, plan.findings, partitions)}"
+    answer += "."
     answer += f"{_unsound_text(result)}{_not_judged_text(result)}"
     if written and plan.request.destination.locks_log_dirs:
         answer += f" The new {'one takes' if written == 1 else 'ones take'} effect when the broker next starts."
@@ -625,9 +621,8 @@ def print_rebuild(result: RebuildResult) -> None:
         states = sum(boundary.exists for partition in result.partitions for boundary in partition.plan.all_boundaries)
         if states:
             there = "1 of them exists" if states == 1 else f"{states} of them exist"
-            print_text(
-                f"{there} in the log directory already. `install` replays segments that are rolled until then from such staged files."
-            )
+            file = "its staged copy" if states == 1 else "their staged copies"
+            print_text(f"{there} in the log directory already. `install` starts from {file} when it replays segments rolled later.")
         print_text("Nothing was written to the log directories.")
     if _is_next_to_broker(result.plan.request):
         for running in dict.fromkeys(each.message for each in result.plan.findings if each.cause is FindingCause.WHILE_BROKER_RUNS):
@@ -645,9 +640,9 @@ def _print_ways_around_the_lock(result: RebuildResult) -> None:
     if not held or _is_next_to_broker(request) or set(result.totals) != {BoundaryAction.REFUSED}:
         return
     if not _may_be_2_7(result.plan):
-        again = command_text(["rebuild", *request_words(_only_held(request, held)), "--broker-running"])
+        again = program_command(["rebuild", *request_words(_only_held(request, held)), "--broker-running"])
         print_line(f"  Broker 2.8 or newer?  {again}")
-    lock = quoted(os.path.join(shown(held[0]), ".lock"))
+    lock = shell_word(os.path.join(shown(held[0]), ".lock"))
     print_line(f"  Broker stopped?       fuser -v {lock} shows what holds it. Do not delete it.")
     print_line("")
 
@@ -660,11 +655,18 @@ def _may_be_2_7(plan: Plan) -> bool:
     return any(partition.all_boundaries and not partition.source.directory.has_partition_metadata for partition in plan.partitions)
 
 
-def _nothing_text(missing: int, findings: Iterable[Finding]) -> str:
-    """The result of a plan without a boundary."""
+def _nothing_text(missing: int, findings: Iterable[Finding], partitions: str) -> str:
+    """The result of a plan without a boundary.
+
+    Args:
+        missing: snapshots that are needed.
+        findings: of the plan.
+        partitions: how many there are, in words.
+    """
     if missing:
-        return f"{pluralize(missing, 'snapshot is missing', 'snapshots are missing')}, and none is written"
-    return unless_unread("nothing to rebuild", findings)
+        none = "it is not written" if missing == 1 else "none of them is written"
+        return f"{pluralize(missing, 'snapshot is', 'snapshots are')} missing in {partitions}, and {none}"
+    return f"{unless_unread('nothing to rebuild', findings)} in {partitions}"
 
 
 def _title(result: RebuildResult, written: int) -> str:

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import asdict
 
-from snaprebuild.cli.result import newest_run_text, print_table, print_text, shown, time_text
+from snaprebuild.cli.printing import newest_run_text, print_table, print_text
 from snaprebuild.cli.table import counts_text, range_text
+from snaprebuild.cli.value_text import shown, time_text
 from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.documents.receipts import Undo, UndoTotals, VerifyReceipt
 from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 
 from snaprebuild.broker.status import status_of
+from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.status import next_of_status
-from snaprebuild.cli.result import print_table, print_text, shown, size_text
+from snaprebuild.cli.value_text import shown, size_text
 from snaprebuild.cli.view import Advice, View
 from snaprebuild.documents.report import PageTotals, Report, ReportedDocument
 from snaprebuild.findings import first_of, pluralize
 from snaprebuild.report.make import ReportResult
 from snaprebuild.report.page_next import PartitionStatus
 from snaprebuild.report.page_status import first_document, page_totals
+from snaprebuild.shell_words import program_command
 
 __all__ = ["ReportView", "partition_next_command"]
 
@@ -41,8 +42,7 @@ def partition_next_command(facts: PartitionStatus) -> str | None:
         can_replace=facts.can_replace,
     )
     words = following.words if isinstance(following, Advice) else following
-    # Without escapes: the page shows what cannot be seen as escapes itself, and then offers no copy.
-    return shlex.join(["snaprebuild", *words]) if words else None
+    return program_command(words) if words else None
 
 
 class ReportView(View):
@@ -67,7 +67,7 @@ class ReportView(View):
                 ReportedDocument(
                     path=head.path,
                     schema=head.schema,
-                    snaprebuild=head.program,
+                    snaprebuild=head.snaprebuild,
                     lacks=document.lacks,
                     run=document.run,
                 )
@@ -83,22 +83,28 @@ class ReportView(View):
             page_exit_code=first.exit_code,
         )
 
+    def summary(self) -> str:
+        """What the page does not cover, and where it is."""
+        result = self._result
+        place = f"Page: {shown(result.path)}, {size_text(result.size_bytes)}. Open it in a browser; it needs no network."
+        if not result.page.unread_paths:
+            return place
+        unread = first_of([shown(path) for path in result.page.unread_paths])
+        return f"INCOMPLETE: the documents do not cover what could not be read: {unread}. {place}"
+
     def print_table(self) -> None:
-        """Prints the documents, the totals of the page and its path."""
+        """Prints where the page is, its documents, and its totals."""
         result = self._result
         page = result.page
         partitions = page.partitions()
-        if page.unread_paths:
-            unread = first_of([shown(path) for path in page.unread_paths])
-            print_text(f"INCOMPLETE: the documents do not cover what could not be read: {unread}.")
+        print_text(self.summary())
         counts = Counter(number for partition in partitions for number in partition.documents)
-        rows = [(shown(head.path), head.schema, head.program, counts[number]) for number, head in enumerate(result.heads)]
+        rows = [(shown(head.path), head.schema, head.snaprebuild, counts[number]) for number, head in enumerate(result.heads)]
         print_table("Documents", ("file", "form", "written by", "partitions"), rows, right=("partitions",))
         print_text(f"{pluralize(page.partition_count, 'partition')}: {_totals_text(page_totals(page))}")
         left = page.partition_count - len(partitions)
         if left:
             print_text(f"{pluralize(left, 'partition')} with the least to say left out of the page")
-        print_text(f"page: {shown(result.path)}, {size_text(result.size_bytes)}; open it in a browser, it needs no network")
 
 
 def _totals_text(totals: PageTotals) -> str:

@@ -15,7 +15,6 @@ from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents.scan import Scan
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.run_record import run_record
-from snaprebuild.snapshots.scan.result import LogDirScan, PartitionScan, ScanResult, Shutdown
 from snaprebuild.snapshots.scan.scan_parts import (
     BlockerCount,
     BrokerSettings,
@@ -31,6 +30,7 @@ from snaprebuild.snapshots.scan.scan_parts import (
     Upload,
     UploadAttempts,
 )
+from snaprebuild.snapshots.scan.scan_result import LogDirScan, PartitionScan, ScanResult, Shutdown
 from snaprebuild.snapshots.scan.upload_attempts import ways_to_stop
 from snaprebuild.snapshots.source.broker_properties import copy_quota_of, expiration_of
 from snaprebuild.storage.log_dir import kind_of
@@ -212,7 +212,7 @@ def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fat
 
 def _leader_epoch_start(partition: PartitionScan) -> int | None:
     epochs = partition.facts.leader_epochs
-    return None if partition.leader_epoch is None or not epochs else epochs[-1][1]
+    return None if partition.leader_epoch is None or not epochs else epochs[-1].start_offset
 
 
 def _high_watermark(partition: PartitionScan) -> int | None:
@@ -223,7 +223,7 @@ def _high_watermark(partition: PartitionScan) -> int | None:
 def _high_watermark_epoch(partition: PartitionScan) -> int | None:
     """Leader epoch of the last record below the high watermark, by the epochs of the checkpoint, which ascend."""
     mark = _high_watermark(partition) or 0
-    return max((epoch for epoch, start in partition.facts.leader_epochs or () if start < mark), default=None)
+    return max((each.epoch for each in partition.facts.leader_epochs if each.start_offset < mark), default=None)
 
 
 def _must_not_lead(partition: PartitionScan, fates: Sequence[Fate]) -> MustNotLead | None:

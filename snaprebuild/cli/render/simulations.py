@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
+from snaprebuild.cli.printing import print_line, print_table, print_text
 from snaprebuild.cli.render.log_start_chart import chart_line, duration_text, with_duration_texts
-from snaprebuild.cli.result import print_line, print_table, print_text, size_text
+from snaprebuild.cli.value_text import size_text
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.quorum.log_start import FollowerMode
 from snaprebuild.documents import simulations as doc

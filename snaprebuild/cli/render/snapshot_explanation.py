@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from snaprebuild.cli.printing import is_verbose, print_table, print_text
 from snaprebuild.cli.render.status import answer_lines, is_stray, next_of_status
-from snaprebuild.cli.result import is_verbose, print_table, print_text, shown, time_text
+from snaprebuild.cli.value_text import shown, time_text
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.judged_snapshot import JudgedSnapshot
 from snaprebuild.documents.inspect import ExplainSnapshot

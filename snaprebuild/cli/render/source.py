@@ -7,7 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.cli.result import given_words, none_read, print_table, print_text, shown
+from snaprebuild.cli.answer import none_read
+from snaprebuild.cli.command_words import given_words
+from snaprebuild.cli.printing import print_table, print_text
+from snaprebuild.cli.value_text import shown
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.source_check.check import CheckedSource, SourceCheck
 from snaprebuild.cluster.source_check.metadata_read import MetadataRead

@@ -6,7 +6,8 @@ import datetime
 from collections.abc import Iterator, Sequence
 
 from formats.partition.producer_snapshot import snapshot_size
-from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
+from snaprebuild.cli.printing import print_table, print_text
+from snaprebuild.cli.value_text import labels_of, size_text
 from snaprebuild.cli.view import View
 from snaprebuild.documents.stats import (
     BatchBytes,

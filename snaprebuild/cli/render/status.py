@@ -11,10 +11,11 @@ from functools import partial
 import msgspec
 
 from snaprebuild.broker.fates import FateKind
-from snaprebuild.broker.remote_readiness import not_ready_text
+from snaprebuild.broker.remote_readiness import NOT_READY_ADVICE, not_ready_text
 from snaprebuild.broker.status import FateGroup, Status, StatusCounts
-from snaprebuild.cli.result import concern_text, size_text, skipped_text, unread_text
+from snaprebuild.cli.findings_text import concern_text, skipped_text, unread_text
 from snaprebuild.cli.table import middle_cut
+from snaprebuild.cli.value_text import size_text
 from snaprebuild.cli.view import AGAIN, Advice
 from snaprebuild.findings import Finding, FindingCause, deleted_count, deleted_text, pluralize, unread_paths
 from snaprebuild.snapshots.source.source import PartitionSource
@@ -190,9 +191,14 @@ def _with_shorter_names(status: Status, also: str) -> Iterator[str]:
 
 
 def status_details(status: Status) -> str:
-    """The first line with all names and numbers in full, if ``status_line`` has less; else nothing."""
+    """What ``status_line`` has left out: the line with all names and numbers in full, or only the advice; else nothing."""
     whole = _whole_line(status)
-    return "" if status_line(status) in (None, whole) else whole
+    line = status_line(status)
+    if line in (None, whole):
+        return ""
+    if not status.concerns and line == _joined(not_ready_text(status.topics_without_id, with_advice=False), _also(_counts(status))):
+        return NOT_READY_ADVICE  # the only sentence that the first line lacks
+    return whole
 
 
 def _whole_line(status: Status) -> str:
@@ -233,9 +239,12 @@ def _counts(status: Status) -> list[str]:
 
 def waiting_text(status: Status) -> str:
     """How many segments wait. An unknown number is no zero."""
-    if status.waiting_unknown:
-        return f"segments waiting: at least {status.waiting}, unknown for {status.waiting_unknown}"
-    return f"{pluralize(status.waiting, 'segment')} waiting"
+    most = pluralize(status.waiting + status.waiting_unknown, "segment")
+    if not status.waiting_unknown:
+        return f"{most} waiting"
+    if not status.waiting:
+        return f"up to {most} waiting"
+    return f"{status.waiting} to {most} waiting"
 
 
 def _brief_counts(status: Status) -> list[str]:
@@ -382,7 +391,11 @@ def _so_do_others(group: FateGroup, word: str) -> str:
 def _no_start(group: FateGroup, subject: str, cut: Cut) -> str:
     del cut
     fate = group.first
-    whose = f" ({subject})" if fate.subject != fate.path else f" ({fate.detail})" if 0 < len(fate.detail) <= DETAIL_MAX else ""
+    whose = ""
+    if fate.subject != fate.path:
+        whose = f" ({subject})"
+    elif 0 < len(fate.detail) <= DETAIL_MAX:
+        whose = f" ({fate.detail})"
     return f"This broker does not start: {fate.cause}{whose}."
 
 

@@ -9,18 +9,10 @@ import msgspec
 
 from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
 from snaprebuild.broker.status import status_of
-from snaprebuild.cli.result import (
-    COPIES,
-    given_words,
-    id_labels,
-    newest_run_text,
-    print_table,
-    print_text,
-    print_undo,
-    repeated_words,
-    size_text,
-    unless_unread,
-)
+from snaprebuild.cli.answer import unless_unread
+from snaprebuild.cli.command_words import COPIES, given_words, repeated_words
+from snaprebuild.cli.printing import newest_run_text, print_table, print_text, print_undo
+from snaprebuild.cli.value_text import id_labels, size_text
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents import tier as doc
 from snaprebuild.findings import Finding, pluralize, unread_paths

@@ -11,18 +11,11 @@ import msgspec
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_key import AivenObject, aiven_key
 from formats.remote.upload_claim import UploadClaim
+from snaprebuild.cli.answer import none_read, selects_nothing
+from snaprebuild.cli.command_words import given_words, repeated_words
+from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.shared_parts import source_verdict
-from snaprebuild.cli.result import (
-    given_words,
-    id_labels,
-    none_read,
-    print_table,
-    print_text,
-    repeated_words,
-    selects_nothing,
-    shown,
-    size_text,
-)
+from snaprebuild.cli.value_text import id_labels, shown, size_text
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents import tier_upload as doc
 from snaprebuild.findings import Finding, pluralize

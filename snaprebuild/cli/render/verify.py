@@ -7,10 +7,13 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import asdict
 
+from snaprebuild.cli.answer import none_read
+from snaprebuild.cli.command_words import SELECTION, given_words
+from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of
 from snaprebuild.cli.render.status import LINE_MAX, answer_lines, is_stray, next_of_status, snapshot_counts, waiting_text
-from snaprebuild.cli.result import SELECTION, given_words, labels_of, none_read, print_table, print_text
 from snaprebuild.cli.table import counts_text
+from snaprebuild.cli.value_text import labels_of
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.judged_verify import JudgedVerify
 from snaprebuild.documents.verify import VerifiedPartition, Verify, VerifyTotals

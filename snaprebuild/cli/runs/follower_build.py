@@ -19,7 +19,7 @@ from snaprebuild.cli.view import View
 from snaprebuild.cluster.scan_storage import OF_ONE_LOG, local_start_concerns
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import first_of
-from snaprebuild.followers import bootstrap_build
+from snaprebuild.followers import build
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import absolute, is_object
@@ -62,15 +62,15 @@ def run_follower_build(
     run = run_of(s3, clock=clock_at(expiry.as_of, expiry.expiration_ms), jobs=jobs)
     named = _only_name(selection)
     if named is not None:
-        bootstrap_build.check_log_dir(log_dir, named, log_dirs)  # before anything is asked of the store
+        build.check_log_dir(log_dir, named, log_dirs)  # before anything is asked of the store
     tier = open_tier(store, s3, tier_options)
     if not tier.partitions and not tier.logs.partitions:
         check_order(store)
     name = named or _only_partition(tier, selection)
-    bootstrap_build.check_log_dir(log_dir, name, log_dirs)
+    build.check_log_dir(log_dir, name, log_dirs)
     topic, partition = partition_named(name)
-    request = bootstrap_build.BuildRequest(topic, partition, _topic_id(topic_ids, topic), target, log_start)
-    plan = bootstrap_build.plan_build(tier, request, run, replays=level is RemoteLevel.FULL, announce=announced)
+    request = build.BuildRequest(topic, partition, _topic_id(topic_ids, topic), target, log_start)
+    plan = build.plan_build(tier, request, run, replays=level is RemoteLevel.FULL, announce=announced)
     verdict = None
     findings = [*tier.metadata_findings]
     concerns = []
@@ -78,15 +78,15 @@ def run_follower_build(
         # Before the build, which adds a partition. What the start does to the other partitions is not its question.
         concerns = local_start_concerns([log_dir], run, server_properties, without=OF_ONE_LOG)
         location = None if metadata is None else absolute(metadata)
-        verdict, evidence_findings = bootstrap_build.judge_target(
+        verdict, evidence_findings = build.judge_target(
             plan, log_dir, properties, location, run, accept_own_log=accept_own_log, clock=run.clock
         )
         findings += evidence_findings
     if dry_run:
-        bootstrap_build.check_build(plan, log_dir, log_dirs=log_dirs, allow_unproven=allow_unproven)
+        build.check_build(plan, log_dir, log_dirs=log_dirs, allow_unproven=allow_unproven)
     else:
-        bootstrap_build.build_follower(plan, log_dir, log_dirs=log_dirs, allow_unproven=allow_unproven)
-    findings += [*bootstrap_build.build_findings(plan, log_dir), *concerns]
+        build.build_follower(plan, log_dir, log_dirs=log_dirs, allow_unproven=allow_unproven)
+    findings += [*build.build_findings(plan, log_dir), *concerns]
     return FollowerBuildView(plan, tier, verdict, findings, log_dir=log_dir, dry_run=dry_run)
 
 

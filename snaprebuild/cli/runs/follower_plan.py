@@ -13,8 +13,8 @@ from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, start_concerns
 from snaprebuild.followers import Profile
-from snaprebuild.followers.bootstrap_plan import LeaderAssumptions, plan_bootstrap
 from snaprebuild.followers.bootstrap_rules import BootstrapFollower
+from snaprebuild.followers.plan import LeaderAssumptions, plan_followers
 
 __all__ = ["run_follower_plan"]
 
@@ -51,6 +51,6 @@ def run_follower_plan(
         last_stable=assumed.last_stable,
         remote_storage=assumed.remote_storage,
     )
-    plan, findings = plan_bootstrap(source, tier, follower, profile, leader, run_of(s3, jobs=jobs))
+    plan, findings = plan_followers(source, tier, follower, profile, leader, run_of(s3, jobs=jobs))
     findings += start_concerns(source, findings, without=SNAPSHOTS_ALONE)
     return FollowerPlanView(plan, findings, source)

@@ -8,8 +8,8 @@ from formats.limits import INT64_MAX, INT64_MIN
 from formats.partition.file_names import DumpedKind
 from snaprebuild.cli.file_kinds import DUMPED, check_kind
 from snaprebuild.cli.options.common import S3Options, check_paths, offsets_range
+from snaprebuild.cli.output import emit_streamed_and_exit
 from snaprebuild.cli.render.dump import write_dumps
-from snaprebuild.cli.result import emit_streamed_and_exit
 from snaprebuild.cli.runs.stores import locations_of, stores_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.errors import UsageError

@@ -7,9 +7,9 @@ import time
 from snaprebuild.cli.file_kinds import STAGED_PLAN, check_file
 from snaprebuild.cli.options.common import check_paths
 from snaprebuild.cli.render.install import InstallView
-from snaprebuild.cli.result import shown
 from snaprebuild.cli.runs.run_settings import command_run
 from snaprebuild.cli.streams import print_on_stderr
+from snaprebuild.cli.value_text import shown
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.scan_storage import NextStartJudge

@@ -6,11 +6,11 @@ from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.engine import EngineOptions
 from snaprebuild.cli.options.rebuild_request import RequestOptions
 from snaprebuild.cli.render.rebuild import RebuildView
-from snaprebuild.cli.result import shown
 from snaprebuild.cli.runs.engine_choice import engine_of
 from snaprebuild.cli.runs.rebuild_request import begin_run, check_only_plan, new_plan, request_of, request_words, saved_plan
 from snaprebuild.cli.runs.run_settings import command_run, run_facts
 from snaprebuild.cli.streams import bytes_progress, print_on_stderr
+from snaprebuild.cli.value_text import shown
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.judged_plan import rebuild_findings

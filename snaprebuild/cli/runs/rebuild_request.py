@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
-
+from snaprebuild.cli.command_words import given_words
 from snaprebuild.cli.file_kinds import SAVED_PLAN, check_directories, check_file
 from snaprebuild.cli.options.common import S3Options, as_of_ms, check_paths
 from snaprebuild.cli.options.kafka_release import release_of
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.rebuild import Crc
 from snaprebuild.cli.options.rebuild_request import RequestOptions
-from snaprebuild.cli.result import given_words
 from snaprebuild.cli.runs.engine_choice import EngineChoice
 from snaprebuild.cli.runs.run_settings import command_run
 from snaprebuild.cli.runs.sources import selection_of
@@ -19,9 +17,10 @@ from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.verb_command import given_options
 from snaprebuild.cluster.judged_plan import judged_plan, load_judged_plan
 from snaprebuild.errors import UsageError
+from snaprebuild.shell_words import program_command
 from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild.result import result_file
+from snaprebuild.snapshots.rebuild.results_file import result_file
 
 __all__ = ["begin_run", "check_only_plan", "new_plan", "request_of", "request_words", "saved_plan"]
 
@@ -91,7 +90,7 @@ def saved_plan(path: str, *, is_staged: bool) -> Plan:
     planned = load_judged_plan(path, command_run())
     if planned.request.destination.installed_later != is_staged:
         other = "rebuild" if is_staged else "stage"
-        raise UsageError(f"the plan is one of `{other}`: run snaprebuild {other} --plan {shlex.quote(path)}", path=path)
+        raise UsageError(f"the plan is one of `{other}`: run {program_command([other, '--plan', path])}", path=path)
     return planned
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import TierOptions
-from snaprebuild.cli.result import size_text
 from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.cli.streams import print_on_stderr
+from snaprebuild.cli.value_text import size_text
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import pluralize
 from snaprebuild.storage.log_dir import directory_fault

@@ -19,8 +19,8 @@ from snaprebuild.cluster.fleet.start_faults import StartFault, start_fault_of
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import ReportedFinding, pluralize
 from snaprebuild.published import Natural, Part
-from snaprebuild.snapshots.scan.result import BoundaryScan, EpochSource
 from snaprebuild.snapshots.scan.scan_parts import BrokerSettings, ScannedLogDir, ScannedPartition, Upload
+from snaprebuild.snapshots.scan.scan_result import BoundaryScan, EpochSource
 from snaprebuild.snapshots.scan.snapshot_check import NewestSnapshot
 from snaprebuild.storage.partition_names import TopicKind
 

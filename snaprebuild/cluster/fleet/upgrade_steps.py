@@ -6,7 +6,6 @@ version, topic ids, snapshots, free space, and how long the upload takes.
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -20,6 +19,7 @@ from snaprebuild.cluster.fleet.topic_ids import topics_without_id
 from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
 from snaprebuild.findings import first_of, pluralize
 from snaprebuild.published import Natural, Part
+from snaprebuild.shell_words import program_command
 
 __all__ = ["FREE_BYTES_MIN", "Go", "StepName", "UpgradeStep", "upgrade_steps"]
 
@@ -222,7 +222,7 @@ def _suspect(fleet: ScannedFleet, partitions: Iterable[FleetPartition]) -> Upgra
 def _on(fleet: ScannedFleet, verb: str, nodes: Iterable[int]) -> str:
     """A command for the log directories of brokers."""
     paths = [path for node in nodes for path in fleet.brokers[node].paths]
-    return shlex.join(["snaprebuild", verb, *paths])
+    return program_command([verb, *paths])
 
 
 # --------------------------------------------------------------------------------------------------------------- space and time

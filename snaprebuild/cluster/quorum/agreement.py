@@ -27,7 +27,7 @@ from snaprebuild.cluster.quorum.checkpoint_comparison import (
 from snaprebuild.cluster.quorum.facts import NodeFacts
 from snaprebuild.cluster.quorum.log_facts import LogDifference, first_difference
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-from snaprebuild.cluster.quorum.rules import Followers, NodeRuleResult, QuorumRule, ids_text, judge_starts
+from snaprebuild.cluster.quorum.rules import Followers, QuorumRule, QuorumRuleResult, ids_text, judge_starts
 from snaprebuild.cluster.rule_result import Grade, RuleState, broken, holds, unknown
 from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.findings import pluralize
@@ -42,11 +42,13 @@ def agreed(answers: Iterable[Hashable]) -> Hashable | None:
     return next((answer for answer, count in counts.most_common(1) if count > 1 and count * 2 > total), None)
 
 
-def _disagrees(node: NodeFacts, grade: Grade, evidence: str, path: str | None = None, offset: int | None = None) -> NodeRuleResult:
+def _disagrees(
+    node: NodeFacts, grade: Grade, evidence: str, path: str | None = None, offset: int | None = None
+) -> QuorumRuleResult:
     return broken(QuorumRule.K13, grade, evidence, path or node.log.path, offset)
 
 
-def agreement(nodes: Sequence[NodeFacts], lead: NodeFacts | None, followers: Followers) -> list[NodeRuleResult]:
+def agreement(nodes: Sequence[NodeFacts], lead: NodeFacts | None, followers: Followers) -> list[QuorumRuleResult]:
     """K13 for directories, each of one node; what of it depends on the content of a log below a checkpoint is in ``contents``.
 
     Args:
@@ -68,15 +70,17 @@ def agreement(nodes: Sequence[NodeFacts], lead: NodeFacts | None, followers: Fol
             id_ = OffsetAndEpoch(checkpoint.end_offset, checkpoint.epoch)
             if id_ in whole:
                 holders[id_].append(_Copy(node, checkpoint))
-    results = judge_starts(None if lead is None else lead.facts, [each.facts for each in nodes if each is not lead], followers)
+    leader_facts = None if lead is None else lead.facts
+    follower_facts = [each.facts for each in nodes if each is not lead]
+    results = judge_starts(leader_facts, follower_facts, followers)
     results += _histories(nodes)
     return results + [each for copies in holders.values() for each in _equal_content(copies)]
 
 
-def _histories(nodes: Sequence[NodeFacts]) -> Iterator[NodeRuleResult]:
+def _histories(nodes: Sequence[NodeFacts]) -> Iterator[QuorumRuleResult]:
     """Every log is compared with those that end above it, by epoch first; the worst difference of each node is reported."""
     ordered = sorted(nodes, key=lambda each: each.facts.end_after_start, reverse=True)
-    found: dict[str, list[NodeRuleResult]] = defaultdict(list)
+    found: dict[str, list[QuorumRuleResult]] = defaultdict(list)
     for number, node in enumerate(ordered):
         for other in ordered[:number]:
             for odd, result in _differences(node, other, nodes):
@@ -113,7 +117,7 @@ class _Contradiction(NamedTuple):
         return [(odd, peer, how) for odd, peer in pair if self.answers[odd.log.path] != right == self.answers[peer.log.path]]
 
 
-def _differences(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) -> Iterator[tuple[NodeFacts, NodeRuleResult]]:
+def _differences(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) -> Iterator[tuple[NodeFacts, QuorumRuleResult]]:
     """Contradictions between two nodes, with the odd one of them. The other node has the higher epoch, or the longer log."""
     yield from _quorum_states(node, other, nodes)
     here = node.facts
@@ -141,7 +145,7 @@ def _differences(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) 
         yield other, result
 
 
-def _quorum_states(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) -> Iterator[tuple[NodeFacts, NodeRuleResult]]:
+def _quorum_states(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) -> Iterator[tuple[NodeFacts, QuorumRuleResult]]:
     one = node.facts.quorum_state
     two = other.facts.quorum_state
     if one is None or two is None or one.leader_epoch != two.leader_epoch:
@@ -166,7 +170,7 @@ def _quorum_states(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]
             yield odd, _disagrees(odd, Grade.ERROR, text)
 
 
-def _shorter_leader(node: NodeFacts, other: NodeFacts) -> NodeRuleResult:
+def _shorter_leader(node: NodeFacts, other: NodeFacts) -> QuorumRuleResult:
     """Followers copy from the leader, so its own log of its epoch is never the shorter one, once it has stopped.
 
     Of a quorum that runs, the directory of the leader may have been copied before the others.
@@ -192,7 +196,7 @@ def _batch_at(node: NodeFacts, offset: int) -> Hashable | None:
 
 def _diverged(
     node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts], difference: LogDifference
-) -> Iterator[tuple[NodeFacts, NodeRuleResult]]:
+) -> Iterator[tuple[NodeFacts, QuorumRuleResult]]:
     here = node.facts
     committed = max((each.id.offset for each in here.checkpoints if each.fault is None), default=0)
     if not difference.is_impossible and difference.offset >= committed:
@@ -214,7 +218,7 @@ def _diverged(
         yield odd, _tail_differs(odd, peer, seen, Grade.ERROR, then + how)
 
 
-def _tail_differs(node: NodeFacts, other: NodeFacts, difference: LogDifference, grade: Grade, then: str) -> NodeRuleResult:
+def _tail_differs(node: NodeFacts, other: NodeFacts, difference: LogDifference, grade: Grade, then: str) -> QuorumRuleResult:
     here = node.facts
     there = other.facts
     name = _name(other)
@@ -236,7 +240,7 @@ def _epoch_before(node: NodeFacts, offset: int) -> tuple[int | None, str]:
     return ids.get(offset), "a checkpoint"
 
 
-def _checkpoint_epochs(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) -> Iterator[NodeRuleResult]:
+def _checkpoint_epochs(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) -> Iterator[QuorumRuleResult]:
     """The id of a checkpoint against the log and the checkpoints of another node. K7 reports one that contradicts its own log."""
     for each in node.facts.checkpoints:
         offset = each.id.offset
@@ -259,12 +263,13 @@ def _first_record(node: NodeFacts, other: NodeFacts, offset: int) -> int:
                 first_batches.append(next(batches))
         except (StopIteration, FormatError, ReadFailedError, ChangedFileError):
             return offset
-    pairs = (
-        zip(first_batches[0].records, first_batches[1].records, strict=False)
-        if first_batches[0].leader_epoch == first_batches[1].leader_epoch
-        else ()
-    )
-    return next((mine.offset for mine, theirs in pairs if _content(mine) != _content(theirs)), offset)
+    own_batch, other_batch = first_batches
+    if own_batch.leader_epoch != other_batch.leader_epoch:
+        return offset
+    for mine, theirs in zip(own_batch.records, other_batch.records, strict=False):
+        if _content(mine) != _content(theirs):
+            return mine.offset
+    return offset
 
 
 def _content(record: MetadataRecord) -> object:
@@ -289,7 +294,7 @@ class _Copy(NamedTuple):
         return self.node.log.checkpoint_batches(self.checkpoint)
 
 
-def _equal_content(copies: list[_Copy]) -> Iterator[NodeRuleResult]:
+def _equal_content(copies: list[_Copy]) -> Iterator[QuorumRuleResult]:
     """Compares the copies of a checkpoint: each with one of the majority, else with the first."""
     contents: list[tuple[_Copy, CheckpointContent]] = []
     for copy in copies if len(copies) > 1 else ():
@@ -312,7 +317,7 @@ def _equal_content(copies: list[_Copy]) -> Iterator[NodeRuleResult]:
             yield _other_content(model, copy, content)
 
 
-def _other_content(model: tuple[_Copy, CheckpointContent], copy: _Copy, content: CheckpointContent) -> NodeRuleResult:
+def _other_content(model: tuple[_Copy, CheckpointContent], copy: _Copy, content: CheckpointContent) -> QuorumRuleResult:
     path = copy.checkpoint.path
     end = copy.checkpoint.end_offset
     try:
@@ -335,7 +340,7 @@ def _difference(only: tuple[list[str], list[str]]) -> str:
     return "; ".join(parts)
 
 
-def contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[NodeRuleResult]:
+def contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[QuorumRuleResult]:
     """K16; a checkpoint that the node's own log does not reach is compared with the logs of other nodes of the cluster (K13).
 
     Raises:
@@ -345,7 +350,7 @@ def contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[NodeRuleResult
     results = _compared_with(node, node, waiting)
     contradictions = [each for each in results.values() if each is not None]
     waiting -= results.keys()
-    disputed: dict[OffsetAndEpoch, NodeRuleResult] = {}
+    disputed: dict[OffsetAndEpoch, QuorumRuleResult] = {}
     for other in nodes:
         if other is node or not waiting or other.cluster_id != node.cluster_id:
             continue
@@ -362,10 +367,10 @@ def contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[NodeRuleResult
 
 def _compared_with(
     node: NodeFacts, other: NodeFacts, waiting: Collection[OffsetAndEpoch]
-) -> dict[OffsetAndEpoch, NodeRuleResult | None]:
+) -> dict[OffsetAndEpoch, QuorumRuleResult | None]:
     """Compares checkpoints of a node with a log: the result of each that the log reaches, None for one that is equal."""
     rule, whose = (QuorumRule.K16, "the log") if node is other else (QuorumRule.K13, f"the log of {_name(other)}")
-    results: dict[OffsetAndEpoch, NodeRuleResult | None] = {}
+    results: dict[OffsetAndEpoch, QuorumRuleResult | None] = {}
     try:
         for each in compare_with_log(other.log, node.log, set(waiting)):
             path = each.checkpoint.path

@@ -18,7 +18,7 @@ from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.cluster.quorum.agreement import agreement, contents
 from snaprebuild.cluster.quorum.election import QuorumElection, election_of
 from snaprebuild.cluster.quorum.facts import NodeFacts, read_node
-from snaprebuild.cluster.quorum.rules import Followers, NodeRuleResult, QuorumRule, judge_log
+from snaprebuild.cluster.quorum.rules import Followers, QuorumRule, QuorumRuleResult, judge_log
 from snaprebuild.cluster.rule_result import Grade, RuleState, broken, finding_of, holds, not_applicable
 from snaprebuild.cluster.scan_producer_ids import producer_id_findings
 from snaprebuild.errors import ChangedFileError, ReadFailedError, UsageError
@@ -68,7 +68,7 @@ class NodeCheck:
 
     node: NodeFacts
     is_leader: bool | None
-    results: list[NodeRuleResult]
+    results: list[QuorumRuleResult]
 
 
 @dataclass(slots=True)
@@ -119,9 +119,11 @@ def check_quorum(
     findings = [finding for node in nodes for finding in node.findings]
     checks = []
     for node in nodes:
-        is_follower = lead is not None and node is not lead
-        literal = lead.facts.start if lead is not None and is_follower and followers is Followers.LITERAL else None
-        checks.append(NodeCheck(node, None if lead is None else node is lead, judge_log(node.facts, literal)))
+        is_leader = None if lead is None else node is lead
+        literal_start = None
+        if lead is not None and node is not lead and followers is Followers.LITERAL:
+            literal_start = lead.facts.start
+        checks.append(NodeCheck(node, is_leader, judge_log(node.facts, literal_start)))
     agreements = [*agreement(nodes, lead, followers), *_owners(nodes)] if len(nodes) > 1 else []
     for check in checks:
         path = check.node.log.path
@@ -182,7 +184,7 @@ def _decode_rest(node: NodeFacts) -> None:
             pass
 
 
-def violations(results: Iterable[NodeRuleResult]) -> list[Finding]:
+def violations(results: Iterable[QuorumRuleResult]) -> list[Finding]:
     """The findings of the rules that are broken."""
     return [finding_of(each, CODES[each.rule]) for each in results if each.state is RuleState.BROKEN]
 
@@ -207,7 +209,7 @@ def leader_among(nodes: Sequence[NodeFacts], named: str | None) -> NodeFacts | N
     return max(candidates, key=lambda each: each.facts.end_offset, default=None)
 
 
-def _owners(nodes: Sequence[NodeFacts]) -> Iterator[NodeRuleResult]:
+def _owners(nodes: Sequence[NodeFacts]) -> Iterator[QuorumRuleResult]:
     """K20, and what of K19 shows only next to other nodes: a directory alone may be a copy of the metadata log without anything else."""
     counts = Counter((each.cluster_id, each.node_id) for each in nodes if each.node_id is not None)
     for node in nodes:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from formats.metadata.quorum_state import QuorumState
 from snaprebuild.cluster.quorum.facts import NodeFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-from snaprebuild.cluster.quorum.rules import NodeRuleResult, QuorumRule
+from snaprebuild.cluster.quorum.rules import QuorumRule, QuorumRuleResult
 from snaprebuild.cluster.rule_result import Grade
 from snaprebuild.published import Natural, Part
 
@@ -103,7 +103,7 @@ class QuorumElection(Part, frozen=True):
     """One for each directory."""
 
 
-def election_of(checked: Sequence[tuple[NodeFacts, Sequence[NodeRuleResult]]]) -> QuorumElection:
+def election_of(checked: Sequence[tuple[NodeFacts, Sequence[QuorumRuleResult]]]) -> QuorumElection:
     """The election that the ends of all logs decide.
 
     A directory with damage counts as unknown: its node may not start. If one voter has two directories, the one that ends higher counts.
@@ -163,7 +163,7 @@ def _voting_state(state: QuorumState | None) -> VotingState | None:
 
 
 def _chance_without_vote(
-    node: NodeFacts, results: Sequence[NodeRuleResult], directory_of: dict[int, bytes | None]
+    node: NodeFacts, results: Sequence[QuorumRuleResult], directory_of: dict[int, bytes | None]
 ) -> Chance | None:
     """The chance of a directory that is not a voter's, or may not start; None for all others."""
     if not directory_of:

@@ -21,8 +21,8 @@ from snaprebuild.cluster.rule_result import Grade, RuleId, RuleResult, RuleState
 __all__ = [
     "Followers",
     "NameEffect",
-    "NodeRuleResult",
     "QuorumRule",
+    "QuorumRuleResult",
     "effect_of_name",
     "ids_text",
     "judge_log",
@@ -136,17 +136,17 @@ class Followers(StrEnum):
     LITERAL = "literal"
 
 
-NodeRuleResult = RuleResult[QuorumRule]
+QuorumRuleResult = RuleResult[QuorumRule]
 
 
-def judge_log(facts: LogFacts, leader_start: OffsetAndEpoch | None = None) -> list[NodeRuleResult]:
+def judge_log(facts: LogFacts, leader_start: OffsetAndEpoch | None = None) -> list[QuorumRuleResult]:
     """The rules for one directory, but for K16, which needs the records, and K13 and K20, which compare directories.
 
     Args:
         facts: of the directory.
         leader_start: at which a follower may start without a checkpoint of its own; None if it may not.
     """
-    results: list[NodeRuleResult] = []
+    results: list[QuorumRuleResult] = []
     for rule, judge in _RULES.items():
         results += [*judge(facts, leader_start)] or [holds(rule, path=facts.path)]
     return results
@@ -157,12 +157,12 @@ def _is_covered(facts: LogFacts) -> bool:
     return not facts.base or any(each.id.offset >= facts.base for each in facts.checkpoints)
 
 
-def _see(rule: QuorumRule, other: QuorumRule, facts: LogFacts) -> NodeRuleResult:
+def _see(rule: QuorumRule, other: QuorumRule, facts: LogFacts) -> QuorumRuleResult:
     """A rule that another one leaves without what it needs."""
     return unknown(rule, f"see {other.name}", facts.path)
 
 
-def _k1(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
+def _k1(facts: LogFacts, _: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
     if _is_covered(facts):
         return []
     latest = f"the latest ends at {facts.checkpoints[-1].id}" if facts.checkpoints else "there is none"
@@ -170,7 +170,7 @@ def _k1(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     return [broken(QuorumRule.K1, Grade.DAMAGE, evidence, facts.path, facts.base)]
 
 
-def _k2(facts: LogFacts, leader_start: OffsetAndEpoch | None) -> list[NodeRuleResult]:
+def _k2(facts: LogFacts, leader_start: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
     if not _is_covered(facts):
         return [_see(QuorumRule.K2, QuorumRule.K1, facts)]
     start = facts.start_offset
@@ -183,7 +183,7 @@ def _k2(facts: LogFacts, leader_start: OffsetAndEpoch | None) -> list[NodeRuleRe
     ]
 
 
-def _k3(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
+def _k3(facts: LogFacts, _: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
     start = facts.start_offset
     start_epoch = facts.start_epoch
     first = facts.first_epoch
@@ -203,7 +203,7 @@ def _k3(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     return []
 
 
-def _k4(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
+def _k4(facts: LogFacts, _: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
     if not facts.start_offset or not facts.checkpoints:
         return []
     latest = facts.checkpoints[-1]
@@ -213,7 +213,7 @@ def _k4(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     return [broken(QuorumRule.K4, Grade.INFO, evidence, latest.path, facts.start_offset)]
 
 
-def _k5(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
+def _k5(facts: LogFacts, _: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
     # A follower that has downloaded a checkpoint has nothing else yet.
     if not facts.end_offset and not facts.is_torn:
         return []
@@ -225,7 +225,7 @@ def _k5(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     return [broken(QuorumRule.K5, Grade.WARNING, evidence, each.path, each.id.offset) for each in beyond]
 
 
-def _k6(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
+def _k6(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[QuorumRuleResult]:
     for each in facts.checkpoints:
         below = each.below
         if below is None or each.id.offset > below.last_offset:
@@ -235,7 +235,7 @@ def _k6(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
         yield broken(QuorumRule.K6, Grade.ERROR, evidence, each.path, each.id.offset)
 
 
-def _k7(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
+def _k7(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[QuorumRuleResult]:
     for each in facts.checkpoints:
         if each.has_other_epoch:
             evidence = f"its name has epoch {each.id.epoch}, and offset {each.id.offset - 1} has epoch {each.epoch_below}"
@@ -245,7 +245,7 @@ def _k7(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
             yield broken(QuorumRule.K7, Grade.DAMAGE if is_later else Grade.ERROR, evidence + then, each.path, each.id.offset)
 
 
-def _k8(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
+def _k8(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[QuorumRuleResult]:
     """A node reads the latest checkpoint when it starts, and of older ones the header, which says how old they are."""
     for each in facts.checkpoints:
         below = each.below
@@ -265,7 +265,7 @@ def _k8(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
             yield broken(QuorumRule.K8, grade, f"{each.fault}; {then}", each.path, each.id.offset)
 
 
-def _k9(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
+def _k9(facts: LogFacts, _: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
     if not facts.left_overs:
         return []
     names = ", ".join(facts.left_overs[:3]) + (", ..." if len(facts.left_overs) > 3 else "")
@@ -274,7 +274,7 @@ def _k9(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     ]
 
 
-def _k10(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
+def _k10(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[QuorumRuleResult]:
     message = "ends like a file of Kafka and is not named like one"
     for name in facts.strange_names:
         grade, then = _EFFECTS[effect_of_name(name)]
@@ -282,7 +282,7 @@ def _k10(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
             yield broken(QuorumRule.K10, grade, f"{name} {message}: {then}", facts.path)
 
 
-def _k11(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
+def _k11(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[QuorumRuleResult]:
     if not _is_covered(facts):
         yield _see(QuorumRule.K11, QuorumRule.K1, facts)
         return
@@ -302,12 +302,12 @@ def _k11(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[NodeRuleResult]:
             yield broken(QuorumRule.K11, Grade.ERROR, f"{detail}; {image}, so that {then}", facts.path, begin)
 
 
-def _k12(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
+def _k12(facts: LogFacts, _: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
     reason = "no writer of this log has a producer id, and it is not a checkpoint"
     return [broken(QuorumRule.K12, Grade.WARNING, f"{name} {what}; {reason}", facts.path) for name, what in facts.bad_snapshots]
 
 
-def _k14(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
+def _k14(facts: LogFacts, _: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
     epochs = facts.batches.epoch
     for offset, before, epoch in zip(facts.batches.base_offset[1:], epochs, epochs[1:], strict=False):
         if epoch < before:
@@ -317,7 +317,7 @@ def _k14(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     return []
 
 
-def _k15(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
+def _k15(facts: LogFacts, _: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
     state = facts.quorum_state
     path = f"{facts.path}/quorum-state"
     # The epoch of a checkpoint that contradicts the log is reported by K7.
@@ -330,7 +330,7 @@ def _k15(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
         evidence = f"is absent: the node no longer knows for whom it voted, and may vote a second time in epoch {known_epoch}"
         return [broken(QuorumRule.K15, Grade.ERROR, evidence, path)]
     leader = facts.leaders.get(state.leader_epoch)
-    results: list[NodeRuleResult] = []
+    results: list[QuorumRuleResult] = []
     if state.leader_epoch < known_epoch:
         older = (
             f"has epoch {state.leader_epoch}, and the log or a checkpoint has epoch {known_epoch}: the file is older than the log, and "
@@ -348,7 +348,7 @@ def _k15(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
     return results
 
 
-def _k17(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
+def _k17(facts: LogFacts, _: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
     end = facts.end
     if facts.cut_offset is not None:
         return [_see(QuorumRule.K17, QuorumRule.K11, facts)]
@@ -376,13 +376,13 @@ def _has_begun(facts: LogFacts) -> bool:
     return has_voted or facts.first_epoch is not None or any(each.id.offset for each in facts.checkpoints)
 
 
-def _k18(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
+def _k18(facts: LogFacts, _: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
     if not facts.topic_fault:
         return []
     return [broken(QuorumRule.K18, Grade.DAMAGE, facts.topic_fault, f"{facts.path}/{PARTITION_METADATA}")]
 
 
-def _k19(facts: LogFacts, _: OffsetAndEpoch | None) -> list[NodeRuleResult]:
+def _k19(facts: LogFacts, _: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
     if facts.is_bare:
         return [
             not_applicable(
@@ -407,7 +407,7 @@ _EFFECTS: dict[NameEffect, tuple[Grade | None, str]] = {
     NameEffect.REFUSED: (Grade.DAMAGE, "a node does not start"),
 }
 
-_RULES: dict[QuorumRule, Callable[[LogFacts, OffsetAndEpoch | None], Iterable[NodeRuleResult]]] = {
+_RULES: dict[QuorumRule, Callable[[LogFacts, OffsetAndEpoch | None], Iterable[QuorumRuleResult]]] = {
     QuorumRule.K1: _k1,
     QuorumRule.K2: _k2,
     QuorumRule.K3: _k3,
@@ -428,7 +428,7 @@ _RULES: dict[QuorumRule, Callable[[LogFacts, OffsetAndEpoch | None], Iterable[No
 }
 
 
-def judge_starts(leader: LogFacts | None, followers: Sequence[LogFacts], mode: Followers) -> list[NodeRuleResult]:
+def judge_starts(leader: LogFacts | None, followers: Sequence[LogFacts], mode: Followers) -> list[QuorumRuleResult]:
     """The part of K13 that is about starts: no follower's is beyond its leader's."""
     if leader is None:
         return [unknown(QuorumRule.K13, "which node is the leader is not known", each.path) for each in followers]

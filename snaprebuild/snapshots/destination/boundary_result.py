@@ -14,7 +14,7 @@ from snaprebuild.replay.difference import Comparison
 if TYPE_CHECKING:
     from snaprebuild.snapshots.plan.plan_model import BoundaryPlan
 
-__all__ = ["NOT_DONE", "ActionTotals", "BoundaryAction", "BoundaryResult", "unfinished"]
+__all__ = ["NOT_DONE", "BoundaryAction", "BoundaryResult", "unfinished"]
 
 
 class BoundaryAction(StrEnum):
@@ -36,18 +36,6 @@ class BoundaryAction(StrEnum):
 
 NOT_DONE = frozenset((BoundaryAction.FAILED, BoundaryAction.REFUSED, BoundaryAction.SKIPPED))
 """Actions that leave a boundary without the snapshot that was requested."""
-
-
-class ActionTotals(Part, frozen=True):
-    """Boundaries by action."""
-
-    written: Natural = 0
-    would_write: Natural = 0
-    equal: Natural = 0
-    kept: Natural = 0
-    failed: Natural = 0
-    refused: Natural = 0
-    skipped: Natural = 0
 
 
 class BoundaryResult(Part, frozen=True):

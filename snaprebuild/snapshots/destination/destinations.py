@@ -33,7 +33,7 @@ from snaprebuild.storage.store_path import path_of
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-    from snaprebuild.snapshots.rebuild.result import PartitionResult
+    from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult
 
 __all__ = ["Below", "Destination", "InPlace", "NextToBroker", "SnapshotWriter", "Staged"]
 

@@ -38,7 +38,7 @@ from snaprebuild.storage.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.plan.plan_model import PartitionPlan, ReadySnapshot
-    from snaprebuild.snapshots.rebuild.result import PartitionResult
+    from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult
     from snaprebuild.snapshots.receipts.receipt import Receipt
 
 __all__ = ["LinkWriter", "segment_path"]

@@ -27,7 +27,7 @@ from snaprebuild.storage.store_path import StorePath
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan
-    from snaprebuild.snapshots.rebuild.result import PartitionResult
+    from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult
 
 __all__ = [
     "RebuiltSnapshot",

@@ -42,7 +42,7 @@ from snaprebuild.storage.store import FileIdentity, Ownership
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-    from snaprebuild.snapshots.rebuild.result import PartitionResult
+    from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult
 
 __all__ = [
     "InPlaceWriter",

@@ -176,16 +176,16 @@ class PartitionTask:
     def settle(self) -> None:
         """Called after ``finish`` or ``fail``, with the outcome of the whole partition even if its parts ran apart."""
 
-    def job(self, report: Callable[[object], None]) -> Job:
-        """This task for another process. ``report`` sends an event to ``on_event``, blocks until it was handled, and raises its error."""
-        raise NotImplementedError
-
-    def on_event(self, event: Any) -> None:
-        """Handles an event of the job, which ends with what this raises."""
+    def job(self) -> Job:
+        """This task for another process."""
         raise NotImplementedError
 
     def adopt(self, outcome: Any) -> None:
-        """Takes the outcome of the job. The task is finished."""
+        """Takes the outcome of the job. The task is finished.
+
+        Raises:
+            SnaprebuildError: the receipt cannot be written.
+        """
         raise NotImplementedError
 
 

@@ -23,11 +23,13 @@ from snaprebuild.errors import (
     ReadFailedError,
     RefusedError,
     SnaprebuildError,
+    StorageError,
     WriteFailedError,
 )
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.published import Natural, Part, one_of
 from snaprebuild.snapshots.receipts.receipt import record_undo
+from snaprebuild.snapshots.receipts.receipt_join import with_joined_parts
 from snaprebuild.snapshots.receipts.receipt_lines import UndoingStep, UndoneStep
 from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, WrittenReceipt
 from snaprebuild.storage.local.broker_lock import hold, lock_holder
@@ -124,7 +126,15 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
         receipt: from ``load_receipt``.
         dry_run: report, and change nothing.
     """
+    not_joined: SnaprebuildError | None = None
+    try:
+        if not dry_run:
+            receipt = with_joined_parts(receipt)
+    except StorageError as error:
+        not_joined = error
     result = UndoResult(receipt, dry_run)
+    if not_joined is not None:
+        result.findings.append(_not_updated(receipt, not_joined))
     numbers = {id(partition): number for number, partition in receipt.partitions.items()}
     undoing: dict[int, list[int]] = {}
     for file in receipt.files:
@@ -173,15 +183,19 @@ def is_undone(receipt: WrittenReceipt) -> bool:
 
 def _record(result: UndoResult, step: type[UndoingStep | UndoneStep], offsets: dict[int, list[int]]) -> None:
     """Writes to the receipt what is about to be removed, or was. An undo continues where that cannot be written."""
-    if result.dry_run or not offsets:
+    if result.dry_run or not offsets or result.receipt.parts is not None:
         return
     try:
         record_undo(result.receipt.path, step, offsets)
     except WriteFailedError as error:
-        message = f"{error.message}: `verify --written-by` will report the removed snapshots as lost"
-        finding = Finding("receipt-not-updated", Severity.NOTE, result.receipt.path, message)
+        finding = _not_updated(result.receipt, error)
         if finding not in result.findings:
             result.findings.append(finding)
+
+
+def _not_updated(receipt: WrittenReceipt, error: SnaprebuildError) -> Finding:
+    message = f"{error.message}: `verify --written-by` will report the removed snapshots as lost"
+    return Finding("receipt-not-updated", Severity.NOTE, receipt.path, message)
 
 
 @contextlib.contextmanager
@@ -331,12 +345,9 @@ class _Undoing:
         try:
             is_old = fingerprint_at(self._path(aside)) == old
         except ReadFailedError as error:
-            is_absent = error.errno == errno.ENOENT
-            return (
-                (FileAction.ABSENT, "is not there: put back before, or moved away")
-                if is_absent
-                else (FileAction.FAILED, error.message)
-            )
+            if error.errno == errno.ENOENT:
+                return FileAction.ABSENT, "is not there: put back before, or moved away"
+            return FileAction.FAILED, error.message
         if not is_old:
             return FileAction.LEFT, f"{aside} was changed since it was set aside, and stays there"
         if action in (FileAction.LEFT, FileAction.FAILED) or (

@@ -18,7 +18,7 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
-from snaprebuild.snapshots.scan.result import PartitionScan
+from snaprebuild.snapshots.scan.scan_result import PartitionScan
 from snaprebuild.snapshots.scan.upload_preflight import LagWait, Preflight, RolledSegments, SegmentUploadState
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles, read_last_timestamp_hint
 

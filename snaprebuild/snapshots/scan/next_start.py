@@ -29,7 +29,7 @@ from snaprebuild.broker.partition_fates import partition_fates
 from snaprebuild.broker.releases import Release
 from snaprebuild.broker.start_facts import BrokerFacts, LogDirFacts, PartitionFacts, RemoteStorage, Shutdown
 from snaprebuild.findings import Severity
-from snaprebuild.snapshots.scan.result import ScanResult
+from snaprebuild.snapshots.scan.scan_result import ScanResult
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, metadata_dir_of
 from snaprebuild.storage.local.broker_lock import BrokerProcess
 from snaprebuild.storage.log_dir import ClusterKind, LogDirState

@@ -19,7 +19,7 @@ from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error, 
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.run import RunFacts
 from snaprebuild.snapshots.scan.partition import scan_partition, start_of_partition
-from snaprebuild.snapshots.scan.result import (
+from snaprebuild.snapshots.scan.scan_result import (
     LogDirScan,
     PartitionScan,
     RemoteStorage,

@@ -8,7 +8,7 @@ from typing import Annotated
 from snaprebuild.broker.leadership import MustNotLead
 from snaprebuild.broker.start_facts import RemoteStorage, Shutdown
 from snaprebuild.published import Int64, Natural, Part, Positive, RunRecord, one_of
-from snaprebuild.snapshots.scan.result import BoundaryScan, EpochSource, ScannedLogEnd, ScanTotals, StraySnapshot
+from snaprebuild.snapshots.scan.scan_result import BoundaryScan, EpochSource, ScannedLogEnd, ScanTotals, StraySnapshot
 from snaprebuild.snapshots.scan.snapshot_check import NewestSnapshot
 from snaprebuild.snapshots.scan.upload_attempts import WayToStop
 from snaprebuild.snapshots.scan.upload_preflight import BlockedSegment, Blocker, FreedBy, LagWait, NextAttempt, RolledSegments

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.findings import Finding, FindingCause, Severity
-from snaprebuild.snapshots.rebuild.result import RebuildResult
+from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.staging.staged_plan import FaultySnapshot, StagedPlan
 
 __all__ = ["faults_left", "faulty_snapshots"]

@@ -16,6 +16,7 @@ from snaprebuild.broker.fates import Fate
 from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.findings import Severity, pluralize
 from snaprebuild.replay.window import Clock, same_when_loaded
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult
 from snaprebuild.snapshots.destination.destinations import Destination
 from snaprebuild.snapshots.destination.link_writer import segment_path
 from snaprebuild.snapshots.destination.placement_rules import IRREGULAR_NAME, is_needed_after, not_planned_findings, reason_of_fate
@@ -30,7 +31,7 @@ from snaprebuild.snapshots.plan.start_gate import (
     without_removed_snapshots,
 )
 from snaprebuild.snapshots.rebuild.preflight import blocked_in_place
-from snaprebuild.snapshots.rebuild.result import BoundaryAction, BoundaryResult, PartitionResult, RebuildOutcome
+from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildOutcome
 from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files, partition_source, why_skipped
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedSnapshot

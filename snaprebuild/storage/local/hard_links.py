@@ -10,13 +10,13 @@ import contextlib
 import fcntl
 import os
 import secrets
-import shlex
 import struct
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from snaprebuild.errors import AlreadyExistsError, GoneFileError, ReadFailedError, RefusedError, StorageError, WriteFailedError
+from snaprebuild.shell_words import shell_word
 from snaprebuild.storage.local.directories import check_names, make_directories, opened, reason_of
 from snaprebuild.storage.local.file_calls import OS
 from snaprebuild.storage.local.write_advice import with_advice
@@ -182,6 +182,6 @@ def difference(path: str, segment: str) -> str | None:
 
 def correction(path: str, segment: str) -> str:
     """The commands that give a file the label and the list of its segment."""
-    path = shlex.quote(path)
-    segment = shlex.quote(segment)
+    path = shell_word(path)
+    segment = shell_word(segment)
     return f"chcon --reference={segment} {path}; getfacl -p {segment} | setfacl --set-file=- {path}"

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import stat
 from typing import Self
 
 import msgspec
 
+from snaprebuild.shell_words import shell_word
 from snaprebuild.storage.store import Ownership
 
 __all__ = [
@@ -198,7 +198,7 @@ def _or_as_root(user: ProcessUser) -> str:
 
 def _opening(user: ProcessUser, status: os.stat_result, directory: str) -> str:
     """The command that lets a user write to a directory."""
-    path = shlex.quote(directory)
+    path = shell_word(directory)
     if user.uid == status.st_uid:
         return f"chmod u+wx {path}"
     if status.st_gid in user.groups:

@@ -95,7 +95,8 @@ class Result(Generic[DocumentT, PartitionT]):
 
     def show(self) -> None:
         """Prints what the command prints: the answer and the tables on stdout, the findings on stderr."""
-        from snaprebuild.cli.result import print_findings, print_view, printed_findings
+        from snaprebuild.cli.findings_text import print_findings
+        from snaprebuild.cli.output import print_view, printed_findings
 
         view = self._view
         with self._as_command():
@@ -129,7 +130,7 @@ class Result(Generic[DocumentT, PartitionT]):
 
     def to_json(self) -> str:
         """The JSON document that the command prints with ``--output json``."""
-        from snaprebuild.cli.result import json_text
+        from snaprebuild.cli.output import json_text
 
         own = encoded_members(self.document)
         members = {**self._members, **own, "findings": self.findings}
@@ -150,7 +151,7 @@ class Result(Generic[DocumentT, PartitionT]):
 
     @cached_property
     def _members(self) -> Mapping[str, Any]:
-        from snaprebuild.cli.result import members_of_view
+        from snaprebuild.cli.output import members_of_view
 
         view = self._view
         with self._as_command():

@@ -1,48 +1,26 @@
-"""The results of a plan: the values that ``rebuild`` returns, and the file of all boundaries for programs (``--results``).
-
-That file has JSON lines, or is Parquet (docs/reference/json.md).
-"""
+"""The results of ``rebuild``, ``stage`` and ``install``: of a partition, and of the whole run."""
 
 from __future__ import annotations
 
-import datetime
-import importlib.util
-import json
-import os
-import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import islice
-from typing import IO, Any
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from snaprebuild.broker.status import SnapshotFaults, Status, snapshot_faults, status_of
-from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError
+from snaprebuild.errors import RefusedError, SnaprebuildError
 from snaprebuild.findings import Finding, FindingCause, Severity, exit_code_of, unread_paths
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import ComparisonStatus
-from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, ActionTotals, BoundaryAction, BoundaryResult, unfinished
+from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, BoundaryAction, BoundaryResult, unfinished
 from snaprebuild.snapshots.engine.partition_task import TaskOutcome
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, concerns_of_plan, topics_left_out
+from snaprebuild.snapshots.receipts.receipt_lines import WriteEvent
 from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
-from snaprebuild.storage.local.document_file import new_file
-from snaprebuild.storage.store import is_object
 
-__all__ = [
-    "NOT_DONE",
-    "PARQUET_SCHEMA_NAME",
-    "ActionTotals",
-    "BoundaryAction",
-    "BoundaryResult",
-    "PartitionResult",
-    "RebuildOutcome",
-    "RebuildResult",
-    "is_not_judged",
-    "result_file",
-    "write_results",
-]
+__all__ = ["PartitionResult", "RebuildOutcome", "RebuildResult", "is_not_judged"]
 
 
 class RebuildOutcome(TaskOutcome):
@@ -54,6 +32,7 @@ class RebuildOutcome(TaskOutcome):
         elapsed_seconds: from the first segment taken to the last file written; of a partition in chunks, of all its tasks together.
         later_producers: entries of ``ENTRY_DTYPE`` of the batches above the newest snapshot that were read, in the order of the log, as
             bytes.
+        events: about files, of a task in another process that did not record them.
     """
 
     boundaries: list[BoundaryResult] = msgspec.field(default_factory=list)
@@ -61,6 +40,7 @@ class RebuildOutcome(TaskOutcome):
     replay_reason: str = ""
     elapsed_seconds: float = 0.0
     later_producers: bytes = b""
+    events: list[WriteEvent] = msgspec.field(default_factory=list)
 
     def add(self, part: RebuildOutcome) -> None:
         """Adds the outcome of the next part of the partition."""
@@ -68,6 +48,7 @@ class RebuildOutcome(TaskOutcome):
         self.boundaries += part.boundaries
         self.elapsed_seconds += part.elapsed_seconds
         self.later_producers += part.later_producers
+        self.events += part.events
 
     def sort(self) -> None:
         """Orders boundaries by offset, and findings by offset and code; findings about the whole partition come first."""
@@ -134,7 +115,8 @@ class PartitionResult(msgspec.Struct):
 
     def give_up_after(self, error: SnaprebuildError, boundary: BoundaryPlan) -> None:
         """Adds a boundary that gets no snapshot because of an error."""
-        self.give_up(boundary, str(error), BoundaryAction.REFUSED if isinstance(error, RefusedError) else BoundaryAction.FAILED)
+        action = BoundaryAction.REFUSED if isinstance(error, RefusedError) else BoundaryAction.FAILED
+        self.give_up(boundary, str(error), action)
 
 
 class RebuildResult(msgspec.Struct, frozen=True):
@@ -270,76 +252,3 @@ def _missing_now(partition: PartitionResult) -> int:
             elif boundary.comparison is None and (boundary.action in NOT_DONE or boundary.action == BoundaryAction.WOULD_WRITE):
                 missing.add(boundary.offset)
     return len(missing)
-
-
-PARQUET_SCHEMA_NAME = "snaprebuild.results/2"
-
-ROWS_PER_GROUP = 10_000
-
-_JSON_LINES = (".jsonl", ".json")
-_PARQUET = ".parquet"
-
-
-def result_file(path: str) -> str:
-    """The file that a table goes to: ``path``, or a new one in it where it is a directory. Asked before the work.
-
-    Raises:
-        UsageError: the ending is of no known form, it is in an object store, or pyarrow is missing.
-        RefusedError: it is there.
-    """
-    if is_object(path):
-        raise UsageError("--results: expected a file of this machine", path=path)
-    if os.path.isdir(path):
-        now = datetime.datetime.now(datetime.UTC)
-        path = os.path.join(path, f"results-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}{_PARQUET}")
-    if not path.endswith((*_JSON_LINES, _PARQUET)):
-        raise UsageError("--results: expected a file that ends with .jsonl, .json or .parquet, or a directory", path=path)
-    if path.endswith(_PARQUET) and importlib.util.find_spec("pyarrow") is None:
-        raise UsageError("--results: Parquet needs pyarrow (pip install 'snaprebuild[spark]'); .jsonl needs nothing", path=path)
-    if os.path.lexists(path):
-        raise RefusedError("already exists and is not replaced", path=path)
-    return path
-
-
-def write_results(result: RebuildResult, path: str) -> None:
-    """Writes the table to a file that is not there yet, whole or not at all.
-
-    Args:
-        result: of a rebuild.
-        path: from ``result_file``.
-
-    Raises:
-        RefusedError: the file is there by now, or would be among those of a broker.
-        WriteFailedError: it cannot be written.
-    """
-    with new_file(path) as file:
-        (_write_parquet if path.endswith(_PARQUET) else _write_lines)(result.rows(), file)
-
-
-def _write_lines(rows: Iterable[dict[str, Any]], file: IO[bytes]) -> None:
-    for row in rows:
-        file.write(json.dumps(row, separators=(",", ":")).encode() + b"\n")
-
-
-def _write_parquet(rows: Iterator[dict[str, Any]], file: IO[bytes]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    schema = pa.schema(
-        [
-            pa.field("path", pa.string(), nullable=False),
-            pa.field("topic_partition", pa.string(), nullable=False),
-            pa.field("offset", pa.int64(), nullable=False),
-            pa.field("is_log_end", pa.bool_(), nullable=False),
-            pa.field("action", pa.string(), nullable=False),
-            pa.field("class", pa.string()),
-            pa.field("reasons", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
-            pa.field("entries", pa.int64()),
-            pa.field("read_bytes", pa.int64(), nullable=False),
-            pa.field("elapsed_seconds", pa.float64(), nullable=False),
-        ],
-        metadata={"schema": PARQUET_SCHEMA_NAME},
-    )
-    with pq.ParquetWriter(file, schema) as writer:
-        while some := list(islice(rows, ROWS_PER_GROUP)):
-            writer.write_table(pa.Table.from_pylist(some, schema=schema))

@@ -16,7 +16,7 @@ from sentences import HELD_BY_PROCESS, NO_FINISHED_COPY, NO_FINISHED_SEGMENT
 
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import RefusedError
-from snaprebuild.followers.bootstrap_build import BuildRequest, build_follower, plan_build
+from snaprebuild.followers.build import BuildRequest, build_follower, plan_build
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots import run as runs

@@ -1,0 +1,107 @@
+"""The first lines of a result: what was not read, the answer, and the next command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+import click
+
+from formats.partition.file_names import FileKind, parse_file_name, segment_file_name
+from snaprebuild.cli.command_words import given_words, repeated_words
+from snaprebuild.cli.findings_text import failed_and_damaged, skipped_text, unread_text
+from snaprebuild.cli.value_text import shown
+from snaprebuild.cli.verb_command import setting_words
+from snaprebuild.cli.view import AGAIN, Advice, Answer
+from snaprebuild.findings import Finding, FindingCause, Severity, deleted_text, unread_paths
+from snaprebuild.shell_words import program_command
+
+__all__ = ["answer_and_next", "next_command_of", "none_read", "selects_nothing", "unless_unread"]
+
+
+UNKNOWN_REST = "nothing found in what was read; the rest is unknown"
+
+
+def unless_unread(text: str, findings: Iterable[Finding]) -> str:
+    """A sentence that all is well; where something was not read, one that claims nothing."""
+    return UNKNOWN_REST if unread_paths(findings) else text
+
+
+def none_read(findings: Sequence[Finding], *, are_named: bool = False) -> Answer:
+    """The answer without a partition, and what comes next. Another line names the paths that were not read.
+
+    Args:
+        findings: of the command.
+        are_named: another sentence says what they are about.
+    """
+    if not findings:
+        return "No partition is here: this broker has not started yet.", Advice("run this command again after its first start")
+    pointer = "" if are_named or unread_paths(findings) else " stderr shows why."
+    if given_words("topic", "partition", "topic_partition"):
+        return f"No partition was read.{pointer}", ["scan", *given_words("paths", "path", "directory", "server_properties")]
+    return f"No partition was read.{pointer}", Advice("name a log directory, or a directory above it")
+
+
+def selects_nothing(findings: Iterable[Finding]) -> bool:
+    """Whether no partition is at the paths, or none is selected: a result without a partition says nothing about one."""
+    return any(finding.cause is FindingCause.NOTHING_FOUND and finding.severity is not Severity.NOTE for finding in findings)
+
+
+def answer_and_next(
+    answer: str, following: Sequence[str] | Advice, findings: Iterable[Finding], *, includes_unread: bool = False
+) -> tuple[str, Sequence[str] | Advice]:
+    """The first lines of a result, and the words of its next command; no words where no command follows.
+
+    The next command is never this one with the same arguments: it would find the same.
+
+    Args:
+        answer: lines of sentences.
+        following: words of the command, without the name of the program, or an advice; empty if there is nothing to do. The settings
+            of this command line are added.
+        findings: of the result. If something was not read, the answer begins with that, and the advice is to run the command again
+            after a correction. If all of that is damage, another run would find it again: the next command shows the damaged file.
+            Where something was written, the broker may start, or ``verify`` comes first.
+        includes_unread: the answer has what was not read, and what was deleted, itself.
+    """
+    findings = list(findings)
+    verb = click.get_current_context().command_path.split()[1:]
+    failed, damaged = failed_and_damaged(findings)
+    if not includes_unread:
+        answer = deleted_text(findings) + f"{unread_text(findings)} {answer}".lstrip()
+        first, _, rest = answer.partition("\n")
+        answer = "\n".join(filter(None, (f"{first} {skipped_text(findings)}".rstrip(), rest)))
+    file = next((file for file in map(_damaged_file, findings) if file is not None), None)
+    # After `install` a broker waits; else these two follow only where another verb has written something.
+    words = list(following.words if isinstance(following, Advice) else following)
+    comes_first = verb == ["install"] or (words[:1] != verb and words[:1] in (["install"], ["verify"]))
+    if failed or (damaged and file is None):
+        return answer, AGAIN
+    if file is not None and not comes_first:
+        return answer, ["inspect", "dump", shown(file), *setting_words()]
+    if words == [*verb, *repeated_words()]:
+        return answer, following.before_this_again() if isinstance(following, Advice) else AGAIN
+    settings = setting_words() if words else []
+    if isinstance(following, Advice):
+        return answer, following._replace(words=(*words, *settings))
+    return answer, [*words, *settings]
+
+
+def next_command_of(following: Sequence[str] | Advice) -> str | None:
+    """The next command for a shell; None without one."""
+    words = following.words if isinstance(following, Advice) else following
+    return program_command(words) if words else None
+
+
+def _damaged_file(finding: Finding) -> str | None:
+    """The file of a partition that is damaged, for ``inspect dump``."""
+    # A file of another user has to be given to the broker: its content is no fault.
+    if finding.severity != Severity.DAMAGED or finding.cause is FindingCause.NOT_READABLE_BY_BROKER:
+        return None
+    path = finding.path
+    offset = finding.offset
+    if finding.cause is FindingCause.BROKEN_BATCHES and offset is not None and os.path.isdir(path):
+        names = sorted(name for name in os.listdir(path) if name.endswith(".log") and name <= segment_file_name(offset))
+        return os.path.join(path, names[-1]) if names else None
+    name = parse_file_name(os.path.basename(path))
+    can_be_shown = name is not None and name.kind in (FileKind.LOG, FileKind.PRODUCER_SNAPSHOT)
+    return path if can_be_shown and os.path.isfile(path) else None

@@ -1,0 +1,51 @@
+"""What every verb does first: checks its output files, and prepares the log and the standard streams."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+from collections.abc import Mapping
+
+from snaprebuild.cli.loading import end_loading
+from snaprebuild.errors import UsageError
+from snaprebuild.storage.local.document_file import check_place
+
+__all__ = ["begin_verb"]
+
+
+def begin_verb(verbose: int, documents: Mapping[str, str | None], **read: str | list[str] | None) -> None:
+    """What every verb does first: decisions (-v) and details (-vv) go to stderr, and its documents may be written where they are wanted.
+
+    Checked before the work: a later refusal would lose the result.
+
+    Args:
+        verbose: count of -v.
+        documents: paths of the report and the saved plan by their options, None for those that are not wanted.
+        read: files of ours that are read, None for those that are not given: they must not be written over.
+
+    Raises:
+        UsageError: there is no such directory, or two options name one file.
+        RefusedError: a document may not be written there (``check_place``).
+    """
+    end_loading()
+    inputs = ((name, [value] if isinstance(value, str) else value or []) for name, value in read.items())
+    users = {os.path.realpath(path): f"the {name}" for name, paths in inputs for path in paths}
+    for option, path in documents.items():
+        if path is None:
+            continue
+        if not path or os.path.isdir(path):
+            raise UsageError(f"{option}: expected a file, found {path or 'an empty path'}")
+        if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+            raise UsageError(f"{option}: the directory of {path} does not exist")
+        other = users.setdefault(os.path.realpath(path), option)
+        if other != option:
+            raise UsageError(f"{other} and {option} name one file, {path}")
+        check_place(path)
+    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname).1s %(message)s")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Names of files need be no text, and a terminal need not know every character.
+            stream.reconfigure(errors="backslashreplace")

@@ -1,0 +1,141 @@
+"""Prints a result to stdout: lines, paragraphs, tables and commands, in the width of the terminal."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+
+from snaprebuild.cli.answer import next_command_of
+from snaprebuild.cli.findings_text import unread_text
+from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
+from snaprebuild.cli.value_text import shown
+from snaprebuild.cli.view import Advice
+from snaprebuild.findings import Finding, deleted_text, unread_paths
+from snaprebuild.shell_words import program_command
+
+__all__ = [
+    "draws_blocks",
+    "is_verbose",
+    "line_width",
+    "newest_run_text",
+    "print_answer",
+    "print_command",
+    "print_line",
+    "print_table",
+    "print_text",
+    "print_undo",
+    "print_unread",
+]
+
+
+def print_answer(answer: str, following: Sequence[str] | Advice, exit_code: int) -> None:
+    """Prints the first lines of a result: the answer, and the next command.
+
+    Args:
+        answer: lines of sentences.
+        following: words of the command, without the name of the program, or an advice; empty without one.
+        exit_code: of the command, unless stdout fails: that of the findings, or of another file that could not be written.
+    """
+    for line in answer.splitlines():
+        print_text(line)
+    if isinstance(following, Advice):
+        command = next_command_of(following)
+        print_line(f"Next: {printable(following.text)}{'.' if command is None else f', then: {command}'}")
+    elif following:
+        print_command("Next", following)
+    else:
+        # Only here: with exit code 0 everything was read, and nothing is suspect.
+        print_text("Next: nothing to do." if exit_code == 0 else "Next: no command corrects this; see what stderr lists.")
+    print_line("")
+
+
+def print_unread(findings: Iterable[Finding]) -> None:
+    """The first line of a result without an answer, if something in the selection was not read or is gone."""
+    findings = list(findings)
+    text = deleted_text(findings)
+    count = len(unread_paths(findings))
+    if count:
+        pronoun = "it" if count == 1 else "them"
+        text = f"{unread_text(findings)} The result does not cover {pronoun}.{text}"
+    if text:
+        print_text(text.rstrip())
+
+
+def draws_blocks() -> bool:
+    """Whether stdout takes more than ASCII."""
+    # A stream in memory has no encoding, and takes everything.
+    return (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+
+
+def print_table(
+    title: str | None,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    all_rows: bool = False,
+) -> None:
+    """Prints a table to stdout within the width; ``-v`` prints all rows. ``table_text`` describes the arguments.
+
+    Args:
+        title: above the table, or None.
+        columns: their names.
+        rows: one cell for each column; the worst row first.
+        right: names of columns that are flush right.
+        drop: columns that a narrow terminal does without, the least important first.
+        all_rows: without ``-v`` too.
+    """
+    rows_max = sys.maxsize if all_rows or is_verbose() else ROWS_MAX
+    rule = "─" if draws_blocks() else "-"
+    _print(table_text(title, columns, rows, right=right, drop=drop, width=line_width(), rows_max=rows_max, rule=rule))
+
+
+def print_text(text: str, indent: str = "") -> None:
+    """Prints a paragraph to stdout; ``indent`` is that of all lines but the first."""
+    _print(paragraph(text, line_width(), indent) + "\n")
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text if draws_blocks() else text.replace("…", "~"))
+
+
+def print_line(text: str) -> None:
+    """Prints lines to stdout as they are, for somebody who copies them; what is in them must be printable."""
+    sys.stdout.write(text + "\n")
+
+
+def print_command(label: str, words: Sequence[str]) -> None:
+    """Prints a command of this program, however long, on one line: a line break would change it."""
+    print_line(f"{label}: {program_command(words)}")
+
+
+def print_undo(receipt: str | None) -> None:
+    """The command that takes a run back; nothing if it left no receipt."""
+    if receipt is not None:
+        print_command("Undo", ["undo", shown(receipt)])
+
+
+def newest_run_text(run: str, receipt: str) -> str:
+    """Which run ``undo --last`` takes back: the newest that it sees, which need not be the last one.
+
+    Args:
+        run: its command, with its time where that is known.
+        receipt: path of its receipt.
+    """
+    return (
+        f"The newest run with a receipt in the default place was {run}. Its receipt is {shown(receipt)}.\n"
+        "A run whose receipt `--receipt` put elsewhere is not seen."
+    )
+
+
+def is_verbose() -> bool:
+    """Whether ``-v`` asks for everything (``begin_verb``)."""
+    return logging.getLogger().isEnabledFor(logging.INFO)
+
+
+def line_width() -> int:
+    """Cells of a line of stdout: those of its terminal, at most ``WIDTH_MAX``."""
+    return max(20, min(WIDTH_MAX, shutil.get_terminal_size().columns)) if sys.stdout.isatty() else WIDTH_MAX

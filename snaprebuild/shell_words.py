@@ -1,0 +1,45 @@
+"""Words and commands as a shell reads them, in every message, document and page that names a command.
+
+The text is one line that does nothing to a terminal. A word that cannot be printed, or is no text, is ``$'...'`` with escapes. POSIX
+2024, bash and zsh read that.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+__all__ = ["program_command", "shell_command", "shell_word"]
+
+
+def program_command(words: Iterable[str]) -> str:
+    """A command of this program, quoted for a shell.
+
+    Args:
+        words: the verb, and what follows it.
+    """
+    return shell_command(["snaprebuild", *words])
+
+
+def shell_command(words: Iterable[str]) -> str:
+    """Words as one line that a shell reads as these words."""
+    return " ".join(map(shell_word, words))
+
+
+def shell_word(word: str) -> str:
+    """One word, quoted where a shell needs it."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return f"$'{''.join(map(_escaped, _bytes_of(word)))}'"
+
+
+def _escaped(byte: int) -> str:
+    return chr(byte) if 0x20 <= byte < 0x7F and byte not in b"\\'" else f"\\x{byte:02x}"
+
+
+def _bytes_of(word: str) -> bytes:
+    """The bytes of a name. A document can hold half of a character, which no name on a disk is decoded to."""
+    try:
+        return word.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return word.encode("utf-8", "surrogatepass")
