@@ -306,7 +306,11 @@ def _node_of(state: LogDirState) -> tuple[str, int] | None:
 
 def _one_state(states: set[bool | None]) -> RemoteStorage:
     """Whether remote storage is on for the partitions of a topic."""
-    return RemoteStorage.ON if True in states else RemoteStorage.OFF if states == {False} else RemoteStorage.UNKNOWN
+    if True in states:
+        return RemoteStorage.ON
+    if states == {False}:
+        return RemoteStorage.OFF
+    return RemoteStorage.UNKNOWN
 
 
 def metadata_logs(source: Source) -> list[str]:

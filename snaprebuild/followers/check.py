@@ -16,7 +16,6 @@ from functools import partial
 
 from formats.errors import FormatError
 from formats.limits import TEXT_FILE_BYTES_MAX
-from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import PARTITION_METADATA
 from formats.partition.partition_metadata import read_partition_metadata
 from snaprebuild.errors import SnaprebuildError, UsageError
@@ -182,13 +181,13 @@ def _check(replica: CheckedReplica, tier: Tier, state_at: Callable[..., RemoteSt
     path = replica.source.directory.path
     first = replica.first_offset
     log_start = replica.source.log_start_offset
-    if first == 0 or (replica.source.is_tiered and log_start >= first):
+    if first == 0:
         replica.verdict = ReplicaVerdict.NOT_BOOTSTRAPPED
-        replica.reason = (
-            "its first segment begins at offset 0"
-            if first == 0
-            else f"its log begins at {log_start}, on its own disk: the producers below are no longer known"
-        )
+        replica.reason = "its first segment begins at offset 0"
+        return
+    if replica.source.is_tiered and log_start >= first:
+        replica.verdict = ReplicaVerdict.NOT_BOOTSTRAPPED
+        replica.reason = f"its log begins at {log_start}, on its own disk: the producers below are no longer known"
         return
     try:
         check_segments_are_files(replica.source.directory)
@@ -219,14 +218,13 @@ def _remote_state(partition: PartitionSource, remote: RemotePartition | None, st
     if remote is None:
         raise UnknownStateError("remote storage has nothing of this partition")
     first = partition.directory.segments[0].base_offset
-    epochs = tuple(LeaderEpochEntry(*each) for each in read_leader_epochs(partition.directory) or ())
+    epochs = read_leader_epochs(partition.directory) or ()
     if not epochs or epochs[0].start_offset >= first:
         raise UnknownStateError(
             "its leader epochs do not reach below its first segment, so that it is unknown which copies are of its log"
         )
-    log_start = (
-        partition.checkpointed_log_start_offset
-    )  # without its line the first segment would count, which is above what is meant
+    # Without its line in the checkpoint the first segment would count, which is above the log start.
+    log_start = partition.checkpointed_log_start_offset
     return state_at(remote, epochs, first, log_start=log_start)
 
 

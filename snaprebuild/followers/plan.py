@@ -45,7 +45,7 @@ from snaprebuild.followers.list_offsets import (
 )
 from snaprebuild.followers.offsets import log_offsets_of
 from snaprebuild.published import Document, EpochOrNone, Natural, OffsetOrNone, Part, Uuid, members_of_base, one_of
-from snaprebuild.replay.leader_epochs import end_of_epoch, epoch_of
+from snaprebuild.replay.leader_epochs import EpochEnd, end_of_epoch, epoch_of
 from snaprebuild.snapshots.last_stable import KnownOffset, last_stable_offsets
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import Source
@@ -426,13 +426,8 @@ def _requests(leader: _Leader, restoration: _Restoration, follower: BootstrapFol
     if decision.action in (FollowerAction.BUILD_STATE, FollowerAction.RETRY_FOREVER) and decision.offset is not None:
         epoch = epoch_of(log.leader_epochs, decision.offset)
         if epoch:
-            end = end_of_epoch(log.leader_epochs, epoch - 1, log.log_end_offset)
-            yield LeaderRequest(
-                "OffsetsForLeaderEpoch",
-                f"leader epoch {epoch - 1}",
-                UNKNOWN if end is None else end.end_offset,
-                UNKNOWN if end is None else end.epoch,
-            )
+            end = end_of_epoch(log.leader_epochs, epoch - 1, log.log_end_offset) or EpochEnd(UNKNOWN, UNKNOWN)
+            yield LeaderRequest("OffsetsForLeaderEpoch", f"leader epoch {epoch - 1}", end.end_offset, end.epoch)
         if restoration.state is not None and (is_below or is_kafka):
             yield _list_offsets(leader, SpecialTimestamp.LATEST)
 

@@ -226,7 +226,11 @@ def _decided(
     def state(verdict: SnapshotVerdict | None, why: str, judgement: Judgement, rebuilt: np.ndarray | None = None) -> RemoteState:
         entries = own.entries if rebuilt is None else rebuilt
         assert entries is not None
-        source = StateSource.SNAPSHOT if rebuilt is None else StateSource.REPLAYED if verdict is None else StateSource.REBUILT
+        source = StateSource.REBUILT
+        if rebuilt is None:
+            source = StateSource.SNAPSHOT
+        elif verdict is None:
+            source = StateSource.REPLAYED
         return RemoteState(
             offset=offset,
             segment=chain.segments[-1],

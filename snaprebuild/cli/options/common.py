@@ -440,7 +440,11 @@ def offsets_range(offsets: str | None) -> tuple[int | None, int | None]:
     if match is None or not (match[1] or match[3]):
         raise UsageError(f"--offsets: expected FROM:TO, FROM:, :TO or one offset; found {quoted(offsets)}")
     offset_from = int(match[1]) if match[1] else None
-    offset_to = int(match[3]) if match[3] else None if match[2] else offset_from
+    offset_to = offset_from
+    if match[3]:
+        offset_to = int(match[3])
+    elif match[2]:
+        offset_to = None
     if max(offset_from or 0, offset_to or 0) > INT64_MAX:
         raise UsageError(f"--offsets: no offset is larger than {INT64_MAX}; found {quoted(offsets)}")
     if offset_from is not None and offset_to is not None and offset_from > offset_to:

@@ -484,16 +484,21 @@ def run_text(result: RebuildResult) -> str:
     plan = result.plan
     totals = _totals(result)
     others = counts_text(_other_counts(result, totals))
+    partitions = pluralize(len(result.partitions), "partition")
     busy = sum(bool(partition.boundaries) for partition in result.partitions)
-    partitions = f"{f'{busy} of ' if busy else ''}{pluralize(len(result.partitions), 'partition')}"
+    if busy:
+        partitions = f"{busy} of {partitions}"
     written = totals[BoundaryAction.WRITTEN]
     answer = _title(result, written)
     if written:
-        answer += f" in {partitions}{_in_place_of_wrong(result)}{f'; {others}' if others else ''}."
+        answer += f" in {partitions}{_in_place_of_wrong(result)}"
+        if others:
+            answer += f"; {others}"
     elif others:
-        answer += f"; {others} in {partitions}."
+        answer += f"; {others} in {partitions}"
     else:
-        answer += f"; {_nothing_text(plan.counts.missing, plan.findings, partitions)}."
+        answer += f"; {_nothing_text(plan.counts.missing, plan.findings, partitions)}"
+    answer += "."
     answer += f"{_unsound_text(result)}{_not_judged_text(result)}"
     if written and plan.request.destination.locks_log_dirs:
         answer += f" The new {'one takes' if written == 1 else 'ones take'} effect when the broker next starts."
@@ -616,9 +621,8 @@ def print_rebuild(result: RebuildResult) -> None:
         states = sum(boundary.exists for partition in result.partitions for boundary in partition.plan.all_boundaries)
         if states:
             there = "1 of them exists" if states == 1 else f"{states} of them exist"
-            print_text(
-                f"{there} in the log directory already. `install` replays segments that are rolled until then from such staged files."
-            )
+            file = "its staged copy" if states == 1 else "their staged copies"
+            print_text(f"{there} in the log directory already. `install` starts from {file} when it replays segments rolled later.")
         print_text("Nothing was written to the log directories.")
     if _is_next_to_broker(result.plan.request):
         for running in dict.fromkeys(each.message for each in result.plan.findings if each.cause is FindingCause.WHILE_BROKER_RUNS):

@@ -391,7 +391,11 @@ def _so_do_others(group: FateGroup, word: str) -> str:
 def _no_start(group: FateGroup, subject: str, cut: Cut) -> str:
     del cut
     fate = group.first
-    whose = f" ({subject})" if fate.subject != fate.path else f" ({fate.detail})" if 0 < len(fate.detail) <= DETAIL_MAX else ""
+    whose = ""
+    if fate.subject != fate.path:
+        whose = f" ({subject})"
+    elif 0 < len(fate.detail) <= DETAIL_MAX:
+        whose = f" ({fate.detail})"
     return f"This broker does not start: {fate.cause}{whose}."
 
 

@@ -115,7 +115,8 @@ class PartitionResult(msgspec.Struct):
 
     def give_up_after(self, error: SnaprebuildError, boundary: BoundaryPlan) -> None:
         """Adds a boundary that gets no snapshot because of an error."""
-        self.give_up(boundary, str(error), BoundaryAction.REFUSED if isinstance(error, RefusedError) else BoundaryAction.FAILED)
+        action = BoundaryAction.REFUSED if isinstance(error, RefusedError) else BoundaryAction.FAILED
+        self.give_up(boundary, str(error), action)
 
 
 class RebuildResult(msgspec.Struct, frozen=True):

@@ -260,11 +260,17 @@ class RebuildTask(ReplayTask):
         """Reports the boundaries that the replay did not reach, and sorts everything by offset."""
         outcome = self.outcome
         done = {boundary.offset for boundary in self.outcome.boundaries}
-        start = self.replay.start_index, self.replay.start_reason
-        outcome.replay_index, outcome.replay_reason = start if self.replay.start_reason else self.replay.start()
+        if self.replay.start_reason:
+            outcome.replay_index = self.replay.start_index
+            outcome.replay_reason = self.replay.start_reason
+        else:
+            outcome.replay_index, outcome.replay_reason = self.replay.start()
         reason = outcome.ended or "the replay did not reach this boundary: the log changed while it was read"
-        is_refused = any(each.severity is Severity.REFUSED for each in outcome.findings)
-        action = BoundaryAction.REFUSED if is_refused else BoundaryAction.SKIPPED if outcome.lost_file else BoundaryAction.FAILED
+        action = BoundaryAction.FAILED
+        if any(each.severity is Severity.REFUSED for each in outcome.findings):
+            action = BoundaryAction.REFUSED
+        elif outcome.lost_file:
+            action = BoundaryAction.SKIPPED
         for planned in self._job.plan.boundaries:
             if planned.offset not in done:
                 outcome.boundaries.append(unfinished(planned, action, reason))

@@ -1,4 +1,4 @@
-"""The lines of a receipt: a header, then steps. ``receipt`` writes them, ``receipt_reader`` reads them (docs/reference/json.md).
+"""The lines of a receipt: a header, then steps. ``receipt`` writes them, ``receipt_reader`` reads them (docs/reference/json/rebuild.md).
 
 A run reports events about its files, which a receipt or a stage records. Each announcement comes before its file gets its name.
 """

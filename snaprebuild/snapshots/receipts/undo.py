@@ -345,12 +345,9 @@ class _Undoing:
         try:
             is_old = fingerprint_at(self._path(aside)) == old
         except ReadFailedError as error:
-            is_absent = error.errno == errno.ENOENT
-            return (
-                (FileAction.ABSENT, "is not there: put back before, or moved away")
-                if is_absent
-                else (FileAction.FAILED, error.message)
-            )
+            if error.errno == errno.ENOENT:
+                return FileAction.ABSENT, "is not there: put back before, or moved away"
+            return FileAction.FAILED, error.message
         if not is_old:
             return FileAction.LEFT, f"{aside} was changed since it was set aside, and stays there"
         if action in (FileAction.LEFT, FileAction.FAILED) or (

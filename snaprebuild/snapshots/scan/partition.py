@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from formats.errors import FormatError
+from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name
 from snaprebuild.broker.partition_facts import LAST_SEGMENT, LEADER_EPOCHS, TOPIC_ID, FactsReader, may_read
 from snaprebuild.broker.partition_fates import CURRENT_MAGIC, are_all_recovered
@@ -50,7 +51,7 @@ __all__ = [
     "start_of_partition",
 ]
 
-UNKNOWN_EPOCHS: tuple[tuple[int, int], ...] = ((-1, -1),)
+UNKNOWN_EPOCHS = (LeaderEpochEntry(-1, -1),)
 """The epochs of a checkpoint that cannot be read: one epoch with its start offset, below every segment."""
 
 
@@ -365,9 +366,9 @@ class _PartitionScanner:
         # A file above the last segment may be at the log end as long as that is not known.
         most = self.bases[-1] if self.log_end.offset is None and self.bases else sys.maxsize
         others = [each.offset for each in checked if each.offset not in due and each.offset <= most]
-        return tuple(
-            StraySnapshot(offset, None if after is None else at_next_start(after.get(offset), had_file=True)) for offset in others
-        )
+        if after is None:
+            return tuple(StraySnapshot(offset, None) for offset in others)
+        return tuple(StraySnapshot(offset, at_next_start(after.get(offset), had_file=True)) for offset in others)
 
     def _report_next_start(self, boundaries: Sequence[BoundaryScan], others: Sequence[StraySnapshot]) -> None:
         stray = {each.offset: each.at_next_start for each in others if each.offset not in self.known_bases}
@@ -405,7 +406,7 @@ class _PartitionScanner:
             self._add_finding("already-tiered", Severity.NOTE, message)
         return blocked
 
-    def _leader_epochs(self) -> tuple[tuple[int, int], ...]:
+    def _leader_epochs(self) -> tuple[LeaderEpochEntry, ...]:
         """Leader epochs and start offsets of the checkpoint.
 
         One epoch below everything where the checkpoint cannot be read. What does not parse is a fate of the next start.
@@ -429,7 +430,7 @@ class _PartitionScanner:
                 self.findings.append(finding_of_error(error, self.directory.file_path(name)))
 
     def _last_epoch(self) -> int | None:
-        last = self.leader_epochs[-1][0] if self.leader_epochs else -1
+        last = self.leader_epochs[-1].epoch if self.leader_epochs else -1
         return None if last < 0 else last
 
     @property
@@ -441,7 +442,7 @@ class _PartitionScanner:
         """Start offset of the first leader epoch; None without any, -1 where it is not known or the next start writes all of them."""
         if are_all_recovered(self.facts):
             return -1
-        return min((start for _, start in self.leader_epochs), default=None)
+        return min((entry.start_offset for entry in self.leader_epochs), default=None)
 
     def _stuck_bytes(self, blocked: tuple[BlockedSegment, ...]) -> tuple[int, int]:
         """Bytes from the first blocked segment to the last rolled one: now, and once everything is rebuilt and the broker started."""
@@ -458,7 +459,9 @@ class _PartitionScanner:
         is_clean = self.shutdown is Shutdown.CLEAN
         # Where the end is not known, a snapshot above the last segment's base may belong to what a crash took.
         end = self.log_end.offset
-        certain = (end if end is not None else self.bases[-1]) if self.bases else 0
+        certain = 0
+        if self.bases:
+            certain = self.bases[-1] if end is None else end
         bound = stable_bound([each for each in checked if each.offset <= certain], end, high_watermark, is_clean=is_clean)
         if not self.can_be_tiered:
             return Preflight(bound, (), None)
