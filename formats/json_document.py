@@ -166,7 +166,9 @@ class _Text:
     def unexpected(self, expected: str) -> FormatError:
         """An error: the text continues with something else."""
         found = self.peek()
-        return self.fault(BadValueError if found else TruncatedError, "document", expected, shown(found) if found else "its end")
+        if not found:
+            return self.fault(TruncatedError, "document", expected, "its end")
+        return self.fault(BadValueError, "document", expected, shown(found))
 
     def fault(self, kind: type[FormatError], what: str, expected: str, found: str) -> FormatError:
         """An error at the current position."""

@@ -65,7 +65,8 @@ class KafkaSetting(msgspec.Struct, frozen=True):
             if state.type is None or (number > 0 and self.states[number - 1].type is not None):
                 continue
             end = next((each.since for each in self.states[number:] if each.type is None), None)
-            parts.append(_span_text(state.since, None if end is None else releases[releases.index(end) - 1], catalogue.releases))
+            last = None if end is None else releases[releases.index(end) - 1]
+            parts.append(_span_text(state.since, last, catalogue.releases))
         return ", and ".join(parts)
 
 

@@ -6,7 +6,7 @@ Source: ``LogManager.loadLog``, ``LogManager.validateLogDirs``, ``ConfigDef`` of
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from formats.partition.file_names import DirectoryForm
 from snaprebuild.broker.fates import Fate, FateKind
@@ -27,20 +27,31 @@ def partition_in_two_places(partitions: Iterable[PartitionFacts], broker: Broker
         partitions: of one broker. Strays and directories that are marked for deletion may be there more than once.
         broker: whose they are.
     """
-    replicas = (each for each in partitions if each.form is DirectoryForm.PLAIN)
-    fates = []
-    for same in _with_one_name(replicas):
-        releases = [release for release in broker.releases.releases if _is_twice(same, broker, release)]
-        if releases:
-            fates.append(_twice(same, broker.releases.text_of(releases)))
-    return fates
+    return [
+        _no_start(
+            same,
+            releases,
+            cause="a partition in two log directories",
+            detail=f"also in {same[0].path}",
+            log_line="java.lang.IllegalStateException: Duplicate log directories are found",
+            remedy="Keep the one that ends higher, and move the other one out of the log directory",
+        )
+        for same, releases in _twice(partitions, DirectoryForm.PLAIN, broker)
+    ]
 
 
-def _with_one_name(partitions: Iterable[PartitionFacts]) -> list[list[PartitionFacts]]:
+def _twice(
+    partitions: Iterable[PartitionFacts], form: DirectoryForm, broker: BrokerFacts
+) -> Iterator[tuple[list[PartitionFacts], str | None]]:
+    """The directories of each partition that is there twice for some release, and these releases."""
     by_name: dict[str, list[PartitionFacts]] = {}
     for partition in partitions:
-        by_name.setdefault(partition.topic_partition, []).append(partition)
-    return list(by_name.values())
+        if partition.form is form:
+            by_name.setdefault(partition.topic_partition, []).append(partition)
+    for same in by_name.values():
+        releases = [release for release in broker.releases.releases if _is_twice(same, broker, release)]
+        if releases:
+            yield same, broker.releases.text_of(releases)
 
 
 def _is_twice(same: Sequence[PartitionFacts], broker: BrokerFacts, release: Release) -> bool:
@@ -50,7 +61,7 @@ def _is_twice(same: Sequence[PartitionFacts], broker: BrokerFacts, release: Rele
     return len([each for each in same if not is_set_aside_at_load(each, broker, release)]) > 1
 
 
-def _twice(same: Sequence[PartitionFacts], releases: str | None) -> Fate:
+def _no_start(same: Sequence[PartitionFacts], releases: str | None, *, cause: str, detail: str, log_line: str, remedy: str) -> Fate:
     paths = [each.path for each in same]
     return Fate(
         kind=FateKind.NO_START,
@@ -58,12 +69,12 @@ def _twice(same: Sequence[PartitionFacts], releases: str | None) -> Fate:
         path=paths[-1],
         other_paths=tuple(paths[:-1]),
         code="partition-in-two-log-dirs",
-        cause="a partition in two log directories",
-        detail=f"also in {paths[0]}",
+        cause=cause,
+        detail=detail,
         evidence="the listings",
         releases=releases,
-        log_line="java.lang.IllegalStateException: Duplicate log directories are found",
-        remedy="Keep the one that ends higher, and move the other one out of the log directory",
+        log_line=log_line,
+        remedy=remedy,
     )
 
 
@@ -74,30 +85,18 @@ def future_in_two_places(partitions: Iterable[PartitionFacts], broker: BrokerFac
         partitions: of one broker. While it runs, its future copies come and go, and nothing is judged.
         broker: whose they are.
     """
-    futures = (each for each in partitions if each.form is DirectoryForm.FUTURE and each.shutdown is not Shutdown.RUNNING)
-    fates = []
-    for same in _with_one_name(futures):
-        releases = [release for release in broker.releases.releases if _is_twice(same, broker, release)]
-        if releases:
-            fates.append(_two_futures(same, broker.releases.text_of(releases)))
-    return fates
-
-
-def _two_futures(same: Sequence[PartitionFacts], releases: str | None) -> Fate:
-    paths = [each.path for each in same]
-    return Fate(
-        kind=FateKind.NO_START,
-        subject=same[0].topic_partition,
-        path=paths[-1],
-        other_paths=tuple(paths[:-1]),
-        code="partition-in-two-log-dirs",
-        cause="two future copies of a partition",
-        detail=f"also {paths[0]}",
-        evidence="the listings",
-        releases=releases,
-        log_line="java.lang.IllegalStateException: Duplicate log directories found",
-        remedy="Move one of the directories that end with -future out of the log directory",
-    )
+    stopped = (each for each in partitions if each.shutdown is not Shutdown.RUNNING)
+    return [
+        _no_start(
+            same,
+            releases,
+            cause="two future copies of a partition",
+            detail=f"also {same[0].path}",
+            log_line="java.lang.IllegalStateException: Duplicate log directories found",
+            remedy="Move one of the directories that end with -future out of the log directory",
+        )
+        for same, releases in _twice(stopped, DirectoryForm.FUTURE, broker)
+    ]
 
 
 def log_dir_listed_twice(log_dirs: Sequence[str], broker: BrokerFacts) -> list[Fate]:

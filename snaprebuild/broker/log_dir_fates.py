@@ -253,16 +253,21 @@ def unusable_log_dirs(log_dirs: Sequence[LogDirFacts], broker: BrokerFacts, meta
 
 def _no_directory(path: str, *, is_metadata_dir: bool) -> Fate:
     """An IOException. A broker goes on with its other directories, but not without that of its metadata log."""
+    kind = FateKind.OFFLINE
+    cause = "a log directory that is no directory"
+    log_line = "Failed to create or validate data directory"
+    if is_metadata_dir:
+        kind = FateKind.NO_START
+        cause = "the directory of the metadata log is no directory"
+        log_line = "Encountered I/O error in metadata log directory"
     return Fate(
-        kind=FateKind.NO_START if is_metadata_dir else FateKind.OFFLINE,
+        kind=kind,
         subject=path,
         path=path,
         code="offline-log-dir",
-        cause="the directory of the metadata log is no directory" if is_metadata_dir else "a log directory that is no directory",
+        cause=cause,
         evidence="the path in server.properties",
-        log_line="Encountered I/O error in metadata log directory"
-        if is_metadata_dir
-        else "Failed to create or validate data directory",
+        log_line=log_line,
         remedy="Check the mount, and log.dirs in server.properties",
     )
 

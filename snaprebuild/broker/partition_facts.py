@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 
 import msgspec
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from formats import limits
 from formats.errors import BadValueError, FormatError
-from formats.partition.checkpoint_file import has_negative_leader_epoch
+from formats.partition.checkpoint_file import LeaderEpochEntry, has_negative_leader_epoch
 from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, parse_file_name
 from formats.partition.partition_metadata import PartitionMetadataFault, partition_metadata_fault, read_partition_metadata
 from formats.partition.transaction_index import ABORTED_TRANSACTION
@@ -147,18 +148,18 @@ class FactsReader:
             self.errors[LAST_SEGMENT] = error
             return None
 
-    def uncovered_magic(self, epochs: tuple[tuple[int, int], ...]) -> int | None:
+    def uncovered_magic(self, epochs: tuple[LeaderEpochEntry, ...]) -> int | None:
         """Message format of the last batches below the first leader epoch; None where there are none, or it is unknown.
 
         Args:
-            epochs: of the checkpoint, (epoch, start offset), at least one.
+            epochs: of the checkpoint, at least one.
         """
         if not self.directory.store.is_local:
             return None
         log_start = (self.log_dir.log_starts or {}).get(self.directory.topic_partition)
         return self._uncovered_magic(SmallFile.PRESENT, epochs, log_start)
 
-    def _leader_epochs(self) -> tuple[SmallFile, tuple[tuple[int, int], ...]]:
+    def _leader_epochs(self) -> tuple[SmallFile, tuple[LeaderEpochEntry, ...]]:
         try:
             epochs = read_leader_epochs(self.directory)
         except FormatError as error:
@@ -213,7 +214,7 @@ class FactsReader:
             self.errors[LAST_SEGMENT] = error
             return None
 
-    def _uncovered_magic(self, state: SmallFile, epochs: tuple[tuple[int, int], ...], log_start: int | None) -> int | None:
+    def _uncovered_magic(self, state: SmallFile, epochs: tuple[LeaderEpochEntry, ...], log_start: int | None) -> int | None:
         """Message format of the newest segment that begins below the first leader epoch."""
         if state in (SmallFile.MALFORMED, SmallFile.NEGATIVE, SmallFile.UNREADABLE):
             return None
@@ -224,13 +225,13 @@ class FactsReader:
             self.errors[LAST_SEGMENT] = error
             return None
 
-    def _uncovered_segment(self, epochs: tuple[tuple[int, int], ...], log_start: int | None) -> SegmentFiles | None:
+    def _uncovered_segment(self, epochs: tuple[LeaderEpochEntry, ...], log_start: int | None) -> SegmentFiles | None:
         segments = self.directory.segments
         if not segments:
             return None
         if not epochs:
             return next((segment for segment in reversed(segments) if segment.size_bytes), None)
-        first = epochs[0][1]
+        first = epochs[0].start_offset
         if first <= max(segments[0].base_offset, log_start or 0):
             is_remote_cut = log_start is not None and log_start < first and self.shutdown is Shutdown.CLEAN
             return segments[0] if is_remote_cut and segments[0].size_bytes else None
@@ -239,15 +240,14 @@ class FactsReader:
             return newest
         return newest if self.shutdown is Shutdown.UNCLEAN and self._begins_an_epoch(newest, epochs[0]) else None
 
-    def _begins_an_epoch(self, segment: SegmentFiles, first: tuple[int, int]) -> bool:
+    def _begins_an_epoch(self, segment: SegmentFiles, first: LeaderEpochEntry) -> bool:
         """Whether the batch below the first line of the checkpoint has a lower leader epoch, so that lines before it are gone.
 
         Where both have the same epoch, the broker itself cut the lines to a log start in the middle of it. It writes that log start into
         its own file once a minute, and a broker that was killed does not.
         """
-        epoch, start_offset = first
-        before = leader_epoch_below(self.directory, segment, start_offset)
-        return before is not None and 0 <= before < epoch
+        before = leader_epoch_below(self.directory, segment, first.start_offset)
+        return before is not None and 0 <= before < first.epoch
 
     def _transaction_index_faults(self) -> tuple[tuple[int, TransactionIndexFault], ...]:
         """Faults that ``TransactionIndex.sanityCheck`` finds.
@@ -269,18 +269,18 @@ class FactsReader:
         return tuple(found)
 
 
-def _as_loaded(epochs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def _as_loaded(epochs: Iterable[LeaderEpochEntry]) -> tuple[LeaderEpochEntry, ...]:
     """The epochs that a broker keeps, ascending in both numbers: a line takes the place of those before it that do not fit.
 
     Source: ``LeaderEpochFileCache.assign`` and ``maybeTruncateNonMonotonicEntries``.
     """
-    kept: list[tuple[int, int]] = []
-    for epoch, start_offset in epochs:
-        if kept and kept[-1][0] == epoch and kept[-1][1] <= start_offset:
+    kept: list[LeaderEpochEntry] = []
+    for entry in epochs:
+        if kept and kept[-1].epoch == entry.epoch and kept[-1].start_offset <= entry.start_offset:
             continue
-        while kept and (kept[-1][0] >= epoch or kept[-1][1] >= start_offset):
+        while kept and (kept[-1].epoch >= entry.epoch or kept[-1].start_offset >= entry.start_offset):
             kept.pop()
-        kept.append((epoch, start_offset))
+        kept.append(entry)
     return tuple(kept)
 
 
@@ -325,5 +325,8 @@ def may_read(broker: Ownership, file: Ownership) -> bool:
     """Whether the owner of the newest segment may read a file. Further groups of that user are not known."""
     if file is broker or broker.uid == 0:
         return True
-    needed = 0o400 if file.uid == broker.uid else 0o040 if file.gid == broker.gid else 0o004
-    return bool(file.mode & needed)
+    if file.uid == broker.uid:
+        return bool(file.mode & stat.S_IRUSR)
+    if file.gid == broker.gid:
+        return bool(file.mode & stat.S_IRGRP)
+    return bool(file.mode & stat.S_IROTH)

@@ -319,7 +319,7 @@ def _gone_at_the_beginning(partition: PartitionFacts) -> list[Fate]:
     """Batches of format 2 without a leader epoch: a leader deletes the remote segments of the epochs that are gone."""
     if partition.uncovered_magic != CURRENT_MAGIC or are_all_recovered(partition):
         return []
-    first_epoch = partition.leader_epochs[0][0] if partition.leader_epochs else None
+    first_epoch = partition.leader_epochs[0].epoch if partition.leader_epochs else None
     is_cut = partition.epochs_file is SmallFile.PRESENT and first_epoch is not None
     is_remote = partition.remote_storage is not RemoteStorage.OFF
     return [
@@ -353,7 +353,7 @@ def _gone_at_the_end(partition: PartitionFacts) -> list[Fate]:
     epochs = partition.leader_epochs
     if partition.shutdown is not Shutdown.CLEAN or end is None or end.leader_epoch is None or not epochs:
         return []
-    if end.leader_epoch <= epochs[-1][0]:
+    if end.leader_epoch <= epochs[-1].epoch:
         return []
     return [
         Fate(
@@ -362,8 +362,8 @@ def _gone_at_the_end(partition: PartitionFacts) -> list[Fate]:
             path=partition.path,
             code="leader-epochs-lost",
             cause="the last leader epochs are gone",
-            detail=f"the checkpoint ends with {epochs[-1][0]}, the last batch has {end.leader_epoch}",
-            leader_epoch=epochs[-1][0],
+            detail=f"the checkpoint ends with {epochs[-1].epoch}, the last batch has {end.leader_epoch}",
+            leader_epoch=epochs[-1].epoch,
             evidence="leader-epoch-checkpoint, the last batch",
             log_line="no line: Kafka loads the checkpoint as it is",
             remedy=LEADER_EPOCHS_REMEDY,

@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from formats.log.batch_headers import TailKind
+from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import DirectoryForm
 from snaprebuild.broker.releases import ALL_RELEASES, ReleaseRange
 from snaprebuild.storage.log_dir import ClusterKind
@@ -191,7 +192,7 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
         snapshots: offsets of the snapshot files, ascending.
         has_lone_indexes: an index without a segment is there.
         topic_id_file: state of ``partition.metadata``; ``topic_id`` its id of 16 bytes.
-        epochs_file: state of ``leader-epoch-checkpoint``; ``leader_epochs`` its (epoch, start offset), as a broker loads them.
+        epochs_file: state of ``leader-epoch-checkpoint``; ``leader_epochs`` its lines, as a broker loads them.
         uncovered_magic: message format of the last batches below the first leader epoch; None where there are none, or it is unknown.
         transaction_index_faults: (base offset, fault) of each ``.txnindex`` that fails, ascending; two where releases do not agree.
         without_index: base offsets of segments without ``.index``.
@@ -221,7 +222,7 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     topic_id_file: TopicIdFile = TopicIdFile.PRESENT
     topic_id: bytes | None = None
     epochs_file: SmallFile = SmallFile.PRESENT
-    leader_epochs: tuple[tuple[int, int], ...] = ()
+    leader_epochs: tuple[LeaderEpochEntry, ...] = ()
     uncovered_magic: int | None = None
     transaction_index_faults: tuple[tuple[int, TransactionIndexFault], ...] = ()
     without_index: tuple[int, ...] = ()

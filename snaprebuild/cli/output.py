@@ -161,7 +161,11 @@ def emit_streamed_and_exit(
     except OSError as error:
         discard(sys.stdout)
         failed.append(WriteFailedError(f"stdout: the result cannot be printed: {error.strerror}", errno=error.errno))
-    print_findings(findings if printed is None else printed, notes=everything if notes is None else notes, everything=everything)
+    if printed is None:
+        printed = findings
+    if notes is None:
+        notes = everything
+    print_findings(printed, notes=notes, everything=everything)
     if failed:
         raise failed[0]
     raise typer.Exit(exit_code_of(findings))

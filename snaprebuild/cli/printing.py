@@ -54,9 +54,12 @@ def print_answer(answer: str, following: Sequence[str] | Advice, exit_code: int)
 def print_unread(findings: Iterable[Finding]) -> None:
     """The first line of a result without an answer, if something in the selection was not read or is gone."""
     findings = list(findings)
+    text = deleted_text(findings)
     count = len(unread_paths(findings))
-    unread = f"{unread_text(findings)} The result does not cover {'it' if count == 1 else 'them'}." if count else ""
-    if text := unread + deleted_text(findings):
+    if count:
+        pronoun = "it" if count == 1 else "them"
+        text = f"{unread_text(findings)} The result does not cover {pronoun}.{text}"
+    if text:
         print_text(text.rstrip())
 
 

@@ -19,7 +19,6 @@ _DOCUMENTS = ("fleet", "report", "undo")
 _METADATA = ("cluster image", "cluster history", "cluster check", "cluster isr", "cluster advise")
 _SIMULATIONS = ("simulate isr", "simulate metadata-log")
 _AT_A_START = ("install", "before-start")
-_OF_REPLICAS = ("follower offsets", "follower fetch-path", "follower plan", "follower build", "follower check", "follower repair")
 _INSPECT = ("inspect dump", "inspect diff", "inspect explain", "inspect transactions", "inspect stats")
 
 _REFUSALS = (

@@ -217,4 +217,9 @@ def _cells(text: str) -> int:
     """Cells of a terminal that a text takes: Chinese, Japanese and Korean characters take two, combining ones none."""
     if text.isascii():
         return len(text)
-    return sum(0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+    count = 0
+    for char in text:
+        if unicodedata.combining(char):
+            continue
+        count += 2 if unicodedata.east_asian_width(char) in "WF" else 1
+    return count

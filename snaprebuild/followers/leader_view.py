@@ -142,7 +142,7 @@ def _view_of(source: PartitionSource, tier: Tier | None, remote_storage: bool | 
     findings = list[Finding]()
     check_segments_are_files(directory)
     end = log_end_offset(directory) if directory.segments else None
-    epochs = tuple(LeaderEpochEntry(epoch, start) for epoch, start in read_leader_epochs(directory) or ())
+    epochs = read_leader_epochs(directory) or ()
     epochs = _cut(epochs, source.checkpointed_log_start_offset, end)
     topic_id = read_topic_id(directory)
     remote = None

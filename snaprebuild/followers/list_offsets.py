@@ -229,13 +229,13 @@ def _before_the_limit(log: LogOffsets, timestamp: int, search: TimestampSearch) 
         case SpecialTimestamp.EARLIEST:
             return _earliest(log)
         case SpecialTimestamp.EARLIEST_LOCAL:
-            return (
-                _at_offset(log, log.local_log_start_offset, "the first offset on the leader's disk")
-                if log.has_remote
-                else _earliest(log)
-            )
+            if not log.has_remote:
+                return _earliest(log)
+            return _at_offset(log, log.local_log_start_offset, "the first offset on the leader's disk")
         case SpecialTimestamp.LATEST_TIERED:
-            return _at_offset(log, log.highest_remote_offset, "the last offset in remote storage") if log.has_remote else nothing
+            if not log.has_remote:
+                return nothing
+            return _at_offset(log, log.highest_remote_offset, "the last offset in remote storage")
         case SpecialTimestamp.EARLIEST_PENDING_UPLOAD:
             return _pending_upload(log) if log.has_remote else nothing
         case SpecialTimestamp.MAX_TIMESTAMP:

@@ -20,8 +20,9 @@ from formats.log.batch_headers import HeaderReader
 from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.local_tier_name import LocalTierFile
+from snaprebuild.broker.status import StatusCounts, StatusWord, status_of
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
-from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize, unread_paths
 from snaprebuild.followers import Profile
 from snaprebuild.followers.bootstrap_rules import (
     BootstrapDecision,
@@ -45,7 +46,7 @@ from snaprebuild.followers.list_offsets import (
 )
 from snaprebuild.followers.offsets import log_offsets_of
 from snaprebuild.published import Document, EpochOrNone, Natural, OffsetOrNone, Part, Uuid, members_of_base, one_of
-from snaprebuild.replay.leader_epochs import end_of_epoch, epoch_of
+from snaprebuild.replay.leader_epochs import EpochEnd, end_of_epoch, epoch_of
 from snaprebuild.snapshots.last_stable import KnownOffset, last_stable_offsets
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import Source
@@ -175,6 +176,10 @@ class FollowerPlan(Document, frozen=True):
     partitions: Sequence[PlannedBootstrap]
     unknown_objects: Natural = 0
     """Objects in the store whose layout this version does not know."""
+    status: StatusWord = StatusWord.HEALTHY
+    """The worst of the counts, in the order of StatusWord."""
+    counts: StatusCounts = StatusCounts()
+    """Copies that are damaged, and followers whose start is unknown."""
 
 
 def plan_followers(
@@ -227,12 +232,24 @@ def plan_followers(
         else:
             partitions.append(planned)
             findings += faults
+    status = status_of(
+        (),
+        wrong=0,
+        suspect=0,
+        missing=0,
+        waiting=0,
+        unread=len(unread_paths(findings)),
+        damaged=sum(len(view.remote.incomplete) for view in leaders if view.remote is not None),
+        unproven=len(source.partitions) - len(partitions),
+    )
     document = FollowerPlan(
         location=tier.base.path,
         verified=tier.verified,
         profile=profile,
         partitions=partitions,
         unknown_objects=tier.unknown.count,
+        status=status.word,
+        counts=status.counts,
     )
     return document, findings
 
@@ -426,13 +443,8 @@ def _requests(leader: _Leader, restoration: _Restoration, follower: BootstrapFol
     if decision.action in (FollowerAction.BUILD_STATE, FollowerAction.RETRY_FOREVER) and decision.offset is not None:
         epoch = epoch_of(log.leader_epochs, decision.offset)
         if epoch:
-            end = end_of_epoch(log.leader_epochs, epoch - 1, log.log_end_offset)
-            yield LeaderRequest(
-                "OffsetsForLeaderEpoch",
-                f"leader epoch {epoch - 1}",
-                UNKNOWN if end is None else end.end_offset,
-                UNKNOWN if end is None else end.epoch,
-            )
+            end = end_of_epoch(log.leader_epochs, epoch - 1, log.log_end_offset) or EpochEnd(UNKNOWN, UNKNOWN)
+            yield LeaderRequest("OffsetsForLeaderEpoch", f"leader epoch {epoch - 1}", end.end_offset, end.epoch)
         if restoration.state is not None and (is_below or is_kafka):
             yield _list_offsets(leader, SpecialTimestamp.LATEST)
 

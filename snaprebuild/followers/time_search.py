@@ -142,7 +142,8 @@ class LogSearch:
         directory = self._view.directory
         for segment, largest in zip(directory.segments, self._largest(), strict=True):
             # LogSegment.largestTimestamp: without any timestamp that of the file.
-            if (largest if largest >= 0 else segment.log.identity.modified_ns // 1_000_000) >= timestamp:
+            newest = largest if largest >= 0 else segment.log.identity.modified_ns // 1_000_000
+            if newest >= timestamp:
                 return segment.log.name, _first_at(directory, segment, timestamp, start_offset)
         return None, None
 
@@ -160,14 +161,14 @@ class LogSearch:
             view = self._view
             last = len(view.directory.segments) - 1  # its index lags its data, unless the broker stopped cleanly
             hints = [*local_map([view.directory.store])(partial(largest_timestamp_hint, view.source), range(last)), None]
-            self._greatest = [
-                hint
-                if hint is not None
-                else NO_TIMESTAMP
-                if self._stays_without(segment)
-                else _greatest_of(view.directory, segment)
-                for segment, hint in zip(view.directory.segments, hints, strict=False)
-            ]
+            self._greatest = []
+            for segment, hint in zip(view.directory.segments, hints, strict=False):
+                if hint is not None:
+                    self._greatest.append(hint)
+                elif self._stays_without(segment):
+                    self._greatest.append(NO_TIMESTAMP)
+                else:
+                    self._greatest.append(_greatest_of(view.directory, segment))
         return self._greatest
 
     def _stays_without(self, segment: SegmentFiles) -> bool:

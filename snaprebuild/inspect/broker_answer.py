@@ -86,11 +86,13 @@ class ProducerMemory(msgspec.Struct, frozen=True):
     @classmethod
     def loaded(cls, entry: ProducerEntry) -> ProducerMemory:
         """The state after the entry was loaded from a snapshot: at most one batch (``loadProducerEntry``)."""
-        last = entry.last_sequence
-        first = -1 if last == -1 else (last - entry.offset_delta) % 2**31
-        batch = BatchInMemory(first, last, entry.last_offset - entry.offset_delta)
-        txn_first_offset = entry.current_txn_first_offset
-        return cls(entry.epoch, (batch,) if entry.last_offset >= 0 else (), None if txn_first_offset < 0 else txn_first_offset)
+        batches: tuple[BatchInMemory, ...] = ()
+        if entry.last_offset >= 0:
+            last = entry.last_sequence
+            first = -1 if last == -1 else (last - entry.offset_delta) % 2**31
+            batches = (BatchInMemory(first, last, entry.last_offset - entry.offset_delta),)
+        txn_first_offset = entry.current_txn_first_offset if entry.current_txn_first_offset >= 0 else None
+        return cls(entry.epoch, batches, txn_first_offset)
 
 
 class Attempt(msgspec.Struct, frozen=True):

@@ -240,7 +240,8 @@ def _entries_of_both(a: np.ndarray, b: np.ndarray, match: MatchedEntries) -> Ite
         other = b[rows_b[index]]
         names = [each for each in ENTRY_FIELDS if entry[each] != other[each]]
         # Of several fields the open transaction has the worst consequence.
-        consequence = consequence_of_change(TXN if TXN in names else names[0], entry, other)
+        worst = TXN if TXN in names else names[0]
+        consequence = consequence_of_change(worst, entry, other)
         yield DifferingEntry(int(entry["producer_id"]), DiffKind.CHANGED, _fields(entry, names), _fields(other, names), consequence)
 
 

@@ -473,7 +473,8 @@ def _attempts(question: Question, trace: ProducerTrace) -> list[tuple[str, Attem
             sequence = following if requested_epoch == epoch else 0
         # A retry is the same batch again, with as many records.
         same = next((each for each in trace.in_memory if requested_epoch == epoch and each.first_sequence == sequence), None)
-        return [("as asked", Attempt(requested_epoch, sequence, 1 if same is None else _records(same), in_transaction))]
+        records = 1 if same is None else _records(same)
+        return [("as asked", Attempt(requested_epoch, sequence, records, in_transaction))]
     if entry is not None and entry.last_offset >= 0 and last == -1:
         return [("the next one", Attempt(epoch, -1, 1, in_transaction))]
     attempts = [("the next one", Attempt(epoch, following, 1, in_transaction))]

@@ -323,9 +323,11 @@ class BaseJudge:
         # It may have expired since, but no broker that has it later had dropped it before.
         self._appearing.append(later["producer_id"][is_lacking & ~is_live])
         for index in self._listed(is_lacking & is_live):
-            name = (
-                "current_txn_first_offset" if has_transaction[index] else "last_offset" if has_batch[index] else "coordinator_epoch"
-            )
+            name = "coordinator_epoch"
+            if has_transaction[index]:
+                name = "current_txn_first_offset"
+            elif has_batch[index]:
+                name = "last_offset"
             producer = int(later["producer_id"][index])
             value = int(later[name][index])
             self._refute_one(BaseRule.LATER_SNAPSHOT, producer, name, None, value, source)

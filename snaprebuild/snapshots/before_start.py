@@ -85,11 +85,9 @@ class PreparedPartition:
         is_whole = plan.fault is None and not self.left_out
         if is_whole and not self.count(*NOT_DONE):
             return PreparationState.PREPARED
-        return (
-            PreparationState.PARTLY
-            if self.count(BoundaryAction.WRITTEN, BoundaryAction.WOULD_WRITE)
-            else PreparationState.NOT_PREPARED
-        )
+        if self.count(BoundaryAction.WRITTEN, BoundaryAction.WOULD_WRITE):
+            return PreparationState.PARTLY
+        return PreparationState.NOT_PREPARED
 
 
 @dataclass(frozen=True, slots=True)

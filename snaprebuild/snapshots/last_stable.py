@@ -51,11 +51,15 @@ def last_stable_offsets(
         logs: partitions whose segments on disk are replayed, with their log start offsets and high watermarks.
         run: its clock decides which snapshot at the first offset is trusted.
     """
-    tasks = _read(
-        [_StateAtHighWatermark(source, log_start, high_watermark, run.clock) for source, log_start, high_watermark in logs], run
-    )
-    stable = {task.path: task.last_stable() for task in tasks if not _damage(task)}
-    return stable, [finding for task in tasks for finding in _damage(task)]
+    tasks = [_StateAtHighWatermark(source, log_start, high_watermark, run.clock) for source, log_start, high_watermark in logs]
+    stable = {}
+    findings = []
+    for task in _with_states(tasks, run):
+        damage = _damage(task)
+        findings += damage
+        if not damage:
+            stable[task.path] = task.last_stable()
+    return stable, findings
 
 
 def stable_ends(high_watermarks: Iterable[tuple[PartitionSource, int]], run: Run) -> tuple[dict[str, int], list[Finding]]:
@@ -71,15 +75,19 @@ def stable_ends(high_watermarks: Iterable[tuple[PartitionSource, int]], run: Run
     for source, offset in high_watermarks:
         high_watermark = KnownOffset(offset, "", assumed=False)
         tasks.append(_StateAtHighWatermark(source, source.log_start_offset, high_watermark, run.clock))
-    tasks = _read(tasks, run)
+    ends = {}
     findings = []
-    for task in tasks:
-        gap = [] if task.gap is None else [Finding("log-gap", Severity.FINDING, task.path, task.gap, task.stable_end())]
-        findings += _damage(task) or gap
-    return {task.path: task.stable_end() for task in tasks}, findings
+    for task in _with_states(tasks, run):
+        end = task.stable_end()
+        ends[task.path] = end
+        damage = _damage(task)
+        findings += damage
+        if task.gap is not None and not damage:
+            findings.append(Finding("log-gap", Severity.FINDING, task.path, task.gap, end))
+    return ends, findings
 
 
-def _read(tasks: Sequence[_StateAtHighWatermark], run: Run) -> list[_StateAtHighWatermark]:
+def _with_states(tasks: Sequence[_StateAtHighWatermark], run: Run) -> list[_StateAtHighWatermark]:
     """Runs the tasks. If a broker deletes a segment meanwhile, its partition is read again."""
     sources = [task.source for task in tasks]
     return read_partitions(sources, lambda place, source: tasks[place].for_new_listing(source), lambda _, task: task, run)
@@ -161,9 +169,7 @@ class _StateAtHighWatermark(ReplayTask):
         first, producer = self._first_open()
         # Only a snapshot there has the transactions that began below the first segment.
         begins_inside = bool(segments) and segments[0].base_offset > 0
-        base = self.replay.before_first_segment()
-        is_known = (base is not None and base.is_complete) if self._state is None else self._state.is_complete
-        assumed = begins_inside and not is_known
+        assumed = begins_inside and not self._is_complete()
         if first is None or first >= high_watermark.offset:
             source = "the high watermark: no open transaction begins below it"
             return KnownOffset(high_watermark.offset, source, assumed=assumed or high_watermark.assumed)
@@ -172,21 +178,25 @@ class _StateAtHighWatermark(ReplayTask):
             min(max(first, self._log_start), high_watermark.offset), source, assumed=assumed or high_watermark.assumed
         )
 
+    def _is_complete(self) -> bool:
+        """Whether the state has all producers, also those of the records below the first segment."""
+        if self._state is not None:
+            return self._state.is_complete
+        base = self.replay.before_first_segment()
+        return base is not None and base.is_complete
+
     def _first_open(self) -> tuple[int | None, int]:
         """Where the oldest transaction begins that is open at the high watermark, and whose it is."""
         if self._state is not None:
             effect = self._state.effect
-            firsts = effect.txn_first_offset
-            producers = effect.producer_id
         else:  # nothing on disk is below the high watermark
             base = self.replay.before_first_segment()
             if base is None:
                 return None, NONE
             effect = base.prefix.total()
-            firsts = effect.txn_first_offset
-            producers = effect.producer_id
+        firsts = effect.txn_first_offset
         rows = np.flatnonzero(firsts != NONE)
         if not len(rows):
             return None, NONE
         row = rows[np.argmin(firsts[rows])]
-        return int(firsts[row]), int(producers[row])
+        return int(firsts[row]), int(effect.producer_id[row])

@@ -1,7 +1,7 @@
 """A channel from Spark tasks to the driver, for what the driver must handle before a task continues.
 
-The driver gets the rows of a task when the task ends. Two things cannot wait for that. The limits of a run hold for all its tasks
-together. And a receipt must list a file before the file has its name.
+The driver gets the rows of a task when the task ends. The limits of a run cannot wait for that, because they hold for all its tasks
+together.
 So the driver listens as long as a job runs, and answers one call after the other. A caller proves that it has a secret that came
 with the task. If the driver is gone, the call fails, and the task ends.
 """
@@ -28,10 +28,11 @@ from pyspark import SparkContext
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.snapshots.engine.partition_task import to_domain_error
+from snaprebuild.snapshots.receipts.receipt_parts import end_own_parts
 from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS, IoLimits, current_limits
 from snaprebuild.storage.s3.request_limits import meter_of, meters
 
-__all__ = ["PORT_SETTING", "DriverChannel", "JobChannel", "OnEvent", "listening"]
+__all__ = ["PORT_SETTING", "DriverChannel", "listening"]
 
 PORT_SETTING = "spark.snaprebuild.port"
 """Setting of the session: the port that the driver listens on, for networks that block other ports; 0, the default, for any."""
@@ -48,9 +49,6 @@ BACKLOG = 1024
 
 CALL_BYTES_MAX = 1 << 20
 """A call is about one file, or one request."""
-
-OnEvent = Callable[[int, Any], None]
-"""Called with the number of a task and an event of its job; if this raises, the job ends with the error."""
 
 Tasks = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -73,12 +71,8 @@ class DriverChannel:
         """The function of a task, under the limits of the whole run."""
         return _Wrapped(self, function)
 
-    def call(self, number: int | None, event: Any) -> None:
-        """Sends an event to the driver, and blocks until it was handled.
-
-        Args:
-            number: of the task; None for a count of requests.
-            event: can be pickled.
+    def count(self, run: str, kind: int, count: int, most: int, option: str) -> None:
+        """Counts requests and bytes of the run (``meter.Counter``): the driver adds them up.
 
         Raises:
             SnaprebuildError: the driver answers with it.
@@ -87,7 +81,7 @@ class DriverChannel:
         idle = _idle_to(self)
         try:
             connection = self._connected(idle)
-            connection.send((number, event))
+            connection.send((run, kind, count, most, option))
             answer = connection.recv()
         except (OSError, EOFError, AuthenticationError) as error:
             where = f"the driver does not answer at {self.host}:{self.port} ({type(error).__name__}; {PORT_SETTING} sets the port)"
@@ -106,22 +100,6 @@ class DriverChannel:
         deliver_challenge(connection, self.secret)
         return connection
 
-    def count(self, run: str, kind: int, count: int, most: int, option: str) -> None:
-        """Counts requests and bytes of the run (``meter.Counter``): the driver adds them up."""
-        self.call(None, (run, kind, count, most, option))
-
-
-@dataclass(frozen=True, slots=True)
-class JobChannel:
-    """Sends the events of a job to its task, by the number of the task."""
-
-    channel: DriverChannel
-    number: int
-
-    def __call__(self, event: object) -> None:
-        """Raises as ``DriverChannel.call``."""
-        self.channel.call(self.number, event)
-
 
 @dataclass(frozen=True, slots=True)
 class _Wrapped:
@@ -132,7 +110,10 @@ class _Wrapped:
         # It stays so after the task: requests that are still open then belong to it.
         meters.counter = self.channel.count
         current_limits().apply(self.channel.io_limits)
-        yield from self.function(batches)
+        try:
+            yield from self.function(batches)
+        finally:
+            end_own_parts()
         _freeze_modules()
 
 
@@ -163,10 +144,9 @@ def _idle_to(channel: DriverChannel) -> deque[Connection]:
 class _Listener:
     """Answers calls, each connection in a thread of its own."""
 
-    def __init__(self, server: socket.socket, secret: bytes, on_event: OnEvent | None) -> None:
+    def __init__(self, server: socket.socket, secret: bytes) -> None:
         self._server = server
         self._secret = secret
-        self._on_event = on_event
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._is_over = False
@@ -190,18 +170,15 @@ class _Listener:
                 deliver_challenge(connection, self._secret)
                 answer_challenge(connection, self._secret)
                 while True:
-                    number, event = pickle.loads(connection.recv_bytes(CALL_BYTES_MAX))  # noqa: S301  of our own tasks, which have the secret
-                    connection.send(self._answer_to(number, event))
+                    call = pickle.loads(connection.recv_bytes(CALL_BYTES_MAX))  # noqa: S301  of our own tasks, which have the secret
+                    connection.send(self._answer_to(call))
             with self._lock:
                 self._open.discard(caller)
 
-    def _answer_to(self, number: int | None, event: Any) -> Exception | None:
+    def _answer_to(self, call: Any) -> Exception | None:
         try:
-            if number is None:
-                run, *what = event
-                meter_of(run).take(*what)
-            elif self._on_event is not None:
-                self._on_event(number, event)
+            run, *what = call
+            meter_of(run).take(*what)
         except Exception as error:  # the task ends with it
             return to_domain_error(error)
         return None
@@ -219,12 +196,11 @@ class _Listener:
 
 
 @contextlib.contextmanager
-def listening(context: SparkContext, on_event: OnEvent | None = None) -> Iterator[DriverChannel]:
+def listening(context: SparkContext) -> Iterator[DriverChannel]:
     """Listens on the driver as long as a job runs.
 
     Args:
         context: of Spark, whose executors reach the driver by its address.
-        on_event: called by several threads at once; None if no job sends events.
 
     Raises:
         RefusedError: the port cannot be opened.
@@ -241,7 +217,7 @@ def listening(context: SparkContext, on_event: OnEvent | None = None) -> Iterato
     except (OSError, ValueError) as error:
         raise RefusedError(f"the driver cannot listen at {bound}, where tasks would call it ({error}; {PORT_SETTING})") from error
     secret = secrets.token_bytes(32)
-    listener = _Listener(server, secret, on_event)
+    listener = _Listener(server, secret)
     thread = threading.Thread(target=listener.listen, name="driver channel", daemon=True)
     thread.start()
     try:

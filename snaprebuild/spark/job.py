@@ -30,7 +30,7 @@ from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.calls import Call, answered, some_at_once
 from snaprebuild.spark.chunks import CHUNK_BYTES, ChunkPlan, is_splittable, may_go_back, measured, run_replays
 from snaprebuild.spark.counts import Counts, Progress, job_counters
-from snaprebuild.spark.driver_channel import DriverChannel, JobChannel, listening
+from snaprebuild.spark.driver_channel import DriverChannel, listening
 from snaprebuild.spark.effect_cache import JobCache
 from snaprebuild.spark.effect_files import CacheWriter, EffectCache
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, packed_slots
@@ -144,7 +144,7 @@ class SparkEngine:
         tasks = [task for task, _ in wave]
         running = set(range(len(tasks)))
         try:
-            with listening(self.session.sparkContext, lambda number, event: tasks[number].on_event(event)) as channel:
+            with listening(self.session.sparkContext) as channel:
                 for number, outcome in self._rounds(tasks, dict(enumerate(first for _, first in wave)), channel):
                     running.discard(number)
                     try:
@@ -192,7 +192,7 @@ class SparkEngine:
                     segments = {
                         number: [handed_out[number][at] for at in sorted(handed_out[number])] for number in sorted(requested)
                     }
-                    jobs = {number: tasks[number].job(JobChannel(channel, number)) for number in segments}
+                    jobs = {number: tasks[number].job() for number in segments}
                     unread, cached = (requested, []) if cache is None else cache.split(requested, most)
                     check_limits((segment for each in unread.values() for segment in each), jobs.values())
                     is_large = any(is_splittable(job, segments[number], self.chunk_bytes) for number, job in jobs.items())

@@ -18,7 +18,7 @@ import msgspec
 from formats import limits
 from formats.broker.broker_files import CleanShutdown, MetaProperties, read_clean_shutdown, read_meta_properties
 from formats.errors import FormatError
-from formats.partition.checkpoint_file import read_leader_epoch_checkpoint, read_offset_checkpoint
+from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint, read_offset_checkpoint
 from formats.partition.file_names import (
     BROKER_FILES,
     CLEAN_SHUTDOWN,
@@ -348,8 +348,8 @@ def read_log_dir(place: StorePath) -> LogDirState:
     )
 
 
-def read_leader_epochs(partition: PartitionDir) -> tuple[tuple[int, int], ...] | None:
-    """(epoch, start offset) of each line of the leader epoch checkpoint; None when it is absent.
+def read_leader_epochs(partition: PartitionDir) -> tuple[LeaderEpochEntry, ...] | None:
+    """The lines of the leader epoch checkpoint; None when it is absent.
 
     Raises:
         ReadFailedError: it cannot be read.
@@ -361,7 +361,7 @@ def read_leader_epochs(partition: PartitionDir) -> tuple[tuple[int, int], ...] |
     data = partition.store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
     if data is None:
         return None
-    return tuple((entry.epoch, entry.start_offset) for entry in read_leader_epoch_checkpoint(data, file=path))
+    return read_leader_epoch_checkpoint(data, file=path)
 
 
 def read_topic_id(partition: PartitionDir) -> bytes | None:

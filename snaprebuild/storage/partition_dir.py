@@ -443,10 +443,14 @@ class _Sorter:
             yield SegmentFiles(
                 base_offset,
                 log,
-                None if offset_index is None or not self._is_file(offset_index) else offset_index.name,
-                None if time_index is None or not self._is_file(time_index) else time_index.name,
+                self._name_of_file(offset_index),
+                self._name_of_file(time_index),
                 None if transaction_index is None else self._size(transaction_index),
             )
+
+    def _name_of_file(self, entry: Entry | None) -> str | None:
+        """The name of an index; None without one, and for what is no regular file."""
+        return entry.name if entry is not None and self._is_file(entry) else None
 
     def _listed(self, ending: str) -> Iterator[tuple[int, ListedFile]]:
         """Files of one kind by offset, with identity and owner. Equal digits are equally long, so their order is that of the offsets."""

@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -146,19 +145,6 @@ def tiering_classpath(version: str) -> str:
     lent = [jar for jar in kafka_classpath(KAFKA_VERSION).split(os.pathsep) if Path(jar).name in LENT]
     assert len(lent) == len(LENT), lent
     return os.pathsep.join((classpath, *lent))
-
-
-def kafka_jar(artifact: str, version: str) -> Path:
-    """One jar of a release, of which the others may not be there."""
-    jar = CACHE / f"{artifact}-{version}.jar"
-    with _one_at_a_time(jar.stem):
-        if not jar.is_file():
-            with tempfile.TemporaryDirectory(dir=CACHE) as fresh:
-                command = [*MAVEN, "dependency:copy", f"-Dartifact=org.apache.kafka:{artifact}:{version}"]
-                _run([*command, f"-DoutputDirectory={fresh}"], MAVEN_SECONDS)
-                check_jars([Path(fresh) / jar.name])
-                (Path(fresh) / jar.name).replace(jar)
-    return jar
 
 
 def check_jars(jars: Iterable[Path]) -> None:

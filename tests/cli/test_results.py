@@ -15,7 +15,7 @@ from sentences import NOT_REPLACED
 
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild import rebuild_result as result_module
+from snaprebuild.snapshots.rebuild import results_file
 from snaprebuild.snapshots.rebuild.results_file import result_file, write_results
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.storage.local.document_file import new_file
@@ -81,7 +81,7 @@ def test_the_rows(ending: str, tmp_path: Path) -> None:
 def test_many_rows_are_written_in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyarrow.parquet as pq
 
-    monkeypatch.setattr(result_module, "ROWS_PER_GROUP", 5)
+    monkeypatch.setattr(results_file, "ROWS_PER_GROUP", 5)
     result = rebuild(
         make_plan(RebuildRequest((str(FIXTURES / "kafka27-mixed"),), out=str(tmp_path / "out"), as_of_ms=0)), dry_run=True
     )
@@ -173,7 +173,7 @@ def test_where_a_parquet_table_may_not_go(tmp_path: Path) -> None:
 
 def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no dependency of the package: JSON lines need nothing, and Parquet says what it needs."""
-    monkeypatch.setattr(result_module.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(results_file.importlib.util, "find_spec", lambda _: None)
     assert result_file(str(tmp_path / "a.jsonl")) == str(tmp_path / "a.jsonl")
     for place in (tmp_path / "a.parquet", tmp_path):
         with pytest.raises(UsageError, match=r"Parquet needs pyarrow \(pip install 'snaprebuild\[spark\]'\)"):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from faulty_store import faulty_store
 
-from snaprebuild.errors import RefusedError, WriteFailedError
-from snaprebuild.spark.driver_channel import PORT_SETTING, DriverChannel, JobChannel, listening
+from snaprebuild.errors import RefusedError
+from snaprebuild.spark.driver_channel import PORT_SETTING, DriverChannel, listening
 from snaprebuild.storage.io_limits.policy import IoLimits, current_limits, limited_io
 from snaprebuild.storage.s3.request_limits import meter_of, meters
 from snaprebuild.storage.s3.store import S3Store
@@ -91,73 +91,16 @@ def test_the_limits_of_a_run_are_those_of_all_processes(monkeypatch: pytest.Monk
                 assert all("is used up" in message for message in refused)
 
 
-def test_what_is_said_reaches_its_work() -> None:
-    heard: list[tuple[int, Any]] = []
-
-    def hear(number: int, said: Any) -> None:
-        if said == "no":
-            raise WriteFailedError("cannot be written: No space left on device", path="/receipt", errno=28)
-        if said == "odd":
-            raise ZeroDivisionError(said)
-        heard.append((number, said))
-
-    with listening(Context(), hear) as channel:  # type: ignore[arg-type]
-        threads = [threading.Thread(target=lambda at=at: [JobChannel(channel, at)(each) for each in range(50)]) for at in range(8)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-        for number in range(8):
-            assert [said for at, said in heard if at == number] == list(range(50))
-        with pytest.raises(WriteFailedError, match="No space left on device") as failed:
-            channel.call(3, "no")
-        assert (failed.value.path, failed.value.errno) == ("/receipt", 28)
-        with pytest.raises(Exception, match="unforeseen ZeroDivisionError: odd"):
-            channel.call(3, "odd")
-        channel.call(3, "and on")
-    assert heard[-1] == (3, "and on")
-
-
 def test_no_one_else_is_heard() -> None:
-    heard: list[Any] = []
-    with listening(Context(), lambda *said: heard.append(said)) as channel:  # type: ignore[arg-type]
+    run = secrets.token_hex(4)
+    with listening(Context()) as channel:  # type: ignore[arg-type]
         for secret in (b"", b"x" * 32):
             with pytest.raises(RefusedError, match="does not answer"):
-                replace(channel, secret=secret).call(0, "stranger")
+                replace(channel, secret=secret).count(run, 0, 1, 9, "max_requests")
         with socket.create_connection((channel.host, channel.port)) as stranger:
             stranger.sendall(b"\x00\x00\x00\x04junk" * 10)
-        channel.call(0, "friend")
-    assert heard == [(0, "friend")]
-
-
-def test_where_the_driver_is_gone_nothing_is_done() -> None:
-    """A channel that was in use, and one that was not; what is asked for ends, too."""
-    is_asked, waits = threading.Event(), threading.Event()
-    ended: list[str] = []
-
-    def hear(_: int, said: Any) -> None:
-        if said == "waits":
-            is_asked.set()
-            waits.wait(300)
-
-    def call_and_wait(channel: DriverChannel) -> None:
-        try:
-            channel.call(0, "waits")
-        except RefusedError as error:
-            ended.append(error.message)
-
-    with listening(Context(), hear) as channel:  # type: ignore[arg-type]
-        channel.call(0, "said")
-        thread = threading.Thread(target=call_and_wait, args=(channel,))
-        thread.start()
-        assert is_asked.wait(120)
-    thread.join(120)
-    assert not thread.is_alive()
-    assert len(ended) == 1
-    waits.set()
-    for _ in range(2):
-        with pytest.raises(RefusedError, match=f"does not answer at 127.0.0.1:{channel.port} .*{PORT_SETTING}.*nothing is done"):
-            channel.call(0, "said")
+        channel.count(run, 0, 1, 9, "max_requests")
+    assert meter_of(run).requests == 1
 
 
 def at(port: str) -> Context:

@@ -9,6 +9,7 @@ import json
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,7 +136,7 @@ def test_a_verification(spark: SparkSession, command: Command, tmp_path: Path) -
 
 
 def test_in_place(spark: SparkSession, command: Command, tmp_path: Path) -> None:
-    """On copies, one of whose snapshots is wrong; the lock is held where the command runs, and the receipt is written there."""
+    """On copies, one of whose snapshots is wrong; the lock is held where the command runs, and the receipt is put together there."""
     runs = {}
     for name, engine in (("own", ()), ("spark", SPARK)):
         logs, receipt = copy_of("kafka27-mixed", tmp_path / name), tmp_path / name / "receipt"
@@ -144,7 +145,11 @@ def test_in_place(spark: SparkSession, command: Command, tmp_path: Path) -> None
         run = command(
             "rebuild", logs, "--boundaries", "all", "--set-aside", "--receipt", receipt, "--as-of", NOW, "--output", "json", *engine
         )
-        runs[name] = (run.exit_code, reported(run, tmp_path / name), all_bytes(logs), receipt.read_text().count("\n"))
+        kinds = [json.loads(line).get("step") for line in receipt.read_text().splitlines()]
+        assert {"parts", "joined"} & set(kinds) == ({"parts", "joined"} if name == "spark" else set())
+        counts = Counter(kind for kind in kinds if kind not in ("parts", "joined"))
+        assert sorted(path.name for path in receipt.parent.iterdir()) == [logs.name, receipt.name]
+        runs[name] = (run.exit_code, reported(run, tmp_path / name), all_bytes(logs), counts)
     assert runs["spark"] == runs["own"]
     assert command("verify", "--written-by", tmp_path / "spark" / "receipt").exit_code == 0
 

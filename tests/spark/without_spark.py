@@ -5,12 +5,13 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import pyarrow as pa
 
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
+from snaprebuild.snapshots.receipts.receipt_parts import end_own_parts
 from snaprebuild.spark import job, read_rows, replay_tasks, summary_rows
 from snaprebuild.spark.chunks import END, ChunkPlan, RowRange
 from snaprebuild.spark.counts import Counts
@@ -25,18 +26,6 @@ class _NoCounts:
 
 
 NO_COUNTS = cast(Counts, _NoCounts())
-
-
-class _Channel:
-    """An event of a job gets to its task at once, by way of a pickle, as over a channel."""
-
-    tasks: ClassVar[Sequence[PartitionTask]] = ()
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __call__(self, event: object) -> None:
-        self.tasks[self.number].on_event(pickle.loads(pickle.dumps(event)))
 
 
 def batches_of(table: pa.Table, random: random.Random) -> Iterator[pa.RecordBatch]:
@@ -84,8 +73,7 @@ class WithoutSpark:
             for number, each in wanted.items():
                 given.setdefault(number, {}).update((task.base_offset, task) for task in each)
             rows += self._read([(number, task) for number, tasks in wanted.items() for task in tasks])
-            _Channel.tasks = works
-            jobs = {number: works[number].job(_Channel(number)) for number in wanted}
+            jobs = {number: works[number].job() for number in wanted}
             segments = {number: [given[number][at] for at in sorted(given[number])] for number in wanted}
             found = self._run_replays(jobs, segments, pa.Table.from_batches(rows))
             assert sorted(row["partition"] for row in found) == sorted(wanted), "each once"
@@ -155,6 +143,7 @@ class WithoutSpark:
             ]
             for _ in range(self.attempts):
                 done = list(function(batches_of(table.filter(pa.array(which, type=pa.bool_())), self.random)))
+                end_own_parts()
             found += done
         return pa.Table.from_batches(found, schema=schema)
 

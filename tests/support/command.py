@@ -26,7 +26,7 @@ import typer
 from documents import check
 from manifests import REPOSITORY
 
-from snaprebuild.cli.main import app, main
+from snaprebuild.cli.main import main
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.storage.local import log_dir_guard, process_settings
 
@@ -110,13 +110,6 @@ def nonzero(totals: dict[str, int]) -> dict[str, int]:
 def _command_of(application: typer.Typer) -> click.Command:
     """Its verbs and options, which every run would build first."""
     return _build_command(application)
-
-
-def command_tree() -> typer.core.TyperGroup:
-    """All verbs and options."""
-    group = _command_of(app)
-    assert isinstance(group, typer.core.TyperGroup)
-    return group
 
 
 @contextlib.contextmanager

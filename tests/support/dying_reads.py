@@ -5,10 +5,8 @@ import signal
 import time
 from pathlib import Path
 
-from snaprebuild.errors import StorageError
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
-from snaprebuild.storage.io_limits.policy import current_limits
 
 
 def die() -> None:
@@ -55,9 +53,3 @@ def cannot_be_sent(task: ReadTask) -> tuple[object, ...]:
     """The results of the segment at offset 4 of ``t-1``."""
     is_it = task.base_offset == 4 and Path(task.path).parent.name == "t-1"
     return (_Unsendable(),) if is_it else read_segment(task)
-
-
-def says_its_limits(_task: ReadTask) -> tuple[SegmentSummary, ...]:
-    """Fails with the limits of its process."""
-    limits = current_limits().io
-    raise StorageError(f"{limits.bytes_per_second} at idle priority: {limits.at_idle_priority}")

@@ -222,12 +222,17 @@ def _json_column(name: str, column: Column) -> Column:
     convert = _JSON_OF.get(name)
     if convert is not None:
         return [convert(value) for value in column]
-    first = column[0]
+    first = next((value for value in column if value is not None), None)
     if isinstance(first, str):
         return [_json_text(value) for value in column]
-    if isinstance(first, bool) or None in column:
-        return ["null" if value is None else "true" if value is True else "false" if value is False else value for value in column]
+    if isinstance(first, bool):
+        return [_JSON_WORDS[value] for value in column]
+    if None in column:
+        return ["null" if value is None else value for value in column]
     return column
+
+
+_JSON_WORDS = {None: "null", True: "true", False: "false"}
 
 
 _json_text = json.JSONEncoder().encode
@@ -247,13 +252,17 @@ def _payload_object(data: bytes) -> dict[str, str]:
 
 
 def _header_values_json(values: Sequence[bytes | None] | None) -> str:
-    return json.dumps(None if values is None else [None if value is None else _payload_object(value) for value in values])
+    if values is None:
+        return "null"
+    return json.dumps([None if value is None else _payload_object(value) for value in values])
 
 
 def _control_json(value: ControlValue | None) -> str:
     if value is None:
         return "null"
-    return _json_text({"base64": base64.b64encode(value).decode("ascii")} if isinstance(value, bytes) else _plain(value))
+    if isinstance(value, bytes):
+        return _json_text({"base64": base64.b64encode(value).decode("ascii")})
+    return _json_text(_plain(value))
 
 
 def _plain(value: Any) -> Any:
@@ -377,8 +386,13 @@ def _optional_long(value: int | None) -> str:
 
 
 def _mismatches(items: Items, column: str, what: str) -> list[str]:
-    values = zip(items.columns[column], items.columns["agrees"], strict=True)
-    return ["" if agrees is not False else f" {what}: {'none' if value is None else value}" for value, agrees in values]
+    texts = []
+    for value, agrees in zip(items.columns[column], items.columns["agrees"], strict=True):
+        if agrees is False:
+            texts.append(f" {what}: {'none' if value is None else value}")
+        else:
+            texts.append("")
+    return texts
 
 
 def _payload_texts(items: Items) -> list[str]:

@@ -212,7 +212,7 @@ def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fat
 
 def _leader_epoch_start(partition: PartitionScan) -> int | None:
     epochs = partition.facts.leader_epochs
-    return None if partition.leader_epoch is None or not epochs else epochs[-1][1]
+    return None if partition.leader_epoch is None or not epochs else epochs[-1].start_offset
 
 
 def _high_watermark(partition: PartitionScan) -> int | None:
@@ -223,7 +223,7 @@ def _high_watermark(partition: PartitionScan) -> int | None:
 def _high_watermark_epoch(partition: PartitionScan) -> int | None:
     """Leader epoch of the last record below the high watermark, by the epochs of the checkpoint, which ascend."""
     mark = _high_watermark(partition) or 0
-    return max((epoch for epoch, start in partition.facts.leader_epochs or () if start < mark), default=None)
+    return max((each.epoch for each in partition.facts.leader_epochs if each.start_offset < mark), default=None)
 
 
 def _must_not_lead(partition: PartitionScan, fates: Sequence[Fate]) -> MustNotLead | None:

@@ -16,7 +16,7 @@ from snaprebuild.cli.view import Answer
 from snaprebuild.findings import pluralize, unread_paths
 from snaprebuild.snapshots.scan.scan_result import AtNextStart, LogDirScan, PartitionScan, ScanResult
 from snaprebuild.snapshots.scan.upload_attempts import CopyOutcome
-from snaprebuild.snapshots.scan.upload_preflight import Blocker, LagWait, NextAttempt
+from snaprebuild.snapshots.scan.upload_preflight import Blocker, LagWait, NextAttempt, StableBound
 
 __all__ = ["print_boundaries", "print_scan", "scan_answer"]
 
@@ -109,7 +109,11 @@ def _stuck_text(result: ScanResult) -> str:
     after = result.totals.stuck_bytes_after_rebuild
     if not stuck:
         return ""
-    freed = "all of it" if not after else "none of it" if after >= stuck else size_text(stuck - after)
+    freed = size_text(stuck - after)
+    if not after:
+        freed = "all of it"
+    elif after >= stuck:
+        freed = "none of it"
     if _kinds_of_help(result).keys() == {"broker start"}:
         return f"{size_text(stuck)} cannot be uploaded. A restart of the broker frees {freed}."
     later = ", in part only after the next start" if stuck > after and _waits_for_start(result) else ""
@@ -335,14 +339,20 @@ def print_boundaries(result: ScanResult) -> None:
         sys.stdout.write("\n".join(lines) + "\n")
 
 
+def _bound_text(bound: StableBound) -> str:
+    """The last stable offset, or what is known of it, with its source."""
+    if bound.source is None:
+        return "not known"
+    if bound.exact is None:
+        return f"at least {bound.at_least}, by {bound.source}"
+    return f"{bound.exact}, by {bound.source}"
+
+
 def _attempt_lines(partition: PartitionScan) -> list[str]:
     attempt = partition.preflight.next_attempt
-    bound = partition.preflight.bound
-    stable = bound.at_least if bound.exact is None else bound.exact
     lines = []
     if partition.source.can_be_tiered:
-        known = "not known" if bound.source is None else f"{'at least ' if bound.exact is None else ''}{stable}, by {bound.source}"
-        lines.append(f"  last stable offset: {known}")
+        lines.append(f"  last stable offset: {_bound_text(partition.preflight.bound)}")
     if attempt is not None:
         lines.append(f"  next attempt: segment {attempt.base_offset}, {_before_text(attempt)}if {' and '.join(attempt.assumes)}")
         lines += [f"    {_outcome_text(outcome)}" for outcome in attempt.outcomes]

@@ -70,10 +70,11 @@ def chart_text(changes: Sequence[tuple[int, State]], last_ms: int, lines: Iterab
     for cell in range(1, cells):
         if counts[cell] == 0:
             states[cell] = states[cell - 1]
-    rows = [
-        f" {line.name:<{label - 1}}" + "".join(" " if state is None else line.glyph(state) for state in states) for line in shown
-    ]
-    rows.append(f" {'changes':<{label - 1}}" + "".join(" " if not count else str(count) if count < 10 else "+" for count in counts))
+    rows = []
+    for line in shown:
+        glyphs = [" " if state is None else line.glyph(state) for state in states]
+        rows.append(f" {line.name:<{label - 1}}" + "".join(glyphs))
+    rows.append(f" {'changes':<{label - 1}}" + "".join(map(_digit, counts)))
     begin = _moment(first_ms)
     end = _moment(last_ms)
     if label + len(begin) + len(end) + 2 <= label + cells:
@@ -81,6 +82,13 @@ def chart_text(changes: Sequence[tuple[int, State]], last_ms: int, lines: Iterab
     else:
         rows += [f" {'from':<{label - 1}}{begin}", f" {'to':<{label - 1}}{end}"]
     return "\n".join(row.rstrip() for row in rows)
+
+
+def _digit(count: int) -> str:
+    """A count of changes in one cell."""
+    if not count:
+        return " "
+    return str(count) if count < 10 else "+"
 
 
 def _moment(ms: int) -> str:

@@ -199,7 +199,9 @@ class IsrHistory:
         before = change.before
         after = change.after
         key = (change.topic_id, change.partition)
-        self._note_in_sync(key, () if before is None else before.isr, () if after is None else after.isr)
+        isr_before = () if before is None else before.isr
+        isr_after = () if after is None else after.isr
+        self._note_in_sync(key, isr_before, isr_after)
         if before is None or after is None:
             if before is not None:
                 for broker_id in before.replicas:

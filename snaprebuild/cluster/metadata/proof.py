@@ -315,7 +315,9 @@ def _counted(
         owner = read_owner(log)
         if owner is not None and own is not None and owner.cluster_id != own.cluster_id:
             raise UsageError(f"is of cluster {owner.cluster_id}, and {first.path} of {own.cluster_id}", path=log.path)
-        node_id = given if given is not None else None if owner is None else owner.node_id
+        node_id = given
+        if node_id is None and owner is not None:
+            node_id = owner.node_id
         reason = _reason_not_to_count(node_id, owner, voters, quorum)
         if reason is not None:
             not_counted.append(UncountedLog(log.path, reason))

@@ -70,7 +70,9 @@ def agreement(nodes: Sequence[NodeFacts], lead: NodeFacts | None, followers: Fol
             id_ = OffsetAndEpoch(checkpoint.end_offset, checkpoint.epoch)
             if id_ in whole:
                 holders[id_].append(_Copy(node, checkpoint))
-    results = judge_starts(None if lead is None else lead.facts, [each.facts for each in nodes if each is not lead], followers)
+    leader_facts = None if lead is None else lead.facts
+    follower_facts = [each.facts for each in nodes if each is not lead]
+    results = judge_starts(leader_facts, follower_facts, followers)
     results += _histories(nodes)
     return results + [each for copies in holders.values() for each in _equal_content(copies)]
 
@@ -261,12 +263,13 @@ def _first_record(node: NodeFacts, other: NodeFacts, offset: int) -> int:
                 first_batches.append(next(batches))
         except (StopIteration, FormatError, ReadFailedError, ChangedFileError):
             return offset
-    pairs = (
-        zip(first_batches[0].records, first_batches[1].records, strict=False)
-        if first_batches[0].leader_epoch == first_batches[1].leader_epoch
-        else ()
-    )
-    return next((mine.offset for mine, theirs in pairs if _content(mine) != _content(theirs)), offset)
+    own_batch, other_batch = first_batches
+    if own_batch.leader_epoch != other_batch.leader_epoch:
+        return offset
+    for mine, theirs in zip(own_batch.records, other_batch.records, strict=False):
+        if _content(mine) != _content(theirs):
+            return mine.offset
+    return offset
 
 
 def _content(record: MetadataRecord) -> object:

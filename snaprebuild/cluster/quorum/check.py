@@ -119,9 +119,11 @@ def check_quorum(
     findings = [finding for node in nodes for finding in node.findings]
     checks = []
     for node in nodes:
-        is_follower = lead is not None and node is not lead
-        literal = lead.facts.start if lead is not None and is_follower and followers is Followers.LITERAL else None
-        checks.append(NodeCheck(node, None if lead is None else node is lead, judge_log(node.facts, literal)))
+        is_leader = None if lead is None else node is lead
+        literal_start = None
+        if lead is not None and node is not lead and followers is Followers.LITERAL:
+            literal_start = lead.facts.start
+        checks.append(NodeCheck(node, is_leader, judge_log(node.facts, literal_start)))
     agreements = [*agreement(nodes, lead, followers), *_owners(nodes)] if len(nodes) > 1 else []
     for check in checks:
         path = check.node.log.path

@@ -17,6 +17,7 @@ from snaprebuild.cluster.metadata.registered_model import (
     UNASSIGNED_DIRECTORY,
     BrokerRegistration,
     LeaderRecoveryState,
+    PartitionRegistration,
 )
 from snaprebuild.cluster.rule_result import Basis, holds, not_applicable, unknown
 from snaprebuild.cluster.source_check.evidence import MetadataEvidence, SourceEvidence
@@ -42,7 +43,9 @@ METADATA_VERSION_3_9 = 21
 
 def _no_evidence(rule: SourceRule, evidence: SourceEvidence, reason: str) -> SourceRuleResult:
     """A rule of the cluster that has nothing to judge. Nothing is missing where the cluster is one with ZooKeeper."""
-    return unknown(rule, reason) if evidence.needs_metadata_log else not_applicable(rule, reason)
+    if evidence.needs_metadata_log:
+        return unknown(rule, reason)
+    return not_applicable(rule, reason)
 
 
 def _rejects_by_log(rule: SourceRule, evidence: SourceEvidence, reason: str) -> SourceRuleResult:
@@ -78,11 +81,11 @@ def directory_id(evidence: SourceEvidence) -> SourceRuleResult:
     """R4: the log directory is one that the broker registered with."""
     own = evidence.log_dir.directory
     registered = evidence.cluster_facts.broker_directories
-    ids = ", ".join(registered)
     if evidence.cluster_facts.broker is None:
         return _no_evidence(SourceRule.R4, evidence, evidence.unknown_reason or NO_BROKER)
     if not registered:
         return not_applicable(SourceRule.R4, "the broker registered no directory ids (metadata.version before 3.7-IV2)")
+    ids = ", ".join(registered)
     if own is None and evidence.log_dir.has_meta:
         return rejects(
             SourceRule.R4,
@@ -103,9 +106,6 @@ def topic_id(evidence: SourceEvidence) -> SourceRuleResult:
     log = evidence.log
     cluster = evidence.cluster_facts
     fault = log.fault_of(PARTITION_METADATA)
-    now = f"topic id {_uuid(log.topic_id)} here, {_uuid(cluster.topic_id)} in the cluster"
-    gone = f"the cluster has no topic {log.topic} at offset {cluster.offset}: it was deleted"
-    other = f"{now}: the topic was deleted and made again"
     if fault:
         return unknown(SourceRule.R5, fault, basis=Basis.DAMAGED_FILE)
     if log.topic_id is None and (evidence.has_metadata_log or evidence.log_dir.kind is ClusterKind.KRAFT):
@@ -114,12 +114,15 @@ def topic_id(evidence: SourceEvidence) -> SourceRuleResult:
         )
     if evidence.unknown_reason:
         return _no_evidence(SourceRule.R5, evidence, evidence.unknown_reason)
-    if cluster.is_topic_removed:
-        return rejects(SourceRule.R5, gone if cluster.topic_id is None else other)
     if cluster.topic_id is None:
-        return _rejects_by_log(SourceRule.R5, evidence, gone)
-    if log.topic_id != cluster.topic_id:
-        return _rejects_by_log(SourceRule.R5, evidence, other)
+        reason = f"the cluster has no topic {log.topic} at offset {cluster.offset}: it was deleted"
+    else:
+        ids = f"topic id {_uuid(log.topic_id)} here, {_uuid(cluster.topic_id)} in the cluster"
+        reason = f"{ids}: the topic was deleted and made again"
+    if cluster.is_topic_removed:
+        return rejects(SourceRule.R5, reason)
+    if log.topic_id != cluster.topic_id or cluster.topic_id is None:
+        return _rejects_by_log(SourceRule.R5, evidence, reason)
     return holds(SourceRule.R5, f"topic id {_uuid(log.topic_id)}")
 
 
@@ -128,9 +131,6 @@ def assignment(evidence: SourceEvidence) -> SourceRuleResult:
     cluster = evidence.cluster_facts
     node = evidence.log_dir.node_id
     own = evidence.log_dir.directory
-    replicas = list(cluster.registered.replicas)
-    assigned = cluster.registered.directory_of(node)
-    is_one = f"node {node} is one of the replicas {replicas}"
     if evidence.unknown_reason:
         return _no_evidence(SourceRule.R6, evidence, evidence.unknown_reason)
     if evidence.log.topic_id not in (None, cluster.topic_id) or cluster.topic_id is None:
@@ -141,12 +141,15 @@ def assignment(evidence: SourceEvidence) -> SourceRuleResult:
         return unknown(SourceRule.R6, NO_BROKER)
     if cluster.partition is None:
         return _rejects_by_log(SourceRule.R6, evidence, "the topic has no such partition in the cluster")
+    replicas = list(cluster.registered.replicas)
+    assigned = cluster.registered.directory_of(node)
     if assigned is None:
         return _rejects_by_log(
             SourceRule.R6, evidence, f"node {node} is not one of the replicas {replicas}: the partition was reassigned"
         )
     if assigned == LOST_DIRECTORY:
         return rejects(SourceRule.R6, "the cluster has its directory for lost")
+    is_one = f"node {node} is one of the replicas {replicas}"
     if own is None or assigned == MIGRATING_DIRECTORY or own not in cluster.broker_directories:
         return holds(SourceRule.R6, f"{is_one}; in which directory is not known")
     if assigned == UNASSIGNED_DIRECTORY:
@@ -160,9 +163,7 @@ def in_sync(evidence: SourceEvidence) -> SourceRuleResult:
     """R7: it is in sync, or eligible to lead, or leads. A rebuild needs no such rule: it describes local bytes."""
     partition = evidence.registered
     node = evidence.log_dir.node_id
-    reason = evidence.unregistered_reason or (
-        NO_NODE_ID if node is None else None if node in partition.replicas else "it is not a replica"
-    )
+    reason = evidence.unregistered_reason or _not_a_replica_reason(node, partition)
     detail = f"ISR {list(partition.isr)}, eligible leader replicas {list(partition.elr)}, leader {partition.leader}"
     if not evidence.log.exists:
         return not_applicable(SourceRule.R7, NO_REPLICA_YET)
@@ -177,6 +178,15 @@ def in_sync(evidence: SourceEvidence) -> SourceRuleResult:
             SourceRule.R7, f"not in {detail}, as after a controlled shutdown: not asked of a rebuild, which describes local bytes"
         )
     return rejects(SourceRule.R7, f"node {node} is not in {detail}")
+
+
+def _not_a_replica_reason(node: int | None, partition: PartitionRegistration) -> str | None:
+    """Why it is not known whether a broker is in sync; None for a replica of the partition."""
+    if node is None:
+        return NO_NODE_ID
+    if node not in partition.replicas:
+        return "it is not a replica"
+    return None
 
 
 def recovery_state(evidence: SourceEvidence) -> SourceRuleResult:
@@ -204,24 +214,26 @@ def broker_epoch(evidence: SourceEvidence) -> SourceRuleResult:
     """
     cluster = evidence.cluster
     own = evidence.log_dir
-    epoch = own.stopped_epoch
-    marker = "no broker epoch" if own.marker_epoch is None else f"broker epoch {own.marker_epoch}"
     if own.live_epoch is not None and own.has_marker and own.marker_epoch != own.live_epoch:
+        marker = "no broker epoch" if own.marker_epoch is None else f"broker epoch {own.marker_epoch}"
         return rejects(
             SourceRule.R10,
             f"--broker-epoch names a running broker of epoch {own.live_epoch}, and there is a clean-shutdown marker with {marker}: "
             "an old copy of its disk",
         )
-    if cluster is None or cluster.broker is None:
-        return _no_evidence(SourceRule.R10, evidence, evidence.cluster_missing if cluster is None else NO_BROKER)
-    registered = cluster.broker.epoch
-    origin = "the clean-shutdown marker" if own.has_marker else "--broker-epoch"
+    if cluster is None:
+        return _no_evidence(SourceRule.R10, evidence, evidence.cluster_missing)
+    if cluster.broker is None:
+        return _no_evidence(SourceRule.R10, evidence, NO_BROKER)
     if own.has_marker and own.is_marker_unregistered:
         return not_applicable(
             SourceRule.R10, "the broker stopped before it had registered, so that its clean-shutdown marker has no epoch"
         )
+    epoch = own.stopped_epoch
     if epoch is None:
         return _without_epoch(evidence, cluster, cluster.broker)
+    registered = cluster.broker.epoch
+    origin = "the clean-shutdown marker" if own.has_marker else "--broker-epoch"
     if cluster.epoch_owner not in (None, own.node_id):
         return rejects(
             SourceRule.R10,

@@ -87,8 +87,7 @@ def log_evidence(
     """
     faults: list[str] = []
     bases = tuple(segment.base_offset for segment in directory.segments)
-    lines = _read(read_leader_epochs, directory, faults)
-    epochs = None if lines is None else tuple(LeaderEpochEntry(epoch, start) for epoch, start in lines)
+    epochs = _read(read_leader_epochs, directory, faults)
     # Only the tail shows whether there should be leader epochs.
     tail = _read(log_tail, directory, faults) if bases and (log_end_offset is None or not epochs) else None
     # The lines of checkpoints go by topic and partition: a directory that is set aside or deleted has none of its own.
@@ -107,7 +106,7 @@ def log_evidence(
         log_start_offset=(state.log_starts or {}).get(name, 0),
         epochs=epochs,
         tail_epoch=None if tail is None else tail.leader_epoch,
-        is_uncovered=bool(lines) and _is_uncovered(directory, state, lines or ()),
+        is_uncovered=bool(epochs) and _is_uncovered(directory, state, epochs or ()),
         tail_timestamp_ms=_appended_ms(directory, tail),
         last_stable_offset=last_stable_offset,
         is_stable_asked=asks_stable,
@@ -116,7 +115,7 @@ def log_evidence(
     )
 
 
-def _is_uncovered(directory: PartitionDir, state: LogDirState, epochs: tuple[tuple[int, int], ...]) -> bool:
+def _is_uncovered(directory: PartitionDir, state: LogDirState, epochs: tuple[LeaderEpochEntry, ...]) -> bool:
     shutdown = Shutdown.CLEAN if state.was_shut_down_cleanly else Shutdown.UNCLEAN
     return FactsReader(directory, state, shutdown).uncovered_magic(epochs) == CURRENT_MAGIC
 
@@ -132,9 +131,8 @@ def peer_evidence(directory: PartitionDir, state: LogDirState) -> PeerEvidence:
     """The evidence of another replica."""
     log = log_evidence(directory, state)
     start = log.bases[0] if log.bases else None
-    return PeerEvidence(
-        directory.path, None if state.meta is None else state.meta.cluster_id, log.topic_id, log.epochs, start, log.log_end_offset
-    )
+    cluster_id = None if state.meta is None else state.meta.cluster_id
+    return PeerEvidence(directory.path, cluster_id, log.topic_id, log.epochs, start, log.log_end_offset)
 
 
 def _read(read: Callable[[PartitionDir], Value], directory: PartitionDir, faults: list[str]) -> Value | None:

@@ -130,8 +130,12 @@ class MetadataLogs(msgspec.Struct):
         if path not in self._known:
             try:
                 read = self._read(path, is_own=True) if directory.names() else None
-                is_empty = read is not None and read.image.offset < 0
-                metadata = self._unreadable(path, "it is empty") if is_empty else None if read is None else BrokerMetadata(read)
+                if read is None:
+                    metadata = None
+                elif read.image.offset < 0:
+                    metadata = self._unreadable(path, "it is empty")
+                else:
+                    metadata = BrokerMetadata(read)
             except UsageError as error:
                 if self.requested_offset is not None or self.voters:
                     raise UsageError(error.message, path=error.path) from error

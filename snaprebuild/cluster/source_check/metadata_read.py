@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from formats.broker.broker_files import MetaProperties
 from formats.errors import FormatError
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
+from snaprebuild.cluster.metadata.fold import ImageFold
 from snaprebuild.cluster.metadata.image_model import BrokerChanged, MetadataImage, PartitionChanged
 from snaprebuild.cluster.metadata.image_reader import FollowedImage, ImageAt, fold_oldest, read_image
 from snaprebuild.cluster.metadata.log import MetadataLog, meta_around
@@ -61,33 +62,60 @@ def replaced_partitions(log: MetadataLog, node_id: int, directory_id: bytes, las
         ReadFailedError: a file cannot be read.
         FormatError: the log is damaged.
     """
-    directory = directory_text(directory_id)
     fold = fold_oldest(log).fold
-    assigned = {(topic.topic_id, number): each for topic in fold.topics.values() for number, each in topic.partitions.items()}
-    registered = {*fold.brokers[node_id].directories} if node_id in fold.brokers else set[str]()
-    replaced: ReplacedAt = {}
+    history = _DirectoryHistory(fold, node_id, directory_text(directory_id))
     with log.walk(fold.offset + 1).until() as batches:
         for batch in batches:
             if batch.base_offset > last_offset:
                 break
             for change in fold.apply_batch(batch, last_offset):
                 if isinstance(change, PartitionChanged):
-                    key = change.topic_id, change.partition
-                    assigned.pop(key, None)
-                    if change.after is not None:
-                        assigned[key] = change.after
-                    if change.after is None or node_id not in change.after.replicas or _has_caught_up(change, node_id):
-                        replaced.pop(key, None)
-                elif isinstance(change, BrokerChanged) and (change.node_id, change.record.api_key) == (
-                    node_id,
-                    MetadataRecordType.REGISTER_BROKER,
-                ):
-                    online = {*(() if change.after is None else change.after.directories)}
-                    for key, partition in assigned.items() if directory in online - registered else ():
-                        if partition.directory_of(node_id) not in (None, *_NO_PLACE, *online):
-                            replaced.setdefault(key, change.offset)
-                    registered |= online
-    return replaced
+                    history.take_partition(change)
+                elif isinstance(change, BrokerChanged) and change.record.api_key == MetadataRecordType.REGISTER_BROKER:
+                    history.take_registration(change)
+    return history.replaced
+
+
+class _DirectoryHistory:
+    """The registrations of one log directory, and what they mean for the partitions of its broker, as the metadata log is read.
+
+    Attributes:
+        replaced: ``replaced_partitions`` up to the records that were taken.
+    """
+
+    def __init__(self, start: ImageFold, node_id: int, directory: str) -> None:
+        self.replaced: ReplacedAt = {}
+        self._node_id = node_id
+        self._directory = directory
+        self._registered: set[str] = set()
+        if node_id in start.brokers:
+            self._registered.update(start.brokers[node_id].directories)
+        self._assigned: dict[tuple[bytes, int], PartitionRegistration] = {}
+        for topic in start.topics.values():
+            for number, partition in topic.partitions.items():
+                self._assigned[topic.topic_id, number] = partition
+
+    def take_partition(self, change: PartitionChanged) -> None:
+        """Takes a change of a partition: one that is not assigned to the broker any more, or has caught up, is not replaced."""
+        key = change.topic_id, change.partition
+        if change.after is None:
+            self._assigned.pop(key, None)
+            self.replaced.pop(key, None)
+            return
+        self._assigned[key] = change.after
+        if self._node_id not in change.after.replicas or _has_caught_up(change, self._node_id):
+            self.replaced.pop(key, None)
+
+    def take_registration(self, change: BrokerChanged) -> None:
+        """Takes a registration. If the directory is new in it, the partitions whose directory is not in it have lost that."""
+        if change.node_id != self._node_id or change.after is None:
+            return
+        online = set(change.after.directories)
+        if self._directory in online and self._directory not in self._registered:
+            for key, partition in self._assigned.items():
+                if partition.directory_of(self._node_id) not in (None, *_NO_PLACE, *online):
+                    self.replaced.setdefault(key, change.offset)
+        self._registered |= online
 
 
 def registered_with(log: MetadataLog, epoch: int, last_offset: int) -> int | None:
@@ -197,8 +225,10 @@ class MetadataRead:
             SnaprebuildError, FormatError: it cannot be read.
         """
         fold = self.followed.now()
+        if fold.offset < epoch:
+            return epoch
         broker = fold.brokers.get(node_id)
-        return epoch if fold.offset < epoch else None if broker is None else broker.epoch
+        return None if broker is None else broker.epoch
 
     def facts(self, log: LogEvidence, node_id: int | None, epoch: int | None = None) -> MetadataEvidence:
         """Facts about one partition of one broker at the end of the log.
@@ -233,13 +263,17 @@ class MetadataRead:
     def _owner_of(self, epoch: int) -> tuple[int | None, bool]:
         """The broker that registered with an epoch, and whether the record of that is below the start of the log."""
         if epoch not in self._owners:
-            registered = next((each.node_id for each in self.image.brokers.values() if each.epoch == epoch), None)
-            first = self.read.log.first_base_offset
-            is_trimmed = registered is None and (first is None or epoch < first)
-            if registered is None and not is_trimmed:
-                registered = registered_with(self.read.log, epoch, self.image.offset)
-            self._owners[epoch] = registered, is_trimmed
+            self._owners[epoch] = self._find_owner(epoch)
         return self._owners[epoch]
+
+    def _find_owner(self, epoch: int) -> tuple[int | None, bool]:
+        for broker in self.image.brokers.values():
+            if broker.epoch == epoch:
+                return broker.node_id, False
+        first = self.read.log.first_base_offset
+        if first is None or epoch < first:
+            return None, True
+        return registered_with(self.read.log, epoch, self.image.offset), False
 
     def is_topic_removed(self, topic_id: bytes | None) -> bool:
         """Whether a topic was deleted: its id is in what is left of the log, and no topic has it at the end. Reads the log once.
@@ -295,9 +329,11 @@ def _registered(
     image: MetadataImage, log: LogEvidence, node_id: int | None
 ) -> tuple[BrokerRegistration | None, bytes | None, PartitionRegistration | None]:
     """The broker, the topic id and the partition of a replica in an image."""
-    topic = image.topic_named(log.topic)
     broker = None if node_id is None else image.brokers.get(node_id)
-    return (broker, None, None) if topic is None else (broker, topic.topic_id, topic.partitions.get(log.partition))
+    topic = image.topic_named(log.topic)
+    if topic is None:
+        return broker, None, None
+    return broker, topic.topic_id, topic.partitions.get(log.partition)
 
 
 def read_metadata(
@@ -316,18 +352,19 @@ def read_metadata(
         SnaprebuildError, FormatError: it cannot be read, or does not reach to the offset.
     """
     read = read_image(location, at, run)
-    image = read.fold.image()
-    path = read.log.path
     fold = read.fold
+    image = fold.image()
+    path = read.log.path
     if fold.fault_count:
         message = f"{pluralize(fold.fault_count, 'record')} of the metadata log left out, as brokers do: {fold.faults[0].error}"
         findings.append(Finding("source-metadata-faults", Severity.NOTE, path, message, fold.faults[0].offset))
     findings += unknown_findings(path, read.log.unknown)
     meta = _meta_around(read.log)
+    node_id = None if meta is None else meta.node_id
+    proven, proof = _proven(read, image, node_id)
     proven_image = None
-    proven, proof = _proven(read, image, None if meta is None else meta.node_id)
-    is_asked = bool(voters) or voter_ids is not None
-    if is_asked:
+    is_proof_asked = bool(voters) or voter_ids is not None
+    if is_proof_asked:
         commit_proof = prove(read.log, voters, voter_ids, run)
         proven = max(proven, commit_proof.proven_end_offset)
         rest = ", its end" if proven > image.offset else f"; {unproven_reason(commit_proof)}"
@@ -352,7 +389,7 @@ def read_metadata(
         end=_end(read, at),
         has_marker=has_clean_marker(read.log),
         proven_image=proven_image,
-        is_proof_asked=is_asked,
+        is_proof_asked=is_proof_asked,
     )
 
 

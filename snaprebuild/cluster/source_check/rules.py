@@ -112,14 +112,6 @@ def directory_form(evidence: SourceEvidence) -> SourceRuleResult:
 def broker_ids(evidence: SourceEvidence) -> SourceRuleResult:
     """R2: meta.properties can be read, and all directories of the broker are of one cluster and node."""
     own = evidence.log_dir
-    log_of = None if evidence.cluster is None else evidence.cluster.cluster_id
-    mixed = [
-        f"{what} is {mine} here and {theirs} in {other.path}: not of one broker"
-        for other in own.siblings
-        for what, mine, theirs in (("cluster.id", own.cluster_id, other.cluster_id), ("node.id", own.node_id, other.node_id))
-        if mine is not None and theirs is not None and mine != theirs
-    ]
-    siblings = f", as in {len(own.siblings)} other log directories" if own.siblings else ""
     if own.meta_fault is not None:
         return rejects(SourceRule.R2, f"meta.properties cannot be read: {own.meta_fault}")
     if not own.has_meta and not own.is_broker_directory:
@@ -133,31 +125,40 @@ def broker_ids(evidence: SourceEvidence) -> SourceRuleResult:
         return unknown(SourceRule.R2, "there is no meta.properties")
     if own.node_id is None:
         return rejects(SourceRule.R2, "meta.properties names no broker")
-    if mixed:
-        return rejects(SourceRule.R2, mixed[0])
+    mixed = _other_broker(own)
+    if mixed is not None:
+        return rejects(SourceRule.R2, mixed)
+    log_of = None if evidence.cluster is None else evidence.cluster.cluster_id
     if None not in (log_of, own.cluster_id) and log_of != own.cluster_id:
         return rejects(
             SourceRule.R2, f"cluster.id is {own.cluster_id} here and {log_of} next to the metadata log: of another cluster"
         )
+    siblings = f", as in {len(own.siblings)} other log directories" if own.siblings else ""
     return holds(SourceRule.R2, f"node {own.node_id} of cluster {own.cluster_id}{siblings}")
+
+
+def _other_broker(own: LogDirEvidence) -> str | None:
+    """Where another log directory has the id of another cluster or node, in words; None if all are of one broker."""
+    for other in own.siblings:
+        for name, mine, theirs in (("cluster.id", own.cluster_id, other.cluster_id), ("node.id", own.node_id, other.node_id)):
+            if mine is not None and theirs is not None and mine != theirs:
+                return f"{name} is {mine} here and {theirs} in {other.path}: not of one broker"
+    return None
 
 
 def clean_shutdown(evidence: SourceEvidence) -> SourceRuleResult:
     """R9: the broker stopped cleanly, or only what was flushed and replicated is trusted."""
     own = evidence.log_dir
     log = evidence.log
+    if not log.exists:
+        return not_applicable(SourceRule.R9, NO_REPLICA_YET)
+    if not own.is_broker_directory:
+        return unknown(SourceRule.R9, NO_BROKER_FILES)
     # A broker takes 0 for what has no line in a checkpoint.
     flushed = max(log.recovery_point or 0, 0)
     replicated = max(log.high_watermark or 0, 0)
     siblings = _registered_siblings(evidence)
     unclean = next((each.path for each in siblings if not each.has_marker), None)
-    reason = "a live broker is at work" if own.is_live else "no clean-shutdown marker"
-    reason += f" in {unclean}" if own.has_marker and not own.is_live else ""
-    others = {each.marker_epoch for each in siblings} - {own.marker_epoch}
-    if not log.exists:
-        return not_applicable(SourceRule.R9, NO_REPLICA_YET)
-    if not own.is_broker_directory:
-        return unknown(SourceRule.R9, NO_BROKER_FILES)
     if own.is_live and own.live_epoch is not None and not own.has_marker:
         return holds(
             SourceRule.R9,
@@ -165,6 +166,11 @@ def clean_shutdown(evidence: SourceEvidence) -> SourceRuleResult:
             trusted_below=log.closed_below(replicated),
         )
     if own.is_live or not own.has_marker or (unclean is not None and evidence.purpose is not Purpose.REBUILD):
+        reason = "no clean-shutdown marker"
+        if own.is_live:
+            reason = "a live broker is at work"
+        elif own.has_marker:
+            reason = f"no clean-shutdown marker in {unclean}"
         return warns(
             SourceRule.R9,
             f"{reason}: only rolled segments below its recovery point {flushed} and its high watermark {replicated}",
@@ -172,6 +178,7 @@ def clean_shutdown(evidence: SourceEvidence) -> SourceRuleResult:
         )
     if unclean is not None:
         return warns(SourceRule.R9, f"stopped cleanly here, and {unclean} has no clean-shutdown marker")
+    others = {each.marker_epoch for each in siblings} - {own.marker_epoch}
     if others:
         return warns(
             SourceRule.R9, f"stopped cleanly, with epoch {own.marker_epoch} here and {', '.join(map(str, others))} elsewhere"
@@ -190,18 +197,15 @@ def _registered_siblings(evidence: SourceEvidence) -> tuple[LogDirEvidence, ...]
 def high_watermark(evidence: SourceEvidence) -> SourceRuleResult:
     """R11: only what was committed leaves the replica; for an upload also only what is stable."""
     log = evidence.log
-    mark = evidence.log.high_watermark
+    mark = log.high_watermark
     is_rebuild = evidence.purpose is Purpose.REBUILD
-    is_missing = mark is None or mark < 0
-    problem = "has no high watermark" if mark is None else f"has a negative high watermark, {mark}"
-    detail = f"replication-offset-checkpoint {problem} for it"
-    limits = [each for each in (mark, log.log_end_offset, log.last_stable_offset) if each is not None]
-    stable = "" if log.last_stable_offset is None else f", the last stable offset {log.last_stable_offset}"
     if not log.exists:
         return not_applicable(SourceRule.R11, NO_REPLICA_YET)
-    if is_missing and is_rebuild:
-        return not_applicable(SourceRule.R11, f"{detail}; a rebuild does not ask for it")
-    if is_missing:
+    if mark is None or mark < 0:
+        problem = "has no high watermark" if mark is None else f"has a negative high watermark, {mark}"
+        detail = f"replication-offset-checkpoint {problem} for it"
+        if is_rebuild:
+            return not_applicable(SourceRule.R11, f"{detail}; a rebuild does not ask for it")
         return unknown(SourceRule.R11, f"{detail}: a broker takes 0", trusted_below=0)
     if is_rebuild:
         return holds(
@@ -211,14 +215,16 @@ def high_watermark(evidence: SourceEvidence) -> SourceRuleResult:
         return unknown(
             SourceRule.R11, f"the high watermark is {mark}, and the last stable offset could not be found", trusted_below=0
         )
-    return holds(SourceRule.R11, f"the high watermark is {mark}{stable}", trusted_below=min(limits, default=None))
+    stable = "" if log.last_stable_offset is None else f", the last stable offset {log.last_stable_offset}"
+    limits = [each for each in (mark, log.log_end_offset, log.last_stable_offset) if each is not None]
+    return holds(SourceRule.R11, f"the high watermark is {mark}{stable}", trusted_below=min(limits))
 
 
 def log_end(evidence: SourceEvidence) -> SourceRuleResult:
     """R13: nothing is missing that was there: the log reaches its high watermark, and is not that of a fresh disk."""
     log = evidence.log
     own = evidence.log_dir
-    mark = evidence.log.high_watermark
+    mark = log.high_watermark
     if not log.exists:
         return not_applicable(SourceRule.R13, NO_REPLICA_YET)
     if log.log_end_offset is None:

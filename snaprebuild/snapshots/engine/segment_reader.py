@@ -112,7 +112,9 @@ def read_tasks(
     for index in indices:
         segment = segments[index]
         is_last = index == len(segments) - 1
-        first = bisect_right(cuts, segment.base_offset)
+        inner_cuts = cuts[bisect_right(cuts, segment.base_offset) :]
+        if not is_last:
+            inner_cuts = inner_cuts[: bisect_left(inner_cuts, segments[index + 1].base_offset)]
         path = directory.file_path(segment.log.name)
         tasks.append(
             ReadTask(
@@ -125,7 +127,7 @@ def read_tasks(
                 deadline=deadline,
                 store=directory.store.for_file(path),
                 until=segment.until_offset,
-                cuts=tuple(cuts[first:] if is_last else cuts[first : bisect_left(cuts, segments[index + 1].base_offset)]),
+                cuts=tuple(inner_cuts),
                 extras=extras,
                 with_first_events=with_first_events,
                 check_indexes=segment.has_checked_indexes,
@@ -185,7 +187,9 @@ def read_each(read: Callable[[ReadTask], Pieces], tasks: Iterable[ReadTask]) -> 
 
 
 def _read_once(task: ReadTask) -> Pieces:
-    cuts = task.cuts if task.until is None else (*(cut for cut in task.cuts if cut < task.until), task.until)
+    cuts = task.cuts
+    if task.until is not None:
+        cuts = (*(cut for cut in task.cuts if cut < task.until), task.until)
     with open_segment(task) as (source, hint):
         pieces = summarise_pieces(
             source,
@@ -198,16 +202,18 @@ def _read_once(task: ReadTask) -> Pieces:
             with_first_events=task.with_first_events,
             indexes=index_entries_of(task),
         )
-    return pieces if task.until is None else tuple(_before(pieces, task.until))
+    if task.until is not None:
+        return tuple(_before(pieces, task.until))
+    return pieces
 
 
 def _before(pieces: Pieces, until: int) -> Iterator[SegmentSummary]:
     """The pieces up to a cut, which becomes the end of the segment; all of them if the segment ends before it."""
     for piece in pieces:
-        is_end = piece.cut_offset == until
-        yield replace(piece, cut_offset=None, cut_batch_offset=None) if is_end else piece
-        if is_end:
+        if piece.cut_offset == until:
+            yield replace(piece, cut_offset=None, cut_batch_offset=None)
             return
+        yield piece
 
 
 TOGETHER_BYTES_MAX = 256 << 10
@@ -223,18 +229,31 @@ Read = Callable[[Sequence[ReadTask]], Outcomes]
 
 def read_group(tasks: Sequence[ReadTask]) -> Outcomes:
     """What ``read_segment`` returns for each of these segments, or its error. They may be of several partitions."""
-    together = [number for number, task in enumerate(tasks) if _is_plain(task)]
-    done: dict[int, Pieces] = {}
-    if len(together) > 1:
-        try:
-            parts = [
-                _WholeSegment(number, tasks[number], data) for number in together if (data := _bytes_of(tasks[number])) is not None
-            ]
-            done = dict(_read_together(parts))
-        except Exception as error:  # whatever it is, it concerns one of them: the one that has it alone
-            log.debug("%d segments are read one by one", len(tasks), exc_info=error)
-    alone = iter(read_each(read_segment, [task for number, task in enumerate(tasks) if number not in done]))
-    return [done[number] if number in done else next(alone) for number in range(len(tasks))]
+    together = _read_plain_ones(tasks)
+    outcomes: list[Pieces | Exception] = []
+    for number, task in enumerate(tasks):
+        if number in together:
+            outcomes.append(together[number])
+        else:
+            outcomes += read_each(read_segment, [task])
+    return outcomes
+
+
+def _read_plain_ones(tasks: Sequence[ReadTask]) -> dict[int, Pieces]:
+    """The pieces of the plain segments by number, without those that have to be read alone."""
+    numbers = [number for number, task in enumerate(tasks) if _is_plain(task)]
+    if len(numbers) < 2:
+        return {}
+    try:
+        parts = []
+        for number in numbers:
+            data = _bytes_of(tasks[number])
+            if data is not None:
+                parts.append(_WholeSegment(number, tasks[number], data))
+        return dict(_read_together(parts))
+    except Exception as error:  # whatever it is, it concerns one of them: the one that has it alone
+        log.debug("%d segments are read one by one", len(tasks), exc_info=error)
+        return {}
 
 
 class _WholeSegment(msgspec.Struct, frozen=True):
@@ -247,9 +266,18 @@ class _WholeSegment(msgspec.Struct, frozen=True):
 
 def _is_plain(task: ReadTask) -> bool:
     """A small segment on a file system, of which nothing is wanted but its summary."""
-    whole = (task.path, task.index_path, task.base_offset, task.identity, task.check_crc, task.is_last)
-    is_small = 0 < task.identity.size_bytes <= TOGETHER_BYTES_MAX
-    return is_small and task.store.is_local and task == ReadTask(*whole, deadline=task.deadline, store=task.store)
+    if not task.store.is_local or not 0 < task.identity.size_bytes <= TOGETHER_BYTES_MAX:
+        return False
+    return task == ReadTask(
+        path=task.path,
+        index_path=task.index_path,
+        base_offset=task.base_offset,
+        identity=task.identity,
+        check_crc=task.check_crc,
+        is_last=task.is_last,
+        deadline=task.deadline,
+        store=task.store,
+    )
 
 
 def _bytes_of(task: ReadTask) -> bytearray | None:
@@ -259,25 +287,28 @@ def _bytes_of(task: ReadTask) -> bytearray | None:
         contextlib.suppress(SnaprebuildError, FormatError),
         task.store.open_bytes(task.path, task.identity, task.deadline, task.is_last) as source,
     ):
-        is_whole = source.size_bytes == len(data) and source.read_into(0, memoryview(data)) == len(data)
-        return data if is_whole else None
+        if source.size_bytes == len(data) and source.read_into(0, memoryview(data)) == len(data):
+            return data
     return None
 
 
 def _read_together(parts: Sequence[_WholeSegment]) -> Iterator[tuple[int, Pieces]]:
     """By number. A segment with anything unusual is left out: read alone, it says what."""
-    outcomes = _found_together(parts)
-    if outcomes is None:
+    batches = _batches_of(parts)
+    if batches is None:
         half = len(parts) // 2
-        for some in (parts[:half], parts[half:]) if half else ():
-            yield from _read_together(some)
+        if half:
+            yield from _read_together(parts[:half])
+            yield from _read_together(parts[half:])
         return
-    block, starts = outcomes
-    contents = zip(parts, BatchTotals.of_parts(block, starts), effects_of_parts(block, starts), strict=True)
-    yield from ((part.number, _pieces(part.task, len(part.data), facts, effect)) for part, facts, effect in contents)
+    block, starts = batches
+    totals = BatchTotals.of_parts(block, starts)
+    effects = effects_of_parts(block, starts)
+    for part, facts, effect in zip(parts, totals, effects, strict=True):
+        yield part.number, _pieces(part.task, len(part.data), facts, effect)
 
 
-def _found_together(parts: Sequence[_WholeSegment]) -> tuple[HeaderBlock, np.ndarray] | None:
+def _batches_of(parts: Sequence[_WholeSegment]) -> tuple[HeaderBlock, np.ndarray] | None:
     """The batches of all segments, and the row with which each segment begins; None if anything is unusual."""
     data = b"".join(part.data for part in parts)
     begins = np.cumsum([0, *(len(part.data) for part in parts[:-1])])
@@ -291,8 +322,9 @@ def _found_together(parts: Sequence[_WholeSegment]) -> tuple[HeaderBlock, np.nda
         return None
     (block,) = blocks
     starts = np.searchsorted(block.position_bytes, begins)
-    is_right = not len(block.bad_crc) and np.array_equal(block.position_bytes.take(starts, mode="clip"), begins)
-    return (block, starts) if is_right else None
+    if len(block.bad_crc) or not np.array_equal(block.position_bytes.take(starts, mode="clip"), begins):
+        return None
+    return block, starts
 
 
 def _pieces(task: ReadTask, size_bytes: int, facts: BatchTotals, effect: SegmentEffect) -> Pieces:

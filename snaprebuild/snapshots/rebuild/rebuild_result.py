@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from snaprebuild.broker.status import SnapshotFaults, Status, snapshot_faults, status_of
 from snaprebuild.errors import RefusedError, SnaprebuildError
 from snaprebuild.findings import Finding, FindingCause, Severity, exit_code_of, unread_paths
-from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, BoundaryAction, BoundaryResult, unfinished
 from snaprebuild.snapshots.engine.partition_task import TaskOutcome
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, concerns_of_plan, topics_left_out
+from snaprebuild.snapshots.receipts.receipt_lines import WriteEvent
 from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
 
 __all__ = ["PartitionResult", "RebuildOutcome", "RebuildResult", "is_not_judged"]
@@ -31,6 +31,7 @@ class RebuildOutcome(TaskOutcome):
         elapsed_seconds: from the first segment taken to the last file written; of a partition in chunks, of all its tasks together.
         later_producers: entries of ``ENTRY_DTYPE`` of the batches above the newest snapshot that were read, in the order of the log, as
             bytes.
+        events: about files, of a task in another process that did not record them.
     """
 
     boundaries: list[BoundaryResult] = msgspec.field(default_factory=list)
@@ -38,6 +39,7 @@ class RebuildOutcome(TaskOutcome):
     replay_reason: str = ""
     elapsed_seconds: float = 0.0
     later_producers: bytes = b""
+    events: list[WriteEvent] = msgspec.field(default_factory=list)
 
     def add(self, part: RebuildOutcome) -> None:
         """Adds the outcome of the next part of the partition."""
@@ -45,6 +47,7 @@ class RebuildOutcome(TaskOutcome):
         self.boundaries += part.boundaries
         self.elapsed_seconds += part.elapsed_seconds
         self.later_producers += part.later_producers
+        self.events += part.events
 
     def sort(self) -> None:
         """Orders boundaries by offset, and findings by offset and code; findings about the whole partition come first."""
@@ -111,7 +114,8 @@ class PartitionResult(msgspec.Struct):
 
     def give_up_after(self, error: SnaprebuildError, boundary: BoundaryPlan) -> None:
         """Adds a boundary that gets no snapshot because of an error."""
-        self.give_up(boundary, str(error), BoundaryAction.REFUSED if isinstance(error, RefusedError) else BoundaryAction.FAILED)
+        action = BoundaryAction.REFUSED if isinstance(error, RefusedError) else BoundaryAction.FAILED
+        self.give_up(boundary, str(error), action)
 
 
 class RebuildResult(msgspec.Struct, frozen=True):
@@ -233,7 +237,8 @@ def is_not_judged(boundary: BoundaryResult) -> bool:
     comparison = boundary.comparison
     if comparison is None or comparison.proven_wrong:
         return False
-    is_unproven = boundary.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN)
+    snapshot_class = boundary.snapshot_class
+    is_unproven = snapshot_class is not None and not snapshot_class.is_allowed_in_place
     return is_unproven or comparison.status is ComparisonStatus.UNVERIFIABLE
 
 

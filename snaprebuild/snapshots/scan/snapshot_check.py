@@ -6,7 +6,7 @@ if a lower snapshot has an entry that had not expired. ``verify`` proves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, StrEnum
 from functools import cache, partial
 from typing import NamedTuple
@@ -167,15 +167,9 @@ def check_snapshots(
     """
     checked = [SnapshotFile(offset, file) for offset, file in directory.snapshots]
     read = partial(_body, directory, is_broker_running=is_broker_running, deadline=deadline)
-    # Each of an object is a request, which mostly waits.
-    bodies = (
-        map(read, checked)
-        if directory.store.is_local
-        else map_in_threads(read, checked, lambda each: each.file.identity.size_bytes)
-    )
     batch: list[tuple[SnapshotFile, memoryview]] = []
     batch_bytes = 0
-    for snapshot, body in zip(checked, bodies, strict=True):
+    for snapshot, body in zip(checked, _bodies(directory, read, checked), strict=True):
         if body:
             batch.append((snapshot, body))
             batch_bytes += len(body)
@@ -201,6 +195,15 @@ def suspect_finding(path: str, offset: int, suspicion: Suspicion, severity: Seve
     """
     reason = suspicion.reason.value
     return Finding("suspect-snapshot", severity, path, suspicion.text, offset, reason, cause=FindingCause.SUSPECT_SNAPSHOT)
+
+
+def _bodies(
+    directory: PartitionDir, read: Callable[[SnapshotFile], memoryview], checked: Sequence[SnapshotFile]
+) -> Iterable[memoryview]:
+    if directory.store.is_local:
+        return map(read, checked)
+    # Each of an object is a request, which mostly waits.
+    return map_in_threads(read, checked, lambda each: each.file.identity.size_bytes)
 
 
 def _body(directory: PartitionDir, snapshot: SnapshotFile, *, is_broker_running: bool, deadline: float | None) -> memoryview:

@@ -424,7 +424,7 @@ def _is_tiered(partition: PartitionSource) -> bool:
         epochs = read_leader_epochs(directory)
     except (FormatError, ReadFailedError, ChangedFileError):
         return False  # scan reports the file
-    return any(start < first_base for _, start in epochs or ())
+    return any(entry.start_offset < first_base for entry in epochs or ())
 
 
 def log_start_above(partition: PartitionSource, log_end: int) -> list[Finding]:

@@ -25,6 +25,8 @@ from snaprebuild.storage.store import FileIdentity
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+    from snaprebuild.storage.io_limits.page_cache import PageReader
+
 __all__ = [
     "buffered",
     "changed_error",
@@ -103,13 +105,10 @@ def _read_once(path: str, bytes_max: int) -> tuple[bytes, FileIdentity] | None:
         run_limits = current_limits()
         run_limits.wait_to_read(size)
         cautious = run_limits.cautious_reader(fd, size)
-        if cautious is None:
-            data = _all_bytes(lambda _: os.read(fd, max(size, 4096)), size, bytes_max, path)
-        else:
-            try:
-                buffer = memoryview(bytearray(max(size, 4096)))
-                data = _all_bytes(lambda position: bytes(buffer[: cautious.read(buffer, position)]), size, bytes_max, path)
-            finally:
+        try:
+            data = _all_bytes(fd, cautious, size, bytes_max, path)
+        finally:
+            if cautious is not None:
                 cautious.close()
         now = os.fstat(fd)
     except OSError as error:
@@ -121,14 +120,21 @@ def _read_once(path: str, bytes_max: int) -> tuple[bytes, FileIdentity] | None:
     return data, FileIdentity.of(status)
 
 
-def _all_bytes(read: Callable[[int], bytes], size_bytes: int, bytes_max: int, path: str) -> bytes:
-    """All bytes of a function that is called with the count of bytes so far, until it returns none.
+def _all_bytes(fd: int, cautious: PageReader | None, size_bytes: int, bytes_max: int, path: str) -> bytes:
+    """All bytes of an open file.
 
     A file of ``size_bytes`` has no more after these: if it grew, its status shows that. Only size 0 may be untrue (``/proc``).
+
+    Args:
+        fd: of the file.
+        cautious: reads it, and leaves the page cache as it was; None for a plain read.
+        size_bytes: by the status of the file.
+        bytes_max: more is an error.
+        path: of the file, for errors.
     """
     parts: list[bytes] = []
     count = 0
-    while part := read(count):
+    while part := _next_bytes(fd, cautious, max(size_bytes, 4096), count):
         parts.append(part)
         count += len(part)
         if count > bytes_max:
@@ -136,6 +142,13 @@ def _all_bytes(read: Callable[[int], bytes], size_bytes: int, bytes_max: int, pa
         if count == size_bytes:
             break
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _next_bytes(fd: int, cautious: PageReader | None, bytes_max: int, position: int) -> bytes:
+    if cautious is None:
+        return os.read(fd, bytes_max)
+    buffer = memoryview(bytearray(bytes_max))
+    return bytes(buffer[: cautious.read(buffer, position)])
 
 
 def open_named_file(path: str) -> BinaryIO:

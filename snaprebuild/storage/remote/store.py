@@ -74,8 +74,10 @@ class TierStore:
 
     def for_file(self, location: str) -> TierStore:
         """``ReadStore.for_file`` with the manifest of that copy alone."""
+        if len(self.manifests) < 2:
+            return self
         cached = self._cached(location.rpartition(".")[0])
-        return self if len(self.manifests) < 2 else dataclasses.replace(self, manifests=() if cached is None else (cached,))
+        return dataclasses.replace(self, manifests=() if cached is None else (cached,))
 
     def stored_bytes(self, location: str) -> int | None:
         """Size of the object of a segment, from its manifest; None if that was not read before."""

@@ -31,8 +31,8 @@ __all__ = [
     "RANGE_BYTES",
     "SMALL_RANGE_BYTES",
     "Attempted",
-    "Body",
     "ObjectBytes",
+    "OpenRange",
     "ReadInto",
 ]
 
@@ -42,7 +42,7 @@ PIECE_BYTES = 1 << 20
 ReadInto = Callable[[memoryview], int]
 """Fills memory with the next bytes, as far as they have arrived: at least one, or it raises."""
 
-Body = Callable[[int, int], AbstractContextManager[ReadInto]]
+OpenRange = Callable[[int, int], AbstractContextManager[ReadInto]]
 """Requests a number of bytes of an object from a position on."""
 
 Attempted = Callable[[Callable[[], None], str], None]
@@ -108,7 +108,7 @@ class ObjectBytes:
         self,
         location: str,
         identity: FileIdentity,
-        body: Body,
+        open_range: OpenRange,
         attempted: Attempted,
         deadline: float | None,
     ) -> None:
@@ -116,14 +116,14 @@ class ObjectBytes:
 
         Args:
             location: for messages.
-            identity: of the object; ``body`` enforces it.
-            body: requests a range.
+            identity: of the object; ``open_range`` enforces it.
+            open_range: requests a range.
             attempted: repeats a request if that helps.
             deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
         """
         self._location = location
         self._identity = identity
-        self._body = body
+        self._open_range = open_range
         self._attempted = attempted
         self._deadline = deadline
         self._ranges: deque[_Range] = deque()
@@ -178,7 +178,7 @@ class ObjectBytes:
 
         def get() -> None:
             nonlocal done
-            with self._body(start + done, len(buffer) - done) as read_into:
+            with self._open_range(start + done, len(buffer) - done) as read_into:
                 while done < len(buffer) and not self._closed.is_set():
                     done += read_into(buffer[done : done + PIECE_BYTES])
 

@@ -146,10 +146,10 @@ class S3Store:
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
         """All bytes of a small object (``Store.read_small``): one request. Its checksum is compared if the store keeps one."""
-        content = self._small(location, bytes_max)
+        content = self._bytes_and_run(location, bytes_max)
         return None if content is None else content[0]
 
-    def _small(self, location: str, bytes_max: int) -> tuple[bytes, str | None] | None:
+    def _bytes_and_run(self, location: str, bytes_max: int) -> tuple[bytes, str | None] | None:
         """The bytes of an object, and the run that made it, if its metadata have one."""
         content = self.whole(location, bytes_max)
         return None if content is None else (content[0], content[1].get("Metadata", {}).get(RUN_KEY))
@@ -222,13 +222,13 @@ class S3Store:
         return ObjectBytes(
             location,
             identity,
-            body=partial(self._body, location, identity),
+            open_range=partial(self._open_range, location, identity),
             attempted=lambda get, what: attempted(get, location, what),
             deadline=deadline,
         )
 
     @contextlib.contextmanager
-    def _body(self, location: str, identity: FileIdentity, start: int, count: int) -> Iterator[ReadInto]:
+    def _open_range(self, location: str, identity: FileIdentity, start: int, count: int) -> Iterator[ReadInto]:
         """The answer to a request for a range, once it is known to be that range: fills memory, and returns the count of bytes."""
         bucket, key = bucket_and_key(location)
         self._count(count)
@@ -444,7 +444,7 @@ class S3Store:
             OutcomeUnknownError: it cannot be read either.
         """
         try:
-            content = self._small(location, max(len(data), PIECE_BYTES))
+            content = self._bytes_and_run(location, max(len(data), PIECE_BYTES))
         except (ReadFailedError, RefusedError) as error:
             raise outcome_unknown(location, reason, f", and it cannot be read back: {error.message}") from None
         if content is None:
