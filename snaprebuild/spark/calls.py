@@ -17,7 +17,7 @@ from snaprebuild.snapshots.plan.plan_model import PartitionPlan
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.thread_pool import local_map
 
-__all__ = ["Calls", "answered", "some_at_once"]
+__all__ = ["Calls", "answered", "references_of", "some_at_once"]
 
 CALL_BYTES_AT_ONCE = 32 << 20
 """Calls and their arguments that go through the driver at once: some ten thousand partitions."""
@@ -29,7 +29,7 @@ SENT_ONCE = PartitionSource, PartitionPlan
 """Arguments, or parts of them, that an answer refers to if it contains the same objects."""
 
 
-def _references(item: object) -> Iterator[object]:
+def references_of(item: object) -> Iterator[object]:
     """The objects of these classes in an argument, which may be in a tuple or a struct; in the same order wherever it is."""
     if isinstance(item, SENT_ONCE):
         yield item
@@ -38,7 +38,7 @@ def _references(item: object) -> Iterator[object]:
     )
     for part in parts:
         if isinstance(part, SENT_ONCE):
-            yield from _references(part)
+            yield from references_of(part)
 
 
 class _Pickler(pickle.Pickler):
@@ -97,7 +97,7 @@ class Calls:
 
     def answers(self, sent: bytes) -> list[Any]:
         """The results in order, or the exceptions that were raised, from what ``answered`` gave."""
-        unpickler = _Unpickler(io.BytesIO(sent), [each for item in self.items for each in _references(item)])
+        unpickler = _Unpickler(io.BytesIO(sent), [each for item in self.items for each in references_of(item)])
         return [unpickler.load() for _ in self.items]
 
 
@@ -109,7 +109,7 @@ def answered(sent: bytes) -> bytes:
     items: list[Any] = []
     while file.tell() < len(sent):
         items.append(unpickler.load())
-    references = [each for item in items for each in _references(item)]
+    references = [each for item in items for each in references_of(item)]
     stores = (each.directory.store for each in references if isinstance(each, PartitionSource))
 
     def call(item: Any) -> Any:

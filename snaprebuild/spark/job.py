@@ -25,21 +25,25 @@ from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
 from snaprebuild.snapshots.engine.partition_task import PartitionTask, ReadBudget, to_domain_error
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_group, read_segment
+from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import TaskFrame, data_frame, ddl
-from snaprebuild.spark.calls import Calls, answered, some_at_once
+from snaprebuild.spark.calls import Calls, answered, references_of, some_at_once
 from snaprebuild.spark.chunks import CHUNK_BYTES, ChunkPlan, is_splittable, may_go_back, measured, run_replays
 from snaprebuild.spark.effect_cache import JobCache
 from snaprebuild.spark.effect_files import CacheWriter, EffectCache
 from snaprebuild.spark.job_progress import Progress, watched
+from snaprebuild.spark.limited_reads import Outcome, read_with_shares, run_with_shares
 from snaprebuild.spark.packing import TASKS_MAX, pack, sent_to_tasks, task_bytes, tasks_for
 from snaprebuild.spark.range_reader import read_range
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
-from snaprebuild.spark.run_limits import check_limits, settings_of
+from snaprebuild.spark.run_limits import is_limited, limits_of
 from snaprebuild.spark.session import is_stopped, python_of_executors
 from snaprebuild.spark.summary_rows import Row
 from snaprebuild.spark.task_services import TaskServices, task_services
 from snaprebuild.storage.io_limits.policy import current_limits
+from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.thread_pool import local_map
 
 __all__ = ["SparkEngine"]
 
@@ -98,6 +102,10 @@ class SparkEngine:
 
     def __call__(self, tasks: Sequence[PartitionTask]) -> None:
         """Runs all tasks. A failure of one does not stop the others."""
+        limited = limits_of(tasks)
+        if limited is not None:
+            run_with_shares(tasks, limited, partial(self._read_limited, limited))
+            return
         wave: list[tuple[PartitionTask, list[ReadTask]]] = []
         segments = 0
         for task in tasks:
@@ -113,12 +121,22 @@ class SparkEngine:
         if wave:
             self._run_wave(wave)
 
+    def _read_limited(self, settings: S3Settings, reads: Sequence[ReadTask]) -> Sequence[Outcome]:
+        try:
+            return read_with_shares(self.session, task_services(self.session).wrap, settings, reads)
+        except Exception as error:  # of the job as a whole
+            failure = self._failure(error)
+            return [failure for _ in reads]
+
     def parallel_map(self, function: Callable[[Item], MapResult], items: Sequence[Item]) -> list[MapResult]:
-        """Maps items in Spark tasks (``storage.thread_pool.ParallelMap``).
+        """Maps items in Spark tasks (``storage.thread_pool.ParallelMap``), or here if that is quick or requests have a limit.
 
         Raises:
             StorageError: the job failed.
         """
+        sources = [each for item in items for each in references_of(item) if isinstance(each, PartitionSource)]
+        if any(is_limited(each.directory.store) for each in sources):
+            return list(local_map(each.directory.store for each in sources)(function, items))
         answers: list[MapResult] = []
         last = time.monotonic() + HERE_SECONDS
         for item in items:
@@ -139,9 +157,9 @@ class SparkEngine:
         placed = pack([len(each) for each in sent_bytes], count)
         table = pa.Table.from_pydict({"slot": placed, "number": range(len(calls)), "call": sent_bytes}, schema=CALL_SCHEMA)
         try:
-            with task_services(self.session) as services:
-                sent = sent_to_tasks(data_frame(self.session, table), count)
-                rows = sent.mapInArrow(services.wrap(_call, count), ddl(ANSWER_SCHEMA)).collect()
+            sent = sent_to_tasks(data_frame(self.session, table), count)
+            function = task_services(self.session).wrap(_call, count)
+            rows = sent.mapInArrow(function, ddl(ANSWER_SCHEMA)).collect()
         except Exception as error:
             raise self._failure(error) from error
         by_number = {row.number: row.answer for row in rows}
@@ -165,15 +183,14 @@ class SparkEngine:
         tasks = [task for task, _ in wave]
         running = set(range(len(tasks)))
         try:
-            with task_services(self.session) as services:
-                for number, outcome in self._rounds(tasks, dict(enumerate(first for _, first in wave)), services):
-                    running.discard(number)
-                    try:
-                        if isinstance(outcome, Exception):
-                            raise outcome
-                        tasks[number].adopt(outcome)
-                    except (SnaprebuildError, FormatError) as error:
-                        _fail(tasks[number], error)
+            for number, outcome in self._rounds(tasks, dict(enumerate(first for _, first in wave))):
+                running.discard(number)
+                try:
+                    if isinstance(outcome, Exception):
+                        raise outcome
+                    tasks[number].adopt(outcome)
+                except (SnaprebuildError, FormatError) as error:
+                    _fail(tasks[number], error)
         except Exception as error:  # of the job as a whole
             failure = self._failure(error)
             is_of_job = isinstance(failure, StorageError)
@@ -199,10 +216,9 @@ class SparkEngine:
             reason = f"the Python of an executor{python_of_executors(self.session)} has no module {missing[1]}: {needs}"
         return StorageError(f"the Spark job failed: {reason}")
 
-    def _rounds(
-        self, tasks: list[PartitionTask], requested: dict[int, list[ReadTask]], services: TaskServices
-    ) -> Iterator[tuple[int, Any]]:
+    def _rounds(self, tasks: list[PartitionTask], requested: dict[int, list[ReadTask]]) -> Iterator[tuple[int, Any]]:
         """Number and outcome of each task, as they arrive."""
+        services = task_services(self.session)
         persisted: list[TaskFrame] = []
         handed_out: dict[int, dict[int, ReadTask]] = {}
         cache = None if self.cache is None else JobCache(self.session, self.cache)
@@ -216,7 +232,6 @@ class SparkEngine:
                     }
                     jobs = {number: tasks[number].job() for number in segments}
                     unread, cached = (requested, []) if cache is None else cache.split(requested, self.tasks)
-                    check_limits((segment for each in unread.values() for segment in each), jobs.values())
                     is_large = any(is_splittable(job, segments[number], self.chunk_bytes) for number, job in jobs.items())
                     frames: list[TaskFrame] = []
                     sizes_read: list[int] = []
@@ -263,7 +278,7 @@ class SparkEngine:
         if most is None and current_limits().io.bytes_per_second is not None:
             most = RATED_TASKS
         range_bytes = -(-task_bytes(size_bytes, most) // RANGES_PER_TASK)
-        rows = [row for number, task in segments for row in ranges_of(number, task, range_bytes, is_counted=_is_counted(task))]
+        rows = [row for number, task in segments for row in ranges_of(number, task, range_bytes)]
         count = tasks_for(size_bytes, len(rows), most)
         placed = pack([row.size_bytes for row in rows], count)
         sizes = [0] * count
@@ -277,11 +292,6 @@ class SparkEngine:
 def _fail(task: PartitionTask, error: SnaprebuildError | FormatError) -> None:
     task.fail(error)
     task.settle()
-
-
-def _is_counted(task: ReadTask) -> bool:
-    settings = settings_of(task.store)
-    return settings is not None and settings.max_requests is not None
 
 
 def _union(frames: Sequence[TaskFrame]) -> TaskFrame:

@@ -45,14 +45,13 @@ class ReadRow:
         return self.task.identity.size_bytes // self.ranges
 
 
-def ranges_of(partition: int, task: ReadTask, target_bytes: int, *, is_counted: bool = False) -> list[ReadRow]:
+def ranges_of(partition: int, task: ReadTask, target_bytes: int) -> list[ReadRow]:
     """The segment in ranges of at most about ``target_bytes``; without an index, or with very many cuts, it is not split.
 
-    It is also not split if requests are counted, because its ranges request more than the whole. A deadline is a time of the clock
-    of this machine.
+    A deadline is a time of the clock of this machine.
     """
     size = task.identity.size_bytes
-    is_whole = task.index_path is None or len(task.cuts) >= PIECES_MAX or is_counted
+    is_whole = task.index_path is None or len(task.cuts) >= PIECES_MAX
     ranges = 1 if is_whole else min(max(-(-size // target_bytes), 1), RANGES_MAX)
     return [ReadRow(partition, replace(task, deadline=None), number, ranges) for number in range(ranges)]
 

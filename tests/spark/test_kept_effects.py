@@ -24,7 +24,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.run import rebuild
-from snaprebuild.spark.driver_channel import DriverChannel
+from snaprebuild.spark.task_services import TaskServices
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -204,7 +204,7 @@ def test_a_notebook_has_the_verbs_of_the_command(spark: SparkSession, logs: Path
     assert repr(result).startswith(f"<rebuild, exit code 0: {written} snapshots written in 1 of 1 partition.")
     rows = [json.loads(row) for row in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert rows == [{name: row[name] for name in rows[0]} for row in result.rows()]
-    frame = notebook.to_spark(spark, result)
+    frame = result.toDF(spark)
     assert [row.asDict() for row in frame.collect()] == result.rows()
     again = notebook.rebuild(spark, logs, cache=str(tmp_path / "effects"), dry_run=True, **options)
     assert again.partitions[0].cache_hits.segments == 5
@@ -212,7 +212,11 @@ def test_a_notebook_has_the_verbs_of_the_command(spark: SparkSession, logs: Path
     wanted = library.verify(logs)
     assert verified.rows() == wanted.rows()
     assert verified.answer == wanted.answer
-    nothing = notebook.to_spark(spark, library.rebuild(logs, topics="none", dry_run=True))
+    for each in (scanned, planned, verified):
+        of_spark = each.toDF(spark)
+        assert of_spark.columns == list(each.columns)
+        assert [row.asDict() for row in of_spark.collect()] == each.rows() != []
+    nothing = library.rebuild(logs, topics="none", dry_run=True).toDF(spark)
     assert (nothing.count(), nothing.columns) == (0, frame.columns)
 
 
@@ -237,13 +241,13 @@ def test_a_notebook_carries_out_a_plan(spark: SparkSession, logs: Path, tmp_path
     from snaprebuild.spark import notebook
 
     rates = []
-    wrap = DriverChannel.wrap
+    wrap = TaskServices.wrap
 
-    def noted(channel: DriverChannel, function: Any, tasks: int) -> Any:
-        rates.append(channel.io_limits.bytes_per_second)
-        return wrap(channel, function, tasks)
+    def noted(services: TaskServices, function: Any, tasks: int) -> Any:
+        rates.append(services.io_limits.bytes_per_second)
+        return wrap(services, function, tasks)
 
-    monkeypatch.setattr(DriverChannel, "wrap", noted)
+    monkeypatch.setattr(TaskServices, "wrap", noted)
     planned = notebook.plan(spark, logs, out=tmp_path / "out", boundaries="all")
     planned.save(tmp_path / "plan")
     written = sum(len(partition.boundaries) for partition in planned)

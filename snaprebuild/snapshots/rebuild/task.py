@@ -44,6 +44,7 @@ from snaprebuild.snapshots.receipts.receipt_lines import WriteEvent, WriteSettle
 from snaprebuild.snapshots.receipts.receipt_parts import EventList
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
+from snaprebuild.storage.store import ReadStore
 from snaprebuild.storage.store_path import path_of
 from snaprebuild.storage.thread_pool import ThreadPool
 
@@ -189,6 +190,10 @@ class RebuildTask(ReplayTask):
         """Takes a segment, or a piece of it. False when no more are needed."""
         self._later.take(summary)
         return super().take_segment(index, summary)
+
+    def stores(self) -> tuple[ReadStore, ...]:
+        """The stores that this task reads and writes."""
+        return *super().stores(), self._target.store
 
     def job(self) -> RebuildJob:
         """This task for another process. Several attempts may follow one another."""
