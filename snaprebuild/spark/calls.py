@@ -14,10 +14,13 @@ from typing import Any
 
 from snaprebuild.snapshots.engine.partition_task import to_domain_error
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.storage.store import ReadStore
+from snaprebuild.storage.store_path import store_of
 from snaprebuild.storage.thread_pool import local_map
 
-__all__ = ["Calls", "answered", "references_of", "some_at_once"]
+__all__ = ["Calls", "answered", "some_at_once", "stores_of"]
 
 CALL_BYTES_AT_ONCE = 32 << 20
 """Calls and their arguments that go through the driver at once: some ten thousand partitions."""
@@ -29,7 +32,7 @@ SENT_ONCE = PartitionSource, PartitionPlan
 """Arguments, or parts of them, that an answer refers to if it contains the same objects."""
 
 
-def references_of(item: object) -> Iterator[object]:
+def _references(item: object) -> Iterator[object]:
     """The objects of these classes in an argument, which may be in a tuple or a struct; in the same order wherever it is."""
     if isinstance(item, SENT_ONCE):
         yield item
@@ -38,7 +41,19 @@ def references_of(item: object) -> Iterator[object]:
     )
     for part in parts:
         if isinstance(part, SENT_ONCE):
-            yield from references_of(part)
+            yield from _references(part)
+
+
+def stores_of(item: object) -> Iterator[ReadStore]:
+    """The stores of the partitions in an argument, and of its request."""
+    for each in _references(item):
+        source = each.source if isinstance(each, PartitionPlan) else each
+        assert isinstance(source, PartitionSource), "there are two classes of references"
+        yield source.directory.store
+    for name in getattr(item, "__struct_fields__", ()):
+        part = getattr(item, name)
+        if isinstance(part, RebuildRequest) and part.out is not None:
+            yield store_of(part.out, part.s3)
 
 
 class _Pickler(pickle.Pickler):
@@ -97,7 +112,7 @@ class Calls:
 
     def answers(self, sent: bytes) -> list[Any]:
         """The results in order, or the exceptions that were raised, from what ``answered`` gave."""
-        unpickler = _Unpickler(io.BytesIO(sent), [each for item in self.items for each in references_of(item)])
+        unpickler = _Unpickler(io.BytesIO(sent), [each for item in self.items for each in _references(item)])
         return [unpickler.load() for _ in self.items]
 
 
@@ -109,7 +124,7 @@ def answered(sent: bytes) -> bytes:
     items: list[Any] = []
     while file.tell() < len(sent):
         items.append(unpickler.load())
-    references = [each for item in items for each in references_of(item)]
+    references = [each for item in items for each in _references(item)]
     stores = (each.directory.store for each in references if isinstance(each, PartitionSource))
 
     def call(item: Any) -> Any:

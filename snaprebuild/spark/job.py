@@ -25,10 +25,9 @@ from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
 from snaprebuild.snapshots.engine.partition_task import PartitionTask, ReadBudget, to_domain_error
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_group, read_segment
-from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import TaskFrame, data_frame, ddl
-from snaprebuild.spark.calls import Calls, answered, references_of, some_at_once
+from snaprebuild.spark.calls import Calls, answered, some_at_once, stores_of
 from snaprebuild.spark.chunks import CHUNK_BYTES, ChunkPlan, is_splittable, may_go_back, measured, run_replays
 from snaprebuild.spark.effect_cache import JobCache
 from snaprebuild.spark.effect_files import CacheWriter, EffectCache
@@ -37,7 +36,7 @@ from snaprebuild.spark.limited_reads import Outcome, read_with_shares, run_with_
 from snaprebuild.spark.packing import TASKS_MAX, pack, sent_to_tasks, task_bytes, tasks_for
 from snaprebuild.spark.range_reader import read_range
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
-from snaprebuild.spark.run_limits import is_limited, limits_of
+from snaprebuild.spark.run_limits import limits_of, limits_of_stores
 from snaprebuild.spark.session import is_stopped, python_of_executors
 from snaprebuild.spark.summary_rows import Row
 from snaprebuild.spark.task_services import TaskServices, task_services
@@ -102,9 +101,9 @@ class SparkEngine:
 
     def __call__(self, tasks: Sequence[PartitionTask]) -> None:
         """Runs all tasks. A failure of one does not stop the others."""
-        limited = limits_of(tasks)
-        if limited is not None:
-            run_with_shares(tasks, limited, partial(self._read_limited, limited))
+        limits = limits_of(tasks)
+        if limits is not None:
+            run_with_shares(tasks, limits, partial(self._read_with_shares, limits))
             return
         wave: list[tuple[PartitionTask, list[ReadTask]]] = []
         segments = 0
@@ -121,22 +120,15 @@ class SparkEngine:
         if wave:
             self._run_wave(wave)
 
-    def _read_limited(self, settings: S3Settings, reads: Sequence[ReadTask]) -> Sequence[Outcome]:
-        try:
-            return read_with_shares(self.session, task_services(self.session).wrap, settings, reads)
-        except Exception as error:  # of the job as a whole
-            failure = self._failure(error)
-            return [failure for _ in reads]
-
     def parallel_map(self, function: Callable[[Item], MapResult], items: Sequence[Item]) -> list[MapResult]:
-        """Maps items in Spark tasks (``storage.thread_pool.ParallelMap``), or here if that is quick or requests have a limit.
+        """Maps items in Spark tasks (``storage.thread_pool.ParallelMap``); in this process if requests or bytes are limited.
 
         Raises:
             StorageError: the job failed.
         """
-        sources = [each for item in items for each in references_of(item) if isinstance(each, PartitionSource)]
-        if any(is_limited(each.directory.store) for each in sources):
-            return list(local_map(each.directory.store for each in sources)(function, items))
+        stores = list(dict.fromkeys(store for item in items for store in stores_of(item)))
+        if limits_of_stores(stores) is not None:
+            return list(local_map(stores)(function, items))
         answers: list[MapResult] = []
         last = time.monotonic() + HERE_SECONDS
         for item in items:
@@ -158,8 +150,7 @@ class SparkEngine:
         table = pa.Table.from_pydict({"slot": placed, "number": range(len(calls)), "call": sent_bytes}, schema=CALL_SCHEMA)
         try:
             sent = sent_to_tasks(data_frame(self.session, table), count)
-            function = task_services(self.session).wrap(_call, count)
-            rows = sent.mapInArrow(function, ddl(ANSWER_SCHEMA)).collect()
+            rows = sent.mapInArrow(task_services(self.session).wrap(_call, count), ddl(ANSWER_SCHEMA)).collect()
         except Exception as error:
             raise self._failure(error) from error
         by_number = {row.number: row.answer for row in rows}
@@ -179,11 +170,20 @@ class SparkEngine:
             _fail(task, to_domain_error(error))
         return []
 
+    def _read_with_shares(self, limits: S3Settings, reads: Sequence[ReadTask]) -> Sequence[Outcome]:
+        """What was read of segments, or their errors."""
+        try:
+            with _settings(self.session, SETTINGS):
+                return read_with_shares(self.session, task_services(self.session).wrap, limits, reads)
+        except Exception as error:  # of the job as a whole
+            return [self._failure(error)] * len(reads)
+
     def _run_wave(self, wave: list[tuple[PartitionTask, list[ReadTask]]]) -> None:
         tasks = [task for task, _ in wave]
         running = set(range(len(tasks)))
         try:
-            for number, outcome in self._rounds(tasks, dict(enumerate(first for _, first in wave))):
+            services = task_services(self.session)
+            for number, outcome in self._rounds(tasks, dict(enumerate(first for _, first in wave)), services):
                 running.discard(number)
                 try:
                     if isinstance(outcome, Exception):
@@ -216,9 +216,10 @@ class SparkEngine:
             reason = f"the Python of an executor{python_of_executors(self.session)} has no module {missing[1]}: {needs}"
         return StorageError(f"the Spark job failed: {reason}")
 
-    def _rounds(self, tasks: list[PartitionTask], requested: dict[int, list[ReadTask]]) -> Iterator[tuple[int, Any]]:
+    def _rounds(
+        self, tasks: list[PartitionTask], requested: dict[int, list[ReadTask]], services: TaskServices
+    ) -> Iterator[tuple[int, Any]]:
         """Number and outcome of each task, as they arrive."""
-        services = task_services(self.session)
         persisted: list[TaskFrame] = []
         handed_out: dict[int, dict[int, ReadTask]] = {}
         cache = None if self.cache is None else JobCache(self.session, self.cache)
@@ -235,11 +236,12 @@ class SparkEngine:
                     is_large = any(is_splittable(job, segments[number], self.chunk_bytes) for number, job in jobs.items())
                     frames: list[TaskFrame] = []
                     sizes_read: list[int] = []
+                    at_once = services.for_stages(2) if unread and cached else services
                     if unread:
-                        frame, sizes_read = self._read(unread, services, None if cache is None else cache.new_writer)
+                        frame, sizes_read = self._read(unread, at_once, None if cache is None else cache.new_writer)
                         frames.append(TaskFrame(frame, len(sizes_read)))
                     if cache is not None and cached:
-                        frames.append(cache.frame(cached, self.tasks, read=_read_row, services=services))
+                        frames.append(cache.frame(cached, self.tasks, read=_read_row, services=at_once))
                     if frames and (is_large or any(map(may_go_back, jobs.values()))):
                         read = _union(frames)
                         persisted.append(TaskFrame(read.rows.persist(), read.tasks))

@@ -24,7 +24,6 @@ from snaprebuild.errors import UsageError
 from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.run import rebuild
-from snaprebuild.spark.task_services import TaskServices
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -239,6 +238,7 @@ def test_a_notebook_rebuilds_with_a_receipt_by_default(
 def test_a_notebook_carries_out_a_plan(spark: SparkSession, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of this session, and one from a file; what the plan carries is not given again. The tasks share a limit of bytes a second."""
     from snaprebuild.spark import notebook
+    from snaprebuild.spark.task_services import TaskServices
 
     rates = []
     wrap = TaskServices.wrap
