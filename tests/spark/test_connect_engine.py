@@ -1,4 +1,4 @@
-"""The engine through a server of Spark Connect: the documents and files of a run in this process, damaged input and lost jobs too."""
+"""The engine through a server of Spark Connect: the documents and files of a run in this process, also for damaged input."""
 
 from __future__ import annotations
 
