@@ -42,8 +42,8 @@ class TaskServices:
     def wrap(self, function: TaskFunction, tasks: int) -> TaskFunction:
         """A function that runs under the limits of the run.
 
-        A task cannot ask others before each block. So each has its part of a rate, and the rate holds for any number of executors:
-        there are never more attempts at once than tasks, or twice as many with ``spark.speculation``.
+        A task cannot ask others before each block, so each has its part of a rate. The rate holds for any number of executors: there
+        are never more attempts at once than tasks, or twice as many with speculation.
 
         Args:
             function: of the tasks of a stage.
