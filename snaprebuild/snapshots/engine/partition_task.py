@@ -39,6 +39,7 @@ __all__ = [
     "Job",
     "PartitionTask",
     "Progress",
+    "ProgressStoppedError",
     "ReadBudget",
     "ReadGroup",
     "Reads",
@@ -55,6 +56,13 @@ log = logging.getLogger(__name__)
 
 Progress = Callable[[str, int], None]
 """Called with the topic-partition and the bytes of a segment that was taken."""
+
+
+class ProgressStoppedError(BaseException):
+    """The caller stops the run by an error of its ``Progress``, which is the cause.
+
+    It is no ``Exception``: an error of a partition ends that partition and no other.
+    """
 
 
 Reads = Callable[[Sequence[int]], list[ReadTask]]

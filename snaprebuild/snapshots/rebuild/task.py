@@ -25,7 +25,6 @@ from snaprebuild.errors import (
     StorageError,
 )
 from snaprebuild.findings import FindingCause, Severity, finding_of_error, in_flux, pluralize
-from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock, expired_mask
@@ -379,5 +378,5 @@ class RebuildTask(ReplayTask):
             entries = entries[~expired]
             if expired.any() and judgement.snapshot_class.is_allowed_in_place:
                 reason = f"{int(expired.sum())} expired entries were dropped as asked"
-                judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (reason, *judgement.reasons))
+                judgement = judgement.as_load_equivalent(reason)
         return RebuiltSnapshot(boundary, self._target, entries, judgement, comparison)
