@@ -30,7 +30,16 @@ from snaprebuild.errors import StorageError, UsageError
 from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs
 from snaprebuild.storage.local.temporary_directory import choose_temporary_directory
 
-__all__ = ["check_java", "code_archive", "is_remote", "opened_session", "python_of_driver", "ship_code"]
+__all__ = [
+    "check_java",
+    "code_archive",
+    "is_remote",
+    "is_stopped",
+    "opened_session",
+    "python_of_driver",
+    "python_of_executors",
+    "ship_code",
+]
 
 log = logging.getLogger(__name__)
 
@@ -400,8 +409,11 @@ def python_of_driver(session: SparkSession) -> Iterator[None]:
     packages of the driver. On a cluster a path of the driver need not exist.
 
     Args:
-        session: of the driver.
+        session: of the driver. A server of Spark Connect has its own Python.
     """
+    if is_remote(session):
+        yield
+        return
     context = session.sparkContext
     before = context.pythonExec
     named = context.getConf().get(PYTHON, None)
@@ -417,6 +429,24 @@ def python_of_driver(session: SparkSession) -> Iterator[None]:
 def is_remote(session: SparkSession) -> bool:
     """Whether it is a session of Spark Connect, which has no ``sparkContext``."""
     return any(each.__module__.startswith("pyspark.sql.connect") for each in type(session).__mro__)
+
+
+def is_stopped(session: SparkSession) -> bool:
+    """Whether a session has ended. A session that lost its Java has not: its error says why."""
+    if is_remote(session):
+        return bool(getattr(session, "is_stopped", False))
+    try:
+        _ = session.sparkContext.applicationId
+    except AttributeError:  # it has no counterpart in Java any more
+        return True
+    except Exception:
+        return False
+    return False
+
+
+def python_of_executors(session: SparkSession) -> str:
+    """Its program in brackets, for messages; nothing for a server of Spark Connect, which does not say."""
+    return "" if is_remote(session) else f" ({session.sparkContext.pythonExec})"
 
 
 def ship_code(session: SparkSession) -> None:
