@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-OUTSIDE = ("reference/json.md",)
-"""Pages that the search leaves out: 1,000 fields, one of which has each word of each question. The page lists its documents itself."""
-
 BOOSTS = {
     "guides/": 2.0,
     "guides/spark.md": 4.0,
@@ -16,6 +13,7 @@ BOOSTS = {
     "troubleshooting/safe-to-start.md": 1.0,
     "internals/": 0.5,
     "reference/commands.md": 0.5,
+    "reference/json": 0.9,
     "reference/api.md": 0.5,
 }
 """How much a hit counts by the beginning of the path of its page; the longest beginning decides. 1 for all others."""
@@ -24,9 +22,6 @@ BOOSTS = {
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Gives a page its place in the search; the text stays as it is."""
     path = page.file.src_uri
-    if path in OUTSIDE:
-        page.meta["search"] = {"exclude": True}
-        return markdown
     beginnings = [each for each in BOOSTS if path.startswith(each)]
     if beginnings:
         page.meta["search"] = {"boost": BOOSTS[max(beginnings, key=len)]}

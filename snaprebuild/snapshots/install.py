@@ -321,7 +321,7 @@ class _Install:
             total += missing
             if missing or not left_out.offsets:
                 what = pluralize(missing, "snapshot") + " missing" if missing else "it could not be judged"
-                message = f"nothing of this partition was staged; {what}: stage again"
+                message = f"nothing of this partition was staged; {what}: run `stage` again, which shows why"
                 self._findings.append(Finding("not-staged", Severity.FINDING, left_out.path, message))
         return total
 

@@ -206,9 +206,6 @@ class _VerifyJob(Job):
     def started(self, replay: PartitionReplay | None = None) -> Iterator[_VerifyTask]:
         yield _VerifyTask(self, PartitionVerdict(self.source), partial(ListedDifferences().add, 0), replay)
 
-    def needs(self) -> tuple[int, int] | None:
-        return snapshot_needs(self.source.directory)
-
 
 class _VerifyTask(ReplayTask):
     """One partition, replayed as its broker would, and compared with every snapshot."""
@@ -239,7 +236,10 @@ class _VerifyTask(ReplayTask):
         self._is_unsound_reported = False
         self._later = LaterProducers(job.source)
 
-    def job(self, report: Callable[[object], None]) -> _VerifyJob:
+    def needs(self) -> tuple[int, int] | None:
+        return snapshot_needs(self.source.directory)
+
+    def job(self) -> _VerifyJob:
         return self._job
 
     def adopt(self, outcome: VerifyOutcome) -> None:

@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import wraps
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from formats.errors import FormatError
 from formats.partition.file_names import FileKind
-from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.findings import did_you_mean
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.spark import header_rows, snapshot_rows
@@ -50,8 +52,24 @@ from snaprebuild.storage.partition_dir import PartitionDir
 __all__ = ["BatchHeaders", "ProducerSnapshots"]
 
 
+_Parameters = ParamSpec("_Parameters")
+_Returned = TypeVar("_Returned")
+
 OPTIONS_KEY = "snaprebuild.options"
 """Key in the metadata of the first column of a table in a catalog: its options, as JSON."""
+
+
+def _without_frames(method: Callable[_Parameters, _Returned]) -> Callable[_Parameters, _Returned]:
+    """Spark shows the traceback of an error before its message. So expected errors have no frames of the functions below the method."""
+
+    @wraps(method)
+    def called(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> _Returned:
+        try:
+            return method(*arguments, **named)
+        except (FormatError, SnaprebuildError) as error:
+            raise error.with_traceback(None) from None
+
+    return called
 
 
 class FileReader(DataSourceReader):
@@ -76,9 +94,10 @@ class FileReader(DataSourceReader):
         self.filters += [condition for condition in filters if column_of(condition) is not None]
         return filters
 
+    @_without_frames
     def partitions(self) -> list[InputPartition]:
         """The files of the query, packed into tasks. Spark calls it once for a DataFrame or view, not for each query."""
-        files, faults = self.files_and_faults()
+        files, faults = self._files_and_faults(checks_names=True)
         self._check(files, faults)
         represented = planned(filter(self._passes, files))
         # After damage nothing is reported: only a task that read up to it has detected it.
@@ -88,6 +107,12 @@ class FileReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, from the present content of its directories."""
+        try:
+            yield from self._rows_of_task(partition)
+        except (FormatError, SnaprebuildError) as error:
+            raise error.with_traceback(None) from None
+
+    def _rows_of_task(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         task: Task = partition.value
         for present in listed_now(task.files, self.options.selection, self.source.files_of):
             if isinstance(present, ReadFault):
@@ -101,7 +126,7 @@ class FileReader(DataSourceReader):
 
     def _rows_of_other_directories(self, planned_directories: frozenset[str]) -> Iterator[pa.RecordBatch]:
         """The rows of directories that the plan does not have, and of what is not read."""
-        files, faults = self.files_and_faults()
+        files, faults = self._files_and_faults(checks_names=False)
         self._check(files, faults)
         values: dict[str, Any] = dict.fromkeys(self.source.of_file)
         if self.options.reports_faults:
@@ -112,11 +137,13 @@ class FileReader(DataSourceReader):
             if file.directory not in planned_directories and self._passes(file):
                 yield from self.source.rows(file, self.options)
 
-    def files_and_faults(self) -> FilesAndFaults:
+    def _files_and_faults(self, *, checks_names: bool) -> FilesAndFaults:
         """The files below the paths now, and what is not read."""
         options = self.options
         source = self.source
-        return files_and_faults(options.existing_paths(), options.selection, source.kind, source.files_of, options.s3)
+        return files_and_faults(
+            options.existing_paths(), options.selection, source.kind, source.files_of, options.s3, checks_names=checks_names
+        )
 
     def _check(self, files: list[FileToRead], faults: list[ReadFault]) -> None:
         if faults and not self.options.skips_faults:
@@ -127,6 +154,29 @@ class FileReader(DataSourceReader):
 
     def _passes(self, file: FileToRead) -> bool:
         return passes(self.source.known(file), self.source.ranges(file), self.filters)
+
+
+class _RefusedStream(DataSourceStreamReader):
+    """The stream of a source that has none."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def initialOffset(self) -> NoReturn:  # noqa: N802  the name is Spark's
+        """Refuses the stream when it starts.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(f"{self.name} is batch only: use spark.read instead of spark.readStream")
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        """Refuses to read: Spark demands the method.
+
+        Raises:
+            UsageError: always.
+        """
+        self.initialOffset()
 
 
 class FileSource(DataSource):
@@ -169,6 +219,7 @@ class FileSource(DataSource):
             ReadFailedError: it cannot be read, unless such faults are skipped.
         """
 
+    @_without_frames
     def schema(self) -> str | StructType:
         """The columns, which Spark requests before it plans.
 
@@ -184,6 +235,7 @@ class FileSource(DataSource):
         columns[0].metadata = {OPTIONS_KEY: json.dumps(dict(self.options))}
         return columns
 
+    @_without_frames
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns of ``schema``: those of ``schema()``, or those of the query.
 
@@ -205,6 +257,26 @@ class FileSource(DataSource):
         if not all(field.nullable for field in schema):
             raise UsageError(f"columns of {self.name()} can be NULL: leave NOT NULL out")
         return FileReader(type(self), replace(options, schema=columns))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  the names are Spark's
+        """A reader that refuses ``readStream``. Spark adds an error of its own if there is no reader."""
+        return _RefusedStream(self.name())
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Refuses ``DataFrame.write`` and ``INSERT``.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(f"{self.name()} only reads: nothing can be written with it")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
+        """Refuses ``DataFrame.writeStream``.
+
+        Raises:
+            UsageError: always.
+        """
+        self.writer(schema, overwrite)
 
 
 class BatchHeaders(FileSource):

@@ -21,6 +21,7 @@ from formats.log.record_batch import (
     LOG_OVERHEAD_BYTES,
 )
 from snaprebuild.errors import SnaprebuildError
+from snaprebuild.snapshots.engine.log_facts import ends_at_log_end
 from snaprebuild.spark.segment_parts import bounds_of_part, check_end_of_part
 from snaprebuild.spark.selected_files import FileToRead, ReadFault, text_of
 from snaprebuild.spark.source_options import SourceOptions
@@ -170,8 +171,7 @@ def rows_of_segment(file: FileToRead, options: SourceOptions) -> Iterator[pa.Rec
         tail = yield from _batches(file, options)
         if tail.error is None:
             return
-        is_usual = file.next_offset is None and tail.kind in (TailKind.TORN, TailKind.ZERO_FILLED)
-        if not is_usual and not options.skips_faults:
+        if not options.skips_faults:
             raise tail.error
         position = tail.position_bytes
         error = str(tail.error)
@@ -205,7 +205,10 @@ def _hint(file: FileToRead, source: OpenBytes) -> np.ndarray | None:
 
 
 def _batches(file: FileToRead, options: SourceOptions) -> Generator[pa.RecordBatch, None, Tail]:
-    """The rows of whole batches, of a segment or a part of it. Returns how the segment ends, as far as the part shows it."""
+    """The rows of whole batches, of a segment or a part of it. Returns how the segment ends, as far as the part shows it.
+
+    A torn end of a log that a broker cuts off is clean.
+    """
     names = options.schema.names
     selection = options.selection
     is_narrowed = selection.offset_from is not None or selection.offset_to is not None
@@ -245,6 +248,9 @@ def _batches(file: FileToRead, options: SourceOptions) -> Generator[pa.RecordBat
                 yield rows
         assert reader.tail is not None
         check_end_of_part(reader.tail, end, file.path)
+        is_torn = file.next_offset is None and reader.tail.kind in (TailKind.TORN, TailKind.ZERO_FILLED)
+        if is_torn and ends_at_log_end(source, file.offset, file.index):
+            return Tail(TailKind.CLEAN, reader.tail.position_bytes)
         return reader.tail
 
 

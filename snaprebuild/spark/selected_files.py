@@ -16,7 +16,7 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from formats.partition.file_names import FileKind, PartitionDirectoryName, parse_file_name
-from snaprebuild.errors import GonePartitionError, ReadFailedError, RefusedError
+from snaprebuild.errors import GonePartitionError, ReadFailedError, RefusedError, UsageError
 from snaprebuild.findings import Finding, FindingCause
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
@@ -167,20 +167,48 @@ def snapshots(directory: PartitionDir, selection: Selection) -> Iterator[FileToR
 
 
 def files_and_faults(
-    paths: Iterable[str], selection: Selection, kind: FileKind, files_of: FilesOf, stores: S3Settings = USUAL_S3
+    paths: Iterable[str],
+    selection: Selection,
+    kind: FileKind,
+    files_of: FilesOf,
+    stores: S3Settings = USUAL_S3,
+    *,
+    checks_names: bool = False,
 ) -> FilesAndFaults:
-    """The files below ``paths``.
+    """The files below ``paths``. A directory without partitions has none.
+
+    Args:
+        paths: to look below.
+        selection: topics, partitions and offsets.
+        kind: of the files.
+        files_of: the files of one partition.
+        stores: how object stores are reached.
+        checks_names: names that select none of the partitions that are there are an error, because they are probably mistyped.
 
     Raises:
-        UsageError: a path is no directory.
+        UsageError: a path is no directory, or no partition has the selected names.
     """
-    source = open_source(paths, selection=selection, run=Run(stores=stores))
-    faults = [ReadFault(finding.path, finding.message) for finding in source.findings if _concerns_data(finding)]
+    places = tuple(paths)
+    source = open_source(places, selection=selection, run=Run(stores=stores))
+    faults = []
+    for finding in source.findings:
+        if finding.cause is FindingCause.NOTHING_FOUND:
+            if checks_names:
+                _check_names(places, selection, stores)
+        elif _concerns_data(finding):
+            faults.append(ReadFault(finding.path, finding.message))
     files: list[FileToRead] = []
     for partition in source.partitions:
         faults += _unreadable(partition.directory, kind)
         files += files_of(partition.directory, selection)
     return files, faults
+
+
+def _check_names(places: tuple[str, ...], selection: Selection, stores: S3Settings) -> None:
+    everything = open_source(places, run=Run(stores=stores))
+    present = [(each.directory.name.topic, each.directory.name.partition) for each in (*everything.partitions, *everything.skipped)]
+    if present:
+        raise UsageError(selection.why_none(present, as_options=False), path=places[0])
 
 
 def _unreadable(directory: PartitionDir, kind: FileKind) -> Iterator[ReadFault]:

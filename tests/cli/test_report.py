@@ -260,5 +260,6 @@ def test_what_a_run_did_not_read_is_on_the_page(tmp_path: Path) -> None:
         scan = document(tmp_path / "scan.json", "scan", logs)
     run = snaprebuild("report", scan, "--html", tmp_path / "page.html")
     assert run.text.startswith("INCOMPLETE: the documents do not cover what could not be read: ")
+    assert f"Page: {tmp_path / 'page.html'}, " in run.text.partition(" Documents ")[0]
     assert data_of(tmp_path / "page.html")["documents"][0]["unread_paths"] == [str(logs / "mixed-0")]
     assert in_json("report", scan, "--html", tmp_path / "page.html").document["unread"] == 1

@@ -52,5 +52,5 @@ def test_a_recorded_transcript_is_that_of_a_run_of_now(name: str, tmp_path: Path
     assert recorded.startswith(f"$ scripts/demo/{' '.join((script, *options))}\n")
     now = run(script, tmp_path, *options)
     assert end in now
-    assert answers(now) == answers(recorded), f"make docs/examples/{name}.txt again"
+    assert answers(now) == answers(recorded), f"run scripts/demo/record {name}"
     assert answers(now), "it shows commands"

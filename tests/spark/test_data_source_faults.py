@@ -21,10 +21,11 @@ from log_dirs import (
 from pyspark.sql import datasource
 from pyspark.sql.datasource import EqualTo
 from sentences import CHANGED_SINCE_LISTED
-from source_rows import A0, A1, damaged, entries, expected_rows, headers, reader_of, rows_of, three
+from source_rows import A0, damaged, entries, expected_rows, headers, reader_of, rows_of, three
 
+import snaprebuild as library
 from formats.errors import BadMagicError, FormatError, TruncatedError
-from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError
+from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, UsageError
 from snaprebuild.spark import header_rows
 from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots
 
@@ -59,18 +60,69 @@ def test_a_damaged_segment(tmp_path: Path) -> None:
     assert len(whole) == 31 - 3
 
 
-def test_the_end_of_a_log_may_be_torn(tmp_path: Path) -> None:
+def wrong_length(path: Path) -> None:
+    """Gives the second batch a length that leads behind the end of the file."""
+    with path.open("r+b") as file:
+        file.seek(batch_positions(path)[1] + 8)
+        file.write((2**31 - 1).to_bytes(4, "big"))
+
+
+def wrong_length_without_index(path: Path) -> None:
+    wrong_length(path)
+    path.with_suffix(".index").unlink()
+
+
+def zeros_after(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(bytes(4096))
+
+
+def zeros_from_second(path: Path) -> None:
+    position = batch_positions(path)[1]
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(bytes(path.stat().st_size - position))
+
+
+TORN = {
+    "torn": lambda path: cut(path, -1),
+    "zeros": zeros_after,
+    "zeros over batches": zeros_from_second,
+    "length without index": wrong_length_without_index,
+}
+"""Ends that a broker cuts off. No index leads to a whole batch behind them."""
+DAMAGED = {"length": wrong_length, "magic": lambda path: flip(path, batch_positions(path)[1] + 16)}
+
+
+@pytest.mark.parametrize("what", [*TORN, *DAMAGED])
+def test_the_end_of_a_log_is_judged_alike_in_each_mode(what: str, tmp_path: Path) -> None:
+    """And as by `verify`, which compares the batches with the offset index of a real broker."""
+    root = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
+    path = max(root.glob("*.log"))
+    {**TORN, **DAMAGED}[what](path)
+    rows = headers(root, mode="PERMISSIVE")
+    good = [row for row in rows if row["error"] is None]
+    is_damaged = what not in TORN
+    assert [row["segment_base_offset"] for row in rows if row["error"]] == [int(path.stem)] * is_damaged
+    assert headers(root, mode="DROPMALFORMED") == good
+    if is_damaged:
+        with pytest.raises(FormatError, match=re.escape(str(path))):
+            headers(root)
+    else:
+        assert headers(root) == good
+    assert {row["position_bytes"] for row in good if row["segment_base_offset"] == int(path.stem)} >= {0}
+    assert ("damaged-segment" in {each.code for each in library.verify(root).findings}) == is_damaged
+
+
+def test_a_torn_end_of_a_rolled_segment_is_damage(tmp_path: Path) -> None:
     root = three(tmp_path)
     cut(root / A0[20], -1)
-    assert len(headers(root)) == 30
-    (reported,) = [row for row in headers(root, mode="PERMISSIVE") if row["error"]]
-    assert reported["position_bytes"] == batch_positions(root / A0[20])[-1]
-    with (root / A1[20]).open("ab") as file:
-        file.write(bytes(4096))
-    assert len(headers(root)) == 30
+    assert len(headers(root)) == len(headers(root, mode="PERMISSIVE")) == 30
     cut(root / A0[0], -1)
     with pytest.raises(TruncatedError, match=f"{re.escape(str(root / A0[0]))}, byte"):
         headers(root)
+    (reported,) = [row for row in headers(root, mode="PERMISSIVE") if row["error"]]
+    assert reported["position_bytes"] == batch_positions(root / A0[0])[-1]
 
 
 @pytest.mark.parametrize("position", [1, 30], ids=["version", "entry"])
@@ -89,6 +141,7 @@ def test_a_damaged_snapshot(position: int, tmp_path: Path) -> None:
     assert reported["entry_count"] is reported["producer_id"] is None
     assert str(path) in reported["error"]
     assert len(rows) == others + 1
+    assert entries(root, mode="DROPMALFORMED") == [row for row in rows if row["error"] is None]
 
 
 def test_what_is_no_regular_file_is_reported(tmp_path: Path) -> None:
@@ -196,6 +249,35 @@ def test_a_plan_of_snapshots_reads_what_is_there_now(tmp_path: Path) -> None:
     for offset in (10, 20):
         (root / "a-0" / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
         assert [row["snapshot_offset"] for row in rows_of(reader, plan)] == list(range(10, offset + 1, 10))
+
+
+@pytest.mark.parametrize("source", [BatchHeaders, ProducerSnapshots])
+@pytest.mark.parametrize("options", [{}, {"topics": "a,b"}, {"mode": "PERMISSIVE"}], ids=str)
+def test_a_directory_that_becomes_empty_has_no_rows(source: Any, options: dict[str, str], tmp_path: Path) -> None:
+    """Of the same plan, and of the next one. A directory that is gone is an error."""
+    root = three(tmp_path / "logs")
+    reader = reader_of(source, root, **options)
+    plan = reader.partitions()
+    for each in list(root.iterdir()):
+        shutil.rmtree(each)
+    assert rows_of(reader, plan) == []
+    assert rows_of(reader_of(source, root, **options)) == []
+    root.rmdir()
+    with pytest.raises(UsageError, match="does not exist"):
+        rows_of(reader, plan)
+
+
+def test_a_plan_whose_topics_are_deleted_has_no_rows(tmp_path: Path) -> None:
+    """A new query says that no topic has the name, because it may be mistyped."""
+    root = three(tmp_path)
+    for mode in ("FAILFAST", "PERMISSIVE", "DROPMALFORMED"):
+        write_partition(root / "c-0", {0: batch(0)})
+        reader = reader_of(BatchHeaders, root, topics="c", mode=mode)
+        plan = reader.partitions()
+        shutil.rmtree(root / "c-0")
+        assert rows_of(reader, plan) == []
+        with pytest.raises(UsageError, match=r"no topic matches 'c' \(3 partitions found\); topics: a, b$"):
+            reader.partitions()
 
 
 def test_a_plan_reports_what_is_no_source_now(tmp_path: Path) -> None:

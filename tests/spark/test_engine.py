@@ -9,6 +9,7 @@ import json
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,7 +136,7 @@ def test_a_verification(spark: SparkSession, command: Command, tmp_path: Path) -
 
 
 def test_in_place(spark: SparkSession, command: Command, tmp_path: Path) -> None:
-    """On copies, one of whose snapshots is wrong; the lock is held where the command runs, and the receipt is written there."""
+    """On copies, one of whose snapshots is wrong; the lock is held where the command runs, and the receipt is put together there."""
     runs = {}
     for name, engine in (("own", ()), ("spark", SPARK)):
         logs, receipt = copy_of("kafka27-mixed", tmp_path / name), tmp_path / name / "receipt"
@@ -144,7 +145,11 @@ def test_in_place(spark: SparkSession, command: Command, tmp_path: Path) -> None
         run = command(
             "rebuild", logs, "--boundaries", "all", "--set-aside", "--receipt", receipt, "--as-of", NOW, "--output", "json", *engine
         )
-        runs[name] = (run.exit_code, reported(run, tmp_path / name), all_bytes(logs), receipt.read_text().count("\n"))
+        kinds = [json.loads(line).get("step") for line in receipt.read_text().splitlines()]
+        assert {"parts", "joined"} & set(kinds) == ({"parts", "joined"} if name == "spark" else set())
+        counts = Counter(kind for kind in kinds if kind not in ("parts", "joined"))
+        assert sorted(path.name for path in receipt.parent.iterdir()) == [logs.name, receipt.name]
+        runs[name] = (run.exit_code, reported(run, tmp_path / name), all_bytes(logs), counts)
     assert runs["spark"] == runs["own"]
     assert command("verify", "--written-by", tmp_path / "spark" / "receipt").exit_code == 0
 
@@ -162,6 +167,7 @@ class Counts(PartitionTask):
     def __init__(self, directory: Path, fault: str | None = None) -> None:
         (source,) = open_source([str(directory)]).partitions
         self.listing = source.directory
+        self.path = source.directory.path
         self.fault = fault
         self.count: int | None = None
         self.error: Exception | None = None
@@ -175,7 +181,7 @@ class Counts(PartitionTask):
         assert self.error is None
         self.error = error
 
-    def job(self, report: Callable[[object], None]) -> CountJob:
+    def job(self) -> CountJob:
         return CountJob(tuple(self.tasks()), self.fault)
 
     def adopt(self, outcome: TaskOutcome) -> None:
@@ -292,18 +298,17 @@ def test_reading_is_balanced(spark: SparkSession, event_log: Path, tmp_path: Pat
         packed.append((items, pack(items, tasks)))
         return packed[-1][1]
 
-    monkeypatch.setattr(packing, "pack", recorded)
-    monkeypatch.setattr(job, "TASK_BYTES_MIN", 1)
+    monkeypatch.setattr(job, "pack", recorded)
     work = Counts(logs / "t-0")
     with new_tasks(spark, event_log) as ended:
-        SparkEngine(spark)([work])
+        SparkEngine(spark, tasks=8)([work])
     assert work.count == len(sizes)
-    (items, placed), _ = packed
+    ((items, placed),) = packed
     assert sum(items) >= sum(sizes)
     counts = [each["Task Metrics"]["Shuffle Read Metrics"]["Total Records Read"] for each in reading_tasks(ended)]
     assert counts == np.bincount(placed).tolist()
     load = np.bincount(placed, weights=items)
-    assert len(load) == job.TASKS_PER_CORE * 2
+    assert len(load) == 8
     assert load.max() / load.mean() <= 1.5
 
 
@@ -325,7 +330,8 @@ def test_a_cancelled_job(spark: SparkSession, counted: Callable[[int], Path], tm
     for work in works:
         assert isinstance(work.error, StorageError)
         assert str(work.error).startswith("the Spark job failed: ")
-        assert "cancelled" in str(work.error)
+    assert "cancelled" in str(works[0].error)
+    assert str(works[1].error) == f"the Spark job failed: the reason is with {works[0].path}"
     after = Counts(counted(3))
     SparkEngine(spark)([after])
     assert after.count == 3

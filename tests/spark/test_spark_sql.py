@@ -6,7 +6,7 @@ import datetime
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +16,12 @@ import pytest
 from command import in_json_process
 from event_logs import new_tasks, overlap
 from header_engines import reference_headers
-from log_dirs import batch, batch_positions, copy_of, snapshots_in, truth, write_partition
+from log_dirs import batch, batch_positions, copy_of, snapshots_in, tree, truth, write_partition
 from make_partition import Shape, make_partition
 from manifests import FIXTURES, REPOSITORY, partition_fixtures
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import from_arrow_schema
+from waiting import SECONDS_MAX
 
 from formats.log.batch_headers import BytesSegment
 from snaprebuild.errors import UsageError
@@ -268,3 +269,56 @@ def test_the_questions_are_answered(sql: SparkSession, questions: Any, capsys: p
 
     shown = (REPOSITORY / "docs" / "examples" / "spark-questions.txt").read_text()
     assert printed.strip() in shown, "docs/examples/spark-questions.txt shows what scripts/demo/spark_questions.py prints"
+
+
+def streamed(sql: SparkSession, path: str, place: Path) -> None:
+    stream = sql.readStream.format("kafka_batch_headers").load(path).writeStream.format("noop")
+    stream.option("checkpointLocation", str(place)).start().awaitTermination(SECONDS_MAX)
+
+
+REFUSED: dict[str, tuple[Callable[[SparkSession, str, Path], object], str]] = {
+    "readStream": (streamed, "UsageError: kafka_batch_headers is batch only: use spark.read instead of spark.readStream"),
+    "write": (
+        lambda sql, path, _: sql.range(1).write.format("kafka_batch_headers").mode("append").save(path),
+        "UsageError: kafka_batch_headers only reads: nothing can be written with it",
+    ),
+    "overwrite": (
+        lambda sql, path, _: sql.range(1).write.format("kafka_producer_snapshot").mode("overwrite").save(path),
+        "UsageError: kafka_producer_snapshot only reads: nothing can be written with it",
+    ),
+    "insert": (
+        lambda sql, path, _: [
+            sql.sql(f"CREATE OR REPLACE TEMPORARY VIEW here USING kafka_batch_headers OPTIONS (path '{path}')"),
+            sql.sql("INSERT INTO here SELECT * FROM here"),
+        ],
+        "UsageError: kafka_batch_headers only reads: nothing can be written with it",
+    ),
+    "no such path": (
+        lambda sql, path, _: sql.read.format("kafka_batch_headers").load(f"{path}/nowhere"),
+        "UsageError: {path}/nowhere: does not exist",
+    ),
+    "no such topic": (
+        lambda sql, path, _: sql.read.format("kafka_batch_headers").option("topics", "mixd").load(path).count(),
+        "UsageError: {path}: no topic matches 'mixd' (4 partitions found); did you mean 'mixed'?",
+    ),
+    "no such option": (
+        lambda sql, path, _: sql.read.format("kafka_producer_snapshot").option("topcs", "mixed").load(path),
+        "did you mean 'topics'?",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_refusal_is_one_line_below_one_frame_of_ours(what: str, sql: SparkSession, tmp_path: Path) -> None:
+    """Spark shows a traceback before each error of a Python data source."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    before = tree(logs)
+    call, reported = REFUSED[what]
+    with pytest.raises(Exception, match=r"PYTHON(_STREAMING)?_DATA_SOURCE") as caught:
+        call(sql, str(logs), tmp_path / "checkpoint")
+    text = str(caught.value)
+    (line,) = [each for each in text.splitlines() if "UsageError: " in each]
+    assert reported.format(path=logs) in line
+    assert text.count("/snaprebuild/spark/") == 1
+    assert "During handling" not in text
+    assert tree(logs) == before

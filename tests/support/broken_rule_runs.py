@@ -47,6 +47,7 @@ TESTS = {
     **dict.fromkeys(("directories", "local", "large file"), ("storage/test_local_files.py",)),
     "journal": ("storage/test_journal_file.py", "storage/test_local_files.py", WRITERS),
     "receipt": (WRITERS,),
+    "receipt part": ("snapshots/test_receipt_parts.py",),
     "in place": (GUARDED, "cli/test_broker_running.py"),
     **dict.fromkeys(("staged", "install"), (GUARDED, WRITERS, *INSTALL)),
     "object": ("storage/test_s3.py",),

@@ -15,6 +15,7 @@ import msgspec
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
+from snaprebuild.argument_checks import AS_OF_MAX_MS, JOBS_MAX, NOT_MS
 from snaprebuild.cli.options.description import option
 from snaprebuild.errors import UsageError
 
@@ -56,17 +57,8 @@ __all__ = [
 ]
 
 
-JOBS_MAX = 1024
-"""Worker processes; more than any machine has processors or disks for."""
-
 DEADLINE_MAX = 7 * 86_400
 """Seconds."""
-
-AS_OF_MAX_MS = 253_402_300_799_999
-"""The last moment of the year 9999: later ones have no date, and much later ones no place in an int64."""
-
-NOT_MS = range(10**6, 10**11)
-"""Numbers that as milliseconds are between 1970 and 1973, long before Kafka: who types one means seconds, or a date without dashes."""
 
 _AMOUNT = re.compile(r"([0-9]{1,18})([A-Za-z]{1,3})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -455,6 +447,8 @@ def offsets_range(offsets: str | None) -> tuple[int | None, int | None]:
 def check_paths(paths: list[str] | None, **options: str | None) -> None:
     """Makes sure that no path is empty, as a variable of a shell that is not set makes it, and that a file is no directory.
 
+    A directory may be given where one with the parts of a receipt is taken in place of the receipt.
+
     Args:
         paths: the arguments.
         options: paths by the names of their options, None for those that are not given.
@@ -468,5 +462,5 @@ def check_paths(paths: list[str] | None, **options: str | None) -> None:
         option = "--" + name.replace("_", "-")
         if path == "":
             raise UsageError(f"{option}: the path is empty")
-        if path is not None and name not in ("out", "elections") and os.path.isdir(path):
+        if path is not None and name not in ("out", "elections", "written_by") and os.path.isdir(path):
             raise UsageError(f"{option}: expected a file, found the directory {path}")

@@ -83,14 +83,21 @@ class ReportView(View):
             page_exit_code=first.exit_code,
         )
 
+    def summary(self) -> str:
+        """What the page does not cover, and where it is."""
+        result = self._result
+        place = f"Page: {shown(result.path)}, {size_text(result.size_bytes)}. Open it in a browser; it needs no network."
+        if not result.page.unread_paths:
+            return place
+        unread = first_of([shown(path) for path in result.page.unread_paths])
+        return f"INCOMPLETE: the documents do not cover what could not be read: {unread}. {place}"
+
     def print_table(self) -> None:
-        """Prints the documents, the totals of the page and its path."""
+        """Prints where the page is, its documents, and its totals."""
         result = self._result
         page = result.page
         partitions = page.partitions()
-        if page.unread_paths:
-            unread = first_of([shown(path) for path in page.unread_paths])
-            print_text(f"INCOMPLETE: the documents do not cover what could not be read: {unread}.")
+        print_text(self.summary())
         counts = Counter(number for partition in partitions for number in partition.documents)
         rows = [(shown(head.path), head.schema, head.snaprebuild, counts[number]) for number, head in enumerate(result.heads)]
         print_table("Documents", ("file", "form", "written by", "partitions"), rows, right=("partitions",))
@@ -98,7 +105,6 @@ class ReportView(View):
         left = page.partition_count - len(partitions)
         if left:
             print_text(f"{pluralize(left, 'partition')} with the least to say left out of the page")
-        print_text(f"page: {shown(result.path)}, {size_text(result.size_bytes)}; open it in a browser, it needs no network")
 
 
 def _totals_text(totals: PageTotals) -> str:

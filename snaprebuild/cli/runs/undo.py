@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 from snaprebuild.cli.file_kinds import UNDONE_RECEIPT, check_file
@@ -45,9 +46,11 @@ def run_undo(
         receipt = newest_receipt(partial(_is_undone, s3)).path
     check_paths([receipt])
     receipt = receipt_path(receipt)
-    check_file(receipt, UNDONE_RECEIPT)
+    is_directory = os.path.isdir(receipt)  # of the parts of a receipt
+    if not is_directory:
+        check_file(receipt, UNDONE_RECEIPT)
     out.begin(receipt=receipt)
-    if (schema_of(receipt) or "").startswith(STORE_KIND):
+    if not is_directory and (schema_of(receipt) or "").startswith(STORE_KIND):
         return RepairUndoView(undo_receipt(receipt, stores_of(s3), dry_run=dry_run), is_last=last)
     return UndoView(undoing.undo(load_receipt(receipt), dry_run=dry_run), receipt, is_last=last)
 

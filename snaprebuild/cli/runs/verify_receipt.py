@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from snaprebuild.cli.file_kinds import VERIFIED_RECEIPT, check_file
 from snaprebuild.cli.render.receipts import ReceiptView
 from snaprebuild.cli.verb import OutputOptions
@@ -15,5 +17,6 @@ __all__ = ["run_verify_receipt"]
 def run_verify_receipt(receipt: str, *, out: OutputOptions) -> View:
     """Finds the present state of the files in a receipt."""
     out.begin(receipt=receipt)
-    check_file(receipt, VERIFIED_RECEIPT)
+    if not os.path.isdir(receipt):  # with the parts of a receipt
+        check_file(receipt, VERIFIED_RECEIPT)
     return ReceiptView(verify_receipt(load_receipt(receipt)), details=out.everything)

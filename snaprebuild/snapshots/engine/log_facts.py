@@ -16,11 +16,13 @@ from snaprebuild.replay.window import Clock, window_start
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.local.regular_file import once_more
 from snaprebuild.storage.partition_dir import PartitionDir, read_last_timestamp_hint, read_positions_hint
+from snaprebuild.storage.store_path import ReadPath
 from snaprebuild.storage.thread_pool import local_map
 
 __all__ = [
     "LogTail",
     "check_deadline",
+    "ends_at_log_end",
     "known_log_end",
     "largest_timestamp_hint",
     "log_end_offset",
@@ -66,6 +68,26 @@ def _end_offset(directory: PartitionDir, deadline: float | None) -> int:
         return _tail_of(directory, source).end_offset if end is None else end
 
 
+def ends_at_log_end(source: SegmentBytes, base_offset: int, index: ReadPath | None) -> bool:
+    """Whether a last segment that ends with a torn batch or zeros ends there, as a broker takes it, or has lost batches after it.
+
+    A broker that is killed leaves such an end, and its next start cuts it off. If the offset index leads to whole batches behind it,
+    these were complete before: the bytes in between are damaged.
+
+    Args:
+        source: the segment.
+        base_offset: of the segment.
+        index: its offset index; None without one.
+    """
+    reader = HeaderReader(source, block_bytes=1 << 20, columns=TAIL_COLUMNS)
+    from_start = _read_tail(reader, base_offset)
+    assert reader.tail is not None
+    if reader.tail.kind is TailKind.CLEAN:
+        return True  # the caller read a part whose beginning the index had wrong
+    end_offset = base_offset if from_start is None else from_start.end_offset
+    return end_offset >= _tail_of_segment(source, base_offset, index).end_offset
+
+
 def _plain_end(source: SegmentBytes) -> int | None:
     """End of a small segment that has nothing unusual in it; None for any other."""
     if not 0 < source.size_bytes <= PLAIN_BYTES_MAX:
@@ -103,15 +125,18 @@ def _tail(directory: PartitionDir, deadline: float | None) -> LogTail:
 
 def _tail_of(directory: PartitionDir, source: SegmentBytes) -> LogTail:
     segment = directory.segments[-1]
-    hint = None
-    if segment.offset_index is not None:
-        hint = read_positions_hint(directory.file(segment.offset_index), source.size_bytes)
+    index = None if segment.offset_index is None else directory.file(segment.offset_index)
+    return _tail_of_segment(source, segment.base_offset, index)
+
+
+def _tail_of_segment(source: SegmentBytes, base_offset: int, index: ReadPath | None) -> LogTail:
+    hint = None if index is None else read_positions_hint(index, source.size_bytes)
     if hint is not None and len(hint):
-        tail = _tail_from(source, segment.base_offset, int(hint[-1]), check_crc=True)
+        tail = _tail_from(source, base_offset, int(hint[-1]), check_crc=True)
         if tail is not None:
             return tail
-    tail = _tail_from(source, segment.base_offset, 0, check_crc=False)
-    return LogTail(segment.base_offset) if tail is None else tail
+    tail = _tail_from(source, base_offset, 0, check_crc=False)
+    return LogTail(base_offset) if tail is None else tail
 
 
 def known_log_end(directory: PartitionDir) -> int:
@@ -127,6 +152,10 @@ def known_log_end(directory: PartitionDir) -> int:
 def _tail_from(source: SegmentBytes, base_offset: int, start_bytes: int, *, check_crc: bool) -> LogTail | None:
     """The tail from a position on; None where no batch begins there, or where checksums speak against it."""
     reader = HeaderReader(source, check_crc, start_bytes=start_bytes, block_bytes=1 << 20, columns=TAIL_COLUMNS)
+    return _read_tail(reader, base_offset)
+
+
+def _read_tail(reader: HeaderReader, base_offset: int) -> LogTail | None:
     tail: LogTail | None = None
     damaged = False
     for block in reader:
@@ -137,7 +166,7 @@ def _tail_from(source: SegmentBytes, base_offset: int, start_bytes: int, *, chec
             latest = max(latest, tail.max_timestamp_ms)
         tail = LogTail(end, int(block.column("partition_leader_epoch")[-1]), latest)
     assert reader.tail is not None
-    if start_bytes and (tail is None or tail.end_offset <= base_offset or damaged or reader.tail.kind is TailKind.CORRUPT):
+    if reader.start_bytes and (tail is None or tail.end_offset <= base_offset or damaged or reader.tail.kind is TailKind.CORRUPT):
         return None
     return tail
 

@@ -1,8 +1,8 @@
 """Plans as files: lines of JSON, and the saved plan with the identity of every input, so that it is refused when the disk has changed.
 
 The file has a header with the request, a line for each partition, and a closing line. The closing line has the count of the others and the
-SHA-256 of everything above it, so that a file that was cut off or changed is no plan (docs/reference/json.md). It is written and read a
-line at a time: a broker has millions of segments, and a partition some thousands. A staged plan has the same form.
+SHA-256 of everything above it, so that a file that was cut off or changed is no plan (docs/reference/json/plan.md). It is written and read
+a line at a time: a broker has millions of segments, and a partition some thousands. A staged plan has the same form.
 """
 
 from __future__ import annotations

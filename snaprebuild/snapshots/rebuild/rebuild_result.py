@@ -16,6 +16,7 @@ from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, BoundaryAction, BoundaryResult, unfinished
 from snaprebuild.snapshots.engine.partition_task import TaskOutcome
 from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, Plan, concerns_of_plan, topics_left_out
+from snaprebuild.snapshots.receipts.receipt_lines import WriteEvent
 from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
 
 __all__ = ["PartitionResult", "RebuildOutcome", "RebuildResult", "is_not_judged"]
@@ -30,6 +31,7 @@ class RebuildOutcome(TaskOutcome):
         elapsed_seconds: from the first segment taken to the last file written; of a partition in chunks, of all its tasks together.
         later_producers: entries of ``ENTRY_DTYPE`` of the batches above the newest snapshot that were read, in the order of the log, as
             bytes.
+        events: about files, of a task in another process that did not record them.
     """
 
     boundaries: list[BoundaryResult] = msgspec.field(default_factory=list)
@@ -37,6 +39,7 @@ class RebuildOutcome(TaskOutcome):
     replay_reason: str = ""
     elapsed_seconds: float = 0.0
     later_producers: bytes = b""
+    events: list[WriteEvent] = msgspec.field(default_factory=list)
 
     def add(self, part: RebuildOutcome) -> None:
         """Adds the outcome of the next part of the partition."""
@@ -44,6 +47,7 @@ class RebuildOutcome(TaskOutcome):
         self.boundaries += part.boundaries
         self.elapsed_seconds += part.elapsed_seconds
         self.later_producers += part.later_producers
+        self.events += part.events
 
     def sort(self) -> None:
         """Orders boundaries by offset, and findings by offset and code; findings about the whole partition come first."""

@@ -22,14 +22,14 @@ from snaprebuild.snapshots.destination.boundary_result import NOT_DONE
 from snaprebuild.snapshots.destination.link_writer import LinkWriter
 from snaprebuild.snapshots.destination.rebuilt_snapshot import remove_other_name
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
-from snaprebuild.snapshots.engine.partition_task import Progress
+from snaprebuild.snapshots.engine.partition_task import Progress, ProgressStoppedError
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.plan.plan_model import Blocked, BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.snapshots.plan.planner import replan_partition
 from snaprebuild.snapshots.plan.start_gate import fate_against_writing
 from snaprebuild.snapshots.rebuild.preflight import blocked_by, with_preflight
 from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildOutcome, RebuildResult
-from snaprebuild.snapshots.rebuild.task import WRITERS, RebuildJob, RebuildTask
+from snaprebuild.snapshots.rebuild.task import WRITERS, DriverReport, RebuildJob, RebuildTask
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.receipt_lines import WriteEvent
 from snaprebuild.snapshots.run import Run
@@ -111,6 +111,7 @@ class RebuildRun:
         dry_run: nothing is written, and no lock is taken.
         locks: on the log directories that are written to.
         on_event: takes the events about files; None for nothing that does.
+        receipt: whose ``record`` that is; None without a receipt.
         run, progress: as of ``rebuild``.
         phase_seconds: of the phases so far, by their names.
     """
@@ -135,7 +136,7 @@ class RebuildRun:
         """
         self.dry_run = dry_run
         self.phase_seconds: dict[str, float] = {}
-        self._receipt = receipt
+        self.receipt = receipt
         self.on_event = on_event if receipt is None else receipt.record
         self.run = run
         self.progress = progress
@@ -146,7 +147,13 @@ class RebuildRun:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        self._stack.__exit__(kind, error, where)
+        try:
+            if isinstance(error, ProgressStoppedError):
+                self._close_receipt()  # every writer has ended: the run was not killed
+            elif error is not None and self.receipt is not None:
+                self.receipt.abandon()
+        finally:
+            self._stack.__exit__(kind, error, where)
 
     @contextlib.contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -170,7 +177,7 @@ class RebuildRun:
                 result.outcome.replay_reason = result.plan.replay_reason
         if waiting:
             with ThreadPool(WRITERS, thread_name_prefix="sync") as threads:
-                LinkWriter(self.locks.hold, self._receipt, threads, self.timed, dry_run=self.dry_run).write(waiting)
+                LinkWriter(self.locks.hold, self.receipt, threads, self.timed, dry_run=self.dry_run).write(waiting)
 
     def replay(self, plan: Plan, results: list[PartitionResult], *, only_planned: bool = False) -> None:
         """Replays the other boundaries of the partitions and writes their snapshots. A failure in one partition does not stop the others.
@@ -209,14 +216,14 @@ class RebuildRun:
 
     def _close_receipt(self) -> tuple[str | None, tuple[Finding, ...]]:
         """The path of the receipt, if there was anything to write, and what went wrong with its last line."""
-        receipt = self._receipt
+        receipt = self.receipt
         if receipt is None or not receipt.is_there:
             return None, ()
         try:
             receipt.close()
-        except WriteFailedError as error:
+        except SnaprebuildError as error:
             return receipt.path, (finding_of_error(error, receipt.path),)
-        return receipt.path, ()
+        return (receipt.path if receipt.is_there else None), ()
 
 
 class _Replays:
@@ -274,7 +281,7 @@ class _Replays:
         run = self._run
         listed = partial(self._listed.add, place)
         corrupt = frozenset(self._corrupt.get(result.path, ()))
-        report = None if run.on_event is None or run.dry_run else partial(run.on_event, result.plan)
+        report = None if run.on_event is None or run.dry_run else DriverReport(result.plan, run.on_event, run.receipt)
         job = RebuildJob(
             plan=result.plan,
             request=self._request,

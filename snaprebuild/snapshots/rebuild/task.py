@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -39,12 +40,17 @@ from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.preflight import denied_finding, is_denied
 from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildOutcome
 from snaprebuild.snapshots.receipts.receipt_lines import WriteEvent, WriteSettled
+from snaprebuild.snapshots.receipts.receipt_parts import EventList
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
+from snaprebuild.storage.store import ReadStore
 from snaprebuild.storage.store_path import path_of
 from snaprebuild.storage.thread_pool import ThreadPool
 
-__all__ = ["WRITERS", "RebuildJob", "RebuildTask"]
+if TYPE_CHECKING:
+    from snaprebuild.snapshots.receipts.receipt import Receipt
+
+__all__ = ["WRITERS", "DriverReport", "RebuildJob", "RebuildTask"]
 
 WRITERS = 8
 """Files written at once. Each waits for two syncs, so that one after the other would leave the device idle most of the time."""
@@ -52,6 +58,44 @@ WRITERS = 8
 PENDING_MAX = 4 * WRITERS
 PENDING_BYTES_MAX = 128 << 20
 """Snapshots of one partition that wait to be written, and their entries: 46 MB where there are a million producers."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverReport:
+    """Takes the events about the files of a partition in the process that leads the run.
+
+    Attributes:
+        partition: that is written to.
+        on_event: takes the partition and an event.
+        receipt: whose ``record`` that is; None without a receipt.
+    """
+
+    partition: PartitionPlan
+    on_event: Callable[[PartitionPlan, WriteEvent], None]
+    receipt: Receipt | None
+
+    def __call__(self, event: WriteEvent) -> None:
+        """Takes an event. Raises as ``on_event``."""
+        self.on_event(self.partition, event)
+
+    def elsewhere(self, objects_run: str) -> Report:
+        """What takes the events of a task in another process; it can be pickled.
+
+        Args:
+            objects_run: what the objects of the run have in their metadata.
+
+        Raises:
+            WriteFailedError, RefusedError: the receipt cannot be written, so that no file may be.
+        """
+        return EventList() if self.receipt is None else self.receipt.report_elsewhere(self.partition, objects_run)
+
+    def take_events(self, events: Sequence[WriteEvent]) -> None:
+        """Takes the events that returned with the outcome of a task. Raises as ``on_event``."""
+        if self.receipt is not None:
+            self.receipt.take_events(self.partition, events)
+            return
+        for event in events:
+            self(event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +175,9 @@ class RebuildTask(ReplayTask):
             result, job.request, clock=job.clock, report=job.report, lock=lock, dry_run=job.dry_run
         )
         self._write_one = writer.write
+        self._driver_report = job.report if isinstance(job.report, DriverReport) else None
+        if isinstance(job.report, EventList):
+            self.outcome.events = job.report.events
         self._wanted = {boundary.offset: boundary for boundary in job.plan.boundaries}
         self._pending: deque[tuple[Future[BoundaryResult], int]] = deque()
         self._pending_bytes = 0
@@ -143,19 +190,20 @@ class RebuildTask(ReplayTask):
         self._later.take(summary)
         return super().take_segment(index, summary)
 
-    def job(self, report: Callable[[object], None]) -> RebuildJob:
-        """This task for another process. Several attempts may follow one another."""
-        return dataclasses.replace(
-            self._job, report=None if self._job.report is None else report, deadline=None, earlier_ns=time.time_ns()
-        )
+    def stores(self) -> tuple[ReadStore, ...]:
+        """The stores that this task reads and writes."""
+        return *super().stores(), self._target.store
 
-    def on_event(self, event: WriteEvent) -> None:
-        """Takes an event about a file that the job writes."""
-        if self._job.report is not None:
-            self._job.report(event)
+    def job(self) -> RebuildJob:
+        """This task for another process. Several attempts may follow one another."""
+        report = None if self._driver_report is None else self._driver_report.elsewhere(self._request.s3.run)
+        return dataclasses.replace(self._job, report=report, deadline=None, earlier_ns=time.time_ns())
 
     def adopt(self, outcome: RebuildOutcome) -> None:
         """Takes the outcome of the job. Findings and boundaries of an earlier listing stay."""
+        if self._driver_report is not None:
+            self._driver_report.take_events(outcome.events)
+            outcome.events = []
         for boundary in outcome.boundaries:
             if boundary.comparison is not None:
                 self._list_differences(boundary.offset, boundary.comparison)

@@ -14,34 +14,32 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
-from msgspec.structs import asdict
 
-from formats.partition.file_names import snapshot_file_name
 from snaprebuild import __version__
-from snaprebuild.errors import OutcomeUnknownError, UsageError, WriteFailedError
+from snaprebuild.errors import SnaprebuildError, UsageError, WriteFailedError
 from snaprebuild.published import RunRecord, line_of
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
+from snaprebuild.snapshots.receipts.announcements import Announcements
 from snaprebuild.snapshots.receipts.own_snapshots import can_be_written, default_receipt_places
+from snaprebuild.snapshots.receipts.part_files import PartsPlace, close_parts, remove_parts
 from snaprebuild.snapshots.receipts.receipt_lines import (
     SCHEMA,
     EndStep,
-    NotWrittenStep,
-    PartitionStep,
+    JoinedStep,
+    ObjectsStep,
+    PartsStep,
     ReceiptHeader,
-    SetAsideAnnounced,
-    SetAsideStep,
     UndoingStep,
     UndoneStep,
     WriteAnnounced,
     WriteEvent,
-    WriteStep,
-    WrittenStep,
 )
+from snaprebuild.snapshots.receipts.receipt_parts import EventList, PartReport
 from snaprebuild.snapshots.run_record import run_record
-from snaprebuild.storage.file_facts import InputFile
+from snaprebuild.storage.local.directories import missing_directories, remove_empty_directories
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.journal_file import JournalFile, append_to_journal
 from snaprebuild.storage.local.log_dir_guard import log_dir_above
@@ -50,6 +48,7 @@ from snaprebuild.storage.store import is_object
 __all__ = [
     "Receipt",
     "default_receipt_path",
+    "noting_receipt",
     "record_undo",
 ]
 
@@ -95,15 +94,21 @@ class Receipt:
         # Here: a thread that announces the first file may be one of another invocation.
         self._run = run_record(partition.source.log_dir for partition in plan.partitions)
         self._numbers = {partition.source.directory.path: number for number, partition in enumerate(plan.partitions)}
-        self._opening = threading.Lock()
-        self._reported: set[int] = set()
-        self._files = 0
-        self._journal: JournalFile | None = None
+        self._numbering = threading.Lock()
+        self._header = ""
+        self._lines = Announcements(self._new_journal)
+        self._elsewhere = threading.Lock()
+        self._parts: PartsPlace | None = None
+        self._joined_partitions: set[int] = set()
+        self._makes_objects = False
+        self._without_outcome: set[int] = set()
+        self._new_directories: list[str] = []
+        self._was_removed = False
 
     @property
     def is_there(self) -> bool:
         """Whether there was anything to announce, so that the file was created."""
-        return self._journal is not None
+        return self._lines.journal is not None and not self._was_removed
 
     def check_place(self) -> None:
         """Makes sure, as far as possible beforehand, that the file can be created.
@@ -129,45 +134,19 @@ class Receipt:
         Raises:
             WriteFailedError, RefusedError: an announcement cannot be written, so that nothing may be.
         """
-        if isinstance(event, WriteAnnounced):
-            self.announce_all(partition, [event], sync=True)
-            return
-        number = self._number(partition)
-        offset = event.offset
-        if isinstance(event, SetAsideAnnounced):
-            name = snapshot_file_name(offset)
-            step = SetAsideStep(number=number, offset=offset, name=name, set_aside=event.name, **asdict(event.file))
-            self._opened(number, partition).append(line_of(step))
-        elif self._journal is not None and number in self._reported and not isinstance(event.error, OutcomeUnknownError):
-            settled = WrittenStep if event.error is None else NotWrittenStep
-            self._files += event.error is None
-            with contextlib.suppress(WriteFailedError):  # the next announcement fails, too
-                self._journal.append(line_of(settled(number=number, offset=offset)), sync=False)
+        self._lines.record(self._number(partition), partition, event)
 
-    def announce_all(self, partition: PartitionPlan, files: Iterable[WriteAnnounced], *, sync: bool = False) -> None:
-        """Records several announcements for a partition.
+    def announce_all(self, partition: PartitionPlan, files: Iterable[WriteAnnounced]) -> None:
+        """Records several announcements for a partition. No file may have its name before ``sync`` has returned.
 
         Args:
             partition: that the files belong to.
             files: what is announced.
-            sync: wait until this is on the device; else no file may have its name before ``sync`` has returned.
 
         Raises:
             WriteFailedError, RefusedError: the receipt cannot be written, so that nothing may be.
         """
-        number = self._number(partition)
-        steps = [
-            WriteStep(
-                number=number,
-                offset=each.offset,
-                name=snapshot_file_name(each.offset),
-                snapshot_class=each.snapshot_class,
-                entries=each.entries,
-                **asdict(each.file),
-            )
-            for each in files
-        ]
-        self._opened(number, partition).append("\n".join(map(line_of, steps)), sync=sync)
+        self._lines.announce_all(self._number(partition), partition, files, sync=False)
 
     def sync(self) -> None:
         """Returns when all that was announced is on the device.
@@ -175,43 +154,138 @@ class Receipt:
         Raises:
             WriteFailedError: it cannot be.
         """
-        if self._journal is not None:
-            self._journal.sync()
+        if self._lines.journal is not None:
+            self._lines.journal.sync()
 
     def settle_all(self, partition: PartitionPlan, offsets: Sequence[int]) -> None:
         """Records that announced files have their names. It does not wait for the device, as ``record``."""
-        number = self._number(partition)
-        if self._journal is None or not offsets:
-            return
-        self._files += len(offsets)
-        lines = (line_of(WrittenStep(number=number, offset=offset)) for offset in offsets)
-        with contextlib.suppress(WriteFailedError):
-            self._journal.append("\n".join(lines), sync=False)
+        self._lines.settle_all(self._number(partition), offsets)
 
-    def close(self) -> None:
-        """Ends the receipt of a run that was completed.
+    def report_elsewhere(self, partition: PartitionPlan, objects_run: str) -> PartReport | EventList:
+        """A value for the tasks of a partition in other processes, which takes their events.
+
+        From now on the file is there, so that ``undo`` finds what these tasks announce also if this process is killed.
+
+        Args:
+            partition: of the plan.
+            objects_run: what the objects of the run have in their metadata.
 
         Raises:
-            WriteFailedError: it cannot be written.
+            WriteFailedError, RefusedError: the receipt cannot be written, so that no file may be.
         """
-        if self._journal is not None:
-            self._journal.append(line_of(EndStep(ended_ms=int(time.time() * 1000), written=self._files)))
-            self._journal.close()
+        number = self._number(partition)
+        with self._elsewhere:
+            if is_object(partition.target):
+                if not self._makes_objects:
+                    self._lines.open().append(line_of(ObjectsStep(run=objects_run)))
+                    self._makes_objects = True
+                self._without_outcome.add(number)
+                return EventList()
+            if self._parts is None:
+                self._parts = self._begin_parts()
+            return PartReport(self._parts, number, partition)
+
+    def take_events(self, partition: PartitionPlan, events: Iterable[WriteEvent]) -> None:
+        """Records the events of a task that made objects, and has ended.
+
+        Raises:
+            WriteFailedError: they cannot be written.
+        """
+        number = self._number(partition)
+        for event in events:
+            if isinstance(event, WriteAnnounced):
+                self._lines.announce_all(number, partition, [event], sync=False)
+            else:
+                self._lines.record(number, partition, event)
+        self.sync()
+        self._without_outcome.discard(number)
+
+    def close(self) -> None:
+        """Ends the receipt of a run that was completed. Without any file there is none.
+
+        Raises:
+            SnaprebuildError: it cannot be written, or a part of it cannot be read. The parts stay then, and ``undo`` reads them.
+        """
+        self._join()
+        self._remove_if_empty()
+        if self.is_there:
+            journal = self._lines.open()
+            journal.append(line_of(EndStep(ended_ms=int(time.time() * 1000), written=self._lines.files)))
+            journal.close()
+
+    def abandon(self) -> None:
+        """Takes in what tasks in other processes announced until now; they announce nothing more. For a run that was not completed.
+
+        What cannot be taken in stays in its part, where ``undo`` finds it.
+        """
+        with contextlib.suppress(SnaprebuildError):
+            self._join()
+            self._remove_if_empty()
 
     def _number(self, partition: PartitionPlan) -> int:
-        with self._opening:
+        with self._numbering:
             return self._numbers.setdefault(partition.source.directory.path, len(self._numbers))
 
-    def _opened(self, number: int, partition: PartitionPlan) -> JournalFile:
-        """The file, with the line of the partition, which gets to the device with the line of its first file."""
-        with self._opening:
-            if self._journal is None:
-                self._journal = JournalFile(self.path, line_of(_header(self._plan, self._run)))
-                log.info("receipt: %s", self.path)
-            if number not in self._reported:
-                self._journal.append(line_of(_partition_step(number, partition)), sync=False)
-                self._reported.add(number)
-            return self._journal
+    def _new_journal(self) -> JournalFile:
+        self._header = line_of(_header(self._plan, self._run))
+        self._new_directories += missing_directories(os.path.dirname(self.path))
+        journal = JournalFile(self.path, self._header)
+        log.info("receipt: %s", self.path)
+        return journal
+
+    # ------------------------------------------------------------------------------------------------------------- parts
+
+    def _begin_parts(self) -> PartsPlace:
+        journal = self._lines.open()
+        # The files go to --out, so that each task reaches it. A log directory has no place for files of ours.
+        directory = self._plan.request.destination.receipt_directory or os.path.dirname(self.path)
+        place = PartsPlace.new(os.path.realpath(directory), self._header)
+        self._new_directories += missing_directories(place.directory)
+        place.begin()
+        journal.append(line_of(PartsStep(directory=place.directory, run=place.run)))
+        return place
+
+    def _join(self) -> None:
+        """Closes the parts, adds their lines, and removes them."""
+        place = self._parts
+        if place is None:
+            return
+        from snaprebuild.snapshots.receipts.receipt_join import JoinedLines  # a run in one process reads no receipt
+
+        journal = self._lines.open()
+        paths = close_parts(place.directory, place.run)
+        joined = JoinedLines()
+        for line in joined.lines_of(paths):
+            journal.append(line, sync=False)
+        journal.append(line_of(JoinedStep()))
+        self._parts = None
+        self._joined_partitions |= joined.partitions
+        self._lines.files += joined.files
+        remove_parts(paths)
+
+    def _remove_if_empty(self) -> None:
+        """Removes a receipt without files, and the directories that were made for it: a run that writes nothing leaves nothing."""
+        journal = self._lines.journal
+        if journal is None or self._joined_partitions or self._without_outcome or not self._lines.is_empty:
+            return
+        journal.remove()
+        self._was_removed = True
+        remove_empty_directories(self._new_directories)
+
+
+@contextlib.contextmanager
+def noting_receipt(receipt: Receipt | None) -> Iterator[None]:
+    """An error inside the block has a note with the receipt of what was written until then, if anything was.
+
+    Args:
+        receipt: of the run; None for a run that writes nothing.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if receipt is not None and receipt.is_there:
+            error.add_note(f"receipt of what was written: {receipt.path} (`snaprebuild undo` takes it back)")
+        raise
 
 
 def record_undo(path: str, step: type[UndoingStep | UndoneStep], offsets_by_number: Mapping[int, Sequence[int]]) -> None:
@@ -238,24 +312,4 @@ def _header(plan: Plan, run: RunRecord) -> ReceiptHeader:
         run=run,
         request=msgspec.to_builtins(plan.request.document),
         expiration_ms=plan.clock.expiration_ms,
-    )
-
-
-def _partition_step(number: int, plan: PartitionPlan) -> PartitionStep:
-    source = plan.source
-    directory = plan.source.directory
-    return PartitionStep(
-        number=number,
-        topic_partition=source.directory.topic_partition,
-        source=directory.path,
-        # Where it really is: a link on the way may lead elsewhere one day.
-        target=plan.target if is_object(plan.target) else os.path.realpath(plan.target),
-        checkpointed_log_start_offset=source.checkpointed_log_start_offset,
-        log_end_offset=plan.log_end_offset,
-        clean_shutdown=source.log_dir.was_shut_down_cleanly,
-        recovery_point=source.recovery_point,
-        is_tiered=source.is_tiered,
-        segments=tuple(InputFile.at(each.base_offset, each.log.identity) for each in directory.segments),
-        without_index=tuple(each.base_offset for each in directory.segments if each.offset_index is None),
-        snapshots=tuple(InputFile.at(offset, listed.identity) for offset, listed in directory.snapshots),
     )

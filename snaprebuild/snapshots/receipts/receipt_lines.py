@@ -1,4 +1,4 @@
-"""The lines of a receipt: a header, then steps. ``receipt`` writes them, ``receipt_reader`` reads them (docs/reference/json.md).
+"""The lines of a receipt: a header, then steps. ``receipt`` writes them, ``receipt_reader`` reads them (docs/reference/json/rebuild.md).
 
 A run reports events about its files, which a receipt or a stage records. Each announcement comes before its file gets its name.
 """
@@ -24,8 +24,12 @@ __all__ = [
     "SCHEMA",
     "VERSION",
     "EndStep",
+    "FileStep",
+    "JoinedStep",
     "NotWrittenStep",
+    "ObjectsStep",
     "PartitionStep",
+    "PartsStep",
     "ReceiptHeader",
     "SetAsideAnnounced",
     "SetAsideStep",
@@ -147,6 +151,32 @@ class EndStep(Part, frozen=True, kw_only=True, tag_field="step", tag="end"):
     written: Natural
 
 
+class PartsStep(Part, frozen=True, kw_only=True, tag_field="step", tag="parts"):
+    """Tasks in other processes announce files from now on, each in a part of the receipt (``part_files``).
+
+    Attributes:
+        directory: of the parts.
+        run: hexadecimal digits in their names.
+    """
+
+    directory: Annotated[str, msgspec.Meta(pattern=r"\A/[^\0\ud800-\udc7f\udd00-\udfff]*\Z")]
+    run: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{16}\Z")]
+
+
+class JoinedStep(Part, frozen=True, kw_only=True, tag_field="step", tag="joined"):
+    """The lines of all parts are above, and the parts are removed."""
+
+
+class ObjectsStep(Part, frozen=True, kw_only=True, tag_field="step", tag="objects"):
+    """Tasks in other processes make objects from now on. The receipt lists them when their task has ended.
+
+    Attributes:
+        run: each object of the run has it in its metadata ``snaprebuild-run``, from its first moment on.
+    """
+
+    run: str
+
+
 class UndoingStep(_Numbered, frozen=True, kw_only=True, tag="undoing"):
     """``undo`` is about to remove these files."""
 
@@ -159,7 +189,10 @@ class UndoneStep(_Numbered, frozen=True, kw_only=True, tag="undone"):
     offsets: tuple[Natural, ...]
 
 
-Step = PartitionStep | SetAsideStep | WriteStep | WrittenStep | NotWrittenStep | EndStep | UndoingStep | UndoneStep
+FileStep = PartitionStep | SetAsideStep | WriteStep | WrittenStep | NotWrittenStep | UndoingStep | UndoneStep
+"""The steps with the number of a partition."""
+
+Step = FileStep | EndStep | PartsStep | JoinedStep | ObjectsStep
 
 
 class SetAsideAnnounced(msgspec.Struct, frozen=True):

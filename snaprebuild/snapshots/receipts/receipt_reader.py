@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -15,13 +16,18 @@ from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.published import part_of
 from snaprebuild.replay.broker_start import LoadedLog
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.snapshots.receipts.part_files import JOINED, part_names
 from snaprebuild.snapshots.receipts.receipt_lines import (
     KIND,
     OTHER_VERSION_ADVICE,
     SCHEMA,
     EndStep,
+    FileStep,
+    JoinedStep,
     NotWrittenStep,
+    ObjectsStep,
     PartitionStep,
+    PartsStep,
     ReceiptHeader,
     SetAsideStep,
     Step,
@@ -36,10 +42,21 @@ from snaprebuild.storage.log_dir import read_log_dir
 from snaprebuild.storage.store import is_object
 from snaprebuild.storage.store_path import path_of
 
-__all__ = ["PartitionReceipt", "WrittenFile", "WrittenReceipt", "load_receipt", "read_receipt"]
+__all__ = [
+    "PartitionReceipt",
+    "ReceiptParts",
+    "WrittenFile",
+    "WrittenReceipt",
+    "header_of",
+    "load_receipt",
+    "read_receipt",
+    "steps_of",
+]
 
 LINE_BYTES_MAX = 512 << 20
 """A partition of 2,000,000 segments is named in one line."""
+
+HEADER_BYTES_MAX = 1 << 16
 
 ATTEMPTS_MAX = 100
 """At one snapshot: each is a run that was stopped before it recorded the outcome."""
@@ -101,17 +118,34 @@ class WrittenFile(msgspec.Struct):
         return self.earlier_fingerprints if self.fingerprint is None else (self.fingerprint, *self.earlier_fingerprints)
 
 
+class ReceiptParts(msgspec.Struct, frozen=True):
+    """The parts of a receipt.
+
+    Attributes:
+        directory: of the parts.
+        run: hexadecimal digits in their names.
+        receipt: path of the receipt; None if the directory was named instead of it.
+    """
+
+    directory: str
+    run: str
+    receipt: str | None
+
+
 class WrittenReceipt(msgspec.Struct):
     """A receipt as it was read.
 
     Attributes:
-        path: of it.
+        path: of it; of the directory, if its parts were read without it.
         began_ms: when the run began to write, ms since 1970.
         in_place: it wrote next to the segments.
         host: of the run.
         ended: the run was completed; else it was killed.
         partitions: by number.
         files: in the order of partitions and offsets.
+        parts: that were read besides the file, or without one, because the run was killed; None for a receipt that is one file.
+        joined_parts: parts whose lines the file has, and of which some may be left; None if there were none.
+        objects_run: what objects of the run have in their metadata ``snaprebuild-run``; None if tasks in other processes made none.
     """
 
     path: str
@@ -123,6 +157,9 @@ class WrittenReceipt(msgspec.Struct):
     ended: bool = False
     partitions: dict[int, PartitionReceipt] = {}
     files: list[WrittenFile] = []
+    parts: ReceiptParts | None = None
+    joined_parts: ReceiptParts | None = None
+    objects_run: str | None = None
 
     def why_not_here(self, target: str) -> str | None:
         """Why a directory that is not there need not have been deleted; None where it was, with the files in it.
@@ -135,6 +172,22 @@ class WrittenReceipt(msgspec.Struct):
         return "its log directory is not there either: another machine, or a volume that is not mounted"
 
 
+def header_of(path: str) -> dict[str, object]:
+    """The members of the first line of a file of ours; none where it is another file.
+
+    Raises:
+        UsageError: no such file.
+        ReadFailedError: it cannot be read.
+    """
+    with open_named_file(path) as file:
+        line = file.readline(HEADER_BYTES_MAX)
+    try:
+        header = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return header if isinstance(header, dict) else {}
+
+
 def load_receipt(path: str) -> WrittenReceipt:
     """Reads a receipt of files on this machine; otherwise as ``read_receipt``.
 
@@ -142,36 +195,93 @@ def load_receipt(path: str) -> WrittenReceipt:
         RefusedError: it names objects, which are neither removed nor judged by a receipt.
     """
     receipt = read_receipt(path)
-    if any(is_object(partition.target) for partition in receipt.partitions.values()):
-        raise RefusedError("names objects in a bucket, which `undo` does not remove and `verify` does not look at", path=path)
+    if receipt.objects_run is not None or any(is_object(partition.target) for partition in receipt.partitions.values()):
+        run = "" if receipt.objects_run is None else f"; each has {receipt.objects_run} in its metadata `snaprebuild-run`"
+        raise RefusedError(f"names objects in a bucket, which `undo` does not remove and `verify` does not look at{run}", path=path)
     return receipt
 
 
 def read_receipt(path: str) -> WrittenReceipt:
     """Reads a receipt, wherever its files are. Half a line at its end, which a killed run leaves, is ignored.
 
+    The parts of a receipt whose run was killed are read with it.
+
+    Args:
+        path: of the file; or of a directory with the parts of the receipt of one run.
+
     Raises:
-        UsageError: no such file, or no receipt; the line is named.
-        ReadFailedError: it cannot be read.
+        UsageError: no such file, or no receipt; the line is named. Or a directory without parts, or with those of several runs.
+        ReadFailedError: it cannot be read, or its parts are not where the run wrote them.
     """
-    reading: _ReceiptReading | None = None
+    if os.path.isdir(path):
+        return _read_directory(path)
+    reading = _Reading()
+    reading.take_file(path)
+    parts = reading.parts
+    if parts is not None:
+        names = part_names(parts.directory).get(parts.run, ())
+        if not names:
+            message = (
+                f"the run of this receipt was killed, and its parts are not in {parts.directory}: mount it, or bring them back"
+            )
+            raise ReadFailedError(message, path=path)
+        for name in names:
+            reading.take_file(os.path.join(parts.directory, name), is_part=True)
+    return reading.whole(parts)
+
+
+def _read_directory(directory: str) -> WrittenReceipt:
+    """The receipt of which a directory has the parts, or the part that an ``undo`` made of them."""
+    by_run = part_names(directory)
+    if not by_run:
+        raise UsageError(
+            "has no part of a receipt: name the file that the run left, or the directory that has its parts", path=directory
+        )
+    if len(by_run) > 1:
+        message = (
+            f"has the parts of receipts of {len(by_run)} runs: name the receipt of one, or move the parts of each to a directory"
+        )
+        raise UsageError(message, path=directory)
+    directory = os.path.abspath(directory)
+    [(run, names)] = by_run.items()
+    reading = _Reading()
+    for name in names:
+        reading.take_file(os.path.join(directory, name), is_part=True)
+    if reading.is_empty:
+        raise UsageError("has parts of a receipt without a whole line: the run was killed before it wrote anything", path=directory)
+    if len(names) == 1 and f"-{JOINED}." in names[0]:
+        return reading.whole(None)
+    receipt = reading.whole(ReceiptParts(directory, run, None))
+    receipt.path = directory
+    return receipt
+
+
+def steps_of(path: str, *, is_part: bool = False) -> Iterator[ReceiptHeader | Step]:
+    """The lines of a receipt, or of a part of one: a header, then steps. Each follows its schema; half a line at the end is ignored.
+
+    Args:
+        path: of the file.
+        is_part: a task that was killed may have left it without a whole header. Then nothing was announced in it.
+
+    Raises:
+        UsageError, ReadFailedError: as ``read_receipt``.
+    """
     with open_named_file(path) as file:
         number = 0
         try:
             while line := file.readline(LINE_BYTES_MAX):
                 number += 1
-                if not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX and number > 1:
+                if not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX and (is_part or number > 1):
                     break
                 value = _object(path, number, line)
-                if reading is None:
-                    reading = _ReceiptReading(path, _header(path, value, line))
+                if number == 1:
+                    yield _header(path, value, line)
                 else:
-                    reading.take(number, value)
+                    yield part_of(_STEP, value, path=path, what=f"line {number}")
         except OSError as error:
             raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
-    if reading is None:
+    if not number and not is_part:
         raise UsageError("is not a receipt: it is empty", path=path)
-    return reading.whole()
 
 
 def _object(path: str, number: int, line: bytes) -> dict[str, Any]:
@@ -184,52 +294,95 @@ def _object(path: str, number: int, line: bytes) -> dict[str, Any]:
     return value
 
 
-def _header(path: str, value: dict[str, Any], line: bytes) -> WrittenReceipt:
+def _header(path: str, value: dict[str, Any], line: bytes) -> ReceiptHeader:
     schema = value.get("schema")
     if schema != SCHEMA:
         if isinstance(schema, str) and schema.startswith(KIND):
             raise UsageError(f"is of another version: expected {SCHEMA}, found {shown(schema)}; {OTHER_VERSION_ADVICE}", path=path)
         expected = f'the header of a receipt, {{"schema":"{SCHEMA}",...}}'
         raise UsageError(f"is not a receipt: line 1: expected {expected}, found {_shown(line)}", path=path)
-    header = part_of(ReceiptHeader, value, path=path, what="line 1")
-    run = header.run
-    return WrittenReceipt(path, header.began_ms, header.in_place, run.host, run.command, run.cluster_ids)
+    return part_of(ReceiptHeader, value, path=path, what="line 1")
 
 
 def _shown(line: bytes) -> str:
     return shown(line[:200].decode(errors="replace"))
 
 
-class _ReceiptReading:
-    """Takes the steps one by one."""
+class _Reading:
+    """Takes the steps of a receipt one by one, and then those of its parts."""
 
-    def __init__(self, path: str, receipt: WrittenReceipt) -> None:
-        self._path = path
-        self._receipt = receipt
+    def __init__(self) -> None:
+        self.parts: ReceiptParts | None = None
+        """Where further lines of the receipt are."""
+        self._receipt: WrittenReceipt | None = None
         self._files: dict[tuple[int, int], WrittenFile] = {}
         self._undoing: dict[int, list[WrittenFile]] = {}
 
-    def take(self, number: int, value: dict[str, Any]) -> None:
-        step = part_of(_STEP, value, path=self._path, what=f"line {number}")
-        try:
-            self._take(step)
-        except (KeyError, ValueError) as error:
-            what = str(error) if isinstance(error, ValueError) else "names a partition or file that no line above names"
-            raise UsageError(f"is damaged: line {number}: {what}", path=self._path) from error
+    @property
+    def is_empty(self) -> bool:
+        """Whether no header was taken."""
+        return self._receipt is None
 
-    def whole(self) -> WrittenReceipt:
+    def take_file(self, path: str, *, is_part: bool = False) -> None:
+        """Takes the lines of the receipt, or of a part of it."""
+        for number, step in enumerate(steps_of(path, is_part=is_part), start=1):
+            try:
+                self._take(path, step)
+            except (KeyError, ValueError) as error:
+                what = str(error) if isinstance(error, ValueError) else "names a partition or file that no line above names"
+                raise UsageError(f"is damaged: line {number}: {what}", path=path) from error
+
+    def whole(self, parts: ReceiptParts | None) -> WrittenReceipt:
+        assert self._receipt is not None, "a receipt has a header"
         for file in chain.from_iterable(self._undoing.values()):
             file.is_undoing = True
         announced = (self._files[key] for key in sorted(self._files))
         self._receipt.files = [file for file in announced if file.fingerprint or file.set_aside]
+        self._receipt.parts = parts
         return self._receipt
 
-    def _take(self, step: Step) -> None:
+    def _take(self, path: str, step: ReceiptHeader | Step) -> None:
+        match step:
+            case ReceiptHeader():
+                self._take_header(path, step)
+            case PartsStep():
+                self.parts = ReceiptParts(step.directory, step.run, path)
+            case JoinedStep():
+                self._joined()
+            case EndStep():
+                self._ended()
+            case ObjectsStep():
+                self._made_objects(step.run)
+            case _:
+                self._take_step(step)
+
+    def _take_header(self, path: str, header: ReceiptHeader) -> None:
+        if self._receipt is None:
+            run = header.run
+            self._receipt = WrittenReceipt(path, header.began_ms, header.in_place, run.host, run.command, run.cluster_ids)
+        elif (self._receipt.began_ms, self._receipt.in_place) != (header.began_ms, header.in_place):
+            raise ValueError("the header of another run")
+
+    def _joined(self) -> None:
+        assert self._receipt is not None
+        self._receipt.joined_parts = self.parts
+        self.parts = None
+
+    def _ended(self) -> None:
+        assert self._receipt is not None
+        self._receipt.ended = True
+
+    def _made_objects(self, run: str) -> None:
+        assert self._receipt is not None
+        self._receipt.objects_run = run
+
+    def _take_step(self, step: FileStep) -> None:
+        assert self._receipt is not None
         match step:
             case PartitionStep():
-                self._receipt.partitions[step.number] = _partition_of(step)
-            case EndStep():
-                self._receipt.ended = True
+                before = self._receipt.partitions.setdefault(step.number, _partition_of(step))
+                if before.target != step.target:
+                    raise ValueError(f"expected the partition with the files in {before.target}")
             case UndoingStep():
                 self._undoing[step.number] = [self._files[step.number, offset] for offset in step.offsets]
             case UndoneStep():
@@ -250,6 +403,7 @@ class _ReceiptReading:
                     file.fingerprint = file.snapshot_class = None
 
     def _file(self, number: int, offset: int) -> WrittenFile:
+        assert self._receipt is not None
         return self._files.setdefault((number, offset), WrittenFile(self._receipt.partitions[number], offset))
 
 

@@ -385,8 +385,11 @@ class _PartitionScanner:
             cause = FindingCause.EMPTY_AT_NEXT_START
             self.findings.append(Finding("empty-at-next-start", self._severity, self.directory.path, message, cause=cause))
         removed = [offset for offset, fate in after.items() if fate is AtNextStart.REMOVED and offset > self.log_start]
-        message = "the broker removes {count} at its next start and writes none instead: {some}"
-        self._add_count_finding("removed-at-next-start", removed, self._severity, message)
+        if removed:
+            count = pluralize(len(removed), "snapshot")
+            message = f"the broker removes {count} at its next start and writes none instead: {_some(removed)}"
+            cause = FindingCause.REMOVED_AT_NEXT_START
+            self.findings.append(Finding("removed-at-next-start", self._severity, self.directory.path, message, cause=cause))
 
     # ------------------------------------------------------------ the upload
 

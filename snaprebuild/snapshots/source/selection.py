@@ -67,11 +67,12 @@ class Selection(msgspec.Struct, frozen=True):
         """
         return self.why_none([(directory.name.topic, directory.name.partition) for directory in directories])
 
-    def why_none(self, partitions: Collection[tuple[str, int]]) -> str:
+    def why_none(self, partitions: Collection[tuple[str, int]], *, as_options: bool = True) -> str:
         """Why none of the partitions is selected, and what was probably meant.
 
         Args:
             partitions: topic and number of all that are there.
+            as_options: what was meant is shown as options of the command; False for topics by name.
         """
         count = f"{pluralize(len(partitions), 'partition')} found"
         names = {topic for topic, _ in partitions}
@@ -85,16 +86,21 @@ class Selection(msgspec.Struct, frozen=True):
             selected = ", ".join(map(str, sorted(self.partitions)))
             there = first_of([str(number) for number in numbers], 10)
             return f"no partition {selected} of the selected topics ({count}; partitions of these topics: {there})"
-        return f"no topic matches {' or '.join(repr(each) for each in self.topics)} ({count}){self.hint(names)}"
+        hint = self.hint(names, as_options=as_options)
+        return f"no topic matches {' or '.join(repr(each) for each in self.topics)} ({count}){hint}"
 
-    def hint(self, names: Collection[str]) -> str:
+    def hint(self, names: Collection[str], *, as_options: bool = True) -> str:
         """What was probably meant, as the end of a sentence about a selection that takes nothing; empty if no topic is selected.
 
         Args:
             names: of the topics that are there.
+            as_options: as options of the command; False for topics by name.
         """
         if not self.topics or not names:
             return ""
+        if not as_options:
+            close = [each for topic in self.topics for each in difflib.get_close_matches(topic, sorted(names), 1)]
+            return f"; did you mean {close[0]!r}?" if close else f"; topics: {first_of(sorted(names), 5)}"
         meant = self._meant(names)
         return f"; did you mean `{meant}`?" if meant else f"; topics: {first_of(sorted(names), 5)}"
 

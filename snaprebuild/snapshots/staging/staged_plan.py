@@ -1,6 +1,6 @@
 """The staged plan, as a file: each snapshot with its bytes, and the identity of every segment that it was replayed from.
 
-Its form is that of ``plan_file`` (docs/reference/json.md, docs/schema/staged-plan.schema.json).
+Its form is that of ``plan_file`` (docs/reference/json/stage.md, docs/schema/staged-plan.schema.json).
 """
 
 from __future__ import annotations

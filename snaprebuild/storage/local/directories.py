@@ -6,7 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -22,8 +22,10 @@ __all__ = [
     "check_not_held",
     "hold_directory",
     "make_directories",
+    "missing_directories",
     "opened",
     "reason_of",
+    "remove_empty_directories",
     "sync_entries",
 ]
 
@@ -202,6 +204,27 @@ def _make_missing(directory: str, owner: Ownership | None) -> None:
     if not os.path.isdir(directory):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
     sync_entries(parent)
+
+
+def missing_directories(directory: str) -> list[str]:
+    """The directories that ``make_directories`` would make, the lowest one first."""
+    missing = []
+    directory = os.path.abspath(directory)
+    while not os.path.lexists(directory):
+        missing.append(directory)
+        directory = os.path.dirname(directory)
+    return missing
+
+
+def remove_empty_directories(directories: Iterable[str]) -> None:
+    """Removes directories that this run made, as far as they are empty.
+
+    Args:
+        directories: paths, each before the one above it.
+    """
+    for directory in directories:
+        with contextlib.suppress(OSError):
+            os.rmdir(directory)
 
 
 def _give_to(directory: str, owner: Ownership | None) -> None:

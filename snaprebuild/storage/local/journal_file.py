@@ -133,6 +133,19 @@ class JournalFile:
     def _failed(self, error: OSError) -> WriteFailedError:
         return WriteFailedError(f"cannot be written: {error.strerror}", path=self.path, errno=error.errno)
 
+    def has_its_name(self) -> bool:
+        """Whether the path still leads to this file: nobody has moved or removed it."""
+        try:
+            return os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._fd))
+        except OSError:
+            return False
+
+    def remove(self) -> None:
+        """Closes the file, and removes it: nothing was announced in it. A file that cannot be removed stays."""
+        self.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+
     def close(self) -> None:
         """Closes the file."""
         os.close(self._fd)

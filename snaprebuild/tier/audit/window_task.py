@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -340,7 +340,7 @@ class WindowTask(PartitionTask):
         """Judges the snapshots."""
         self.outcome.take(_judge_window(self._contents()))
 
-    def job(self, report: Callable[[object], None]) -> _WindowJob:
+    def job(self) -> _WindowJob:
         """The task as a value (``PartitionTask.job``)."""
         return _WindowJob(self._window, self._clock)
 

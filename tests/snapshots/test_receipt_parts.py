@@ -1,0 +1,323 @@
+"""Parts of a receipt: tasks in other processes announce their files, and a run that is killed at any step is taken back by its parts."""
+
+import functools
+import itertools
+import os
+import pickle
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import in_json
+from log_dirs import copy_of, files_below, tree
+from receipts import one_partition, steps
+from tasks_elsewhere import TasksElsewhere, attempted, rebuilt_elsewhere
+
+from snaprebuild.errors import RefusedError
+from snaprebuild.snapshots.engine.partition_task import PartitionTask
+from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
+from snaprebuild.snapshots.receipts import part_files, receipt_parts
+from snaprebuild.snapshots.receipts.part_files import PREFIX, PartsPlace, close_parts, part_names
+from snaprebuild.snapshots.receipts.receipt_parts import end_own_parts
+from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
+from snaprebuild.snapshots.receipts.undo import undo
+from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
+from snaprebuild.storage.local.file_calls import FileCalls
+
+
+def written_in(receipt: Path) -> list[tuple[str, str]]:
+    """Path and bytes of each file that a receipt announces."""
+    partitions: dict[int, str] = {}
+    found = []
+    for step in steps(receipt):
+        if step.get("step") == "partition":
+            assert step["number"] not in partitions, "each partition has one line"
+            partitions[step["number"]] = step["target"]
+        elif step.get("step") == "write":
+            found.append((os.path.join(partitions[step["number"]], step["name"]), step["sha256"]))
+    return found
+
+
+def parts_in(directory: Path) -> list[Path]:
+    return sorted(directory.glob(f"{PREFIX}*"))
+
+
+@pytest.mark.parametrize("is_in_place", [True, False], ids=["in place", "--out"])
+def test_the_receipt_is_that_of_one_process(tmp_path: Path, is_in_place: bool) -> None:
+    """The same files with the same bytes, one whole receipt, and no part is left."""
+    logs, here = copy_of("kafka27-mixed", tmp_path / "elsewhere"), copy_of("kafka27-mixed", tmp_path / "here")
+    out, receipt, own = tmp_path / "elsewhere" / "out", tmp_path / "parts" / "receipt.jsonl", tmp_path / "own.jsonl"
+    options = ("--boundaries", "all", "--out", tmp_path / "here" / "out") if not is_in_place else ()
+    assert in_json("rebuild", here, "--receipt", own, "--as-of", "1795270000000", *options).exit_code == 0
+    result = rebuilt_elsewhere(logs, None if is_in_place else out, receipt)
+    assert result.receipt == str(receipt)
+    relative = {(os.path.relpath(path, tmp_path / "elsewhere"), digest) for path, digest in written_in(receipt)}
+    assert relative == {(os.path.relpath(path, tmp_path / "here"), digest) for path, digest in written_in(own)}
+    last = steps(receipt)[-1]
+    assert (last["step"], last["written"]) == ("end", steps(own)[-1]["written"])
+    for place in (receipt.parent, out, logs):
+        assert parts_in(place) == []
+    assert all(name.endswith(".snapshot") for name in (files_below(out) if out.exists() else ()))
+    undone = in_json("undo", receipt)
+    assert (undone.exit_code, undone.totals) == (0, {"removed": last["written"]})
+
+
+def test_a_repeated_task_is_announced_twice_and_counted_once(tmp_path: Path) -> None:
+    """What the first attempt wrote is found by the second one, and is in the receipt once more."""
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt_elsewhere(logs, tmp_path / "out", receipt, TasksElsewhere(attempts=3))
+    written = written_in(receipt)
+    assert len(written) == 3 * len(set(written))
+    assert steps(receipt)[-1]["written"] == len(set(written))
+    assert {path for path, _ in written} == {str(path) for path in (tmp_path / "out").rglob("*.snapshot")}
+
+
+def test_a_run_that_writes_nothing_leaves_nothing(tmp_path: Path) -> None:
+    logs, out = copy_of("kafka27-mixed", tmp_path), tmp_path / "out"
+    rebuilt_elsewhere(logs, out, tmp_path / "first.jsonl")
+    before = tree(tmp_path)
+    result = rebuilt_elsewhere(logs, out, tmp_path / "new" / "place" / "second.jsonl")
+    assert result.receipt is None
+    assert tree(tmp_path).keys() == before.keys()
+
+
+def test_a_task_without_the_place_of_the_driver_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another machine may have a directory of the same name, and there the first part is not."""
+    logs, out, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "out", tmp_path / "receipt.jsonl"
+
+    def elsewhere(_: int) -> None:
+        for path in parts_in(out):
+            path.rename(tmp_path / path.name)
+
+    result = rebuilt_elsewhere(logs, out, receipt, TasksElsewhere(between=elsewhere))
+    messages = {each.message for each in result.findings if each.code == "refused"}
+    assert any("has no place here" in each and "--receipt FILE" in each for each in messages), result.findings
+    assert [name for name in files_below(out) if name.endswith(".snapshot")] == []
+    assert not receipt.exists()
+
+
+# ------------------------------------------------------------------------------------------------------------------ the protocol
+
+
+def report_of(place: PartsPlace, logs: Path) -> tuple[Any, Any]:
+    """What a task has of its partition: the report, and the event of a file."""
+    from plans import planned
+
+    from snaprebuild.replay.classes import SnapshotClass
+    from snaprebuild.snapshots.receipts.receipt_lines import WriteAnnounced
+    from snaprebuild.storage.local.fingerprint import Fingerprint
+
+    plan = next(each for each in planned(logs, out=str(logs.parent / "out"), boundaries="all").partitions if each.boundaries)
+    event = WriteAnnounced(plan.boundaries[0].offset, SnapshotClass.LOAD_EQUIVALENT, 0, Fingerprint.of(b"", 1))
+    return pickle.loads(pickle.dumps(receipt_parts.PartReport(place, 0, plan))), event
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[PartsPlace]:
+    (tmp_path / "parts").mkdir()
+    receipt = tmp_path / "made.jsonl"
+    rebuilt_elsewhere(copy_of("kafka27-mixed", tmp_path / "for-the-header"), tmp_path / "made", receipt)
+    place = PartsPlace.new(str(tmp_path / "parts"), receipt.read_text().splitlines()[0])
+    place.begin()
+    yield place
+    end_own_parts()
+
+
+def test_after_the_close_nothing_is_announced(place: PartsPlace, tmp_path: Path) -> None:
+    """Neither in a part that is open, nor in a new one. A closed part has all that was announced."""
+    report, event = report_of(place, copy_of("kafka27-mixed", tmp_path))
+    report(event)
+    closed = close_parts(place.directory, place.run)
+    with pytest.raises(RefusedError, match="was closed"):
+        report(event)
+    end_own_parts()
+    with pytest.raises(RefusedError, match="has no place here"):
+        report(event)
+    assert [os.path.join(place.directory, name) for name in part_names(place.directory)[place.run]] == closed
+    assert all(path.endswith(".closed.jsonl") for path in closed)
+    assert len(load_receipt(place.directory).files) == 1
+
+
+def test_a_part_that_begins_during_the_close(place: PartsPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first part is closed after this task has found it, and before its own part is there: the task removes that, and is refused."""
+    report, event = report_of(place, copy_of("kafka27-mixed", tmp_path))
+    closed: list[str] = []
+    original = receipt_parts.JournalFile.__init__
+
+    def made(journal: Any, path: str, first_line: str) -> None:
+        closed.extend(close_parts(place.directory, place.run))
+        original(journal, path, first_line)
+
+    monkeypatch.setattr(receipt_parts.JournalFile, "__init__", made)
+    with pytest.raises(RefusedError, match="has no place here"):
+        report(event)
+    assert [str(path) for path in parts_in(Path(place.directory))] == closed
+
+
+def test_a_part_that_begins_when_the_others_are_listed(place: PartsPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not in the list, so its task must not get further: the first part is closed by then."""
+    report, event = report_of(place, copy_of("kafka27-mixed", tmp_path))
+    listed = part_files.part_names
+
+    def then_another(directory: str) -> dict[str, list[str]]:
+        names = listed(directory)
+        with pytest.raises(RefusedError, match="has no place here"):
+            report(event)
+        return names
+
+    monkeypatch.setattr(part_files, "part_names", then_another)
+    assert len(close_parts(place.directory, place.run)) == 1
+
+
+def test_parts_are_not_among_the_files_of_a_broker(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    with pytest.raises(RefusedError, match="directory of a broker"):
+        PartsPlace.new(str(logs), "{}").begin()
+    assert parts_in(logs) == []
+
+
+# ------------------------------------------------------------------------------------------------------------------ killed runs
+
+CHANGING = ((FileCalls, ("open", "link", "rename_noreplace", "unlink")), (os, ("write", "fsync", "mkdir", "rename", "unlink")))
+
+
+def dying(call: Callable[..., Any], calls: Iterator[int], last: int) -> Callable[..., Any]:
+    def counted(*arguments: Any, **named: Any) -> Any:
+        if next(calls) == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*arguments, **named)
+
+    return counted
+
+
+def dies(last: int, action: Callable[[], object]) -> bool:
+    """Does something in a fork, which dies before its n-th call that changes something. False if it came to its end."""
+    process = os.fork()
+    if process == 0:
+        calls = itertools.count()
+        for where, names in CHANGING:
+            for name in names:
+                setattr(where, name, dying(getattr(where, name), calls, last))
+        try:
+            action()
+        except BaseException:  # the parent reports it
+            import traceback
+
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+def snapshots_in(directory: Path) -> set[str]:
+    return {str(path) for path in directory.rglob("*.snapshot")} if directory.exists() else set()
+
+
+def leftover(names: set[str]) -> set[str]:
+    """What may stay of a killed run besides its receipt: the lock, and a temporary name without a whole file."""
+    return {name for name in names if not name.endswith((".lock", ".tmp", ".jsonl"))}
+
+
+def has_a_line(path: Path) -> bool:
+    return path.exists() and b"\n" in path.read_bytes()
+
+
+def named_receipt(receipt: Path, parts: list[Path], *, is_lost: bool) -> Path | None:
+    """What ``undo`` is given after a run was killed: the receipt, or if that is lost the directory of the parts. None without a line."""
+    if is_lost and receipt.exists() and '"step":"parts"' in receipt.read_text() and '"step":"joined"' not in receipt.read_text():
+        receipt.unlink()
+    if has_a_line(receipt):
+        return receipt
+    return parts[0].parent if any(map(has_a_line, parts)) else None
+
+
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.full), 29])
+@pytest.mark.parametrize("is_lost", [False, True], ids=["by the receipt", "by the directory of the parts"])
+@pytest.mark.parametrize("attempts", [1, 2])
+@pytest.mark.parametrize("is_in_place", [True, False], ids=["in place", "--out"])
+def test_a_run_that_is_killed_at_each_step_is_taken_back(
+    tmp_path: Path, is_in_place: bool, attempts: int, is_lost: bool, stride: int
+) -> None:
+    """Its parts list each file that has its name. Then the run is repeated, and is whole."""
+    options = {"set_aside": True, "replay_from": "log-start"} if is_in_place else {}
+    logs = one_partition(tmp_path / "undisturbed")
+    undisturbed = outcome_of(rebuilt_elsewhere(logs, None if is_in_place else tmp_path / "out", tmp_path / "receipt", **options))
+    assert "written" in undisturbed[1]
+    ways: set[str] = set()
+    for last in itertools.count(step=stride):
+        place = tmp_path / f"{last}"
+        logs, out, receipt = one_partition(place), place / "out", place / "receipts" / "first.jsonl"
+        receipt.parent.mkdir()
+        before, names = tree(logs), set(files_below(place))
+        run = functools.partial(rebuilt_elsewhere, logs, None if is_in_place else out, receipt, TasksElsewhere(attempts), **options)
+        if not dies(last, run):
+            break
+        written = snapshots_in(place) - {str(logs / name) for name in before}
+        named = named_receipt(receipt, parts_in(receipt.parent) + parts_in(out), is_lost=is_lost)
+        if named is None:
+            assert written == set()
+            continue
+        ways.add("directory" if named.is_dir() else "receipt")
+        files = load_receipt(str(named)).files
+        assert written <= {file.path for file in files}
+        undone = in_json("undo", named)
+        assert undone.exit_code == 0, (last, undone.stderr)
+        assert leftover(set(files_below(place))) == leftover(names)
+        assert {name: about for name, about in tree(logs).items() if about_snapshot(name)} == {
+            name: about for name, about in before.items() if about_snapshot(name)
+        }
+        assert set(in_json("undo", named).totals) <= {"absent"}, "a second one finds nothing"
+        again = rebuilt_elsewhere(logs, None if is_in_place else out, place / "again.jsonl", **options)
+        assert outcome_of(again) == undisturbed
+    assert last > 30
+    if stride == 1:
+        assert ways == ({"receipt", "directory"} if is_lost else {"receipt"})
+
+
+def outcome_of(result: RebuildResult) -> tuple[set[str], list[str]]:
+    """Codes of the findings, and what was done with each boundary."""
+    return {each.code for each in result.findings}, [each.action.value for each in result.partitions[0].boundaries]
+
+
+def about_snapshot(name: str) -> bool:
+    return ".snapshot" in name and not name.endswith(".tmp")
+
+
+class KilledAtTheEnd(TasksElsewhere):
+    """All tasks have ended, and the driver is killed before it hears of it."""
+
+    def __call__(self, tasks: Sequence[PartitionTask]) -> None:
+        for task in tasks:
+            sent = pickle.dumps(task.job())
+            for _ in range(2):
+                attempted(sent)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.full), 7])
+@pytest.mark.parametrize("is_lost", [False, True], ids=["by the receipt", "by the directory of the parts"])
+def test_an_undo_that_is_killed_at_each_step_is_repeated(tmp_path: Path, is_lost: bool, stride: int) -> None:
+    """It joins the parts first: what it has joined and not yet removed is there twice, and counts once."""
+    for last in itertools.count(step=stride):
+        place = tmp_path / f"{last}"
+        logs, out, receipt = one_partition(place), place / "out", place / "receipts" / "first.jsonl"
+        receipt.parent.mkdir()
+        names = set(files_below(place))
+        assert dies(-1, functools.partial(rebuilt_elsewhere, logs, out, receipt, KilledAtTheEnd()))
+        assert len(parts_in(out)) == 3
+        named = named_receipt(receipt, parts_in(out), is_lost=is_lost)
+        assert named is not None
+        assert [each.status for each in verify_receipt(load_receipt(str(named))).files] == ["kept"] * 4
+        is_killed = dies(last, lambda named=named: undo(load_receipt(str(named))))
+        undone = in_json("undo", named)
+        assert undone.exit_code == 0, (last, undone.stderr)
+        assert leftover(set(files_below(place))) == leftover(names)
+        assert parts_in(out) == ([] if not is_lost else parts_in(out)[:1])
+        assert {each.reason for each in verify_receipt(load_receipt(str(named))).files} == {"`undo` removed it"}
+        if not is_killed:
+            break
+    assert last > 10
