@@ -322,7 +322,7 @@ JUDGED = {
     "tier inventory": ("tier", "inventory", "{}/unknown-copy"),
     "tier inventory, an object is lost": ("tier", "inventory", "{}/lost-object"),
     "tier inventory, an upload that never began": ("tier", "inventory", "{}/phantom-upload"),
-    "cluster isr": ("cluster", "isr", "{}/healthy/node"),
+    "cluster isr": ("cluster", "isr", "{}/node1"),
     "follower check": ("follower", "check", "{}/remote", "{}/node2"),
     "follower plan": ("follower", "plan", "{}/remote", "{}/node1"),
     "cluster check": ("cluster", "check", "{}/metadata-gap"),
@@ -338,8 +338,9 @@ JUDGED = {
 def test_what_is_proposed_about_damage(name: str, tmp_path: Path) -> None:
     """Of every other command that judges, over a directory with a fault."""
     words = [word.replace("{}", str(tmp_path)) for word in JUDGED[name]]
+    places = [FIXTURES / "kraft-cluster3"] if name == "cluster isr" else [DAMAGED, FIXTURES / "follower-lost-state"]
     for path in (Path(word) for word in JUDGED[name] if word.startswith("{}/")):
-        for place in (DAMAGED, FIXTURES / "follower-lost-state"):
+        for place in places:
             if (place / path.name).is_dir():
                 shutil.copytree(place / path.name, tmp_path / path.name)
     if name == "fleet":
