@@ -119,6 +119,8 @@ class FindingCause(Enum):
     """The user of the broker may not read a file; nothing is known of its content."""
     REFUSED = auto()
     """A refusal ended the work."""
+    REMOVED_AT_NEXT_START = auto()
+    """The next start of a broker removes snapshots and writes none in their place."""
     SETTINGS_UNREADABLE = auto()
     """A small file of a log directory cannot be read."""
     SNAPSHOT_ABOVE_LOG_END = auto()

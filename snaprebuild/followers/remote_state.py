@@ -272,7 +272,7 @@ def _decided(
                 verdict = SnapshotVerdict.UNPROVEN
                 why = f"{why}, and the replay is {judgement.snapshot_class.value}: it proves nothing here"
             if comparison.status is not ComparisonStatus.EQUAL and judgement.snapshot_class.is_allowed_in_place:
-                judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (why, *judgement.reasons))
+                judgement = judgement.as_load_equivalent(why)
             return state(verdict, why, judgement)
         if verdict not in WRONG and replayed.state.judgement.snapshot_class.is_allowed_in_place:
             reasons = (f"{name} is not proven by the segments in remote storage: {why}", *replayed.state.judgement.reasons)

@@ -94,6 +94,8 @@ def test_every_first_line(status: Status, findings: list[Finding], partitions: i
     answer = answer_lines(status, findings, heads, [f"{text}." for text in extra], "1.1 MiB cannot be uploaded.")
     line = answer.splitlines()[0]
     assert len(line) <= LINE_MAX, line
+    assert answer.count("INCOMPLETE") <= 1, "once for one answer"
+    assert "at least 0" not in answer
     counts = {
         "wrong": status.wrong,
         "suspect": status.suspect,
@@ -157,6 +159,22 @@ def test_a_line_that_is_shortened_is_whole_below(status: Status) -> None:
         assert f"{at_least} {pluralize(status.waiting + status.waiting_unknown, 'segment')} waiting" in whole
     order = [whole.rfind(word) for count, word in ((status.wrong, "wrong"), (status.suspect, "suspect")) if count]
     assert order == sorted(order)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "first", "below"),
+    [
+        (0, "Also: 17 snapshots missing.", "Raise the protocol first."),
+        (4, "Also: 17 missing, 2-6 waiting.", "Raise the protocol first. 17 snapshots missing, 2 to 6 segments waiting."),
+    ],
+)
+def test_topics_without_an_id_are_said_once(waiting: int, first: str, below: str) -> None:
+    status = status_of(
+        [], wrong=0, suspect=0, missing=17, waiting=2 if waiting else 0, unread=0, waiting_unknown=waiting,
+        topics_without_id=["a", "b"],
+    )  # fmt: skip
+    assert status_line(status) == f"Not ready for remote storage: 2 topics have no id. {first}"
+    assert status_details(status) == below
 
 
 def test_a_long_name_is_cut_in_its_middle() -> None:

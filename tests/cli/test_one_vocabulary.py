@@ -21,6 +21,7 @@ VERBS = sorted(COMMANDS)
 MIXED = FIXTURES / "kafka27-mixed"
 
 OTHERWISE = {
+    ("inspect explain", "--kafka-release"): "one broker answers one batch, so one release counts: the newest",
     ("inspect diff", "--as-of"): "without it every entry counts: a difference that expiry hides must be seen",
     (
         "inspect stats",

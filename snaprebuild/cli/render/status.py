@@ -94,7 +94,7 @@ def answer_lines(status: Status, findings: Sequence[Finding], heads: Sequence[st
     if head != heads[0]:
         extra = [f"{heads[0]}.", *extra]
     if start == short:
-        extra = [unread, *extra]
+        extra = [unread_text(findings, is_named=True), *extra]
     with_tail = f"{line[:-1]}; {tail}"
     counts_nothing = not _counts(msgspec.structs.replace(status, waiting=0, waiting_unknown=0))
     alone = f"{tail[:1].upper()}{tail[1:]}"
@@ -254,9 +254,15 @@ def status_details(status: Status) -> str:
     line = status_line(status)
     if line in (None, whole):
         return ""
-    if not status.concerns and line == _joined(not_ready_text(status.topics_without_id, with_advice=False), _also(_counts(status))):
-        return NOT_READY_ADVICE  # the only sentence that the first line lacks
-    return whole
+    sentence = not_ready_text(status.topics_without_id, with_advice=False)
+    if status.concerns or not line.startswith(sentence):
+        return whole
+    # The first line lacks only the advice, and perhaps some counts in full.
+    counts = _counts(status)
+    if line == _joined(sentence, _also(counts)):
+        return NOT_READY_ADVICE
+    in_full = ", ".join(counts)
+    return f"{NOT_READY_ADVICE} {in_full[0].upper()}{in_full[1:]}."
 
 
 def _whole_line(status: Status) -> str:
