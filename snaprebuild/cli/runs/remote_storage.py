@@ -10,7 +10,7 @@ from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.value_text import size_text
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import pluralize
-from snaprebuild.storage.log_dir import directory_fault
+from snaprebuild.storage.log_dir import directory_fault, read_log_dir
 from snaprebuild.storage.private_keys import PrivateKeys, split_private_key
 from snaprebuild.storage.remote.listing import split_key_prefix
 from snaprebuild.storage.store import absolute
@@ -21,6 +21,7 @@ from snaprebuild.tier.remote_partition import Tier
 
 __all__ = [
     "announced",
+    "check_no_log_dir",
     "key_files",
     "open_tier",
     "private_keys",
@@ -68,7 +69,22 @@ def tier_root(location: str, s3: S3Options, options: TierOptions) -> tuple[Store
         root, prefix = split_key_prefix(root)
     if root.is_local and (fault := directory_fault(root.path)) is not None:
         raise UsageError(fault, path=location)
+    check_no_log_dir(root, "name STORE, where the copies of segments are")
     return root, prefix
+
+
+def check_no_log_dir(root: StorePath, advice: str) -> None:
+    """Makes sure that STORE is no log directory, which holds no copies: nothing would be found in it, and nothing wrong.
+
+    Args:
+        root: of STORE.
+        advice: ends the sentence.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if root.is_local and read_log_dir(root).is_broker_directory:
+        raise UsageError(f"is a log directory: {advice}", path=root.path)
 
 
 def announced(cost: AuditCost) -> None:

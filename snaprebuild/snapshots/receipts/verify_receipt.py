@@ -27,7 +27,7 @@ from snaprebuild.published import Document, Natural, Part
 from snaprebuild.replay.broker_start import SnapshotOrigin, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.receipts.own_snapshots import can_be_written, default_receipt_places, listed_receipts, state_directory
+from snaprebuild.snapshots.receipts.own_snapshots import can_be_written, default_receipt_places, state_directory
 from snaprebuild.snapshots.receipts.receipt_lines import KIND
 from snaprebuild.snapshots.receipts.receipt_reader import PartitionReceipt, WrittenFile, WrittenReceipt, header_of, load_receipt
 from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source, yield_to_brokers
@@ -308,15 +308,7 @@ def schema_of(path: str) -> str | None:
 
 
 def receipt_path(name: str) -> str:
-    """The path of a receipt that is named as ``list_receipts`` names it; any other name as it is.
-
-    Raises:
-        UsageError: it is a directory, whose newest receipt the text names.
-    """
-    if os.path.isdir(name):
-        newest = next(listed_receipts(name), None)
-        text = "is a directory, not a receipt" if newest is None else f"is a directory: its newest receipt is {newest.path}"
-        raise UsageError(text, path=name)
+    """The path of a receipt that is named as ``list_receipts`` names it; any other name as it is."""
     if os.path.dirname(name) or os.path.lexists(name):
         return name
     listed = os.path.join(state_directory() or "", name)
