@@ -12,6 +12,7 @@ import msgspec
 from formats.errors import FormatError
 from snaprebuild.errors import (
     ChangedFileError,
+    DamagedCopyError,
     GoneFileError,
     GonePartitionError,
     OutOfMemoryError,
@@ -118,6 +119,8 @@ class FindingCause(Enum):
     """The user of the broker may not read a file; nothing is known of its content."""
     REFUSED = auto()
     """A refusal ended the work."""
+    REMOVED_AT_NEXT_START = auto()
+    """The next start of a broker removes snapshots and writes none in their place."""
     SETTINGS_UNREADABLE = auto()
     """A small file of a log directory cannot be read."""
     SNAPSHOT_ABOVE_LOG_END = auto()
@@ -212,6 +215,10 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
 
         if not is_object(error.path or path):
             return Finding(BUSY_LOG, Severity.NOTE, error.path or path, "was deleted during the run", is_unread=True)
+    if isinstance(error, DamagedCopyError):
+        return Finding(
+            "tier-bad-copy", Severity.DAMAGED, error.path or path, error.message, is_unread=True, cause=FindingCause.BAD_COPY
+        )
     code = "storage-failed"
     severity = Severity.STORAGE
     cause: FindingCause | None = FindingCause.STORAGE_FAILED

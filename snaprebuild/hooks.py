@@ -11,7 +11,7 @@ keeps state between calls.
 
 from __future__ import annotations
 
-import operator
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -25,9 +25,11 @@ import numpy as np
 from msgspec import structs
 
 from formats.errors import FormatError
-from formats.limits import SNAPSHOT_BYTES_MAX
+from formats.limits import INT64_MAX, SNAPSHOT_BYTES_MAX
 from formats.partition.file_names import FileKind, parse_file_name, snapshot_file_name, snapshot_temporary_file_name
+from formats.partition.partition_metadata import uuid_from_text
 from formats.partition.producer_snapshot import read_entries
+from snaprebuild.argument_checks import check_instance, check_number, check_offset, check_path, check_seconds, check_text, optional
 from snaprebuild.documents.envelope import reported
 from snaprebuild.errors import ReadFailedError, RefusalReason, RefusedError, SnapshotRefusedError, UsageError
 from snaprebuild.findings import ReportedFinding, pluralize
@@ -97,8 +99,8 @@ class LogDir:
             UsageError: there is no such directory.
             ReadFailedError: an object store cannot be listed.
         """
-        self.path = absolute(os.fsdecode(path))
-        self.options = options
+        self.path = absolute(check_path("path", path))
+        self.options = _checked_options(options)
         self._run = run_of(options)
         source = open_source([self.path], run=self._run)
         self._sources = tuple(each for each in source.partitions if each.topic_kind is not TopicKind.CLUSTER_METADATA)
@@ -140,8 +142,8 @@ class Partition:
             SnapshotRefusedError: a broker deletes or moves the directory, or its compaction was interrupted.
             ReadFailedError: it cannot be listed.
         """
-        run = run_of(options)
-        self._begin(opened_or_refused(absolute(os.fsdecode(directory)), run), options, run)
+        run = run_of(_checked_options(options))
+        self._begin(opened_or_refused(absolute(check_path("directory", directory)), run), options, run)
 
     @classmethod
     def _of(cls, source: PartitionSource, options: ReplayOptions, run: Run) -> Partition:
@@ -309,8 +311,8 @@ class Segment:
         return prepare_segment(
             self.log_path,
             lambda source, offset: partition._ensured(source, offset, max_bytes, deadline),
-            topic_id=topic_id,
-            high_watermark=high_watermark,
+            topic_id=_checked_topic_id(topic_id),
+            high_watermark=_checked_high_watermark(high_watermark),
             run=structs.replace(partition._run, deadline=deadline),
             source=partition._source,
         )
@@ -354,13 +356,13 @@ def ensure_snapshot(
         WriteFailedError, OutcomeUnknownError: the file in ``out`` cannot be written.
     """
     request = BoundaryRequest(
-        directory=absolute(os.fsdecode(partition_dir)),
-        offset=operator.index(next_base_offset),
-        options=options,
+        directory=absolute(check_path("partition_dir", partition_dir)),
+        offset=check_offset("next_base_offset", next_base_offset),
+        options=_checked_options(options),
         run=run_of(options, _deadline(max_bytes, timeout_s)),
         max_bytes=max_bytes,
-        out=None if out is None else absolute(os.fsdecode(out)),
-        after=None if after is None else after.point,
+        out=None if out is None else absolute(check_path("out", out)),
+        after=_point(after, EnsuredSnapshot),
     )
     ensured = replay_to_boundary(request, OneBoundaryTask.ensured)
     return ensured if request.out is None else _written(ensured, path_of(request.out, options.s3))
@@ -402,17 +404,21 @@ def prepare_upload(
         UsageError: there is no such segment, or an argument makes no sense.
         ReadFailedError: a file cannot be read.
     """
-    _check_upload_options(options)
+    _check_upload_options(_checked_options(options))
+    path = check_path("segment", segment)
+    topic_id = _checked_topic_id(topic_id)
+    high_watermark = _checked_high_watermark(high_watermark)
+    source = optional(check_instance(PartitionSource))("source", source)
     run = run_of(options, _deadline(max_bytes, timeout_s))
-    point = None if after is None else after.point
+    point = _point(after, EnsuredSnapshot)
 
     def ensure(partition: PartitionSource, offset: int) -> EnsuredSnapshot:
-        path = partition.directory.path
-        request = BoundaryRequest(path, offset, options, run, max_bytes, after=point, source=partition)
+        directory = partition.directory.path
+        request = BoundaryRequest(directory, offset, options, run, max_bytes, after=point, source=partition)
         return replay_to_boundary(request, OneBoundaryTask.ensured)
 
     return prepare_segment(
-        os.fsdecode(segment),
+        path,
         ensure,
         topic_id=topic_id,
         high_watermark=high_watermark,
@@ -453,22 +459,53 @@ def validate_snapshot(
             limit is negative.
         ReadFailedError: a file cannot be read, or the snapshot does not exist.
     """
-    run = run_of(options, _deadline(max_bytes, timeout_s))
-    source, directory, offset = _boundary(absolute(os.fsdecode(partition)), next_base_offset, run)
+    run = run_of(_checked_options(options), _deadline(max_bytes, timeout_s))
+    point = _point(after, EnsuredSnapshot, ValidatedSnapshot)
+    if not isinstance(snapshot, bytes):
+        snapshot = check_path("snapshot", snapshot)
+    source, directory, offset = _boundary(absolute(check_path("partition", partition)), next_base_offset, run)
     try:
         entries = _entries_of(snapshot, options.s3)
     except FormatError as error:
         return ValidatedSnapshot(offset, Validity.CORRUPT, (str(error),))
-    point = None if after is None else after.point
     request = BoundaryRequest(directory, offset, options, run, max_bytes, after=point, source=source)
     return replay_to_boundary(request, lambda task: task.validated(entries))
 
 
 def _deadline(max_bytes: int | None, timeout_s: float | None) -> float | None:
-    """The ``time.monotonic()`` at which the time of a call ends."""
-    if (max_bytes is not None and max_bytes < 0) or (timeout_s is not None and timeout_s < 0):
-        raise UsageError(f"expected 0 or more, found max_bytes={max_bytes} and timeout_s={timeout_s}")
-    return None if timeout_s is None else time.monotonic() + timeout_s
+    """The ``time.monotonic()`` at which the time of a call ends; None without an end."""
+    if max_bytes is not None:
+        check_number("max_bytes", max_bytes, 0, INT64_MAX)
+    if timeout_s is None:
+        return None
+    seconds = check_seconds("timeout_s", timeout_s)
+    return None if seconds == math.inf else time.monotonic() + seconds
+
+
+def _checked_options(options: ReplayOptions) -> ReplayOptions:
+    return check_instance(ReplayOptions)("options", options)
+
+
+def _checked_topic_id(topic_id: str | None) -> str | None:
+    """The text of an id; None for that of ``partition.metadata``."""
+    if topic_id is None:
+        return None
+    try:
+        uuid_from_text(check_text("topic_id", topic_id))
+    except FormatError as error:
+        raise UsageError(f"topic_id: {error.message}") from error
+    return topic_id
+
+
+def _checked_high_watermark(high_watermark: int | None) -> int | None:
+    return optional(check_offset)("high_watermark", high_watermark)
+
+
+def _point(
+    after: EnsuredSnapshot | ValidatedSnapshot | None, *kinds: type[EnsuredSnapshot | ValidatedSnapshot]
+) -> ReplayCheckpoint | None:
+    """Where the replay of an earlier result ended; None without one."""
+    return None if after is None else check_instance(*kinds)("after", after).point
 
 
 def _check_upload_options(options: ReplayOptions) -> None:
@@ -513,7 +550,7 @@ def _boundary(path: str, next_base_offset: int | None, run: Run) -> tuple[Partit
     base_offset = file_name.offset if file_name is not None and file_name.kind is FileKind.LOG else None
     directory = path if base_offset is None else os.path.dirname(path)
     if next_base_offset is not None:
-        return None, directory, operator.index(next_base_offset)
+        return None, directory, check_offset("next_base_offset", next_base_offset)
     if base_offset is None:
         raise UsageError("next_base_offset is needed, because this is not the path of a segment", path=path)
     source = opened_or_refused(directory, run)
@@ -531,11 +568,11 @@ def _boundary(path: str, next_base_offset: int | None, run: Run) -> tuple[Partit
     return source, directory, end
 
 
-def _entries_of(snapshot: bytes | str | os.PathLike[str] | os.PathLike[bytes], stores: S3Settings) -> np.ndarray:
+def _entries_of(snapshot: bytes | str, stores: S3Settings) -> np.ndarray:
     """Raises FormatError if it does not parse, ReadFailedError if it cannot be read."""
     if isinstance(snapshot, bytes):
         return read_entries(snapshot, file="the snapshot")
-    path = absolute(os.fsdecode(snapshot))
+    path = absolute(snapshot)
     data = store_of(path, stores).read_small(path, SNAPSHOT_BYTES_MAX)
     if data is None:
         raise ReadFailedError("does not exist", path=path)

@@ -22,6 +22,7 @@ LAYERS = (
     ("formats", 0),
     ("snaprebuild.errors", 0),
     ("snaprebuild.published", 0),
+    ("snaprebuild.argument_checks", 0),
     ("snaprebuild.shell_words", 0),
     ("snaprebuild.replay", 1),
     ("snaprebuild.storage", 2),
@@ -196,8 +197,8 @@ IN_OPTIONS = {"snaprebuild.storage.io_limits.policy", "snaprebuild.storage.local
 """Limits are set before a verb runs, settings are read from a file, and the kind of a file that is named is recognized. A help text
 needs none of these."""
 
-IN_RUNS = {"snaprebuild.spark.job", "snaprebuild.spark.session", "snaprebuild.spark.effect_files", "urllib.parse"}
-"""Spark may not be installed, and most runs name no endpoint."""
+IN_RUNS = {"snaprebuild.spark.job", "snaprebuild.spark.session", "snaprebuild.spark.effect_files"}
+"""Spark may not be installed."""
 
 
 def test_docstrings_name_modules_that_exist() -> None:

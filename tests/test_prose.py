@@ -25,6 +25,7 @@ PARTS = (
         "snaprebuild/inspect",
         "snaprebuild/library",
         "snaprebuild/published.py",
+        "snaprebuild/argument_checks.py",
         "snaprebuild/shell_words.py",
         "snaprebuild/replay",
         "snaprebuild/report",

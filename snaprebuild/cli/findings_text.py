@@ -76,15 +76,21 @@ def failed_and_damaged(findings: Iterable[Finding]) -> tuple[set[str], set[str]]
     return failed, set(unread_paths(findings)) - failed
 
 
-def unread_text(findings: Iterable[Finding]) -> str:
-    """How many paths could not be read, or are damaged; empty if all were read."""
+def unread_text(findings: Iterable[Finding], *, is_named: bool = False) -> str:
+    """How many paths could not be read, or are damaged; empty if all were read.
+
+    Args:
+        findings: of the command.
+        is_named: the answer says INCOMPLETE already.
+    """
+    begin = "" if is_named else "INCOMPLETE: "
     failed_paths, damaged_paths = failed_and_damaged(findings)
     failed = len(failed_paths)
     damaged = len(damaged_paths)
     if not failed:
-        return f"INCOMPLETE: {pluralize(damaged, 'path')} damaged; stderr shows where." if damaged else ""
+        return f"{begin}{pluralize(damaged, 'path')} damaged; stderr shows where." if damaged else ""
     besides = f", {damaged} more damaged" if damaged else ""
-    return f"INCOMPLETE: {pluralize(failed, 'path')} could not be read{besides}: correct what stderr lists."
+    return f"{begin}{pluralize(failed, 'path')} could not be read{besides}: correct what stderr lists."
 
 
 def skipped_text(findings: Iterable[Finding]) -> str:
@@ -113,6 +119,9 @@ def concern_text(findings: Iterable[Finding], columns: int = NAME_COLUMNS) -> st
 
 def _short_name(path: str) -> str:
     """A topic-partition, a file with its directory, or the path of another directory."""
+    _, separator, partition = path.rpartition(": ")
+    if separator and partition.endswith(")"):  # a partition in remote storage, with its topic id (``RemotePartition.place``)
+        return partition.partition(" ")[0]
     parent, name = os.path.split(path)
     if parse_partition_dir_name(name) is not None:
         return name

@@ -13,6 +13,7 @@ __all__ = [
     "discard",
     "flush_stdout",
     "give_stdout_away",
+    "notes_on_stderr",
     "open_standard_streams",
     "print_on_stderr",
     "reader_may_go_away",
@@ -57,6 +58,17 @@ def print_on_stderr(line: str) -> None:
         sys.stderr.flush()
     except OSError:
         discard(sys.stderr)
+
+
+@contextlib.contextmanager
+def notes_on_stderr() -> Iterator[None]:
+    """An error inside the block is raised again, after its notes are printed."""
+    try:
+        yield
+    except BaseException as error:
+        for note in getattr(error, "__notes__", ()):
+            print_on_stderr(note)
+        raise
 
 
 def open_standard_streams() -> None:

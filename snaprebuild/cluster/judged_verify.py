@@ -13,8 +13,8 @@ from formats.partition.producer_snapshot import ENTRY_DTYPE
 from snaprebuild.broker.releases import Release
 from snaprebuild.broker.status import Status, findings_of, status_of
 from snaprebuild.cluster.scan_producer_ids import producer_ids_of_scan
-from snaprebuild.cluster.scan_storage import judged_scan
-from snaprebuild.findings import Finding, FindingCause, unread_paths
+from snaprebuild.cluster.scan_storage import judged_scan, lost_at_next_start
+from snaprebuild.findings import Finding, unread_paths
 from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.snapshots.engine.partition_task import Progress
 from snaprebuild.snapshots.run import Run
@@ -81,10 +81,7 @@ def judged_verify(
         for each in start.findings
         if each.severity > reported.get((each.code, each.path), -1) and not (each.is_unread and each.path in unread)
     ]
-    forgotten = [
-        each for partition in start.partitions for each in partition.findings if each.cause is FindingCause.EMPTY_AT_NEXT_START
-    ]
-    findings = (*own, *suspects, *others, *forgotten)
+    findings = (*own, *suspects, *others, *lost_at_next_start(start.partitions))
     comparisons = [each.comparison for verdict in result.partitions for each in verdict.outcome.snapshots]
     status = replace(
         start.status,

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.broker.status import JudgedStart, findings_of
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.findings import Finding, Severity, first_of, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan.copy_lag import BROKER_SETTINGS, TOPIC_SETTINGS, copy_lag, with_copy_lag
 from snaprebuild.snapshots.scan.next_start import with_next_start
@@ -43,6 +43,7 @@ __all__ = [
     "judged_scan",
     "local_start_concerns",
     "lost_and_unread",
+    "lost_at_next_start",
     "metadata_logs",
     "start_concerns",
     "with_metadata_logs",
@@ -144,6 +145,12 @@ def _also_unread(start: JudgedStart, reported: Sequence[Finding]) -> list[Findin
     """What could not be read for the judgement of the start, without the paths that the command reports as unread itself."""
     unread = {each.path for each in reported if each.is_unread}
     return [each for each in start.unread if each.path not in unread]
+
+
+def lost_at_next_start(partitions: Iterable[PartitionScan]) -> list[Finding]:
+    """The findings of `scan` about snapshots that the next start removes, or writes again as empty ones: each command has them."""
+    causes = (FindingCause.EMPTY_AT_NEXT_START, FindingCause.REMOVED_AT_NEXT_START)
+    return [finding for partition in partitions for finding in partition.findings if finding.cause in causes]
 
 
 def _has_small_files(source: Source) -> bool:

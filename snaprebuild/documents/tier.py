@@ -133,3 +133,7 @@ class TierRepair(Document, frozen=True):
     """Copies whose snapshot is wrong; with undo the copies that the receipt lists."""
     effect: Sequence[str]
     """For the user: when brokers use the written objects."""
+    status: StatusName = "healthy"
+    """The worst of the counts, in the order of StatusName; of an undo always "healthy"."""
+    counts: StatusCounts = StatusCounts()
+    """What is damaged, wrong, suspect or unproven after the run, or would be; of an undo 0."""

@@ -47,6 +47,9 @@ OPTIONS = {
 SETTINGS = ("max_read_rate",)
 """Keyword arguments that are settings of the command."""
 
+UNSAID = {"boundaries": "missing", "replay_from": "auto"}
+"""Values that need no word: the command has the same defaults."""
+
 Value = str | int | bool | Sequence[str] | Sequence[int] | None
 
 
@@ -78,7 +81,9 @@ class CommandLine:
         """The command line with these arguments; those that are None, false or empty have no words."""
         words = list(engine_words)
         for name, value in arguments.items():
-            if name in SETTINGS and value is not None:
+            if value is None or value == UNSAID.get(name):
+                continue
+            if name in SETTINGS:
                 words += ["--set", f"{name}={value}"]
             elif value is True:
                 words.append(OPTIONS[name])

@@ -3,6 +3,8 @@
 A call reads like the command: as fast as any program, and with 64 MiB a second of each disk at idle priority while a broker holds it.
 It leaves the page cache as it was. Results of the command that would be files or tables are values (``library.verb_result.Result``).
 
+Only the arguments count: a call reads no setting of the command, neither ``SNAPREBUILD_*`` variables nor ``config.toml``.
+
 Calls may start worker processes for more than 96 MiB of segments. With ``jobs=1`` there are none.
 """
 
@@ -12,15 +14,12 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.options.common import AS_OF_MAX_MS
 from snaprebuild.cli.options.io_limits import Impact, Load
 from snaprebuild.cli.options.kafka_release import release_of
-from snaprebuild.cli.runs.sources import partition_named
-from snaprebuild.cli.runs.stores import check_settings
-from snaprebuild.cluster.judged_plan import judged_plan, load_judged_plan, rebuild_findings
+from snaprebuild.cluster.judged_plan import judged_plan, load_judged_plan
+from snaprebuild.cluster.judged_rebuild import judged_rebuild
 from snaprebuild.cluster.judged_verify import judged_verify
 from snaprebuild.cluster.scan_producer_ids import with_producer_ids
 from snaprebuild.cluster.scan_storage import with_metadata_logs
@@ -29,22 +28,26 @@ from snaprebuild.documents.scan import Scan
 from snaprebuild.documents.verify import VerifiedPartition, Verify
 from snaprebuild.errors import UsageError
 from snaprebuild.hooks import FilePath
-from snaprebuild.library.call_engine import THIS_MACHINE, CallEngine
-from snaprebuild.library.command_line import CommandLine
+from snaprebuild.library.arguments import (
+    Arguments,
+    checked_arguments,
+    command_of,
+    given_with_a_plan,
+    moment_of,
+    request_of,
+    selection_of,
+)
+from snaprebuild.library.call_engine import CallEngine
+from snaprebuild.library.call_progress import progress_of
 from snaprebuild.library.tables import PLAN, REBUILD, SCAN, VERIFY
 from snaprebuild.library.verb_result import PlanResult, Result
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.plan.plan_model import Plan
-from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.rebuild import run as rebuilding
-from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.rebuild.results_file import result_file, write_results
-from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
 from snaprebuild.snapshots.run import Run, RunFacts
 from snaprebuild.snapshots.run_record import Invocation
 from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.scan.scan_parts import ScannedPartition, ScanRequest
-from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import Source, open_source, yield_to_brokers
 from snaprebuild.snapshots.staging.resume import rehearsed
 from snaprebuild.storage.local.document_file import check_new_place
@@ -54,7 +57,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from snaprebuild.cli.view import View
-    from snaprebuild.snapshots.engine.partition_task import Progress
 
 __all__ = ["FilePath", "Paths", "plan", "rebuild", "scan", "verify"]
 
@@ -93,35 +95,22 @@ def scan(
         UsageError: nothing to read from, or an argument makes no sense.
         ReadFailedError: an object store cannot be listed.
     """
-    check_settings(s3)
-    selected = _Selected.of(source, server_properties, topics, partitions, topic_partitions)
-    release = release_of(kafka_release)
-    engine = engine or THIS_MACHINE
-    command = CommandLine.of(
-        "scan",
-        selected.paths,
-        server_properties=selected.server_properties,
-        topics=selected.topics,
-        partitions=selected.partitions,
-        topic_partitions=selected.topic_partitions,
-        kafka_release=kafka_release,
-        s3=s3,
-        impact=impact,
-        max_read_rate=max_read_rate,
-        engine_words=engine.words,
-    )
+    given = checked_arguments(locals())
+    used_engine: CallEngine = given["engine"]
+    command = command_of("scan", given, used_engine)
     invocation = Invocation.now(command.text)
-    with _reading(invocation, impact, max_read_rate):
-        opened = selected.opened(Run(stores=s3.for_run()))
+    with _reading(invocation, given):
+        opened = _opened(given, Run(stores=s3.for_run()))
         now_ms = _now_ms()
-        result = with_metadata_logs(scan_source(opened, engine.planning()), opened, now_ms, release)
+        scanned = scan_source(opened, used_engine.planning())
+        result = with_metadata_logs(scanned, opened, now_ms, release_of(kafka_release))
         result = with_producer_ids(result, opened, now_ms)
     request = ScanRequest(
-        paths=selected.paths,
-        server_properties=selected.server_properties,
-        topics=selected.topics,
-        partitions=selected.partitions,
-        topic_partitions=selected.topic_partitions,
+        paths=given["source"],
+        server_properties=given["server_properties"],
+        topics=given["topics"],
+        partitions=given["partitions"],
+        topic_partitions=given["topic_partitions"],
     )
 
     def new_view() -> View:
@@ -192,34 +181,12 @@ def plan(
         RefusedError: ``out`` is in a broker's directory.
         ReadFailedError: an object store cannot be listed.
     """
-    asked = _Request(
-        source=source,
-        server_properties=server_properties,
-        topics=topics,
-        partitions=partitions,
-        topic_partitions=topic_partitions,
-        offset_from=offset_from,
-        offset_to=offset_to,
-        out=out,
-        broker_running=broker_running,
-        boundaries=boundaries,
-        replay_from=replay_from,
-        set_aside=set_aside,
-        check_crc=check_crc,
-        drop_expired=drop_expired,
-        allow_unproven=allow_unproven,
-        accept_topic_id_zero=accept_topic_id_zero,
-        kafka_release=kafka_release,
-        as_of_ms=as_of_ms,
-        expiration_ms=expiration_ms,
-        metadata=metadata,
-        s3=s3,
-    )
-    engine = engine or THIS_MACHINE
-    command = asked.command("plan", engine, impact=impact, max_read_rate=max_read_rate)
+    given = checked_arguments(locals())
+    used_engine: CallEngine = given["engine"]
+    command = command_of("plan", given, used_engine)
     invocation = Invocation.now(command.text)
-    with _reading(invocation, impact, max_read_rate):
-        planned = judged_plan(asked.checked(), Run(), measure_rate=True, parallel_map=engine.planning())
+    with _reading(invocation, given):
+        planned = judged_plan(request_of(given), Run(), measure_rate=True, parallel_map=used_engine.planning())
         shown = rehearsed(planned)
 
     def new_view() -> View:
@@ -304,61 +271,28 @@ def rebuild(
         RefusedError: a file may not be written there, a saved plan is out of date, or a limit is used up.
         StorageError: the receipt cannot be written, or an object store does not answer.
     """
-    asked = _Request(
-        source=source,
-        server_properties=server_properties,
-        topics=topics,
-        partitions=partitions,
-        topic_partitions=topic_partitions,
-        offset_from=offset_from,
-        offset_to=offset_to,
-        out=out,
-        broker_running=broker_running,
-        boundaries=boundaries,
-        replay_from=replay_from,
-        set_aside=set_aside,
-        check_crc=check_crc,
-        drop_expired=drop_expired,
-        allow_unproven=allow_unproven,
-        accept_topic_id_zero=accept_topic_id_zero,
-        kafka_release=kafka_release,
-        as_of_ms=as_of_ms,
-        expiration_ms=expiration_ms,
-        metadata=metadata,
-        s3=s3,
-    )
-    engine = engine or THIS_MACHINE
-    command = asked.command(
-        "rebuild",
-        engine,
-        plan=None if plan is None or isinstance(plan, PlanResult) else os.fsdecode(plan),
-        dry_run=dry_run,
-        receipt=_text(receipt),
-        results=_text(results),
-        jobs=_checked_jobs(jobs),
-        impact=impact,
-        max_read_rate=max_read_rate,
-    )
+    given = checked_arguments(locals())
+    used_engine: CallEngine = given["engine"]
+    command = command_of("rebuild", given, used_engine)
     if isinstance(plan, PlanResult):
         command = plan._command.carried_out_by("rebuild", command)
-    table_file = _table_file(_text(results), _text(receipt))
+    table_file = _table_file(given["results"], given["receipt"])
     facts = RunFacts()
     invocation = Invocation.now(command.text)
-    with _reading(invocation, impact, max_read_rate):
-        planned = _plan_to_carry_out(asked, plan, engine, facts)
+    with _reading(invocation, given), progress_of(given["progress"]) as called:
+        planned = _plan_to_carry_out(given, used_engine, facts)
         if table_file is not None:
             check_new_place(table_file)
-        engine.keep_effects((each.source for each in planned.partitions), planned.request.s3)
-        run = Run(jobs=jobs, engine=engine.reading(progress), facts=facts)
-        result = _carried_out(planned, run, dry_run=dry_run, receipt=_text(receipt), progress=progress)
-        findings = rebuild_findings(result, facts)
+        used_engine.keep_effects((each.source for each in planned.partitions), planned.request.s3)
+        run = Run(jobs=given["jobs"], engine=used_engine.reading(called), facts=facts)
+        rebuilt = judged_rebuild(planned, run, dry_run=dry_run, receipt=given["receipt"], progress=called)
     if table_file is not None:
-        write_results(result, table_file)
+        write_results(rebuilt.result, table_file)
 
     def new_view() -> View:
         from snaprebuild.cli.render.rebuild import RebuildView
 
-        return RebuildView(result, findings, _request_words(), cache=engine.cache)
+        return RebuildView(rebuilt.result, rebuilt.findings, _request_words(), cache=used_engine.cache)
 
     return Result(command, invocation, REBUILD, new_view)
 
@@ -409,203 +343,47 @@ def verify(
         RefusedError: a limit is used up.
         ReadFailedError: an object store cannot be listed.
     """
-    check_settings(s3)
-    selected = _Selected.of(source, server_properties, topics, partitions, topic_partitions, offset_from, offset_to)
-    release = release_of(kafka_release)
-    engine = engine or THIS_MACHINE
-    command = CommandLine.of(
-        "verify",
-        selected.paths,
-        server_properties=selected.server_properties,
-        topics=selected.topics,
-        partitions=selected.partitions,
-        topic_partitions=selected.topic_partitions,
-        offset_from=offset_from,
-        offset_to=offset_to,
-        check_crc=check_crc,
-        kafka_release=kafka_release,
-        as_of_ms=as_of_ms,
-        expiration_ms=expiration_ms,
-        s3=s3,
-        jobs=_checked_jobs(jobs),
-        impact=impact,
-        max_read_rate=max_read_rate,
-        engine_words=engine.words,
-    )
+    given = checked_arguments(locals())
+    used_engine: CallEngine = given["engine"]
+    command = command_of("verify", given, used_engine)
     stores = s3.for_run()
     invocation = Invocation.now(command.text)
-    with _reading(invocation, impact, max_read_rate):
-        opened = selected.opened(Run(stores=stores))
-        clock = Clock(_moment_ms(as_of_ms), _checked_expiration(expiration_ms) or opened.expiration_ms or DEFAULT_EXPIRATION_MS)
-        engine.keep_effects(opened.partitions, stores)
+    with _reading(invocation, given), progress_of(given["progress"]) as called:
+        opened = _opened(given, Run(stores=stores))
+        clock = Clock(moment_of(given), given["expiration_ms"] or opened.expiration_ms or DEFAULT_EXPIRATION_MS)
+        used_engine.keep_effects(opened.partitions, stores)
+        reading = used_engine.reading(called)
         judged = judged_verify(
             opened,
-            Run(clock=clock, jobs=jobs, engine=engine.reading(progress), stores=stores, facts=opened.facts),
-            release=release,
-            selection=selected.selection,
+            Run(clock=clock, jobs=given["jobs"], engine=reading, stores=stores, facts=opened.facts),
+            release=release_of(kafka_release),
+            selection=selection_of(given),
             check_crc=check_crc,
-            progress=progress,
+            progress=called,
         )
 
     def new_view() -> View:
         from snaprebuild.cli.render.verify import VerifyView
 
-        return VerifyView(judged, engine.cache, details=False)
+        return VerifyView(judged, used_engine.cache, details=False)
 
     return Result(command, invocation, VERIFY, new_view)
 
 
-@dataclass(frozen=True, slots=True)
-class _Selected:
-    """What a call reads.
-
-    Attributes:
-        paths: as they were given.
-        topics: shell patterns.
-    """
-
-    paths: tuple[str, ...]
-    server_properties: str | None
-    topics: tuple[str, ...]
-    partitions: tuple[int, ...]
-    topic_partitions: tuple[str, ...]
-    selection: Selection
-
-    @classmethod
-    def of(
-        cls,
-        source: Paths,
-        server_properties: FilePath | None,
-        topics: str | Sequence[str],
-        partitions: int | Sequence[int],
-        topic_partitions: str | Sequence[str],
-        offset_from: int | None = None,
-        offset_to: int | None = None,
-    ) -> _Selected:
-        """The selection of some arguments.
-
-        Raises:
-            UsageError: a path or a pattern is empty, or no offset is selected.
-        """
-        patterns = _patterns(topics)
-        numbers = _numbers(partitions)
-        _check_offsets(offset_from, offset_to)
-        names = _names(topic_partitions)
-        selection = Selection(patterns, frozenset(numbers), offset_from, offset_to, frozenset(names))
-        return cls(_texts(source), _text(server_properties), patterns, numbers, names, selection)
-
-    def opened(self, run: Run) -> Source:
-        """The listing of what is selected. The call now reads slowly if a broker holds a part of it."""
-        source = open_source(self.paths, self.server_properties, self.selection, run)
-        yield_to_brokers(source)
-        return source
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
-    """The arguments that ``plan`` and ``rebuild`` share, with their defaults."""
-
-    source: Paths = ()
-    server_properties: FilePath | None = None
-    topics: str | Sequence[str] = ()
-    partitions: int | Sequence[int] = ()
-    topic_partitions: str | Sequence[str] = ()
-    offset_from: int | None = None
-    offset_to: int | None = None
-    out: FilePath | None = None
-    broker_running: bool = False
-    boundaries: str = "missing"
-    replay_from: str = "auto"
-    set_aside: bool = False
-    check_crc: bool = True
-    drop_expired: bool = False
-    allow_unproven: bool = False
-    accept_topic_id_zero: bool = False
-    kafka_release: str | None = None
-    as_of_ms: int | None = None
-    expiration_ms: int | None = None
-    metadata: FilePath | None = None
-    s3: S3Settings = USUAL_S3
-
-    def __post_init__(self) -> None:
-        """Iterators are read once: an argument that was read for the command line would select everything afterwards."""
-        check_settings(self.s3)
-        object.__setattr__(self, "source", _texts(self.source))
-        object.__setattr__(self, "topics", _patterns(self.topics))
-        object.__setattr__(self, "partitions", _numbers(self.partitions))
-        object.__setattr__(self, "topic_partitions", _names(self.topic_partitions))
-
-    def checked(self) -> RebuildRequest:
-        """The request of the run.
-
-        Raises:
-            UsageError: an argument makes no sense.
-        """
-        release_of(self.kafka_release)
-        _check_offsets(self.offset_from, self.offset_to)
-        return RebuildRequest(
-            paths=_texts(self.source),
-            server_properties=_text(self.server_properties),
-            topics=_patterns(self.topics),
-            partitions=_numbers(self.partitions),
-            topic_partitions=_names(self.topic_partitions),
-            offset_from=self.offset_from,
-            offset_to=self.offset_to,
-            out=_text(self.out),
-            boundaries=self.boundaries,
-            replay_from=self.replay_from,
-            set_aside=self.set_aside,
-            check_crc=self.check_crc,
-            drop_expired=self.drop_expired,
-            allow_unproven=self.allow_unproven,
-            as_of_ms=_moment_ms(self.as_of_ms),
-            expiration_ms=_checked_expiration(self.expiration_ms),
-            metadata=_text(self.metadata),
-            s3=self.s3,
-            broker_running=self.broker_running,
-            accept_topic_id_zero=self.accept_topic_id_zero,
-            kafka_release=self.kafka_release,
-        ).checked()
-
-    def command(self, verb: str, engine: CallEngine, **others: str | int | None) -> CommandLine:
-        """The command line of a verb with these arguments, and others of its own."""
-        return CommandLine.of(
-            verb,
-            _texts(self.source),
-            server_properties=_text(self.server_properties),
-            topics=_patterns(self.topics),
-            partitions=_numbers(self.partitions),
-            topic_partitions=_names(self.topic_partitions),
-            offset_from=self.offset_from,
-            offset_to=self.offset_to,
-            out=_text(self.out),
-            broker_running=self.broker_running,
-            boundaries=None if self.boundaries == "missing" else self.boundaries,
-            replay_from=None if self.replay_from == "auto" else self.replay_from,
-            set_aside=self.set_aside,
-            check_crc=self.check_crc,
-            drop_expired=self.drop_expired,
-            allow_unproven=self.allow_unproven,
-            accept_topic_id_zero=self.accept_topic_id_zero,
-            kafka_release=self.kafka_release,
-            as_of_ms=self.as_of_ms,
-            expiration_ms=self.expiration_ms,
-            metadata=_text(self.metadata),
-            s3=self.s3,
-            engine_words=engine.words,
-            **others,
-        )
+def _opened(given: Arguments, run: Run) -> Source:
+    """The listing of what is selected. The call now reads slowly if a broker holds a part of it."""
+    source = open_source(given["source"], given["server_properties"], selection_of(given), run)
+    yield_to_brokers(source)
+    return source
 
 
 def _table_file(results: str | None, receipt: str | None) -> str | None:
     """The file of the table of results; None without one.
 
     Raises:
-        UsageError: a path is empty, its directory does not exist, or both are one file.
+        UsageError: its directory does not exist, or both are one file.
         RefusedError: the file is there.
     """
-    if receipt == "":
-        raise UsageError("receipt: the path is empty")
     if results is None:
         return None
     file = os.path.abspath(result_file(results))
@@ -616,34 +394,23 @@ def _table_file(results: str | None, receipt: str | None) -> str | None:
     return file
 
 
-def _plan_to_carry_out(asked: _Request, plan: PlanResult | FilePath | None, engine: CallEngine, facts: RunFacts) -> Plan:
+def _plan_to_carry_out(given: Arguments, engine: CallEngine, facts: RunFacts) -> Plan:
     """A new plan of the arguments, or the one that was given.
 
     Raises:
         UsageError: other arguments were given with it, or it is no plan of ``rebuild``.
         RefusedError: the disk has changed since it was saved.
     """
+    plan = given["plan"]
     if plan is None:
-        return judged_plan(asked.checked(), Run(facts=facts), parallel_map=engine.planning())
-    defaults = _Request()
-    others = [each.name for each in fields(asked) if getattr(asked, each.name) != getattr(defaults, each.name)]
+        return judged_plan(request_of(given), Run(facts=facts), parallel_map=engine.planning())
+    others = given_with_a_plan(given, rebuild.__kwdefaults__ or {})
     if others:
         raise UsageError(f"a plan has its own source and options: give {', '.join(others)} to plan(), not with the plan")
-    planned = plan._plan if isinstance(plan, PlanResult) else load_judged_plan(os.fsdecode(plan), Run(facts=facts))
+    planned = plan._plan if isinstance(plan, PlanResult) else load_judged_plan(plan, Run(facts=facts))
     if planned.request.destination.installed_later:
         raise UsageError("the plan is one of `stage`: run snaprebuild stage --plan FILE")
     return planned
-
-
-def _carried_out(planned: Plan, run: Run, *, dry_run: bool, receipt: str | None, progress: Progress | None) -> RebuildResult:
-    """The result of a plan. An error has a note with the receipt, if anything was written until then."""
-    written = Receipt(receipt or default_receipt_path(planned.request.destination.receipt_directory), planned)
-    try:
-        return rebuilding.rebuild(planned, run, dry_run=dry_run, receipt=written, progress=progress)
-    except BaseException as error:
-        if written.is_there:
-            error.add_note(f"receipt of what was written: {written.path} (`snaprebuild undo` takes it back)")
-        raise
 
 
 def _request_words() -> list[str]:
@@ -654,93 +421,13 @@ def _request_words() -> list[str]:
 
 
 @contextmanager
-def _reading(invocation: Invocation, impact: str | None, max_read_rate: int | None) -> Iterator[None]:
-    """The call reads so inside, and what it records is of this invocation.
-
-    Raises:
-        UsageError: there is no such impact, or no byte may be read.
-    """
-    if impact is not None and impact not in list(Impact):
-        raise UsageError(f"impact: expected {', '.join(Impact)}, found {impact!r}")
-    if max_read_rate is not None and max_read_rate < 1:
-        raise UsageError(f"max_read_rate: expected 1 or more, found {max_read_rate}")
-    load = Load(impact=None if impact is None else Impact(impact), max_read_rate=max_read_rate)
+def _reading(invocation: Invocation, given: Arguments) -> Iterator[None]:
+    """The call reads so inside, and what it records is of this invocation."""
+    impact = given["impact"]
+    load = Load(impact=None if impact is None else Impact(impact), max_read_rate=given["max_read_rate"])
     with invocation.active(), load.limits():
         yield
 
 
-def _texts(source: Paths) -> tuple[str, ...]:
-    if isinstance(source, str | bytes | os.PathLike):
-        return (os.fsdecode(source),)
-    return tuple(os.fsdecode(each) for each in source)
-
-
-def _text(path: FilePath | None) -> str | None:
-    return None if path is None else os.fsdecode(path)
-
-
-def _patterns(topics: str | Sequence[str]) -> tuple[str, ...]:
-    """One pattern or several.
-
-    Raises:
-        UsageError: one is empty.
-    """
-    patterns = (topics,) if isinstance(topics, str) else tuple(topics)
-    if not all(patterns):
-        raise UsageError("topics: the pattern is empty")
-    return patterns
-
-
-def _numbers(partitions: int | Sequence[int]) -> tuple[int, ...]:
-    """Numbers of partitions.
-
-    Raises:
-        UsageError: one is no number, or below 0.
-    """
-    numbers = (partitions,) if isinstance(partitions, int | str) else tuple(partitions)
-    for number in numbers:
-        if not isinstance(number, int) or number < 0:
-            raise UsageError(f"partitions: expected numbers, 0 or more, found {number!r}")
-    return numbers
-
-
-def _names(topic_partitions: str | Sequence[str]) -> tuple[str, ...]:
-    """Names of partitions.
-
-    Raises:
-        UsageError: one is no name of a partition.
-    """
-    names = (topic_partitions,) if isinstance(topic_partitions, str) else tuple(topic_partitions)
-    for name in names:
-        partition_named(name)
-    return names
-
-
-def _check_offsets(offset_from: int | None, offset_to: int | None) -> None:
-    given = [each for each in (offset_from, offset_to) if each is not None]
-    if any(each < 0 for each in given) or given != sorted(given):
-        raise UsageError(f"expected offset_from <= offset_to, both 0 or more, found {offset_from} and {offset_to}")
-
-
 def _now_ms() -> int:
     return int(time.time() * 1000)
-
-
-def _moment_ms(as_of_ms: int | None) -> int:
-    if as_of_ms is None:
-        return _now_ms()
-    if not 0 <= as_of_ms <= AS_OF_MAX_MS:
-        raise UsageError(f"as_of_ms: {as_of_ms} is not between 1970 and 9999")
-    return as_of_ms
-
-
-def _checked_expiration(expiration_ms: int | None) -> int | None:
-    if expiration_ms is not None and expiration_ms < 1:
-        raise UsageError(f"expiration_ms: expected 1 or more, found {expiration_ms}")
-    return expiration_ms
-
-
-def _checked_jobs(jobs: int | None) -> int | None:
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"jobs: expected 1 or more, found {jobs}")
-    return jobs

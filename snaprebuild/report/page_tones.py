@@ -11,7 +11,7 @@ from snaprebuild.tier.audit.result import SnapshotVerdict
 
 __all__ = ["NOT_JUDGED", "PROVEN_RIGHT", "BoundaryTone", "PartitionTone", "boundary_tone"]
 
-PROVEN_RIGHT = frozenset((ComparisonStatus.EQUAL.value, ComparisonStatus.EQUAL_AFTER_EXPIRY.value, SnapshotVerdict.RIGHT.value))
+PROVEN_RIGHT = frozenset((*(each.value for each in ComparisonStatus if each.is_right), SnapshotVerdict.RIGHT.value))
 """Statuses of a snapshot that a replay proves."""
 
 NOT_JUDGED = frozenset((SnapshotVerdict.UNREACHABLE.value,))

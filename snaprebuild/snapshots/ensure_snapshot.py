@@ -21,6 +21,7 @@ from formats.errors import FormatError
 from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.partition.file_names import snapshot_file_name
 from formats.partition.producer_snapshot import read_entries, write_entries
+from snaprebuild.argument_checks import check_flag, check_instance, check_jobs, check_moment, check_one_of, check_period, optional
 from snaprebuild.errors import (
     GoneFileError,
     ReadFailedError,
@@ -53,7 +54,7 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.second_look import with_fresh_listings
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity, judge_snapshot
-from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings
+from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings, check_settings
 from snaprebuild.storage.store_path import StorePath, path_of
 
 __all__ = [
@@ -96,11 +97,14 @@ class ReplayOptions:
     s3: S3Settings = USUAL_S3
 
     def __post_init__(self) -> None:
-        if self.replay_from not in list(ReplayFrom):
-            names = ", ".join(each.value for each in ReplayFrom)
-            raise UsageError(f"replay_from: expected one of {names}, found {self.replay_from!r}")
-        if self.expiration_ms < 1 or self.jobs < 1:
-            raise UsageError(f"expected 1 or more, found expiration_ms={self.expiration_ms} and jobs={self.jobs}")
+        optional(check_moment)("as_of_ms", self.as_of_ms)
+        check_period("expiration_ms", self.expiration_ms)
+        check_one_of([each.value for each in ReplayFrom])("replay_from", self.replay_from)
+        check_flag("check_crc", self.check_crc)
+        check_flag("allow_unproven", self.allow_unproven)
+        check_flag("allow_unsound", self.allow_unsound)
+        check_jobs("jobs", self.jobs)
+        check_settings(check_instance(S3Settings)("s3", self.s3))
 
 
 DEFAULT_OPTIONS = ReplayOptions()
@@ -488,7 +492,7 @@ class OneBoundaryTask(ReplayTask):
         comparison = self.cross.judge(state, entries)
         judgement = state.judgement
         if comparison.status is ComparisonStatus.EQUAL_AFTER_EXPIRY:
-            judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (comparison.reason, *judgement.reasons))
+            judgement = judgement.as_load_equivalent(comparison.reason)
         elif self._is_what_a_broker_would_upload(comparison, judgement):
             reason = f"the file on disk, which nothing contradicts: {comparison.reason}"
             judgement = Judgement(judgement.snapshot_class, (reason, *judgement.reasons))
@@ -506,12 +510,8 @@ class OneBoundaryTask(ReplayTask):
 
     def _may_lack(self, state: BoundaryState, entries: np.ndarray) -> bool:
         """Whether a file has live producers that the state lacks, and that may have been there before the first retained batch."""
-        if state.is_complete or state.judgement.snapshot_class in _SETTLED:
+        if state.is_complete or state.judgement.snapshot_class.holds_for_an_expiration:
             return False
         clock = self.replay.clock
         live = entries[~expired_mask(entries, clock.as_of_ms, clock.expiration_ms)]
         return bool((~np.isin(live["producer_id"], state.entries["producer_id"])).any())
-
-
-_SETTLED = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
-"""Classes whose states have every live producer, also those whose batches were not read."""

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from snaprebuild.documents.rebuild import Rebuild, RebuiltPartition
 from snaprebuild.documents.scan import Scan
@@ -27,7 +27,7 @@ from snaprebuild.library.verbs import FilePath, Paths
 from snaprebuild.snapshots.scan.scan_parts import ScannedPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from snaprebuild.snapshots.source.source import PartitionSource
     from snaprebuild.spark.effect_files import EffectCache
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from snaprebuild.storage.store import S3Settings
     from snaprebuild.storage.thread_pool import ParallelMap
 
-__all__ = ["plan", "rebuild", "scan", "to_spark", "verify"]
+__all__ = ["plan", "rebuild", "scan", "verify"]
 
 Progress = Callable[[str, int], None]
 
@@ -120,22 +120,6 @@ def verify(
     """
     with _working(session, cache) as work:
         return verbs.verify(source, progress=progress, engine=work, **options)
-
-
-def to_spark(session: SparkSession, result: Result[Any, Any]) -> DataFrame:
-    """The rows of a result (``Result.rows``) as a DataFrame of Spark.
-
-    Args:
-        session: of Spark.
-        result: of a function here or in ``snaprebuild``.
-    """
-    import pyarrow as pa
-
-    from snaprebuild.spark.arrow_tables import data_frame
-
-    kinds = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_(), list: pa.list_(pa.string())}
-    schema = pa.schema([(name, kinds[kind]) for name, kind in result.columns.items()])
-    return data_frame(session, pa.Table.from_pylist(result.rows(), schema=schema))
 
 
 @contextmanager

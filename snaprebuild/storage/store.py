@@ -19,6 +19,7 @@ from typing import Protocol, Self, runtime_checkable
 import msgspec
 
 from formats.log.batch_headers import SegmentBytes
+from snaprebuild.argument_checks import check_flag, check_size, check_text, optional
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.published import Inode, Int64, Natural, Positive
 
@@ -37,6 +38,7 @@ __all__ = [
     "Store",
     "WholeObject",
     "absolute",
+    "check_settings",
     "common_ancestor",
     "holds_bytes",
     "is_object",
@@ -404,9 +406,13 @@ class S3Settings(S3Connection):
     run: str = field(default="", compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        is_limited = self.max_requests is not None or self.max_read_bytes is not None
-        if is_limited and not self.run:
+        if self.is_limited and not self.run:
             object.__setattr__(self, "run", secrets.token_hex(8))
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the run may send some number of requests only, or read some number of bytes."""
+        return self.max_requests is not None or self.max_read_bytes is not None
 
     @property
     def connection(self) -> S3Connection:
@@ -420,6 +426,39 @@ class S3Settings(S3Connection):
 
 USUAL_S3 = S3Settings()
 """The settings of the environment and the SDK."""
+
+
+def check_settings(settings: S3Settings) -> None:
+    """Makes sure that the settings of object stores go together, and that the address of the store holds no password.
+
+    Receipts and the next command name the address.
+
+    Raises:
+        UsageError: they do not, or it does, or a value is of another type.
+    """
+    for name in ("path_style", "anonymous", "requester_pays"):
+        check_flag(name, getattr(settings, name))
+    for name in ("endpoint_url", "profile", "sse_c_key_file"):
+        optional(check_text)(name, getattr(settings, name))
+    for name in ("max_requests", "max_read_bytes"):
+        optional(check_size)(name, getattr(settings, name))
+    if settings.anonymous and settings.requester_pays:
+        raise UsageError("s3_anonymous: an anonymous request has no account that pays, as s3_requester_pays asks for")
+    if settings.endpoint_url is not None:
+        _check_endpoint(settings.endpoint_url)
+
+
+def _check_endpoint(url: str) -> None:
+    from urllib.parse import urlsplit  # most runs name no endpoint
+
+    expected = "--s3-endpoint-url: expected http://HOST:PORT or https://HOST, without user, password, query or fragment"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise UsageError(expected) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in url or "?" in url or "#" in url or port == 0:
+        raise UsageError(expected)  # without the URL: it may hold a password
 
 
 def is_object(location: str) -> bool:

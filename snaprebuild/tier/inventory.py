@@ -13,12 +13,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Annotated
 
+from msgspec import structs
+
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
 from formats.remote.local_tier_name import LocalTierFile
 from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState, TopicIdPartition
-from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding, Severity, pluralize
+from snaprebuild.broker.status import Status, StatusCounts, StatusWord, status_of
+from snaprebuild.findings import Finding, Severity, pluralize, unread_paths
 from snaprebuild.published import Document, Int64, Natural, Part, Uuid, one_of
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.storage.partition_names import TopicPartition, named
@@ -34,7 +36,7 @@ from snaprebuild.tier.remote_copy import (
     torn_index,
 )
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
-from snaprebuild.tier.remote_partition import RemotePartition, list_store
+from snaprebuild.tier.remote_partition import RemotePartition, list_store, refuse_without_copies
 
 __all__ = [
     "CopyState",
@@ -74,6 +76,9 @@ class CopyState(StrEnum):
     """Objects are missing, or its manifest is bad, and no record has what it should be."""
 
 
+DAMAGED = (CopyState.LOST, CopyState.UNREADABLE)
+"""States of copies that cannot be read whole."""
+
 SERVING = (CopyState.LIVE, CopyState.UNVERIFIED, CopyState.LOST)
 """States of copies that count towards gaps and overlaps."""
 
@@ -108,6 +113,8 @@ class InventoryCopy(Part, frozen=True):
     """Kinds of objects that are required but missing."""
     fault: str | None
     """Why its manifest cannot be read, or which of its sizes is wrong; null if nothing is."""
+    key_id: str | None = None
+    """Name of the key pair that its manifest has; null if it is not encrypted, or its manifest was not read."""
 
 
 class InventoryTotals(Part, frozen=True):
@@ -161,6 +168,10 @@ class TierInventory(Document, frozen=True):
     unknown_objects: Natural
     """Objects of no known layout."""
     partitions: Sequence[InventoryPartition]
+    status: StatusWord = StatusWord.HEALTHY
+    """The worst of the counts, in the order of StatusWord."""
+    counts: StatusCounts = StatusCounts()
+    """Copies that are damaged, and those whose state is unknown; no snapshot is judged."""
 
 
 def tier_inventory(
@@ -203,13 +214,30 @@ def tier_inventory(
         partitions.append(partition)
         findings += _partition_findings(partition, remote, logs)
     if not partitions and not tier.unknown.claims:
-        narrowed = " that the selection takes" if selection.is_narrowed else ""
-        raise UsageError(f"has no copy of a segment{narrowed}", path=root.path)
+        refuse_without_copies(tier, unreadable_objects(root.path, tier.unknown), selection)
     inventory = TierInventory(location=root.path, verified=tier.verified, unknown_objects=tier.unknown.count, partitions=partitions)
     names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *logs.partitions)}
     findings += selection.absent_findings(names, root.path, are_others_read=bool(partitions))
     findings += _store_findings(inventory, tier.unknown, has_metadata=tier.has_metadata)
-    return inventory, findings
+    status = _status_of(partitions, findings)
+    return structs.replace(inventory, status=status.word, counts=status.counts), findings
+
+
+def _status_of(partitions: Sequence[InventoryPartition], findings: Sequence[Finding]) -> Status:
+    copies = [copy for partition in partitions for copy in partition.copies]
+    # Of copies that Iceberg wrote brokers need nothing but the manifest, and one that was not handed out is unread.
+    damaged = [each for each in copies if each.state in DAMAGED and tuple(each.missing) != ICEBERG_LACKS]
+    damaged += [each for each in copies if each.state not in DAMAGED and each.fault is not None]
+    return status_of(
+        (),
+        wrong=0,
+        suspect=0,
+        missing=0,
+        waiting=0,
+        unread=len(unread_paths(findings)),
+        damaged=len(damaged),
+        unproven=sum(each.state is CopyState.UNKNOWN for each in copies),
+    )
 
 
 def _inventory_of(remote: RemotePartition, logs: RemoteLogs, layout: TierLayout | None) -> InventoryPartition:
@@ -279,6 +307,7 @@ def _inventory_copy(copy: RemoteCopy, state: CopyState, fault: str | None, event
         event_timestamp_ms=event_timestamp_ms,
         missing=copy.missing,
         fault=fault,
+        key_id=copy.facts.key_id,
     )
 
 

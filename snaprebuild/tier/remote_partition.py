@@ -21,10 +21,11 @@ from formats.remote.aiven_key import AivenObject
 from formats.remote.aiven_manifest import read_aiven_manifest
 from formats.remote.local_tier_name import LocalTierFile
 from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, RemoteSegmentUpdate, SegmentState, TopicIdPartition
-from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.errors import DamagedCopyError, ReadFailedError, UsageError
 from snaprebuild.findings import Finding, FindingCause, Severity, pluralize
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles, read_last_entry_hint
@@ -38,7 +39,7 @@ from snaprebuild.tier.listing import UNVERIFIED, list_partitions, read_remote_lo
 from snaprebuild.tier.remote_copy import ICEBERG_LACKS, LOG_OF, UNREAD, RemoteCopy, copy_facts, fault_finding, manifest_bytes
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
 
-__all__ = ["RemoteChain", "RemotePartition", "Tier", "list_store", "open_tier"]
+__all__ = ["RemoteChain", "RemotePartition", "Tier", "list_store", "open_tier", "refuse_without_copies"]
 
 NO_OWNER = Ownership(0, 0, 0)
 
@@ -94,18 +95,27 @@ class RemotePartition:
         is_unknown = copy.record is None and copy.segment_id not in self.log.deleted
         return self.log.is_live(copy.segment_id) or (is_unknown and not self.verified)
 
+    @property
+    def incomplete(self) -> list[RemoteCopy]:
+        """Copies that brokers read, or may read, and that lack objects. Those of Iceberg need none, and of others it may be unknown."""
+        copies = (each for each in self.copies.values() if each.missing and each.missing != ICEBERG_LACKS)
+        return [each for each in copies if each.unanswered is None and self.may_be_live(each)]
+
     def complete_copy(self, segment: RemoteSegment) -> RemoteCopy:
         """The copy of a record, with all objects that it needs.
 
         Raises:
-            ReadFailedError: there are none, or one that it needs is missing.
+            DamagedCopyError: there are none, or one that it needs is missing.
+            ReadFailedError: whether they are there is unknown.
         """
         copy = self.copies.get(segment.segment_id)
+        name = f"copy {uuid_to_text(segment.segment_id)}"
+        if copy is not None and copy.missing and copy.unanswered is not None:
+            raise ReadFailedError(f"{name}: the request for objects that the listing lacks: {copy.unanswered}", path=self.place)
         if copy is None or not copy.objects.by_kind:
-            raise ReadFailedError(f"copy {uuid_to_text(segment.segment_id)}: its objects are not there", path=self.place)
+            raise DamagedCopyError(f"{name}: its objects are not there", path=self.place)
         if copy.missing:
-            what = f"objects of it are missing: {', '.join(copy.missing)}"
-            raise ReadFailedError(f"copy {uuid_to_text(segment.segment_id)}: {what}", path=self.place)
+            raise DamagedCopyError(f"{name}: objects of it are missing: {', '.join(copy.missing)}", path=self.place)
         return copy
 
     # -------------------------------------------------------------------------------------------- copies as a partition directory
@@ -152,7 +162,10 @@ class RemotePartition:
         size_bytes = copy.facts.snapshot_bytes
         if not size_bytes:
             return None
-        return ListedFile(self.file_name(copy, LocalTierFile.PRODUCER_SNAPSHOT), FileIdentity(size_bytes, 0, 0), NO_OWNER)
+        # As it was listed where it is a file of its own, which a reader compares with the file that it opens.
+        own = copy.objects.by_kind.get(LocalTierFile.PRODUCER_SNAPSHOT)
+        identity = FileIdentity(size_bytes, 0, 0) if own is None else own.identity
+        return ListedFile(self.file_name(copy, LocalTierFile.PRODUCER_SNAPSHOT), identity, NO_OWNER)
 
     def directory(
         self,
@@ -345,12 +358,13 @@ class RemoteChain:
         store = self.remote.store
         location = self.remote.file_path(copy)
         if facts.fault is not None:
-            raise ReadFailedError(facts.fault, path=location)
+            error = ReadFailedError if facts.is_unread else DamagedCopyError
+            raise error(facts.fault, path=location)
         if facts.key_id is not None and facts.manifest is not None and isinstance(store, TierStore):
             store.data_key(read_aiven_manifest(facts.manifest), location)
         if facts.segment_bytes != segment.size_bytes:
             message = f"has {facts.segment_bytes} bytes, and the metadata log has {segment.size_bytes}"
-            raise ReadFailedError(message, path=location)
+            raise DamagedCopyError(message, path=location)
         return self.remote.segment_files(copy)
 
 
@@ -413,6 +427,11 @@ class Tier:
         remote = self.listed_partition(partition)
         if not self.has_metadata and remote.copies:
             _take_all_for_finished(remote)
+        elif incomplete := remote.incomplete:
+            message = (
+                f"{pluralize(len(incomplete), 'copy', 'copies')} finished, and objects of them are missing: reads of them fail"
+            )
+            remote.findings = (Finding("tier-lost", Severity.DAMAGED, remote.place, message, incomplete[0].start_offset),)
         return remote
 
     def partition_named(self, topic: str, number: int, topic_id: bytes | None) -> RemotePartition | None:
@@ -465,14 +484,35 @@ def open_tier(
     """
     tier = list_store(root, metadata_logs, stores, private_keys, key_prefix)
     tier.findings += unreadable_objects(root.path, tier.unknown)
-    if not tier.partitions and not metadata_logs and not tier.findings:
+    if not tier.partitions and not metadata_logs:
         if not may_be_empty:
-            raise UsageError("has no copy of a segment", path=root.path)
+            refuse_without_copies(tier, tier.findings)
         message = "the store is empty: nothing was uploaded, or it is another store or prefix than the brokers'"
         tier.findings.append(Finding("tier-empty", Severity.NOTE, root.path, message))
     elif not metadata_logs:
         tier.findings.append(Finding("tier-unverified", Severity.NOTE, root.path, UNVERIFIED))
     return tier
+
+
+def refuse_without_copies(tier: Tier, findings: Iterable[Finding], selection: Selection = EVERYTHING) -> None:
+    """Refuses an answer about a store without a copy: it would be one about nothing.
+
+    Args:
+        tier: the store.
+        findings: of it; one that is more than a note is an answer.
+        selection: of partitions.
+
+    Raises:
+        UsageError: no finding is more than a note.
+    """
+    if any(each.severity > Severity.NOTE for each in findings):
+        return
+    narrowed = " that the selection takes" if selection.is_narrowed else ""
+    others = ""
+    if tier.unknown.count:
+        others = f"; it has {pluralize(tier.unknown.count, 'object')} of no known layout, the first {tier.unknown.first!r}"
+    hint = selection.hint({each.topic for each in tier.partitions})
+    raise UsageError(f"has no copy of a segment{narrowed}{hint}{others}", path=tier.base.path)
 
 
 def list_store(

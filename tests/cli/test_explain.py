@@ -80,7 +80,7 @@ def test_an_expired_producer_is_forgotten() -> None:
     (entry,) = (each for each in truth("kafka27-mixed", "mixed-0")[8231] if each.producer_id == 1)
     assert found["expires_at_ms"] == entry.timestamp + 86_400_000
     assert set(answers(run).values()) == {("accepted", "accepted")}, "an idempotent producer has no transaction version"
-    old = asked(MIXED, 1, "--as-of", "2200-01-01", "--assume", "kafka_release=2.4.1", "--sequence", 15)
+    old = asked(MIXED, 1, "--as-of", "2200-01-01", "--kafka-release", "2.4.1", "--sequence", 15)
     assert answers(old) == {"as asked": ("UnknownProducerIdException", "UnknownProducerIdException")}
     assert not asked(MIXED, 1, "--as-of", "2200-01-01", "--expiration-ms", 2**62).partition("mixed-0")["expired"]
 
@@ -88,7 +88,7 @@ def test_an_expired_producer_is_forgotten() -> None:
 def test_the_last_epoch_has_no_new_one(tmp_path: Path) -> None:
     data = batch(0, producer_id=7, epoch=2**15 - 1, timestamp=10)
     directory = write_partition(tmp_path / "t-0", {0: data})
-    found = answers(asked(directory, 7, "--as-of", "0", "--assume", "kafka_release=2.6"))
+    found = answers(asked(directory, 7, "--as-of", "0", "--kafka-release", "2.6"))
     assert set(found) == {"the next one", "the last one again", "one after a gap", "the first of an older epoch"}
     assert found["the first of an older epoch"] == ("ProducerFencedException",) * 2
 
@@ -99,11 +99,11 @@ DAY_MS = 86_400_000
 @pytest.mark.parametrize(
     ("configured", "arguments", "expected"),
     [
-        (None, ("--assume", "kafka_release=3.4"), DAY_MS),
-        (None, ("--assume", "kafka_release=3.3"), 7 * DAY_MS),
-        (None, ("--assume", "kafka_release=2.7", "--expiration-ms", 5), 5),
-        ("transactional.id.expiration.ms=9000\nproducer.id.expiration.ms=8000", ("--assume", "kafka_release=2.7"), 9000),
-        ("transactional.id.expiration.ms=9000\nproducer.id.expiration.ms=8000", ("--assume", "kafka_release=3.9"), 8000),
+        (None, ("--kafka-release", "3.4"), DAY_MS),
+        (None, ("--kafka-release", "3.3"), 7 * DAY_MS),
+        (None, ("--kafka-release", "2.7", "--expiration-ms", 5), 5),
+        ("transactional.id.expiration.ms=9000\nproducer.id.expiration.ms=8000", ("--kafka-release", "2.7"), 9000),
+        ("transactional.id.expiration.ms=9000\nproducer.id.expiration.ms=8000", ("--kafka-release", "3.9"), 8000),
         ("transactional.id.expiration.ms=999999999", (), 999999999),
     ],
 )

@@ -94,6 +94,8 @@ def test_every_first_line(status: Status, findings: list[Finding], partitions: i
     answer = answer_lines(status, findings, heads, [f"{text}." for text in extra], "1.1 MiB cannot be uploaded.")
     line = answer.splitlines()[0]
     assert len(line) <= LINE_MAX, line
+    assert answer.count("INCOMPLETE") <= 1, "once for one answer"
+    assert "at least 0" not in answer
     counts = {
         "wrong": status.wrong,
         "suspect": status.suspect,

@@ -195,3 +195,36 @@ def test_without_the_configuration_what_closed_since_is_not_installed(tmp_path: 
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert (done.exit_code, done.totals) == (1, {"written": 8, "failed": 6})
     assert CONFIGURATION_UNREAD in done.messages("not-staged")
+
+
+# --- a broker that does not start -------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_staged_for_a_broker_that_does_not_start(tmp_path: Path) -> None:
+    """Neither the missing snapshots, nor the existing ones that a later replay would begin from: no plan would name them."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "unknown").mkdir()
+    ran = snaprebuild("stage", logs, "--to", tmp_path / "staged")
+    assert ran.exit_code == 3
+    answer = " ".join(ran.stdout.split())
+    assert answer.startswith(
+        "This broker does not start: a directory that is no partition (unknown). Nothing was staged; 14 snapshots"
+    )
+    assert not (tmp_path / "staged").exists()
+    planned = in_json("plan", logs, "--to", tmp_path / "staged").document
+    assert sum(len(each["boundaries"]) for each in planned["partitions"]) == 0
+    (logs / "unknown").rmdir()
+    assert snaprebuild("stage", logs, "--to", tmp_path / "staged").stdout.startswith("16 snapshots staged")
+    assert len(rows_of(tmp_path / "staged")) == 2
+
+
+def test_an_install_of_nothing_says_nothing_about_the_start(tmp_path: Path) -> None:
+    """The plan names no partition any more, so that nothing judges the start."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    assert snaprebuild("stage", logs, "--to", tmp_path / "staged").exit_code == 0
+    (logs / "unknown").mkdir()
+    assert snaprebuild("stage", logs, "--to", tmp_path / "staged").exit_code == 3
+    done = snaprebuild("install", tmp_path / "staged" / "plan.jsonl")
+    assert done.exit_code == 1
+    assert done.stdout.startswith("Nothing was installed")
+    assert "start the broker" not in done.stdout

@@ -263,8 +263,10 @@ def test_the_topic_id(logs: Path, tmp_path: Path) -> None:
     assert prepare_upload(log, topic_id=own, options=EARLY).topic_id == prepare_upload(log, options=EARLY).topic_id
     refused(log, "other-topic-id", topic_id=TOPIC_ID)
     path.unlink()
-    for wrong in (None, "x", "A" * 22):
+    for wrong in (None, "A" * 22):
         refused(log, "no-topic-id", topic_id=wrong)
+    with pytest.raises(UsageError, match="topic_id: uuid: expected 22 characters"):
+        prepare_upload(log, topic_id="x", options=EARLY)
     assert prepare_upload(log, topic_id=own, options=EARLY).topic == "mixed"
 
 

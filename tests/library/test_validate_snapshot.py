@@ -28,6 +28,7 @@ EARLY = ReplayOptions(as_of_ms=0)
 METADATA = "__cluster_metadata-0"
 """Not a partition of a topic: the library refuses it."""
 
+BEGAN_MS = 1_700_000_000_000
 MIXED = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
 TRUTH = truth("kafka27-mixed", "mixed-0")
 WRONG = {Validity.FALSE_EMPTY, Validity.MISSING_PRODUCERS, Validity.WRONG, Validity.CORRUPT}
@@ -136,16 +137,18 @@ def test_one_after_the_other_reads_each_segment_once() -> None:
 
 def test_what_expired_may_be_there_or_not(tmp_path: Path) -> None:
     """A broker writes expired entries, and drops them when it loads a snapshot: both are right."""
-    data = batch(0, count=5, producer_id=1, timestamp=1_000) + batch(5, count=5, producer_id=2, timestamp=90_000_000)
+    data = batch(0, count=5, producer_id=1, timestamp=BEGAN_MS) + batch(5, count=5, producer_id=2, timestamp=BEGAN_MS + 90_000_000)
     directory = write_partition(tmp_path / "t-0", {0: data, 10: b""})
-    old, young = ProducerEntry(1, 0, 4, 4, 4, 1_000, -1, -1), ProducerEntry(2, 0, 4, 9, 4, 90_000_000, -1, -1)
+    old, young = ProducerEntry(1, 0, 4, 4, 4, BEGAN_MS, -1, -1), ProducerEntry(2, 0, 4, 9, 4, BEGAN_MS + 90_000_000, -1, -1)
     for entries in ((old, young), (young,)):
         assert (
-            validate_snapshot(directory, snapshot_bytes(entries), 10, options=ReplayOptions(as_of_ms=90_000_000)).validity
+            validate_snapshot(
+                directory, snapshot_bytes(entries), 10, options=ReplayOptions(as_of_ms=BEGAN_MS + 90_000_000)
+            ).validity
             is Validity.EQUAL
         )
     assert (
-        validate_snapshot(directory, snapshot_bytes([old]), 10, options=ReplayOptions(as_of_ms=90_000_000)).validity
+        validate_snapshot(directory, snapshot_bytes([old]), 10, options=ReplayOptions(as_of_ms=BEGAN_MS + 90_000_000)).validity
         is Validity.MISSING_PRODUCERS
     )
 

@@ -307,30 +307,6 @@ def test_paths_in_every_form(tmp_path: Path) -> None:
     assert json.loads(library.scan(odd).to_json())["totals"]["partitions"] == len(wanted)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reported"),
-    [
-        ({"source": ()}, "name at least one path"),
-        ({"source": ""}, "a path is empty"),
-        ({"source": "/nowhere"}, "does not exist"),
-        ({"topics": [""]}, "topics: the pattern is empty"),
-        ({"offset_from": 5, "offset_to": 4}, "expected offset_from <= offset_to, both 0 or more, found 5 and 4"),
-        ({"as_of_ms": -1}, "as_of_ms: -1 is not between 1970 and 9999"),
-        ({"expiration_ms": 0}, "expiration_ms: expected 1 or more, found 0"),
-        ({"jobs": 0}, "jobs: expected 1 or more, found 0"),
-        ({"impact": "some"}, "impact: expected low, normal, full, found 'some'"),
-        ({"max_read_rate": 0}, "max_read_rate: expected 1 or more, found 0"),
-        ({"kafka_release": "1"}, "expected a release from"),
-    ],
-    ids=str,
-)
-def test_what_makes_no_sense(arguments: dict[str, Any], reported: str) -> None:
-    whole = {"source": FIXTURES / "kafka27-mixed", **arguments}
-    for call in (library.verify, library.rebuild):
-        with pytest.raises(UsageError, match=reported):
-            call(**whole)
-
-
 def test_an_iterator_selects_what_its_list_selects(tmp_path: Path, state: Path) -> None:
     """An iterator that is read twice is empty the second time, and an empty selection would take everything."""
     logs = copy_of("kafka27-mixed", tmp_path)
@@ -354,18 +330,6 @@ def test_the_table_of_a_rebuild_is_checked_before_it_writes(tmp_path: Path, stat
     with pytest.raises(UsageError, match="results and receipt are one file"):
         library.rebuild(logs, results=tmp_path / "x.jsonl", receipt=tmp_path / "x.jsonl")
     assert tree(logs) == before
-
-
-@pytest.mark.parametrize("call", [library.scan, library.plan, library.rebuild, library.verify])
-def test_settings_of_stores_are_checked_as_by_the_command(call: Callable[..., Any]) -> None:
-    for settings in (
-        S3Settings(endpoint_url="http://u:secret@127.0.0.1:1"),
-        S3Settings(anonymous=True, requester_pays=True),
-        S3Settings(max_requests=-1),
-    ):
-        with pytest.raises(UsageError) as error:
-            call("s3://bucket/logs", s3=settings)
-        assert "secret" not in str(error.value)
 
 
 def test_the_table_of_each_result() -> None:

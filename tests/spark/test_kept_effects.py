@@ -204,7 +204,7 @@ def test_a_notebook_has_the_verbs_of_the_command(spark: SparkSession, logs: Path
     assert repr(result).startswith(f"<rebuild, exit code 0: {written} snapshots written in 1 of 1 partition.")
     rows = [json.loads(row) for row in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert rows == [{name: row[name] for name in rows[0]} for row in result.rows()]
-    frame = notebook.to_spark(spark, result)
+    frame = result.toDF(spark)
     assert [row.asDict() for row in frame.collect()] == result.rows()
     again = notebook.rebuild(spark, logs, cache=str(tmp_path / "effects"), dry_run=True, **options)
     assert again.partitions[0].cache_hits.segments == 5
@@ -212,7 +212,11 @@ def test_a_notebook_has_the_verbs_of_the_command(spark: SparkSession, logs: Path
     wanted = library.verify(logs)
     assert verified.rows() == wanted.rows()
     assert verified.answer == wanted.answer
-    nothing = notebook.to_spark(spark, library.rebuild(logs, topics="none", dry_run=True))
+    for each in (scanned, planned, verified):
+        of_spark = each.toDF(spark)
+        assert of_spark.columns == list(each.columns)
+        assert [row.asDict() for row in of_spark.collect()] == each.rows() != []
+    nothing = library.rebuild(logs, topics="none", dry_run=True).toDF(spark)
     assert (nothing.count(), nothing.columns) == (0, frame.columns)
 
 

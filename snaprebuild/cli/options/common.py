@@ -15,6 +15,7 @@ import msgspec
 import typer
 
 from formats.limits import INT32_MAX, INT64_MAX
+from snaprebuild.argument_checks import AS_OF_MAX_MS, JOBS_MAX, NOT_MS
 from snaprebuild.cli.options.description import option
 from snaprebuild.errors import UsageError
 
@@ -56,17 +57,8 @@ __all__ = [
 ]
 
 
-JOBS_MAX = 1024
-"""Worker processes; more than any machine has processors or disks for."""
-
 DEADLINE_MAX = 7 * 86_400
 """Seconds."""
-
-AS_OF_MAX_MS = 253_402_300_799_999
-"""The last moment of the year 9999: later ones have no date, and much later ones no place in an int64."""
-
-NOT_MS = range(10**6, 10**11)
-"""Numbers that as milliseconds are between 1970 and 1973, long before Kafka: who types one means seconds, or a date without dashes."""
 
 _AMOUNT = re.compile(r"([0-9]{1,18})([A-Za-z]{1,3})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -10,7 +10,8 @@ import click
 import msgspec
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import JOBS_MAX, OneOf, Size, WholeNumber, quoted
+from snaprebuild.argument_checks import JOBS_MAX
+from snaprebuild.cli.options.common import OneOf, Size, WholeNumber, quoted
 from snaprebuild.cli.options.description import OptionText
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import did_you_mean

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from snaprebuild.broker.status import findings_of
 from snaprebuild.cli.answer import none_read, unless_unread
 from snaprebuild.cli.command_words import SELECTION, given_words, repeated_words
@@ -14,6 +16,7 @@ from snaprebuild.cli.render.status import fate_sentence, faults_text, status_det
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.value_text import labels_of, size_text
 from snaprebuild.cli.view import AGAIN, Advice, Answer, View
+from snaprebuild.cluster.scan_storage import lost_at_next_start
 from snaprebuild.documents import before_start as doc
 from snaprebuild.findings import Finding, FindingCause, Severity, pluralize, unread_paths
 from snaprebuild.snapshots.before_start import Preparation, PreparedPartition
@@ -77,7 +80,9 @@ class BeforeStartView(View):
 def _findings(result: Preparation, judged: ScanResult) -> tuple[Finding, ...]:
     reported = {each.path for each in result.findings if each.is_unread}
     unread = [each for each in judged.other_findings if each.is_unread and each.path not in reported]
-    return (*result.findings, *unread, *findings_of(judged.fates))
+    # The start itself loses no record by them, so that they hold no broker.
+    lost = [replace(each, severity=Severity.NOTE) for each in lost_at_next_start(judged.partitions)]
+    return (*result.findings, *unread, *findings_of(judged.fates), *lost)
 
 
 def _document(result: Preparation, judged: ScanResult, deadline: int | None, order: str) -> doc.BeforeStart:

@@ -173,7 +173,7 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
     if doubt:
         return answer, doubt
     lacking = totals[BoundaryAction.REFUSED] + totals[BoundaryAction.FAILED]
-    if may_start and not is_done and not lacking:
+    if may_start and result.partitions and not is_done and not lacking:
         answer += " You can start the broker now."
     elif may_start and is_done and written:
         answer += f" Start the broker: it then uses the new {'snapshot' if written == 1 else 'snapshots'}."

@@ -88,17 +88,7 @@ class EngineChoice:
         return replace(self._started(), progress=progress, cache=self._cache)
 
     def keep_effects(self, partitions: Iterable[PartitionSource], stores: S3Settings) -> None:
-        """Makes sure that ``--cache`` may be written to, before anything is read.
-
-        Args:
-            partitions: that are read.
-            stores: how object stores are reached.
-
-        Raises:
-            UsageError: it leads to no directory.
-            RefusedError: it leads into a directory of a broker, or the store would replace what is there.
-            StorageError: an object store does not answer.
-        """
+        """Makes sure that ``--cache`` may be written to, with the errors of ``CallEngine.keep_effects`` in the library."""
         if self.cache is not None:
             with _is_installed():
                 from snaprebuild.spark.effect_files import EffectCache

@@ -7,19 +7,17 @@ import time
 from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOptions
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.render.followers import FollowerRepairView
-from snaprebuild.cli.runs.log_and_tier import check_order
-from snaprebuild.cli.runs.remote_storage import announced, key_files, open_tier
+from snaprebuild.cli.runs.remote_storage import announced, check_order, key_files, open_tier
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import open_selected, selection_of
-from snaprebuild.cli.streams import bytes_progress, print_on_stderr
-from snaprebuild.cli.value_text import shown
+from snaprebuild.cli.streams import bytes_progress, notes_on_stderr
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.scan_storage import start_concerns
 from snaprebuild.errors import UsageError
 from snaprebuild.followers.check import check_replicas
 from snaprebuild.followers.repair import refuse_live_broker, repair_plan, repair_replicas
-from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path
+from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path, noting_receipt
 from snaprebuild.storage.store import is_object
 
 __all__ = ["run_follower_repair"]
@@ -55,13 +53,9 @@ def run_follower_repair(
     written = None
     if plan is not None and not dry_run:
         written = Receipt(default_receipt_path(None) if receipt is None else receipt, plan)
-    try:
-        with bytes_progress("replaying", 0 if plan is None else plan.min_read_bytes) as progress:
-            repair = repair_replicas(check, plan, refused, run, dry_run=dry_run, receipt=written, progress=progress)
-    except BaseException:
-        if written is not None and written.is_there:
-            print_on_stderr(f"receipt of what was written: {shown(written.path)} (`snaprebuild undo` takes it back)")
-        raise
+    size_bytes = 0 if plan is None else plan.min_read_bytes
+    with notes_on_stderr(), noting_receipt(written), bytes_progress("replaying", size_bytes) as progress:
+        repair = repair_replicas(check, plan, refused, run, dry_run=dry_run, receipt=written, progress=progress)
     elapsed_seconds = time.perf_counter() - started
     findings = [*repair.findings, *start_concerns(source, repair.findings)]
     return FollowerRepairView(repair, tier, findings, dry_run=dry_run, elapsed_seconds=elapsed_seconds)

@@ -29,7 +29,7 @@ from snaprebuild.storage.store import absolute, is_object
 
 __all__ = ["run_inspect_explain"]
 
-_OF_PRODUCER = ("producer_id", "offset", "sequence", "epoch", "assume", "topic", "partition", "server_properties")
+_OF_PRODUCER = ("producer_id", "offset", "sequence", "epoch", "kafka_release", "topic", "partition", "server_properties")
 """Parameters that choose a producer, or the directories in which it is looked for."""
 
 _VERSION = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9]{1,2})?")
@@ -119,5 +119,5 @@ def _version(text: str | None) -> tuple[int, int]:
     match = _VERSION.fullmatch(text)
     version = (int(match[1]), int(match[2])) if match else (0, 0)
     if version not in VERSIONS:
-        raise UsageError(f"--assume kafka_release: expected a release of Kafka from 2.4 to 4.4; found {quoted(text)}")
+        raise UsageError(f"--kafka-release: expected a release from 2.4 to 4.4, such as 3.9.1; found {quoted(text)}")
     return version

@@ -9,9 +9,9 @@ import click
 
 from snaprebuild.cli.options.common import S3Options, check_paths
 from snaprebuild.errors import UsageError
-from snaprebuild.storage.store import S3Settings, absolute, is_object
+from snaprebuild.storage.store import S3Settings, absolute, check_settings, is_object
 
-__all__ = ["check_settings", "locations_of", "stores_of"]
+__all__ = ["locations_of", "stores_of"]
 
 _STORES = "snaprebuild.stores"
 
@@ -47,37 +47,6 @@ def _settings_of(s3: S3Options) -> S3Settings:
     )
     check_settings(settings)
     return settings
-
-
-def check_settings(settings: S3Settings) -> None:
-    """Makes sure that the settings of object stores go together, and that the address of the store holds no password.
-
-    Receipts and the next command name the address.
-
-    Raises:
-        UsageError: they do not, or it does.
-    """
-    if settings.anonymous and settings.requester_pays:
-        raise UsageError("s3_anonymous: an anonymous request has no account that pays, as s3_requester_pays asks for")
-    for name in ("max_requests", "max_read_bytes"):
-        limit = getattr(settings, name)
-        if limit is not None and limit < 1:
-            raise UsageError(f"{name}: expected 1 or more, found {limit}")
-    if settings.endpoint_url is not None:
-        _check_endpoint(settings.endpoint_url)
-
-
-def _check_endpoint(url: str) -> None:
-    from urllib.parse import urlsplit  # most runs name no endpoint
-
-    expected = "--s3-endpoint-url: expected http://HOST:PORT or https://HOST, without user, password, query or fragment"
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise UsageError(expected) from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in url or "?" in url or "#" in url or port == 0:
-        raise UsageError(expected)  # without the URL: it may hold a password
 
 
 def locations_of(paths: list[str]) -> list[str]:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
-
 from formats.limits import INT32_MAX, INT64_MAX
-from snaprebuild.cli.options.assumptions import Assumption
 from snaprebuild.cli.options.common import (
     ExpiryOptions,
     Jobs,
@@ -16,24 +13,15 @@ from snaprebuild.cli.options.common import (
     S3Options,
     WholeNumber,
 )
-from snaprebuild.cli.options.description import OptionText, option
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
-from snaprebuild.cli.options.settings import TextValue
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
 __all__ = ["inspect_explain"]
 
 EPOCH_MAX = 2**15 - 1
-
-
-class ExplainAssumptions(msgspec.Struct, frozen=True):
-    """What the log does not show of the broker."""
-
-    kafka_release: Annotated[
-        str | None, Assumption(TextValue("X.Y"), OptionText(short="Release of the broker that answers, 2.4 to 4.4", default="4.4"))
-    ] = None
 
 
 @verb(Load)
@@ -74,7 +62,10 @@ def inspect_explain(
     crc: CrcOption = Crc.CHECK,
     expiry: ExpiryOptions,
     jobs: Jobs = None,
-    assumed: ExplainAssumptions,
+    kafka_release: Annotated[
+        str | None,
+        option("--kafka-release", metavar="X.Y.Z", short="Release of Kafka that the broker runs next", default="4.4"),
+    ] = None,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
@@ -98,7 +89,7 @@ def inspect_explain(
         crc=crc,
         expiry=expiry,
         jobs=jobs,
-        kafka_release=assumed.kafka_release,
+        kafka_release=kafka_release,
         out=out,
         s3=s3,
     )

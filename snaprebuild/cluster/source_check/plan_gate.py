@@ -99,6 +99,8 @@ def judge_plans(
         plan_of = {plan.path: plan for plan in plans}
         judged |= _unsafe(plan_of, judged, request, source, fates, unsafe, holds_locks=holds_locks)
     judged |= late  # nothing is written there: what the next start does is not judged after the deadline
+    if request.destination.installed_later:
+        judged = {path: (_without_states_alone(plan), found) for path, (plan, found) in judged.items()}
     findings = [finding for _, found in judged.values() for finding in found]
     return {path: plan for path, (plan, _) in judged.items()}, [*findings, *verdicts.findings]
 
@@ -182,6 +184,13 @@ def _unsafe(
 def _writes(plan: PartitionPlan, request: RebuildRequest) -> bool:
     """Whether a file of the partition may be written: one that is there is replaced only where that was asked for."""
     return request.set_aside or any(not boundary.exists for boundary in plan.boundaries)
+
+
+def _without_states_alone(plan: PartitionPlan) -> PartitionPlan:
+    """The plan of a partition for ``stage``: without a snapshot to install, no state is staged that a later replay would begin from."""
+    if not plan.boundaries or any(not boundary.exists for boundary in plan.boundaries):
+        return plan
+    return replace(plan, boundaries=(), min_read_bytes=0, max_read_bytes=0)
 
 
 def _too_late(plan: PartitionPlan) -> tuple[PartitionPlan, list[Finding]]:

@@ -28,6 +28,7 @@ from snaprebuild.snapshots.engine.segment_reader import Outcomes, Pieces, Read, 
 from snaprebuild.snapshots.run_record import NO_CACHE_HITS, CacheHits
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.io_limits.policy import current_limits
+from snaprebuild.storage.store import ReadStore
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.engine.index_check import IndexTally
@@ -38,6 +39,7 @@ __all__ = [
     "Job",
     "PartitionTask",
     "Progress",
+    "ProgressStoppedError",
     "ReadBudget",
     "ReadGroup",
     "Reads",
@@ -54,6 +56,13 @@ log = logging.getLogger(__name__)
 
 Progress = Callable[[str, int], None]
 """Called with the topic-partition and the bytes of a segment that was taken."""
+
+
+class ProgressStoppedError(BaseException):
+    """The caller stops the run by an error of its ``Progress``, which is the cause.
+
+    It is no ``Exception``: an error of a partition ends that partition and no other.
+    """
 
 
 Reads = Callable[[Sequence[int]], list[ReadTask]]
@@ -176,6 +185,14 @@ class PartitionTask:
     def settle(self) -> None:
         """Called after ``finish`` or ``fail``, with the outcome of the whole partition even if its parts ran apart."""
 
+    def needs(self) -> tuple[int, int] | None:
+        """Requests and bytes that an object store is asked for besides the segments; None if unknown."""
+        return None
+
+    def stores(self) -> tuple[ReadStore, ...]:
+        """The stores that this task reads and writes."""
+        return (self.source.directory.store,)
+
     def job(self) -> Job:
         """This task for another process."""
         raise NotImplementedError
@@ -283,10 +300,6 @@ class Job(ABC):
     def read_tasks(self, indices: Sequence[int]) -> list[ReadTask]:
         """The tasks of these segments, as the task asks for them."""
         raise NotImplementedError
-
-    def needs(self) -> tuple[int, int] | None:
-        """Requests and bytes that an object store is asked for besides the segments; None if unknown."""
-        return None
 
 
 def to_domain_error(error: Exception) -> SnaprebuildError | FormatError:

@@ -22,7 +22,7 @@ from snaprebuild.snapshots.destination.boundary_result import NOT_DONE
 from snaprebuild.snapshots.destination.link_writer import LinkWriter
 from snaprebuild.snapshots.destination.rebuilt_snapshot import remove_other_name
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
-from snaprebuild.snapshots.engine.partition_task import Progress
+from snaprebuild.snapshots.engine.partition_task import Progress, ProgressStoppedError
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.plan.plan_model import Blocked, BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.snapshots.plan.planner import replan_partition
@@ -148,7 +148,9 @@ class RebuildRun:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
         try:
-            if error is not None and self.receipt is not None:
+            if isinstance(error, ProgressStoppedError):
+                self._close_receipt()  # every writer has ended: the run was not killed
+            elif error is not None and self.receipt is not None:
                 self.receipt.abandon()
         finally:
             self._stack.__exit__(kind, error, where)

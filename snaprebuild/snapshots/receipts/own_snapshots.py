@@ -20,8 +20,10 @@ from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import is_object
 
 __all__ = [
+    "ReceiptFile",
     "can_be_written",
     "default_receipt_places",
+    "listed_receipts",
     "own_snapshots",
     "state_directory",
 ]
@@ -82,7 +84,7 @@ def own_snapshots(directory: PartitionDir) -> frozenset[int]:
     if not directory.store.is_local:
         return frozenset()
     announced: dict[int, list[_Announced]] = {}
-    for receipt in _receipts():
+    for receipt in listed_receipts():
         for offset, each in _announced_in(receipt).get(directory.topic_partition, ()):
             announced.setdefault(offset, []).append(each)
     here = os.path.realpath(directory.path)
@@ -102,7 +104,7 @@ def _is_one_of(directory: PartitionDir, offset: int, announced: list[_Announced]
     return any(each.file == fingerprint or (each.target == here and each.file.sha256 == fingerprint.sha256) for each in announced)
 
 
-class _ReceiptFile(msgspec.Struct, frozen=True):
+class ReceiptFile(msgspec.Struct, frozen=True):
     """A receipt as it is now: a run that is at work appends to it."""
 
     path: str
@@ -110,28 +112,35 @@ class _ReceiptFile(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-def _receipts() -> Iterator[_ReceiptFile]:
-    """The receipts in the default places, the newest first."""
+def listed_receipts(*places: str, prefix: str = PREFIX, suffix: str = "") -> Iterator[ReceiptFile]:
+    """Files with the names of receipts, the newest first.
+
+    Args:
+        places: directories; without any the default places.
+        prefix: of the names.
+        suffix: of the names.
+    """
     receipts = []
-    for place in default_receipt_places():
+    for place in places or default_receipt_places():
         try:
             with os.scandir(place) as entries:
-                names = [entry.path for entry in entries if entry.name.startswith(PREFIX) and entry.is_file(follow_symlinks=False)]
+                files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
         except OSError:
             continue
+        names = [each.path for each in files if each.name.startswith(prefix) and each.name.endswith(suffix)]
         for path in names:
             try:
                 status = os.stat(path)
             except OSError:
                 continue
             if status.st_size <= RECEIPT_BYTES_MAX:
-                receipts.append(_ReceiptFile(path, status.st_mtime_ns, status.st_size))
+                receipts.append(ReceiptFile(path, status.st_mtime_ns, status.st_size))
     receipts.sort(key=lambda each: each.modified_ns, reverse=True)
     yield from receipts[:RECEIPTS_MAX]
 
 
 @functools.lru_cache(maxsize=RECEIPTS_MAX)
-def _announced_in(file: _ReceiptFile) -> dict[str, list[tuple[int, _Announced]]]:
+def _announced_in(file: ReceiptFile) -> dict[str, list[tuple[int, _Announced]]]:
     """The snapshots of a receipt by topic-partition; none of one that cannot be read, or of another program."""
     from snaprebuild.snapshots.receipts.receipt_reader import read_receipt  # a run that only writes a receipt reads none
 

@@ -14,7 +14,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -48,6 +48,7 @@ from snaprebuild.storage.store import is_object
 __all__ = [
     "Receipt",
     "default_receipt_path",
+    "noting_receipt",
     "record_undo",
 ]
 
@@ -270,6 +271,21 @@ class Receipt:
         journal.remove()
         self._was_removed = True
         remove_empty_directories(self._new_directories)
+
+
+@contextlib.contextmanager
+def noting_receipt(receipt: Receipt | None) -> Iterator[None]:
+    """An error inside the block has a note with the receipt of what was written until then, if anything was.
+
+    Args:
+        receipt: of the run; None for a run that writes nothing.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if receipt is not None and receipt.is_there:
+            error.add_note(f"receipt of what was written: {receipt.path} (`snaprebuild undo` takes it back)")
+        raise
 
 
 def record_undo(path: str, step: type[UndoingStep | UndoneStep], offsets_by_number: Mapping[int, Sequence[int]]) -> None:

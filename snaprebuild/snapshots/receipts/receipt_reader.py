@@ -42,10 +42,21 @@ from snaprebuild.storage.log_dir import read_log_dir
 from snaprebuild.storage.store import is_object
 from snaprebuild.storage.store_path import path_of
 
-__all__ = ["PartitionReceipt", "ReceiptParts", "WrittenFile", "WrittenReceipt", "load_receipt", "read_receipt", "steps_of"]
+__all__ = [
+    "PartitionReceipt",
+    "ReceiptParts",
+    "WrittenFile",
+    "WrittenReceipt",
+    "header_of",
+    "load_receipt",
+    "read_receipt",
+    "steps_of",
+]
 
 LINE_BYTES_MAX = 512 << 20
 """A partition of 2,000,000 segments is named in one line."""
+
+HEADER_BYTES_MAX = 1 << 16
 
 ATTEMPTS_MAX = 100
 """At one snapshot: each is a run that was stopped before it recorded the outcome."""
@@ -159,6 +170,22 @@ class WrittenReceipt(msgspec.Struct):
         if not self.in_place or read_log_dir(path_of(os.path.dirname(target))).is_broker_directory:
             return None
         return "its log directory is not there either: another machine, or a volume that is not mounted"
+
+
+def header_of(path: str) -> dict[str, object]:
+    """The members of the first line of a file of ours; none where it is another file.
+
+    Raises:
+        UsageError: no such file.
+        ReadFailedError: it cannot be read.
+    """
+    with open_named_file(path) as file:
+        line = file.readline(HEADER_BYTES_MAX)
+    try:
+        header = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return header if isinstance(header, dict) else {}
 
 
 def load_receipt(path: str) -> WrittenReceipt:

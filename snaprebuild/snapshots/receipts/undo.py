@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
@@ -28,6 +28,8 @@ from snaprebuild.errors import (
 )
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.published import Natural, Part, one_of
+from snaprebuild.shell_words import program_command
+from snaprebuild.snapshots.receipts.later_receipts import later_receipts
 from snaprebuild.snapshots.receipts.receipt import record_undo
 from snaprebuild.snapshots.receipts.receipt_join import with_joined_parts
 from snaprebuild.snapshots.receipts.receipt_lines import UndoingStep, UndoneStep
@@ -106,6 +108,7 @@ class UndoResult:
 
     Attributes:
         receipt: as it was read.
+        later: receipts of later runs that wrote a file again, by path of the file.
         dry_run: nothing was changed.
         files: one value for each file of the receipt, in its order.
         findings: what was left alone, refused, or failed.
@@ -117,6 +120,7 @@ class UndoResult:
     files: list[UndoneFile] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     lock_files: list[str] = field(default_factory=list)
+    later: Mapping[str, str] = field(default_factory=dict)
 
 
 def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
@@ -132,16 +136,13 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
             receipt = with_joined_parts(receipt)
     except StorageError as error:
         not_joined = error
-    result = UndoResult(receipt, dry_run)
+    result = UndoResult(receipt, dry_run, later=later_receipts(receipt))
     if not_joined is not None:
         result.findings.append(_not_updated(receipt, not_joined))
-    numbers = {id(partition): number for number, partition in receipt.partitions.items()}
-    undoing: dict[int, list[int]] = {}
-    for file in receipt.files:
-        if not dry_run and (file.is_undoing or os.path.lexists(file.path)):
-            undoing.setdefault(numbers[id(file.partition)], []).append(file.offset)
+    undoing = _to_remove(result)
     _record(result, UndoingStep, undoing)
     by_log_dir: dict[str, list[WrittenFile]] = {}
+    unsynced: set[str] = set()
     for file in receipt.files:
         by_log_dir.setdefault(os.path.dirname(file.partition.target), []).append(file)
     for log_dir, files in by_log_dir.items():
@@ -149,7 +150,8 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
         try:
             with _lock_log_dir(log_dir, result) as verify:
                 for target, of_target in groupby(files, key=lambda file: file.partition.target):
-                    _undo_directory(target, of_target, result, verify)
+                    if not _undo_directory(target, of_target, result, verify):
+                        unsynced.add(target)
         except (RefusedError, WriteFailedError) as error:
             result.findings.append(finding_of_error(error, log_dir))
             left = files[len(result.files) - before :]
@@ -157,15 +159,49 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
         lock_file = os.path.join(log_dir, LOCK_FILE_NAME)
         if receipt.in_place and os.path.lexists(lock_file):
             result.lock_files.append(lock_file)
-    undone: dict[int, list[int]] = {number: [] for number in undoing}
+    _record(result, UndoneStep, _removed(result, undoing, unsynced))
+    return result
+
+
+def _numbers(receipt: WrittenReceipt) -> dict[int, int]:
+    """The numbers of partitions by their identity."""
+    return {id(partition): number for number, partition in receipt.partitions.items()}
+
+
+def _to_remove(result: UndoResult) -> dict[int, list[int]]:
+    """Offsets of the files that are about to be removed, by the number of their partition; none in a dry run."""
+    numbers = _numbers(result.receipt)
+    offsets: dict[int, list[int]] = {}
+    for file in result.receipt.files:
+        if result.dry_run or file.is_undone or file.path in result.later:
+            continue
+        if file.is_undoing or os.path.lexists(file.path):
+            offsets.setdefault(numbers[id(file.partition)], []).append(file.offset)
+    return offsets
+
+
+def _removed(result: UndoResult, undoing: Iterable[int], unsynced: Collection[str]) -> dict[int, list[int]]:
+    """Offsets of the files that were removed, by the number of their partition.
+
+    A power failure brings back what is not on the device: it is of this run then, and its undo goes on.
+
+    Args:
+        result: with all files.
+        undoing: numbers of the partitions that were announced.
+        unsynced: directories of which it is unknown whether the removal is on the device.
+    """
+    receipt = result.receipt
+    numbers = _numbers(receipt)
+    offsets: dict[int, list[int]] = {number: [] for number in undoing if receipt.partitions[number].target not in unsynced}
     by_path = {file.path: file for file in receipt.files}
     for each in result.files:
         file = by_path[each.path]
+        if file.partition.target in unsynced:
+            continue
         # An earlier undo that was killed had announced it.
         if each.action == FileAction.REMOVED or (each.action == FileAction.ABSENT and file.is_undoing):
-            undone.setdefault(numbers[id(file.partition)], []).append(file.offset)
-    _record(result, UndoneStep, undone)
-    return result
+            offsets.setdefault(numbers[id(file.partition)], []).append(file.offset)
+    return offsets
 
 
 def is_undone(receipt: WrittenReceipt) -> bool:
@@ -214,16 +250,18 @@ def _lock_log_dir(log_dir: str, result: UndoResult) -> Iterator[Callable[[], Non
             yield lock.verify
 
 
-def _undo_directory(target: str, files: Iterable[WrittenFile], result: UndoResult, verify: Callable[[], None]) -> None:
+def _undo_directory(target: str, files: Iterable[WrittenFile], result: UndoResult, verify: Callable[[], None]) -> bool:
+    """Takes back the files of a directory. False if it is unknown whether that is on the device."""
     opened = _open_target(target, result.receipt)
     if isinstance(opened, tuple):
         for file in files:
             _add(result, _untouched_file(file, *opened))
-        return
+        return True
     fd = opened
+    is_synced = True
     try:
         for file in files:
-            _add(result, _Undoing(fd, file, result.dry_run, verify).undone())
+            _add(result, _Undoing(fd, file, result, verify).undone())
     finally:
         # One sync for all that was removed: until then a power failure brings files back, and the next undo finds them.
         try:
@@ -231,8 +269,10 @@ def _undo_directory(target: str, files: Iterable[WrittenFile], result: UndoResul
                 sync_directory(fd)
         except OutcomeUnknownError as error:
             result.findings.append(finding_of_error(error, target))
+            is_synced = False
         finally:
             os.close(fd)
+    return is_synced
 
 
 def _open_target(target: str, receipt: WrittenReceipt) -> int | tuple[FileAction, str]:
@@ -271,10 +311,11 @@ def _add_finding(result: UndoResult, undone: UndoneFile, action: str, message: s
 class _Undoing:
     """One file of a receipt, in a directory that is open."""
 
-    def __init__(self, fd: int, file: WrittenFile, dry_run: bool, verify: Callable[[], None]) -> None:
+    def __init__(self, fd: int, file: WrittenFile, result: UndoResult, verify: Callable[[], None]) -> None:
         self._fd = fd
         self._file = file
-        self._dry_run = dry_run
+        self._dry_run = result.dry_run
+        self._later = result.later.get(file.path)
         self._verify = verify
         self._name = snapshot_file_name(file.offset)
 
@@ -293,6 +334,8 @@ class _Undoing:
     def _removed(self) -> tuple[FileAction, str | None]:
         if self._file.fingerprint is None:
             return FileAction.ABSENT, "the run did not write it"
+        if (self._later is not None or self._file.is_undone) and os.path.lexists(self._path(self._name)):
+            return self._of_another_run(self._file.fingerprint)
         try:
             # A run that was killed left its temporary name, alone or next to the real one. A broker ignores one that cannot be removed.
             with contextlib.suppress(FileNotFoundError, WriteFailedError):
@@ -306,6 +349,22 @@ class _Undoing:
         except SnaprebuildError as error:
             return FileAction.FAILED, error.message
         return (FileAction.WOULD_REMOVE if self._dry_run else FileAction.REMOVED), None
+
+    def _of_another_run(self, written: Fingerprint) -> tuple[FileAction, str]:
+        """The action for a file that is there although this run's own one is gone, whatever its bytes and its time are."""
+        if self._later is not None:
+            command = program_command(["undo", self._later])
+            return FileAction.LEFT, f"a later run wrote it again, and only the receipt of that run takes it back: {command}"
+        action, reason = self._not_ours(written)
+        if action == FileAction.LEFT and self._has_same_time(written):
+            reason = "an earlier `undo` of this receipt removed it. It is there again, so somebody else put it there, and it stays"
+        return action, reason
+
+    def _has_same_time(self, written: Fingerprint) -> bool:
+        try:
+            return fingerprint_at(self._path(self._name)) == written
+        except ReadFailedError:
+            return False
 
     def _is_removed(self, name: str) -> bool:
         """Removes a name that leads to a file of the run, of any attempt at it. False where it leads to another one.

@@ -8,7 +8,6 @@ bytes it was written with is as good as it was then.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
 from collections import Counter
@@ -28,12 +27,11 @@ from snaprebuild.published import Document, Natural, Part
 from snaprebuild.replay.broker_start import SnapshotOrigin, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.receipts.own_snapshots import can_be_written, default_receipt_places, state_directory
+from snaprebuild.snapshots.receipts.own_snapshots import can_be_written, default_receipt_places, listed_receipts, state_directory
 from snaprebuild.snapshots.receipts.receipt_lines import KIND
-from snaprebuild.snapshots.receipts.receipt_reader import PartitionReceipt, WrittenFile, WrittenReceipt, load_receipt
+from snaprebuild.snapshots.receipts.receipt_reader import PartitionReceipt, WrittenFile, WrittenReceipt, header_of, load_receipt
 from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source, yield_to_brokers
 from snaprebuild.storage.local.fingerprint import fingerprint_at
-from snaprebuild.storage.local.regular_file import open_named_file
 
 __all__ = [
     "STORE_KIND",
@@ -50,9 +48,14 @@ __all__ = [
     "verify_receipt",
 ]
 
-HEADER_BYTES_MAX = 1 << 16
 STORE_KIND = "snaprebuild.tier-undo/"
 """What the schema of a receipt of `tier repair` begins with, for the layer above."""
+RECEIPTS_ELSEWHERE = (
+    "name the receipt of a run that left it elsewhere: the FILE of its --receipt. A user without a home has it in "
+    "DIR/snaprebuild-receipt-*.jsonl, where DIR is that of --out, else the directory of the run"
+)
+"""Ends a sentence about receipts in the default places."""
+
 RECEIPTS_MAX = 1000
 """Older ones are counted only: each listed receipt is read, and each of its files is looked at."""
 
@@ -300,22 +303,20 @@ def schema_of(path: str) -> str | None:
         UsageError: no such file.
         ReadFailedError: it cannot be read.
     """
-    schema = _header(path).get("schema")
+    schema = header_of(path).get("schema")
     return schema if isinstance(schema, str) else None
 
 
-def _header(path: str) -> dict[str, object]:
-    with open_named_file(path) as file:
-        line = file.readline(HEADER_BYTES_MAX)
-    try:
-        header = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return header if isinstance(header, dict) else {}
-
-
 def receipt_path(name: str) -> str:
-    """The path of a receipt that is named as ``list_receipts`` names it; any other name as it is."""
+    """The path of a receipt that is named as ``list_receipts`` names it; any other name as it is.
+
+    Raises:
+        UsageError: it is a directory, whose newest receipt the text names.
+    """
+    if os.path.isdir(name):
+        newest = next(listed_receipts(name), None)
+        text = "is a directory, not a receipt" if newest is None else f"is a directory: its newest receipt is {newest.path}"
+        raise UsageError(text, path=name)
     if os.path.dirname(name) or os.path.lexists(name):
         return name
     listed = os.path.join(state_directory() or "", name)
@@ -370,10 +371,10 @@ def newest_receipt(is_undone: Callable[[ReceiptHeading], bool]) -> ReceiptHeadin
         if first is not None:
             newest += [each for each in headings if each.began_ms == first.began_ms and (each == first or not is_undone(each))]
     if not count:
-        raise UsageError(f"--last: no receipt is in {' or '.join(places)}: name RECEIPT, the file that the run left")
+        raise UsageError(f"--last: no receipt is in {' or '.join(places)}; {RECEIPTS_ELSEWHERE}")
     if not newest:
         receipts = f"{pluralize(count, 'receipt')} in {' and '.join(places)}"
-        raise UsageError(f"--last: each run of {receipts} is undone already, or its files are gone")
+        raise UsageError(f"--last: each run of {receipts} is undone already, or its files are gone; {RECEIPTS_ELSEWHERE}")
     if len(newest) > 1:
         paths = " or ".join(each.path for each in newest)
         raise UsageError(f"--last: it is not clear which run is the last: name the receipt, {paths}")
@@ -390,7 +391,7 @@ def _headings(directory: str) -> list[ReceiptHeading]:
     headings = []
     for name in _receipt_names(directory)[:RECEIPTS_MAX]:
         path = os.path.join(directory, name)
-        header = _header(path)
+        header = header_of(path)
         began = header.get("began_ms")
         schema = str(header.get("schema"))
         if not isinstance(began, int) or not schema.startswith((KIND, STORE_KIND)):
@@ -403,7 +404,7 @@ def _receipt_names(directory: str) -> list[str]:
     """The names of receipts in a directory, the newest first; none without the directory."""
     try:
         names = os.listdir(directory)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise ReadFailedError(f"cannot be listed: {error.strerror}", path=directory, errno=error.errno) from error
@@ -411,7 +412,7 @@ def _receipt_names(directory: str) -> list[str]:
 
 
 def _listed(path: str) -> ListedReceipt:
-    header = _header(path)
+    header = header_of(path)
     began = header.get("began_ms")
     began_ms = began if isinstance(began, int) else 0
     if str(header.get("schema")).startswith(STORE_KIND):

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from formats.remote.local_tier_name import LocalTierFile
 from formats.remote.remote_log_metadata import TopicIdPartition
-from snaprebuild.errors import LimitReachedError, UsageError
+from snaprebuild.errors import LimitReachedError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import Clock
@@ -41,7 +41,7 @@ from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, cold_bytes, r
 from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
 from snaprebuild.tier.listing import unreadable_objects, zero_id_findings
 from snaprebuild.tier.remote_log import RemoteLogs
-from snaprebuild.tier.remote_partition import RemotePartition, Tier, list_store
+from snaprebuild.tier.remote_partition import RemotePartition, Tier, list_store, refuse_without_copies
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.source_check.metadata_read import MetadataRead
@@ -197,7 +197,7 @@ def tier_audit(
         cluster: its metadata log, with which producer ids are compared; None to leave that out.
 
     Raises:
-        UsageError: nothing of a known layout is there, or the private key is none.
+        UsageError: nothing of a known layout is there that the selection takes, or the private key is none.
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run ended the listing, or objects are in a cold storage class and no limit was set. A limit that is
             reached later ends no audit: the rest is not read.
@@ -206,10 +206,8 @@ def tier_audit(
     selection = selection or Selection()
     audits, findings = _selected(tier, selection)
     audit = StoreAudit(root.path, level, tier.verified, audits, [*tier.findings, *findings])
-    if not audits and not audit.store_findings:
-        narrowed = " that the selection takes" if selection.is_narrowed else ""
-        hint = selection.hint({each.topic for each in tier.partitions})
-        raise UsageError(f"has no copy of a segment{narrowed}{hint}", path=root.path)
+    if not audits:
+        refuse_without_copies(tier, audit.store_findings, selection)
     names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *tier.logs.partitions)}
     audit.store_findings += selection.absent_findings(names, root.path, are_others_read=bool(audits))
     # Before even a manifest is read.

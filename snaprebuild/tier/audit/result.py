@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import bisect
 import tempfile
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
 from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.broker.status import Status, status_of
 from snaprebuild.errors import WriteFailedError
-from snaprebuild.findings import Finding, FindingCause, Severity
+from snaprebuild.findings import Finding, FindingCause, Severity, unread_paths
 from snaprebuild.published import Int64, Part
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, DifferenceKind, EntryDifference
 from snaprebuild.storage.local.temporary_directory import choose_temporary_directory
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.remote_copy import RemoteCopy
+from snaprebuild.tier.remote_copy import ICEBERG_LACKS, RemoteCopy
 from snaprebuild.tier.remote_partition import RemotePartition
 
 __all__ = [
@@ -68,6 +71,9 @@ WRONG = (
     SnapshotVerdict.MISSING_PRODUCERS,
     SnapshotVerdict.WRONG,
 )
+
+UNKNOWN = (SnapshotVerdict.UNPROVEN, SnapshotVerdict.REACH_UNKNOWN, SnapshotVerdict.NOT_READ)
+"""Nothing shows whether it is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +247,16 @@ class PartitionAudit:
         """Whether no segment has to be opened to find its end."""
         return all(each.copy.end_offset is not None for each in self.readable)
 
+    @property
+    def damaged_copies(self) -> list[CopyAudit]:
+        """Copies that lack objects, or whose objects contradict each other or the metadata log."""
+        starts = [each.copy.start_offset for each in self.copies]
+        damaged = {number for number, each in enumerate(self.copies) if each.copy.missing not in ((), ICEBERG_LACKS)}
+        for finding in self.findings:
+            if finding.severity is Severity.DAMAGED and finding.cause is not FindingCause.WRONG_REMOTE_SNAPSHOT:
+                damaged.add(max(bisect.bisect_right(starts, finding.offset or 0) - 1, 0))
+        return [self.copies[number] for number in sorted(damaged)]
+
     def add_finding(
         self,
         code: str,
@@ -287,6 +303,28 @@ class StoreAudit:
     def findings(self) -> list[Finding]:
         """The findings of the store and of every partition."""
         return [*self.store_findings, *(each for partition in self.partitions for each in partition.findings)]
+
+    @property
+    def verdicts(self) -> Counter[SnapshotVerdict]:
+        """Snapshots by verdict."""
+        return Counter(copy.verdict for partition in self.partitions for copy in partition.copies)
+
+    @property
+    def status(self) -> Status:
+        """The counts of the audit. The snapshot of a damaged copy that was not read counts as damaged alone."""
+        damaged = [copy for partition in self.partitions for copy in partition.damaged_copies]
+        verdicts = self.verdicts
+        unproven = sum(verdicts[each] for each in UNKNOWN) - sum(copy.verdict in UNKNOWN for copy in damaged)
+        return status_of(
+            (),
+            wrong=sum(verdicts[each] for each in WRONG),
+            suspect=verdicts[SnapshotVerdict.SUSPECT],
+            missing=0,
+            waiting=0,
+            unread=len(unread_paths(self.findings)),
+            damaged=len(damaged),
+            unproven=unproven,
+        )
 
 
 _VERDICTS = {

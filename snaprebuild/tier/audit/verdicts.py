@@ -196,7 +196,12 @@ def add_findings(audit: PartitionAudit, level: AuditLevel) -> None:
         message = f"{pluralize(len(unproven), 'snapshot')} unproven; the first, {unproven[0].snapshot_name}: {unproven[0].reason}"
         audit.add_finding("tier-unproven", Severity.FINDING, message, unproven[0].copy.start_offset)
     unread = [each for each in audit.copies if each.verdict is SnapshotVerdict.NOT_READ]
-    if unread and level is not AuditLevel.STRUCTURE:
+    if (
+        level is AuditLevel.STRUCTURE
+    ):  # without a replay each fault of a copy has a finding of its own, but for objects that are missing
+        reported = {each.offset for each in audit.findings}
+        unread = [each for each in unread if each.copy.start_offset not in reported]
+    if unread:
         reason = unread[0].reason or "the replay did not reach it"
         message = f"{pluralize(len(unread), 'snapshot')} not read; the first: {reason}"
         audit.add_finding("tier-not-audited", Severity.FINDING, message, unread[0].copy.start_offset)

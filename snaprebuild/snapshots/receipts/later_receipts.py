@@ -1,0 +1,68 @@
+"""Which files of a receipt a later run announced again: that run wrote what is there now, and its receipt takes it back.
+
+`install` links a staged file with its bytes and its time. After an undo, or a deletion by hand, the next install links the same file. The
+file alone does not show which of the two runs it is of.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Mapping
+
+from snaprebuild.errors import SnaprebuildError
+from snaprebuild.snapshots.receipts.own_snapshots import ReceiptFile, listed_receipts
+from snaprebuild.snapshots.receipts.receipt_lines import KIND
+from snaprebuild.snapshots.receipts.receipt_reader import WrittenReceipt, header_of, read_receipt
+
+__all__ = ["later_receipts"]
+
+HEADERS_MAX = 1_000
+
+
+def later_receipts(receipt: WrittenReceipt) -> dict[str, str]:
+    """The receipt of the newest later run that announced a file, by path of the file; only of files that ``receipt`` has.
+
+    Receipts in the default places and next to ``receipt`` are read. One that ``--receipt`` put elsewhere is not seen.
+
+    Args:
+        receipt: of the earlier run.
+    """
+    paths = {file.path for file in receipt.files}
+    newest: dict[str, tuple[int, str]] = {}
+    for listed in _candidates(receipt):
+        later = _announced_in(listed)
+        if later is None or later.began_ms <= receipt.began_ms or later.host != receipt.host:
+            continue
+        for path in paths.intersection(each.path for each in later.files):
+            newest[path] = max(newest.get(path, (0, "")), (later.began_ms, listed.path))
+    return {path: name for path, (_, name) in newest.items()}
+
+
+def _candidates(receipt: WrittenReceipt) -> Iterator[ReceiptFile]:
+    own = os.path.realpath(receipt.path)
+    seen = {own}
+    for listed in (*listed_receipts(), *listed_receipts(os.path.dirname(own), prefix="", suffix=".jsonl")):
+        place = os.path.realpath(listed.path)
+        if place not in seen and _began_ms(listed.path) > receipt.began_ms:
+            seen.add(place)
+            yield listed
+
+
+def _began_ms(path: str) -> int:
+    """The moment of a run by the first line of its receipt; 0 for another file."""
+    try:
+        header: Mapping[str, object] = header_of(path)
+    except SnaprebuildError:
+        return 0
+    began_ms = header.get("began_ms")
+    return began_ms if isinstance(began_ms, int) and str(header.get("schema")).startswith(KIND) else 0
+
+
+@functools.lru_cache(maxsize=HEADERS_MAX)
+def _announced_in(listed: ReceiptFile) -> WrittenReceipt | None:
+    """The receipt; None for one that cannot be read."""
+    try:
+        return read_receipt(listed.path)
+    except SnaprebuildError:
+        return None
