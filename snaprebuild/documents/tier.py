@@ -10,10 +10,10 @@ from snaprebuild.published import Document, Natural, Part, Positive, RunRecord, 
 from snaprebuild.storage.partition_names import TopicPartition
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.tier import AuditLevel
-from snaprebuild.tier.audit.result import DifferingProducer, SnapshotVerdict
+from snaprebuild.tier.audit.partition_audit import DifferingProducer, SnapshotVerdict
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.inventory import TierInventory
-from snaprebuild.tier.repair.result import RepairedCopy, RepairTotals
+from snaprebuild.tier.repair.repaired_copy import RepairedCopy, RepairTotals
 
 __all__ = ["AuditTotals", "AuditedCopy", "AuditedPartition", "TierAudit", "TierInventory", "TierRepair"]
 

@@ -30,9 +30,10 @@ from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, check_segments_are_files
 from snaprebuild.storage.log_dir import read_leader_epochs
-from snaprebuild.tier.audit.result import WRONG, SnapshotVerdict
+from snaprebuild.tier.audit.partition_audit import WRONG, SnapshotVerdict
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.remote_partition import RemotePartition, Tier
+from snaprebuild.tier.remote_partition import RemotePartition
+from snaprebuild.tier.remote_store import Tier
 
 __all__ = [
     "CheckedReplica",

@@ -32,7 +32,7 @@ from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.tier.audit.result import WRONG, SnapshotVerdict, verdict_of
+from snaprebuild.tier.audit.partition_audit import WRONG, SnapshotVerdict, verdict_of
 from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold
 from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition
 

@@ -7,7 +7,7 @@ from functools import cache
 
 from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.snapshots.scan.scan_result import AtNextStart, SnapshotStatus
-from snaprebuild.tier.audit.result import SnapshotVerdict
+from snaprebuild.tier.audit.partition_audit import SnapshotVerdict
 
 __all__ = ["NOT_JUDGED", "PROVEN_RIGHT", "BoundaryTone", "PartitionTone", "boundary_tone"]
 

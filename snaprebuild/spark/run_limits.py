@@ -16,7 +16,7 @@ from snaprebuild.storage.store import ReadStore
 if TYPE_CHECKING:
     from snaprebuild.storage.store import S3Settings
 
-__all__ = ["Needs", "check_limits", "limits_of", "needs_of", "settings_of"]
+__all__ = ["Needs", "check_limits", "limits_of", "limits_of_stores", "needs_of", "settings_of"]
 
 Needs = tuple[int, int]
 """Requests, and bytes that are read."""
@@ -42,11 +42,15 @@ def needs_of(task: ReadTask) -> Needs:
 
 def limits_of(tasks: Iterable[PartitionTask]) -> S3Settings | None:
     """The settings of an object store that tasks read or write, with the limits of the run; None if nothing limits it."""
-    for task in tasks:
-        for store in task.stores():
-            settings = settings_of(store)
-            if settings is not None and settings.is_limited:
-                return settings
+    return limits_of_stores(store for task in tasks for store in task.stores())
+
+
+def limits_of_stores(stores: Iterable[ReadStore]) -> S3Settings | None:
+    """The settings of an object store with the limits of the run; None if nothing limits it."""
+    for store in stores:
+        settings = settings_of(store)
+        if settings is not None and settings.is_limited:
+            return settings
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -28,10 +28,16 @@ class TaskServices:
     Attributes:
         io_limits: of the run.
         attempts: at one task that may run at the same time.
+        stages: that may run at the same time.
     """
 
     io_limits: IoLimits
     attempts: int
+    stages: int = 1
+
+    def for_stages(self, count: int) -> TaskServices:
+        """The limits for tasks of stages that may run at the same time, such as those of a union."""
+        return replace(self, stages=count)
 
     def wrap(self, function: TaskFunction, tasks: int) -> TaskFunction:
         """A function that runs under the limits of the run.
@@ -41,9 +47,9 @@ class TaskServices:
 
         Args:
             function: of the tasks of a stage.
-            tasks: of all stages that may run at the same time.
+            tasks: how many the stage has.
         """
-        return _Limited(function, self.io_limits.share_of(tasks * self.attempts))
+        return _Limited(function, self.io_limits.share_of(tasks * self.attempts * self.stages))
 
 
 def task_services(session: SparkSession) -> TaskServices:
@@ -67,13 +73,12 @@ class _Limited:
         _freeze_modules()
 
 
-def _refuse(*call: object) -> None:
+def _refuse(run: str, kind: int, count: int, most: int, option: str) -> None:  # noqa: ARG001  a Counter
     """Counts nothing (``request_limits.Counter``): a task without a share of a limit (``limited_reads``) must not use any of it.
 
     Raises:
         RefusedError: always.
     """
-    option = call[-1]
     raise RefusedError(f"this task has no share of {option}, and sends no request: only the driver may do this work")
 
 

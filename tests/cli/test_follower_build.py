@@ -22,7 +22,7 @@ from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots import run as runs
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store_path import StorePath
-from snaprebuild.tier.remote_partition import open_tier
+from snaprebuild.tier.remote_store import open_tier
 
 TIERED = FIXTURES / "tiered-local"
 KEY = ("--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}")

@@ -33,8 +33,8 @@ from snaprebuild.followers.repair import ReplicaRepair
 from snaprebuild.followers.replica_snapshots import LostProducer
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.storage.partition_names import named, names_of
-from snaprebuild.tier.audit.result import WRONG
-from snaprebuild.tier.remote_partition import Tier
+from snaprebuild.tier.audit.partition_audit import WRONG
+from snaprebuild.tier.remote_store import Tier
 
 __all__ = ["FollowerBuildView", "FollowerCheckView", "FollowerRepairView"]
 

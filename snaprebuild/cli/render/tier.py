@@ -22,10 +22,10 @@ from snaprebuild.shell_words import program_command, shell_word
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.storage.partition_names import named
 from snaprebuild.tier import AuditLevel
-from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict, StoreAudit
+from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict, StoreAudit
 from snaprebuild.tier.inventory import SERVING, TierInventory
 from snaprebuild.tier.repair.repair import StoreRepair, would_repair
-from snaprebuild.tier.repair.result import ObjectPart, RepairAction, RepairedCopy, repair_totals
+from snaprebuild.tier.repair.repaired_copy import ObjectPart, RepairAction, RepairedCopy, repair_totals
 from snaprebuild.tier.repair.undo import StoreUndo
 
 __all__ = ["RepairUndoView", "TierAuditView", "TierInventoryView", "TierRepairView"]

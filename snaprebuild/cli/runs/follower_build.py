@@ -22,7 +22,7 @@ from snaprebuild.followers import build
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import absolute, is_object
-from snaprebuild.tier.remote_partition import Tier
+from snaprebuild.tier.remote_store import Tier
 
 __all__ = ["run_follower_build"]
 

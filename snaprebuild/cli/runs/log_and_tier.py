@@ -11,8 +11,8 @@ from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.source.source import Source, open_source, yield_to_brokers
-from snaprebuild.tier import remote_partition
-from snaprebuild.tier.remote_partition import Tier
+from snaprebuild.tier import remote_store
+from snaprebuild.tier.remote_store import Tier
 
 __all__ = ["open_log_and_tier", "store_and_path"]
 
@@ -50,5 +50,5 @@ def open_log_and_tier(
         return source, None
     check_order(store, source)
     root, prefix = tier_root(store, s3, options)
-    tier = remote_partition.open_tier(root, options.metadata_log or (), stores_of(s3), keys, prefix, may_be_empty=True)
+    tier = remote_store.open_tier(root, options.metadata_log or (), stores_of(s3), keys, prefix, may_be_empty=True)
     return source, tier

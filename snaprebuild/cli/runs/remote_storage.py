@@ -16,9 +16,9 @@ from snaprebuild.storage.private_keys import PrivateKeys, split_private_key
 from snaprebuild.storage.remote.listing import split_key_prefix
 from snaprebuild.storage.store import absolute, is_object
 from snaprebuild.storage.store_path import StorePath, path_of
-from snaprebuild.tier import remote_partition
+from snaprebuild.tier import remote_store
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.remote_partition import Tier
+from snaprebuild.tier.remote_store import Tier
 
 __all__ = [
     "announced",
@@ -49,14 +49,14 @@ def open_tier(store: str, s3: S3Options, options: TierOptions) -> Tier:
 
     Raises:
         UsageError: nothing is there, or the private key is none.
-        ReadFailedError: ``tier.remote_partition.open_tier`` raises it.
-        RefusedError: ``tier.remote_partition.open_tier`` raises it.
+        ReadFailedError: ``tier.remote_store.open_tier`` raises it.
+        RefusedError: ``tier.remote_store.open_tier`` raises it.
     """
     check_directories([store, *(options.metadata_log or [])])
     keys = private_keys(options)
     root, prefix = tier_root(store, s3, options)
     try:
-        return remote_partition.open_tier(root, options.metadata_log or (), stores_of(s3), keys, prefix)
+        return remote_store.open_tier(root, options.metadata_log or (), stores_of(s3), keys, prefix)
     except UsageError:
         check_order(store)
         raise

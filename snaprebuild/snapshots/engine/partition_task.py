@@ -1,6 +1,6 @@
 """One partition as a task: it asks for segments, takes their summaries in order, and collects an outcome.
 
-Local runs (``schedule``) and Spark (``spark.executor_tasks``) drive the same tasks. A task that can run in another process has a ``Job``,
+Local runs (``schedule``) and Spark (``spark.partition_jobs``) drive the same tasks. A task that can run in another process has a ``Job``,
 a value that is sent there and starts the task anew; what returns is the outcome. In local runs the segments of each task wait in a
 ``TaskQueue``: several small ones are read together, and their summaries are taken in order.
 """

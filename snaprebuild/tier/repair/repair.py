@@ -25,10 +25,11 @@ from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, ProvenSnapshots, StoreAudit
+from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, StoreAudit
+from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshots
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.repair.copy_repair import CopyRepair, copy_repair, write_repair
-from snaprebuild.tier.repair.result import ObjectPart, RepairAction, RepairedCopy
+from snaprebuild.tier.repair.repaired_copy import ObjectPart, RepairAction, RepairedCopy
 from snaprebuild.tier.repair.undo import RepairReceipt
 
 __all__ = ["StoreRepair", "tier_repair", "would_repair"]
