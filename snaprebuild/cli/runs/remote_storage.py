@@ -11,7 +11,7 @@ from snaprebuild.cli.value_text import size_text
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import pluralize
 from snaprebuild.snapshots.source.source import Source
-from snaprebuild.storage.log_dir import directory_fault, find_partitions
+from snaprebuild.storage.log_dir import directory_fault, find_partitions, read_log_dir
 from snaprebuild.storage.private_keys import PrivateKeys, split_private_key
 from snaprebuild.storage.remote.listing import split_key_prefix
 from snaprebuild.storage.store import absolute, is_object
@@ -22,6 +22,7 @@ from snaprebuild.tier.remote_store import Tier
 
 __all__ = [
     "announced",
+    "check_no_log_dir",
     "check_order",
     "key_files",
     "open_tier",
@@ -90,7 +91,22 @@ def tier_root(location: str, s3: S3Options, options: RemoteOptions) -> tuple[Sto
         root, prefix = split_key_prefix(root)
     if root.is_local and (fault := directory_fault(root.path)) is not None:
         raise UsageError(fault, path=location)
+    check_no_log_dir(root, "name STORE, where the copies of segments are")
     return root, prefix
+
+
+def check_no_log_dir(root: StorePath, advice: str) -> None:
+    """Makes sure that STORE is no log directory, which holds no copies: nothing would be found in it, and nothing wrong.
+
+    Args:
+        root: of STORE.
+        advice: ends the sentence.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if root.is_local and read_log_dir(root).is_broker_directory:
+        raise UsageError(f"is a log directory: {advice}", path=root.path)
 
 
 def announced(cost: AuditCost) -> None:

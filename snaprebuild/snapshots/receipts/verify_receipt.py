@@ -28,6 +28,7 @@ from snaprebuild.replay.broker_start import SnapshotOrigin, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.receipts.own_snapshots import can_be_written, default_receipt_places, listed_receipts, state_directory
+from snaprebuild.snapshots.receipts.part_files import part_names
 from snaprebuild.snapshots.receipts.receipt_lines import KIND
 from snaprebuild.snapshots.receipts.receipt_reader import PartitionReceipt, WrittenFile, WrittenReceipt, header_of, load_receipt
 from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source, yield_to_brokers
@@ -311,9 +312,12 @@ def receipt_path(name: str) -> str:
     """The path of a receipt that is named as ``list_receipts`` names it; any other name as it is.
 
     Raises:
-        UsageError: it is a directory, whose newest receipt the text names.
+        UsageError: it is a directory without parts of a receipt; the text names its newest receipt.
+        ReadFailedError: it is a directory that cannot be listed.
     """
     if os.path.isdir(name):
+        if part_names(name):
+            return name
         newest = next(listed_receipts(name), None)
         text = "is a directory, not a receipt" if newest is None else f"is a directory: its newest receipt is {newest.path}"
         raise UsageError(text, path=name)
