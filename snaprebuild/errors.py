@@ -17,13 +17,14 @@
     ├── OutOfMemoryError      5   the machine has no more memory, or ``max_memory`` allows no more
     └── StorageError          5   root of the failures of storage
         ├── ReadFailedError       a file or directory cannot be read
+        │   └── DamagedCopyError  4   a copy in remote storage lacks objects, or has another size than recorded
         ├── WriteFailedError      nothing took effect
         │   ├── AlreadyExistsError    the name is taken; the file there was not touched
         │   └── BusyError             another run writes this very file now
         └── OutcomeUnknownError   it may have taken effect: check before you try again
 
-Bytes that do not follow their format have their own tree, ``formats.errors``. No error here has the exit codes 0, 1 and 4
-(findings, damaged input). Every error survives pickling with all its attributes, because worker processes handle the partitions.
+Bytes that do not follow their format have their own tree, ``formats.errors``. No error here has the exit codes 0 and 1 (findings), and
+one has that of damaged input, 4. Every error survives pickling with all its attributes, because worker processes handle the partitions.
 """
 
 from __future__ import annotations
@@ -290,6 +291,12 @@ class StorageError(SnaprebuildError):
 
 class ReadFailedError(StorageError):
     """A file or directory cannot be read: no permission, no such device, or no regular file."""
+
+
+class DamagedCopyError(ReadFailedError):
+    """A finished copy of a segment in remote storage lacks objects, or has another size than recorded. The storage itself works."""
+
+    exit_code = 4
 
 
 class WriteFailedError(StorageError):

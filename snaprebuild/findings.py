@@ -12,6 +12,7 @@ import msgspec
 from formats.errors import FormatError
 from snaprebuild.errors import (
     ChangedFileError,
+    DamagedCopyError,
     GoneFileError,
     GonePartitionError,
     OutOfMemoryError,
@@ -214,6 +215,10 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
 
         if not is_object(error.path or path):
             return Finding(BUSY_LOG, Severity.NOTE, error.path or path, "was deleted during the run", is_unread=True)
+    if isinstance(error, DamagedCopyError):
+        return Finding(
+            "tier-bad-copy", Severity.DAMAGED, error.path or path, error.message, is_unread=True, cause=FindingCause.BAD_COPY
+        )
     code = "storage-failed"
     severity = Severity.STORAGE
     cause: FindingCause | None = FindingCause.STORAGE_FAILED

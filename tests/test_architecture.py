@@ -456,7 +456,7 @@ CREATES = {
     "snaprebuild/storage/local/journal_file.py",
     "snaprebuild/storage/local/temporary_directory.py",
     "snaprebuild/spark/session.py",
-    "snaprebuild/tier/audit/result.py",
+    "snaprebuild/tier/audit/proven_snapshots.py",
     # The first prints help. The second writes to /proc which process the kernel may end when memory is short. The third writes to a pipe.
     "snaprebuild/cli/verb_command.py",
     "snaprebuild/storage/io_limits/process.py",

@@ -28,9 +28,6 @@ OF_OTHERS = {
     "_endpoint": "the SDK has no limit for the bytes and the time of an answer",
     "_pool_classes_by_scheme": "the SDK has no limit for the bytes and the time of an answer",
     "_parsereport": "how a class of construct calls another one: the public method loses the path of an error",
-    "_gateway": "pyspark shows in no other way whether a session was started by this process",
-    "_jvm": "a session on a gateway of its own",
-    "_ensure_initialized": "a session on a gateway of its own",
     "_plan": "a plan goes from a result of the library to the call that carries it out, and is no public value",
     "_command": "the command line goes the same way",
 }
@@ -97,7 +94,7 @@ MEMBERS: dict[str, tuple[Callable[[], object], ...]] = {
     "_executor_manager_thread": (_executor,),
     "_pool_classes_by_scheme": (botocore.httpsession.URLLib3Session,),
 }
-"""Where each member is, in the standard library and the SDK. Those of pyspark are used by each test of a session."""
+"""Where each member is, in the standard library and the SDK."""
 
 
 @pytest.mark.parametrize("name", MEMBERS)

@@ -204,11 +204,11 @@ def _write(entries: Iterable[E], line_of: Callable[[E], str], created_only: bool
 
 
 def _epoch_line(entry: LeaderEpochEntry) -> str:
-    _within("epoch", entry.epoch, 0, INT32_MAX)
-    _within("start offset", entry.start_offset, 0, INT64_MAX)
+    _check_natural("epoch", entry.epoch, INT32_MAX)
+    _check_natural("start offset", entry.start_offset, INT64_MAX)
     return f"{entry.epoch} {entry.start_offset}"
 
 
-def _within(what: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise BadValueError(what, expected=f"{low}..{high}", found=value)
+def _check_natural(what: str, value: int, high: int) -> None:
+    if not 0 <= value <= high:
+        raise BadValueError(what, expected=f"0..{high}", found=value)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import crc32c
+from snaprebuild.spark.counts import Counts
 from spark_memory import children_of
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
@@ -34,7 +35,6 @@ from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.spark import job, replay_tasks
-from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import opened_session
 from snaprebuild.storage.s3.store import S3Store

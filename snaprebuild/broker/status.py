@@ -19,6 +19,7 @@ __all__ = [
     "Status",
     "StatusCounts",
     "StatusWord",
+    "counted_status",
     "fate_groups",
     "findings_of",
     "snapshot_faults",
@@ -34,6 +35,7 @@ class StatusWord(StrEnum):
     """The worst of what a command reports, in the order of its answer."""
 
     FATE = "fate"
+    DAMAGED = "damaged"
     WRONG = "wrong"
     SUSPECT = "suspect"
     MISSING = "missing"
@@ -61,6 +63,10 @@ class StatusCounts(Part, frozen=True):
     """Rolled segments of which it is unknown whether they wait."""
     unread: Natural = 0
     """Paths that were not read, or not to their end."""
+    damaged: Natural = 0
+    """Copies of segments in remote storage that lack objects, or whose objects contradict each other or the metadata log."""
+    unproven: Natural = 0
+    """Snapshots in remote storage, or replicas, that were to be judged and that nothing proves right or wrong."""
 
 
 class FateGroup(msgspec.Struct, frozen=True):
@@ -97,6 +103,8 @@ class Status(msgspec.Struct, frozen=True):
         waiting_unknown: rolled segments of which it is unknown whether they wait.
         topics_without_id: names of the topics that Kafka would upload under topic id zero.
         deleted: partitions that their broker deleted during the run.
+        damaged: copies in remote storage that cannot be read whole.
+        unproven: snapshots in remote storage, or replicas, that nothing proves right or wrong.
     """
 
     groups: tuple[FateGroup, ...]
@@ -108,6 +116,8 @@ class Status(msgspec.Struct, frozen=True):
     waiting_unknown: int = 0
     topics_without_id: tuple[str, ...] = ()
     deleted: int = 0
+    damaged: int = 0
+    unproven: int = 0
 
     @property
     def concerns(self) -> tuple[FateGroup, ...]:
@@ -126,6 +136,8 @@ class Status(msgspec.Struct, frozen=True):
             waiting=self.waiting,
             waiting_unknown=self.waiting_unknown,
             unread=self.unread,
+            damaged=self.damaged,
+            unproven=self.unproven,
         )
 
     @property
@@ -138,11 +150,12 @@ def word_of(counts: StatusCounts) -> StatusWord:
     """The worst of what is counted."""
     for word, count in (
         (StatusWord.FATE, counts.fates + counts.topics_without_id),
+        (StatusWord.DAMAGED, counts.damaged),
         (StatusWord.WRONG, counts.wrong),
         (StatusWord.SUSPECT, counts.suspect),
         (StatusWord.MISSING, counts.missing),
         (StatusWord.WAITING, counts.waiting + counts.waiting_unknown),
-        (StatusWord.UNKNOWN, counts.unread),
+        (StatusWord.UNKNOWN, counts.unread + counts.unproven),
     ):
         if count:
             return word
@@ -224,6 +237,8 @@ def status_of(
     unread: int,
     waiting_unknown: int = 0,
     topics_without_id: Sequence[str] = (),
+    damaged: int = 0,
+    unproven: int = 0,
 ) -> Status:
     """The status of a command: the fates that it found, and its counts."""
     return Status(
@@ -235,6 +250,22 @@ def status_of(
         unread=unread,
         waiting_unknown=waiting_unknown,
         topics_without_id=tuple(topics_without_id),
+        damaged=damaged,
+        unproven=unproven,
+    )
+
+
+def counted_status(counts: StatusCounts) -> Status:
+    """The status of a result without fates, of which a document has the counts."""
+    return status_of(
+        (),
+        wrong=counts.wrong,
+        suspect=counts.suspect,
+        missing=counts.missing,
+        waiting=counts.waiting,
+        unread=counts.unread,
+        damaged=counts.damaged,
+        unproven=counts.unproven,
     )
 
 

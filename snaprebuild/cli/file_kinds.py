@@ -151,6 +151,7 @@ SETTING_NAMES = (
     "engine",
     "master",
     "spark_conf",
+    "spark_tasks",
     "cache",
 )
 """Names of ``SETTINGS``, which is loaded with all options, and this module with none."""

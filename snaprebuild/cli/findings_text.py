@@ -119,6 +119,9 @@ def concern_text(findings: Iterable[Finding], columns: int = NAME_COLUMNS) -> st
 
 def _short_name(path: str) -> str:
     """A topic-partition, a file with its directory, or the path of another directory."""
+    _, separator, partition = path.rpartition(": ")
+    if separator and partition.endswith(")"):  # a partition in remote storage, with its topic id (``RemotePartition.place``)
+        return partition.partition(" ")[0]
     parent, name = os.path.split(path)
     if parse_partition_dir_name(name) is not None:
         return name

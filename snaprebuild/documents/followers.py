@@ -8,7 +8,8 @@ from typing import Annotated
 import msgspec
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
-from snaprebuild.documents.common import ActionTotals
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.common import ActionTotals, StatusName
 from snaprebuild.followers.check import LossCause, ReplicaVerdict
 from snaprebuild.followers.fetch_path import FollowerFetchPath
 from snaprebuild.followers.offsets import FollowerOffsets
@@ -20,7 +21,7 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.destination.boundary_result import BoundaryResult
 from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 from snaprebuild.storage.partition_names import TopicPartition
-from snaprebuild.tier.audit.result import SnapshotVerdict
+from snaprebuild.tier.audit.partition_audit import SnapshotVerdict
 
 __all__ = [
     "CheckpointLine",
@@ -122,6 +123,10 @@ class FollowerCheck(Document, frozen=True):
     elapsed_seconds: Seconds
     totals: ReplicaTotals
     replicas: Sequence[FollowerReplica]
+    status: StatusName = "healthy"
+    """The worst of the counts, in the order of StatusName."""
+    counts: StatusCounts = StatusCounts()
+    """What is damaged, wrong, missing or unproven, after the run or as it would be."""
 
 
 class RepairedReplica(FollowerReplica, frozen=True):
@@ -154,6 +159,10 @@ class FollowerRepair(Document, frozen=True):
     takes_effect: str
     totals: ActionTotals
     replicas: Sequence[RepairedReplica]
+    status: StatusName = "healthy"
+    """The worst of the counts, in the order of StatusName."""
+    counts: StatusCounts = StatusCounts()
+    """What is damaged, wrong, missing or unproven, after the run or as it would be."""
 
 
 # -------------------------------------------------------------------------------------------------------------------- build

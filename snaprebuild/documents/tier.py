@@ -10,10 +10,10 @@ from snaprebuild.published import Document, Natural, Part, Positive, RunRecord, 
 from snaprebuild.storage.partition_names import TopicPartition
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.tier import AuditLevel
-from snaprebuild.tier.audit.result import DifferingProducer, SnapshotVerdict
+from snaprebuild.tier.audit.partition_audit import DifferingProducer, SnapshotVerdict
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.inventory import TierInventory
-from snaprebuild.tier.repair.result import RepairedCopy, RepairTotals
+from snaprebuild.tier.repair.repaired_copy import RepairedCopy, RepairTotals
 
 __all__ = ["AuditTotals", "AuditedCopy", "AuditedPartition", "TierAudit", "TierInventory", "TierRepair"]
 
@@ -133,3 +133,7 @@ class TierRepair(Document, frozen=True):
     """Copies whose snapshot is wrong; with undo the copies that the receipt lists."""
     effect: Sequence[str]
     """For the user: when brokers use the written objects."""
+    status: StatusName = "healthy"
+    """The worst of the counts, in the order of StatusName; of an undo always "healthy"."""
+    counts: StatusCounts = StatusCounts()
+    """What is damaged, wrong, suspect or unproven after the run, or would be; of an undo 0."""

@@ -8,6 +8,8 @@ from typing import Annotated
 import msgspec
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
+from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.common import StatusName
 from snaprebuild.published import Document, Natural, Part, Uuid
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.ensure_snapshot import Origin
@@ -154,3 +156,7 @@ class TierUpload(Document, frozen=True):
     """Partitions of __remote_log_metadata."""
     totals: UploadTotals
     partitions: Sequence[UploadedPartition]
+    status: StatusName = "healthy"
+    """The worst of the counts, in the order of StatusName."""
+    counts: StatusCounts = StatusCounts()
+    """Snapshots of copies that are present and wrong by this log, segments that wait, and paths that were not read."""

@@ -55,7 +55,8 @@ from snaprebuild.storage.store import Ownership
 from snaprebuild.storage.store_path import path_of
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_log import highest_remote_offset, is_in_lineage
-from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition, Tier
+from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition
+from snaprebuild.tier.remote_store import Tier
 
 __all__ = [
     "BuildPlan",

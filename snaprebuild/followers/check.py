@@ -9,7 +9,7 @@ The correct state there follows from remote storage (``remote_state``), and abov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -17,9 +17,10 @@ from functools import partial
 from formats.errors import FormatError
 from formats.limits import TEXT_FILE_BYTES_MAX
 from formats.partition.file_names import PARTITION_METADATA
-from formats.partition.partition_metadata import read_partition_metadata
-from snaprebuild.errors import SnaprebuildError, UsageError
-from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
+from formats.partition.partition_metadata import read_partition_metadata, uuid_to_text
+from snaprebuild.broker.status import Status, status_of
+from snaprebuild.errors import DamagedCopyError, SnaprebuildError, UsageError
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, pluralize, unread_paths
 from snaprebuild.followers.remote_state import RemoteState, UnknownStateError, remote_state
 from snaprebuild.followers.replica_snapshots import LOST_OF_A_RUN_MAX, ReplicaSnapshot, SnapshotsTask
 from snaprebuild.replay.segment_effect import effect_of_entries
@@ -29,8 +30,10 @@ from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, check_segments_are_files
 from snaprebuild.storage.log_dir import read_leader_epochs
+from snaprebuild.tier.audit.partition_audit import WRONG, SnapshotVerdict
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.remote_partition import RemotePartition, Tier
+from snaprebuild.tier.remote_partition import RemotePartition
+from snaprebuild.tier.remote_store import Tier
 
 __all__ = [
     "CheckedReplica",
@@ -82,7 +85,9 @@ class CheckedReplica:
         remote: the state at ``first_offset``; None if unknown.
         snapshots: those on disk and the boundaries without one, ascending.
         findings: about it.
+        remote_findings: about its copies in remote storage, which no repair of the replica changes.
         read_bytes: of its own segments.
+        damaged_copies: copies in remote storage that cannot be read whole, as far as the check met them.
     """
 
     source: PartitionSource
@@ -92,7 +97,9 @@ class CheckedReplica:
     remote: RemoteState | None = None
     snapshots: list[ReplicaSnapshot] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    remote_findings: list[Finding] = field(default_factory=list)
     read_bytes: int = 0
+    damaged_copies: int = 0
 
     @property
     def worst(self) -> ReplicaSnapshot | None:
@@ -112,6 +119,11 @@ class CheckedReplica:
             return None
         is_empty = any(each.offset == self.first_offset and each.entries == 0 for each in self.snapshots)
         return LossCause.DISCARDED if is_empty else LossCause.UNKNOWN
+
+    @property
+    def has_wrong_remote(self) -> bool:
+        """The snapshot of the copy below its first segment is wrong, in remote storage."""
+        return self.remote is not None and self.remote.verdict in WRONG
 
     @property
     def is_wrong(self) -> bool:
@@ -138,7 +150,30 @@ class ReplicaCheck:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The findings of the source and of every replica."""
-        return (*self.source_findings, *(finding for replica in self.replicas for finding in replica.findings))
+        findings = [*self.source_findings]
+        for replica in self.replicas:
+            findings += [*replica.remote_findings, *replica.findings]
+        return tuple(findings)
+
+    @property
+    def status(self) -> Status:
+        """The counts of the check. A replica that lost producers has wrong snapshots; without any file its snapshot is missing."""
+        return self.status_of(self.replicas)
+
+    def status_of(self, replicas: Sequence[CheckedReplica]) -> Status:
+        """The counts of some of the replicas: of those that a repair leaves as they are, for example."""
+        wrong = [sum(snapshot.proven_wrong for snapshot in each.snapshots) for each in replicas]
+        lost = [each.verdict is ReplicaVerdict.LOST for each in replicas]
+        return status_of(
+            (),
+            wrong=sum(wrong) + sum(each.has_wrong_remote for each in replicas),
+            suspect=0,
+            missing=sum(is_lost and not count for is_lost, count in zip(lost, wrong, strict=True)),
+            waiting=0,
+            unread=len(unread_paths(self.findings)),
+            damaged=sum(each.damaged_copies for each in self.replicas),
+            unproven=sum(each.verdict is ReplicaVerdict.UNKNOWN for each in self.replicas),
+        )
 
 
 def check_replicas(
@@ -193,7 +228,9 @@ def _check(replica: CheckedReplica, tier: Tier, state_at: Callable[..., RemoteSt
         check_segments_are_files(replica.source.directory)
         name = replica.source.directory.name
         remote = tier.partition_named(name.topic, name.partition, _topic_id(replica.source))
-        replica.findings += () if remote is None else remote.findings
+        if remote is not None:
+            replica.remote_findings += remote.findings
+            replica.damaged_copies = len(remote.incomplete)
         if remote is None and not replica.source.is_tiered:
             replica.verdict = ReplicaVerdict.NOT_BOOTSTRAPPED
             replica.reason = "nothing of it is in remote storage"
@@ -202,16 +239,38 @@ def _check(replica: CheckedReplica, tier: Tier, state_at: Callable[..., RemoteSt
     except (SnaprebuildError, FormatError) as error:
         replica.reason = str(error)
         finding = finding_of_error(error, path)
+        if isinstance(error, DamagedCopyError):
+            replica.damaged_copies = max(replica.damaged_copies, 1)
         severity = Severity.FINDING if isinstance(error, (UnknownStateError, UsageError)) else finding.severity
         message = f"not checked: {error}"
         replica.findings.append(Finding("follower-not-checked", severity, path, message, first, is_unread=finding.is_unread))
         return
+    replica.remote_findings += replica.remote.findings
+    replica.damaged_copies += replica.remote.damaged_copies
+    if replica.has_wrong_remote:
+        replica.findings.append(_wrong_finding(replica.remote, remote.place if remote is not None else path))
     task = SnapshotsTask(replica.source, initial_state(replica.remote), run.clock, may_list)
     run_tasks([task], run)
     replica.read_bytes = task.outcome.read_bytes
     replica.snapshots = task.snapshots
     replica.findings += task.outcome.findings
     _judge(replica)
+
+
+def _wrong_finding(state: RemoteState, place: str) -> Finding:
+    """The finding of a wrong snapshot in remote storage. The state is the right one all the same: the replay gave it."""
+    assert state.verdict is not None
+    message = f"the snapshot of the segment {uuid_to_text(state.segment.segment_id)} is {state.verdict}: {state.reason}"
+    severity = Severity.DAMAGED if state.verdict is SnapshotVerdict.CORRUPT else Severity.FINDING
+    return Finding(
+        "tier-wrong-snapshot",
+        severity,
+        place,
+        message,
+        state.segment.start_offset,
+        state.verdict.value,
+        cause=FindingCause.WRONG_REMOTE_SNAPSHOT,
+    )
 
 
 def _remote_state(partition: PartitionSource, remote: RemotePartition | None, state_at: Callable[..., RemoteState]) -> RemoteState:

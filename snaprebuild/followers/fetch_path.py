@@ -22,7 +22,7 @@ from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.partition_names import TopicKind
 from snaprebuild.tier.remote_log import RemoteLog, is_in_lineage
-from snaprebuild.tier.remote_partition import Tier
+from snaprebuild.tier.remote_store import Tier
 
 __all__ = [
     "DeleteError",

@@ -29,9 +29,9 @@ from snaprebuild.snapshots.source.source import (
 from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.partition_names import TopicPartition, names_of
-from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
 from snaprebuild.tier.remote_log import highest_remote_offset
-from snaprebuild.tier.remote_partition import RemotePartition, Tier
+from snaprebuild.tier.remote_partition import RemotePartition
+from snaprebuild.tier.remote_store import Tier, unrecorded_finding, unrecorded_states
 
 __all__ = ["PartitionView", "RemoteStorageSetting", "ViewedPartition", "view_partition", "view_partitions"]
 

@@ -27,7 +27,7 @@ from snaprebuild.published import Document, EpochOrNone, Int64, OffsetOrNone, Pa
 from snaprebuild.snapshots.last_stable import KnownOffset, last_stable_offsets
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import Source
-from snaprebuild.tier.remote_partition import Tier
+from snaprebuild.tier.remote_store import Tier
 
 __all__ = [
     "CurrentLeaderEpoch",

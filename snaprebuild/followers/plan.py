@@ -20,8 +20,9 @@ from formats.log.batch_headers import HeaderReader
 from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.local_tier_name import LocalTierFile
+from snaprebuild.broker.status import StatusCounts, StatusWord, status_of
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
-from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize, unread_paths
 from snaprebuild.followers import Profile
 from snaprebuild.followers.bootstrap_rules import (
     BootstrapDecision,
@@ -50,7 +51,7 @@ from snaprebuild.snapshots.last_stable import KnownOffset, last_stable_offsets
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.tier.remote_partition import Tier
+from snaprebuild.tier.remote_store import Tier
 
 __all__ = [
     "BootstrapStep",
@@ -175,6 +176,10 @@ class FollowerPlan(Document, frozen=True):
     partitions: Sequence[PlannedBootstrap]
     unknown_objects: Natural = 0
     """Objects in the store whose layout this version does not know."""
+    status: StatusWord = StatusWord.HEALTHY
+    """The worst of the counts, in the order of StatusWord."""
+    counts: StatusCounts = StatusCounts()
+    """Copies that are damaged, and followers whose start is unknown."""
 
 
 def plan_followers(
@@ -227,12 +232,24 @@ def plan_followers(
         else:
             partitions.append(planned)
             findings += faults
+    status = status_of(
+        (),
+        wrong=0,
+        suspect=0,
+        missing=0,
+        waiting=0,
+        unread=len(unread_paths(findings)),
+        damaged=sum(len(view.remote.incomplete) for view in leaders if view.remote is not None),
+        unproven=len(source.partitions) - len(partitions),
+    )
     document = FollowerPlan(
         location=tier.base.path,
         verified=tier.verified,
         profile=profile,
         partitions=partitions,
         unknown_objects=tier.unknown.count,
+        status=status.word,
+        counts=status.counts,
     )
     return document, findings
 

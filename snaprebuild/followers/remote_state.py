@@ -6,12 +6,14 @@ contradicts it. A wrong one is replaced by the result of the replay. Without a r
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
 import numpy as np
+from msgspec import structs
 
 from formats.errors import FormatError
 from formats.partition.checkpoint_file import LeaderEpochEntry
@@ -20,10 +22,9 @@ from formats.partition.producer_snapshot import read_entries
 from formats.remote.local_tier_name import LocalTierFile
 from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.errors import RefusedError, SnaprebuildError
-from snaprebuild.findings import Finding
+from snaprebuild.findings import Finding, Severity
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import ComparisonStatus, impossible_entries
-from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock, window_start
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, ReplayFrom, source_replay
 from snaprebuild.snapshots.engine.partition_task import ReplayTask, TaskOutcome
@@ -31,7 +32,7 @@ from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import read_tasks
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.tier.audit.result import WRONG, SnapshotVerdict, verdict_of
+from snaprebuild.tier.audit.partition_audit import WRONG, SnapshotVerdict, verdict_of
 from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold
 from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition
 
@@ -67,7 +68,7 @@ class RemoteState:
         judgement: class and reasons.
         data: the snapshot of the copy, where it is taken; None else.
         read_bytes: of segments.
-        findings: about the indexes of the copies that were read.
+        findings: about the segments and indexes of the copies that were read.
     """
 
     offset: int
@@ -81,6 +82,11 @@ class RemoteState:
     data: bytes | None
     read_bytes: int
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def damaged_copies(self) -> int:
+        """Copies that were read and are damaged, by the offsets of the findings about them."""
+        return len({each.offset for each in self.findings if each.severity is Severity.DAMAGED})
 
 
 def remote_state(
@@ -119,8 +125,10 @@ def remote_state(
     if replays:
         _check_cost(chain, announce)
     own = _own_snapshot(partition, segment, data, offset)
-    replayed, reason = (None, "the segments were not replayed") if not replays else _replayed(chain, offset, run)
-    return _decided(chain, log_start, offset, own, replayed, reason)
+    findings: dict[Finding, None] = {}
+    replayed, reason = (None, "the segments were not replayed") if not replays else _replayed(chain, offset, run, findings)
+    decided = _decided(chain, log_start, offset, own, replayed, reason)
+    return dataclasses.replace(decided, findings=tuple(findings))
 
 
 def _check_cost(chain: RemoteChain, announce: Callable[[AuditCost], None] | None) -> None:
@@ -178,8 +186,8 @@ def _own_snapshot(partition: RemotePartition, segment: RemoteSegment, data: byte
     return _OwnSnapshot(data, entries[np.argsort(entries["producer_id"].astype(np.int64), kind="stable")])
 
 
-def _replayed(chain: RemoteChain, offset: int, run: Run) -> tuple[_StateReplay | None, str]:
-    """The state by replay, or why there is none.
+def _replayed(chain: RemoteChain, offset: int, run: Run, findings: dict[Finding, None]) -> tuple[_StateReplay | None, str]:
+    """The state by replay, or why there is none. Damage of the copies goes to ``findings``, each once.
 
     If the copies do not begin at offset 0, the snapshot of the first one has the state before the others, which are replayed on it. A
     broker replays its segments on the snapshot at its first offset in the same way. The result counts if every later snapshot follows from
@@ -201,6 +209,9 @@ def _replayed(chain: RemoteChain, offset: int, run: Run) -> tuple[_StateReplay |
         task = _StateTask(chain.source(segments, evidence), mode, run.clock, offset)
         run_tasks([task], run)
         read_bytes += task.outcome.read_bytes
+        directory = chain.remote.base.path
+        for each in task.outcome.findings:
+            findings[structs.replace(each, path=chain.remote.place) if each.path == directory else each] = None
         if isinstance(task.error, RefusedError):
             raise task.error
         if task.state is not None and (mode is ReplayFrom.LOG_START or task.state.is_complete):
@@ -242,7 +253,6 @@ def _decided(
             judgement=judgement,
             data=own.data if rebuilt is None else None,
             read_bytes=0 if replayed is None else replayed.read_bytes,
-            findings=() if replayed is None else tuple(replayed.task.outcome.findings),
         )
 
     verdict = own.verdict
@@ -258,8 +268,11 @@ def _decided(
                 verdict = SnapshotVerdict.UNPROVEN
                 why = f"{why} from {chain.start_offset} on; records deleted below are in no copy"
             judgement = _below(chain, log_start, replayed.state.judgement)
+            if judgement.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN) and verdict is SnapshotVerdict.RIGHT:
+                verdict = SnapshotVerdict.UNPROVEN
+                why = f"{why}, and the replay is {judgement.snapshot_class.value}: it proves nothing here"
             if comparison.status is not ComparisonStatus.EQUAL and judgement.snapshot_class.is_allowed_in_place:
-                judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (why, *judgement.reasons))
+                judgement = judgement.as_load_equivalent(why)
             return state(verdict, why, judgement)
         if verdict not in WRONG and replayed.state.judgement.snapshot_class.is_allowed_in_place:
             reasons = (f"{name} is not proven by the segments in remote storage: {why}", *replayed.state.judgement.reasons)
@@ -292,10 +305,6 @@ class _StateTask(ReplayTask):
         self.state: BoundaryState | None = None
         self.error: SnaprebuildError | FormatError | None = None
         self._offset = offset
-
-    def segment_findings(self, index: int, summary: SegmentSummary) -> list[Finding]:
-        """Findings about the indexes of a segment: damage of the segment makes the state unsound."""
-        return self.index_findings(index, summary)
 
     def boundary(self, state: BoundaryState) -> None:
         """Keeps the one that is wanted."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from msgspec import structs
 from msgspec.structs import replace
 
+from snaprebuild.broker.status import Status
 from snaprebuild.cluster.source_check.plan_gate import judge_plans, judge_start
 from snaprebuild.errors import RefusedError
-from snaprebuild.findings import Finding, FindingCause, Severity
+from snaprebuild.findings import Finding, FindingCause, Severity, unread_paths
 from snaprebuild.followers.check import CheckedReplica, ReplicaCheck, initial_state
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.snapshots.destination.placement_rules import reason_against_writing_in_place, reason_for_distrust
@@ -64,10 +66,17 @@ class ReplicaRepair:
         return result is not None and all(each.action in RIGHT for each in result.boundaries)
 
     @property
+    def status(self) -> Status:
+        """The counts after the repair, or as they would be."""
+        status = self.check.status_of([each for each in self.check.replicas if not self.is_repaired(each)])
+        return structs.replace(status, unread=len(unread_paths(self.findings)))
+
+    @property
     def findings(self) -> tuple[Finding, ...]:
         """The findings of the check that no snapshot has settled, and those of the repair."""
         earlier = [*self.check.source_findings]
         for replica in self.check.replicas:
+            earlier += replica.remote_findings
             if not self.is_repaired(replica):
                 earlier += replica.findings
         earlier += self.refused

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import os
 
     import pandas
+    from pyspark.sql import DataFrame, SparkSession
 
     from snaprebuild.cli.view import View
 
@@ -105,7 +106,10 @@ class Result(Generic[DocumentT, PartitionT]):
 
     def rows(self) -> list[Row]:
         """The rows of the table: one for each partition of a scan, each boundary of a plan or a rebuild, each snapshot of ``verify``."""
-        return [row for partition in self.partitions for row in self._table.rows_of(partition)]
+        return list(self._each_row())
+
+    def _each_row(self) -> Iterator[Row]:
+        return (row for partition in self.partitions for row in self._table.rows_of(partition))
 
     @property
     def columns(self) -> dict[str, type]:
@@ -128,6 +132,25 @@ class Result(Generic[DocumentT, PartitionT]):
         }
         return pandas.DataFrame(columns)
 
+    def toDF(self, session: SparkSession) -> DataFrame:  # noqa: N802  the name is Spark's
+        """The rows as a DataFrame of Spark.
+
+        Args:
+            session: of Spark, also of Spark Connect.
+
+        Raises:
+            UsageError: pyspark or pyarrow is not installed.
+        """
+        try:
+            import pyarrow as pa
+
+            from snaprebuild.spark.arrow_tables import data_frame
+        except ImportError as error:
+            raise UsageError("a DataFrame of Spark needs pyspark and pyarrow: pip install 'snaprebuild[spark]'") from error
+        kinds = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_(), list: pa.list_(pa.string())}
+        schema = pa.schema([(name, kinds[kind]) for name, kind in self.columns.items()])
+        return data_frame(session, pa.Table.from_pylist(self.rows(), schema=schema))
+
     def to_json(self) -> str:
         """The JSON document that the command prints with ``--output json``."""
         from snaprebuild.cli.output import json_text
@@ -137,9 +160,18 @@ class Result(Generic[DocumentT, PartitionT]):
         streamed = {name for name, value in self._members.items() if isinstance(value, Iterator)}
         return "".join(json_text({name: iter(value) if name in streamed else value for name, value in members.items()}))
 
+    @property
+    def _title(self) -> str:
+        return f"{self._command.verb}, exit code {self.exit_code}"
+
+    def _repr_html_(self) -> str:
+        from snaprebuild.library.result_html import html_of
+
+        return html_of(self._title, self.answer, self.next_command, self.columns, self._each_row())
+
     def __repr__(self) -> str:
         answer = " ".join(self.answer.split())
-        text = f"{self._command.verb}, exit code {self.exit_code}: {answer}"
+        text = f"{self._title}: {answer}"
         if len(text) > REPR_CHARACTERS_MAX:
             text = f"{text[: REPR_CHARACTERS_MAX - 3]}..."
         return f"<{text}>"

@@ -49,6 +49,11 @@ class SnapshotClass(Enum):
         """Whether it is written into a log directory by default."""
         return self.may_be_written(allow_unproven=False)
 
+    @property
+    def holds_for_an_expiration(self) -> bool:
+        """Whether it was replayed from the window on: it has every live producer, also those whose batches were not read."""
+        return self in (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
+
     def may_be_written(self, *, allow_unproven: bool) -> bool:
         """Whether it may be written into a log directory; UNSOUND never."""
         return self is not SnapshotClass.UNSOUND and (allow_unproven or self is not SnapshotClass.UNPROVEN)
@@ -69,6 +74,14 @@ class Judgement(msgspec.Struct, frozen=True):
 
     snapshot_class: SnapshotClass
     reasons: tuple[str, ...]
+
+    def as_load_equivalent(self, reason: str) -> Judgement:
+        """The judgement of entries that lack some which a broker drops when it loads them.
+
+        Args:
+            reason: why they are the same for a broker, as the first of the reasons.
+        """
+        return Judgement(SnapshotClass.LOAD_EQUIVALENT, (reason, *self.reasons))
 
 
 class Damage(msgspec.Struct, frozen=True):

@@ -113,6 +113,11 @@ class ComparisonStatus(Enum):
     """Does not parse, or contains what no snapshot of its name can contain."""
 
     @property
+    def is_right(self) -> bool:
+        """Whether a broker that loads the snapshot now has the same state as the log."""
+        return self in (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY)
+
+    @property
     def reason(self) -> str:
         """The reason in findings."""
         return self.value.replace("_", "-")

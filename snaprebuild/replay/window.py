@@ -43,6 +43,7 @@ __all__ = [
     "Gap",
     "WindowState",
     "expired_mask",
+    "is_certainly_young",
     "is_expired",
     "open_below_fault",
     "same_when_loaded",
@@ -349,3 +350,14 @@ def _column(effect: SegmentEffect, name: str, producers: np.ndarray) -> np.ndarr
     values = np.full(len(producers), False if column.dtype == np.bool_ else NONE, dtype=column.dtype)
     values[is_present] = column[row[is_present]]
     return values
+
+
+def is_certainly_young(timestamp: int, time_ms: int | None, expiration_ms: int) -> bool:
+    """Whether an entry without an open transaction had certainly not expired when a snapshot was written.
+
+    Args:
+        timestamp: of the entry, ms.
+        time_ms: largest timestamp below the snapshot; None if unknown.
+        expiration_ms: of the run.
+    """
+    return time_ms is not None and timestamp >= 0 and time_ms - timestamp < min(expiration_ms, DEFAULT_EXPIRATION_MS)

@@ -83,7 +83,7 @@ def _take_snapshot(snapshot: VerifiedSnapshot, partition: PagePartition) -> None
     boundary.entries = comparison.found_entries
     if snapshot.snapshot_class is not None:
         boundary.expected_entries = comparison.expected_entries
-    if boundary.proven_wrong or comparison.status not in (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY):
+    if boundary.proven_wrong or not comparison.status.is_right:
         boundary.reasons.append(comparison.reason)
     partition.differences += [(snapshot.offset, each) for each in comparison.differences]
     partition.difference_count += comparison.difference_count

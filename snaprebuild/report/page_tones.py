@@ -7,11 +7,11 @@ from functools import cache
 
 from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.snapshots.scan.scan_result import AtNextStart, SnapshotStatus
-from snaprebuild.tier.audit.result import SnapshotVerdict
+from snaprebuild.tier.audit.partition_audit import SnapshotVerdict
 
 __all__ = ["NOT_JUDGED", "PROVEN_RIGHT", "BoundaryTone", "PartitionTone", "boundary_tone"]
 
-PROVEN_RIGHT = frozenset((ComparisonStatus.EQUAL.value, ComparisonStatus.EQUAL_AFTER_EXPIRY.value, SnapshotVerdict.RIGHT.value))
+PROVEN_RIGHT = frozenset((*(each.value for each in ComparisonStatus if each.is_right), SnapshotVerdict.RIGHT.value))
 """Statuses of a snapshot that a replay proves."""
 
 NOT_JUDGED = frozenset((SnapshotVerdict.UNREACHABLE.value,))

@@ -492,7 +492,7 @@ class OneBoundaryTask(ReplayTask):
         comparison = self.cross.judge(state, entries)
         judgement = state.judgement
         if comparison.status is ComparisonStatus.EQUAL_AFTER_EXPIRY:
-            judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (comparison.reason, *judgement.reasons))
+            judgement = judgement.as_load_equivalent(comparison.reason)
         elif self._is_what_a_broker_would_upload(comparison, judgement):
             reason = f"the file on disk, which nothing contradicts: {comparison.reason}"
             judgement = Judgement(judgement.snapshot_class, (reason, *judgement.reasons))
@@ -510,12 +510,8 @@ class OneBoundaryTask(ReplayTask):
 
     def _may_lack(self, state: BoundaryState, entries: np.ndarray) -> bool:
         """Whether a file has live producers that the state lacks, and that may have been there before the first retained batch."""
-        if state.is_complete or state.judgement.snapshot_class in _SETTLED:
+        if state.is_complete or state.judgement.snapshot_class.holds_for_an_expiration:
             return False
         clock = self.replay.clock
         live = entries[~expired_mask(entries, clock.as_of_ms, clock.expiration_ms)]
         return bool((~np.isin(live["producer_id"], state.entries["producer_id"])).any())
-
-
-_SETTLED = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
-"""Classes whose states have every live producer, also those whose batches were not read."""

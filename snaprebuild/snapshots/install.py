@@ -33,7 +33,6 @@ from snaprebuild.errors import (
     WriteFailedError,
 )
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, pluralize
-from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult
 from snaprebuild.snapshots.destination.destinations import InPlace
@@ -63,9 +62,6 @@ __all__ = ["install", "missing_snapshots"]
 
 BATCH_PARTITIONS = 64
 """Partitions that are taken together: one sync of the receipt serves them all, and one of a journalling file system all their links."""
-
-OF_A_WINDOW = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
-"""Classes that hold for an expiration."""
 
 
 def install(
@@ -325,7 +321,7 @@ class _Install:
             total += missing
             if missing or not left_out.offsets:
                 what = pluralize(missing, "snapshot") + " missing" if missing else "it could not be judged"
-                message = f"nothing of this partition was staged; {what}: stage again"
+                message = f"nothing of this partition was staged; {what}: run `stage` again, which shows why"
                 self._findings.append(Finding("not-staged", Severity.FINDING, left_out.path, message))
         return total
 
@@ -411,7 +407,7 @@ def _check_expiration(staged: StagedPartition, facts: RunFacts) -> None:
     """
     path = staged.request.server_properties
     was_ms = staged.evidence.expiration_ms
-    by_window = any(each.snapshot_class in OF_A_WINDOW for each in staged.snapshots)
+    by_window = any(each.snapshot_class.holds_for_an_expiration for each in staged.snapshots)
     if path is None or staged.request.expiration_ms is not None or not by_window:
         return
     now_ms, fault = _configured_expiration(path, facts)

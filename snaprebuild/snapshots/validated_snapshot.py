@@ -87,6 +87,5 @@ def _validity(comparison: Comparison, judgement: Judgement) -> Validity:
     validity = VALIDITIES[comparison.status]
     if validity is Validity.EQUAL:
         # Equal to a replay that proves nothing itself.
-        trusted = judgement.snapshot_class not in (SnapshotClass.UNPROVEN, SnapshotClass.UNSOUND)
-        return Validity.EQUAL if trusted else Validity.UNPROVEN
+        return Validity.EQUAL if judgement.snapshot_class.is_allowed_in_place else Validity.UNPROVEN
     return validity if comparison.proven_wrong else Validity.UNPROVEN

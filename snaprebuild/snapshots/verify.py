@@ -206,9 +206,6 @@ class _VerifyJob(Job):
     def started(self, replay: PartitionReplay | None = None) -> Iterator[_VerifyTask]:
         yield _VerifyTask(self, PartitionVerdict(self.source), partial(ListedDifferences().add, 0), replay)
 
-    def needs(self) -> tuple[int, int] | None:
-        return snapshot_needs(self.source.directory)
-
 
 class _VerifyTask(ReplayTask):
     """One partition, replayed as its broker would, and compared with every snapshot."""
@@ -238,6 +235,9 @@ class _VerifyTask(ReplayTask):
         self._unsound_severity = Severity.FINDING if ordinary else Severity.NOTE
         self._is_unsound_reported = False
         self._later = LaterProducers(job.source)
+
+    def needs(self) -> tuple[int, int] | None:
+        return snapshot_needs(self.source.directory)
 
     def job(self) -> _VerifyJob:
         return self._job

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pyarrow as pa
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["data_frame", "ddl"]
+from snaprebuild.spark.packing import release_of
+
+__all__ = ["TaskFrame", "data_frame", "ddl"]
+
+WITH_ARROW = (4, 0)
+"""The first release of Spark whose ``createDataFrame`` takes a table."""
 
 _NAMES = {
     pa.int64(): "bigint",
@@ -28,8 +36,15 @@ def _name(kind: pa.DataType) -> str:
     return f"array<{_name(kind.value_type)}>" if pa.types.is_list(kind) else _NAMES[kind]
 
 
+class TaskFrame(NamedTuple):
+    """Rows that tasks make, and the number of these tasks."""
+
+    rows: DataFrame
+    tasks: int
+
+
 def data_frame(session: SparkSession, table: pa.Table) -> DataFrame:
-    """A table of the driver as a DataFrame of the same types."""
-    if hasattr(session, "_create_from_arrow_table"):  # 4.0 and newer take tables as they are
-        return session.createDataFrame(table)
-    return session.createDataFrame(table.to_pylist(), ddl(table.schema))
+    """A table of the driver as a DataFrame of the same types, in one partition: a task has more to start than to copy."""
+    if release_of(pyspark.__version__) >= WITH_ARROW:
+        return session.createDataFrame(table).coalesce(1)
+    return session.createDataFrame(table.to_pylist(), ddl(table.schema)).coalesce(1)

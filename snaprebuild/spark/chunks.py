@@ -1,6 +1,6 @@
 """How the summaries of segments get to the tasks that replay them: which partitions are split into chunks, and which task gets what.
 
-A partition with few rows is one piece of work. A larger one that can be split (``executor_tasks``) has one piece for each
+A partition with few rows is one piece of work. A larger one that can be split (``partition_jobs``) has one piece for each
 chunk, once the state before the chunk is known.
 Chunks are composed in parallel, and one task goes over the composed effects. It sends the states, as rows like any others, to the
 tasks that replay. The driver has only sizes, bounds, and results.
@@ -12,26 +12,23 @@ import pickle
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as sql
 
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark import replay_tasks, summary_rows
-from snaprebuild.spark.arrow_tables import data_frame, ddl
-from snaprebuild.spark.counts import Counts
-from snaprebuild.spark.driver_channel import DriverChannel
-from snaprebuild.spark.executor_tasks import chunk_starts
-from snaprebuild.spark.packing import packed_slots
+from snaprebuild.spark.arrow_tables import TaskFrame, data_frame, ddl
+from snaprebuild.spark.packing import pack, sent_to_tasks, tasks_for
+from snaprebuild.spark.partition_jobs import chunk_starts
 from snaprebuild.spark.replay_tasks import MERGED_FIRST, RESULT_SCHEMA, Division
 from snaprebuild.spark.summary_rows import JOB_PIECE, WHOLE
+from snaprebuild.spark.task_services import TaskServices
 
 __all__ = ["CHUNK_BYTES", "END", "ChunkPlan", "RowRange", "is_splittable", "may_go_back", "measured", "run_replays"]
 
@@ -48,8 +45,8 @@ SEGMENT_BYTES = 64 << 10
 END = 2**63 - 1
 """The end of the last piece of a partition: the greatest base offset belongs to it, too."""
 
-PLACE_SCHEMA = pa.schema([("of", pa.int32()), ("low", pa.int64()), ("high", pa.int64()), ("slot", pa.int64())])
-"""Rows of a partition from one base offset on, up to another, and the slot (``packing.slots``) to which they are sent."""
+PLACE_SCHEMA = pa.schema([("of", pa.int32()), ("low", pa.int64()), ("high", pa.int64()), ("slot", pa.int32())])
+"""Rows of a partition from one base offset on, up to another, and the task to which they are sent."""
 
 SENT_SCHEMA = pa.schema([("partition", pa.int32()), ("job", pa.binary())])
 
@@ -161,9 +158,8 @@ def run_replays(
     jobs: Mapping[int, Job],
     read: DataFrame,
     plan: ChunkPlan,
-    most: int,
-    counts: Counts,
-    channel: DriverChannel,
+    tasks: int | None,
+    services: TaskServices,
 ) -> Iterator[Any]:
     """Runs the jobs, with the rows of all segments that were read for them, and maybe for others.
 
@@ -172,9 +168,8 @@ def run_replays(
         jobs: by number of their partition.
         read: of ``summary_rows.SCHEMA``.
         plan: how they are split.
-        most: tasks of a stage.
-        counts: of what is done.
-        channel: to the driver.
+        tasks: of each stage; None to follow the work.
+        services: of the tasks.
 
     Returns:
         One row of ``RESULT_SCHEMA`` for each job.
@@ -188,14 +183,15 @@ def run_replays(
     rows = data_frame(session, pa.Table.from_batches([summary_rows.table_of(whole)])).unionByName(read)
     divided = _divided(session, plan) if plan.divisions else None
     if divided is not None:
-        rows = rows.unionByName(_begun(session, divided, read, plan, most, channel))
-    run_jobs = channel.wrap(partial(replay_tasks.run_jobs, counts=counts))
-    results = _placed(session, rows, plan.pieces, most).mapInArrow(run_jobs, ddl(RESULT_SCHEMA))
+        rows = rows.unionByName(_begun(session, divided, read, plan, tasks, services))
+    placed = _placed(session, rows, plan.pieces, tasks)
+    results = placed.rows.mapInArrow(services.wrap(replay_tasks.run_jobs, placed.tasks), ddl(RESULT_SCHEMA))
     if divided is not None:
-        first = divided.select("partition", sql.lit(MERGED_FIRST).cast("bigint").alias("base_offset"), "job")
-        merged = results.unionByName(first, allowMissingColumns=True).repartition(min(len(jobs), most), "partition")
+        first = divided.selectExpr("partition", f"CAST({MERGED_FIRST} AS BIGINT) AS base_offset", "job")
+        count = tasks_for(0, len(jobs), tasks)
+        merged = results.unionByName(first, allowMissingColumns=True).repartition(count, "partition")
         ordered = merged.sortWithinPartitions("partition", "base_offset")
-        results = ordered.mapInArrow(partial(replay_tasks.merge_chunks, counts=counts), ddl(RESULT_SCHEMA))
+        results = ordered.mapInArrow(replay_tasks.merge_chunks, ddl(RESULT_SCHEMA))
     return _collected(results, sorted(jobs))
 
 
@@ -206,40 +202,43 @@ def _divided(session: SparkSession, plan: ChunkPlan) -> DataFrame:
 
 
 def _begun(
-    session: SparkSession, divided: DataFrame, read: DataFrame, plan: ChunkPlan, most: int, channel: DriverChannel
+    session: SparkSession, divided: DataFrame, read: DataFrame, plan: ChunkPlan, tasks: int | None, services: TaskServices
 ) -> DataFrame:
     """The rows of the job of each chunk, with the state before it."""
     pieces = plan.composed_pieces()
     places = _places(session, pieces, [0] * len(pieces))
-    at_chunks = divided.join(sql.broadcast(places), sql.expr("partition = of")).select("partition", "low", "job")
+    at_chunks = divided.crossJoin(places.hint("broadcast")).where("partition = of").select("partition", "low", "job")
     rows = read.unionByName(_job_rows(at_chunks), allowMissingColumns=True)
-    chunks = _placed(session, rows, pieces, most).mapInArrow(channel.wrap(replay_tasks.compose_chunks), ddl(summary_rows.SCHEMA))
-    rows = chunks.unionByName(_job_rows(divided.withColumn("low", sql.lit(WHOLE))), allowMissingColumns=True)
+    placed = _placed(session, rows, pieces, tasks)
+    chunks = placed.rows.mapInArrow(services.wrap(replay_tasks.compose_chunks, placed.tasks), ddl(summary_rows.SCHEMA))
+    at_partitions = divided.selectExpr("*", f"CAST({WHOLE} AS BIGINT) AS low")
+    rows = chunks.unionByName(_job_rows(at_partitions), allowMissingColumns=True)
     partitions = [RowRange(number, WHOLE, END, len(division.starts)) for number, division in plan.divisions.items()]
-    return _placed(session, rows, partitions, most).mapInArrow(replay_tasks.begin_chunks, ddl(summary_rows.SCHEMA))
+    return _placed(session, rows, partitions, tasks).rows.mapInArrow(replay_tasks.begin_chunks, ddl(summary_rows.SCHEMA))
 
 
 def _job_rows(sent: DataFrame) -> DataFrame:
     """The rows of jobs without a state, at their base offset ``low``."""
-    numbers = {"piece": JOB_PIECE, "part": 0}
-    columns = [sql.lit(number).cast("int").alias(name) for name, number in numbers.items()]
-    return sent.select("partition", sql.col("low").cast("bigint").alias("base_offset"), *columns, "job")
+    numbers = (f"CAST({JOB_PIECE} AS INT) AS piece", "CAST(0 AS INT) AS part")
+    return sent.selectExpr("partition", "CAST(low AS BIGINT) AS base_offset", *numbers, "job")
 
 
-def _placed(session: SparkSession, rows: DataFrame, pieces: Sequence[RowRange], most: int) -> DataFrame:
+def _placed(session: SparkSession, rows: DataFrame, pieces: Sequence[RowRange], tasks: int | None) -> TaskFrame:
     """The rows of these pieces and no others, packed by bytes into tasks, and in their order."""
-    count = min(len(pieces), most)
-    slots = packed_slots([piece.size_bytes for piece in pieces], count)
+    sizes = [piece.size_bytes for piece in pieces]
+    count = tasks_for(sum(sizes), len(pieces), tasks)
+    slots = pack(sizes, count)
     if len(pieces) <= PIECES_WRITTEN_OUT:
         cases = " ".join(f"WHEN {_holds(*map(str, piece[:3]))} THEN {slot}" for piece, slot in zip(pieces, slots, strict=True))
-        placed = rows.withColumn("slot", sql.expr(f"CASE {cases} END")).where("slot IS NOT NULL")
+        placed = rows.selectExpr("*", f"CASE {cases} END AS slot").where("slot IS NOT NULL")
         more = ["slot"]
     else:
         places = _places(session, pieces, slots)
-        placed = rows.join(sql.broadcast(places), sql.expr(_holds("of", "low", "high")))
+        placed = rows.crossJoin(places.hint("broadcast")).where(_holds("of", "low", "high"))
         more = PLACE_SCHEMA.names
     # To drop these columns is one call to Java, and to select the others three for each of them.
-    return placed.repartition(count, "slot").sortWithinPartitions(*summary_rows.KEYS).drop(*more)
+    ordered = sent_to_tasks(placed, count).sortWithinPartitions(*summary_rows.KEYS).drop(*more)
+    return TaskFrame(ordered, count)
 
 
 def _holds(partition: str, low: str, high: str) -> str:

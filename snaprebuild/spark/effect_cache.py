@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from pyspark import Accumulator, AccumulatorParam, Broadcast
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark import read_rows, summary_rows
-from snaprebuild.spark.arrow_tables import data_frame, ddl
-from snaprebuild.spark.counts import Counts
-from snaprebuild.spark.driver_channel import DriverChannel
+from snaprebuild.spark.arrow_tables import TaskFrame, data_frame, ddl
 from snaprebuild.spark.effect_files import (
     PLACES_SCHEMA,
     CachedSegment,
@@ -33,9 +29,10 @@ from snaprebuild.spark.effect_files import (
     read_cached,
     rows_of_cached,
 )
-from snaprebuild.spark.packing import pack, slots
+from snaprebuild.spark.packing import pack, sent_to_tasks, tasks_for
 from snaprebuild.spark.read_rows import ReadRow
 from snaprebuild.spark.summary_rows import Row
+from snaprebuild.spark.task_services import TaskServices
 
 __all__ = ["JobCache"]
 
@@ -43,6 +40,9 @@ log = logging.getLogger(__name__)
 
 WARNINGS_MAX = 10
 """Warnings of a job that are logged."""
+
+GROUPS_PER_TASK = 8
+"""Row groups that a task reads: 128 MiB of rows (``effect_files.GROUP_BYTES``)."""
 
 SegmentsByPartition = Mapping[int, list[ReadTask]]
 """Segments by number of their partition."""
@@ -59,16 +59,15 @@ class JobCache:
         self._cache = cache
         self._names: list[str] | None = None
         self._requested: set[tuple[int, int]] = set()
-        warnings: Accumulator[tuple[str, ...]] = session.sparkContext.accumulator((), _Texts())
-        self._warnings = warnings
-        self.new_writer = _NewWriter(cache, warnings)
+        self._warnings: set[str] = set()
+        self.new_writer = partial(CacheWriter, cache, _warn)
 
-    def split(self, segments: SegmentsByPartition, tasks: int) -> tuple[dict[int, list[ReadTask]], list[CachedSegment]]:
+    def split(self, segments: SegmentsByPartition, tasks: int | None) -> tuple[dict[int, list[ReadTask]], list[CachedSegment]]:
         """The segments that must be read, and those in the cache.
 
         Args:
             segments: all of them, by the number of their partition.
-            tasks: most tasks that look them up.
+            tasks: that look them up; None to follow the work.
 
         Raises:
             StorageError: the directory cannot be listed.
@@ -89,7 +88,7 @@ class JobCache:
         self._requested |= places.keys()
         return rest, cached
 
-    def _places(self, segments: SegmentsByPartition, tasks: int) -> dict[tuple[int, int], tuple[Place, ...]]:
+    def _places(self, segments: SegmentsByPartition, tasks: int | None) -> dict[tuple[int, int], tuple[Place, ...]]:
         cacheable = {(number, task.base_offset): task for number, each in segments.items() for task in each if is_cacheable(task)}
         if not cacheable or not self._names:
             return {}
@@ -100,90 +99,65 @@ class JobCache:
         places = {at: chosen_places(by_key.get(key, ()), cacheable[at].identity.size_bytes) for at, key in keys.items()}
         return {at: each for at, each in places.items() if each}
 
-    def _rows_of(self, keys: list[bytes], tasks: int, *, check_crc: bool) -> Iterator[Row]:
-        names = data_frame(self._session, pa.table({"name": self._names})).repartition(min(len(self._names or ()), tasks))
-        sent = self._session.sparkContext.broadcast(pa.array(keys, type=pa.binary()))
-        try:
-            look = partial(_look_up, cache=self._cache, keys=sent, check_crc=check_crc)
-            for row in names.mapInArrow(look, ddl(PLACES_SCHEMA)).collect():
-                if row.fault is None:
-                    yield row.asDict()
-                else:
-                    self._warnings.add((row.fault,))
-        finally:
-            sent.destroy()
+    def _rows_of(self, keys: list[bytes], tasks: int | None, *, check_crc: bool) -> Iterator[Row]:
+        names = self._names or []
+        count = tasks_for(0, len(names), tasks)
+        sent = data_frame(
+            self._session, pa.table({"slot": pa.array((at % count for at in range(len(names))), type=pa.int32()), "name": names})
+        )
+        look = partial(_look_up, cache=self._cache, keys=pa.array(keys, type=pa.binary()), check_crc=check_crc)
+        for row in sent_to_tasks(sent, count).mapInArrow(look, ddl(PLACES_SCHEMA)).collect():
+            if row.fault is None:
+                yield row.asDict()
+            else:
+                self._warnings.add(row.fault)
 
-    def frame(
-        self, cached: Sequence[CachedSegment], tasks: int, *, read: Read, counts: Counts, channel: DriverChannel
-    ) -> DataFrame:
+    def frame(self, cached: Sequence[CachedSegment], tasks: int | None, *, read: Read, services: TaskServices) -> TaskFrame:
         """The rows of the cached segments, as ``summary_rows.SCHEMA``.
 
         Args:
             cached: the segments.
-            tasks: most tasks that read.
+            tasks: that read; None to follow the work.
             read: reads a segment whose cached rows do not match.
-            counts: of what was done.
-            channel: to the driver.
+            services: of the tasks.
         """
         firsts = [(each.places[0].name, each.places[0].group) for each in cached]
         units = {unit: number for number, unit in enumerate(sorted(set(firsts)))}
-        count = min(len(units), tasks)
+        count = tasks_for(0, len(cached), tasks or -(-len(units) // GROUPS_PER_TASK))
         task_of = pack(np.bincount([units[unit] for unit in firsts]).tolist(), count)
-        slot_of = slots(count)
-        table = read_rows.table_of(cached, [slot_of[task_of[units[unit]]] for unit in firsts])
-        function = channel.wrap(partial(_read_cached, cache=self._cache, new_writer=self.new_writer, read=read, counts=counts))
-        return data_frame(self._session, table).repartition(count, "slot").mapInArrow(function, ddl(summary_rows.SCHEMA))
+        table = read_rows.table_of(cached, [task_of[units[unit]] for unit in firsts])
+        function = services.wrap(partial(_read_cached, cache=self._cache, new_writer=self.new_writer, read=read), count)
+        sent = sent_to_tasks(data_frame(self._session, table), count)
+        return TaskFrame(sent.mapInArrow(function, ddl(summary_rows.SCHEMA)), count)
 
     def log_warnings(self) -> None:
-        """Logs what did not match, each once."""
-        warnings = sorted(set(self._warnings.value))
+        """Logs which files were ignored."""
+        warnings = sorted(self._warnings)
         for text in warnings[:WARNINGS_MAX]:
             log.warning("%s", text)
         if len(warnings) > WARNINGS_MAX:
             log.warning("and more of the kind")
 
 
-class _Texts(AccumulatorParam[tuple[str, ...]]):
-    """Some of the texts of tasks."""
-
-    def zero(self, value: tuple[str, ...]) -> tuple[str, ...]:
-        return ()
-
-    def addInPlace(self, value1: tuple[str, ...], value2: tuple[str, ...]) -> tuple[str, ...]:  # noqa: N802  Spark's name
-        return tuple(dict.fromkeys(value1 + value2))[: WARNINGS_MAX + 1]
+def _warn(text: str) -> None:
+    """In a task: it continues without the cache, so that its own log is the place."""
+    log.warning("%s", text)
 
 
-@dataclass(frozen=True, slots=True)
-class _NewWriter:
-    """Makes the writer of a task."""
-
-    cache: EffectCache
-    warnings: Accumulator[tuple[str, ...]]
-
-    def __call__(self) -> CacheWriter:
-        return CacheWriter(self.cache, self.warn)
-
-    def warn(self, text: str) -> None:
-        self.warnings.add((text,))
-
-
-def _look_up(
-    batches: Iterable[pa.RecordBatch], cache: EffectCache, keys: Broadcast[pa.Array], *, check_crc: bool
-) -> Iterator[pa.RecordBatch]:
+def _look_up(batches: Iterable[pa.RecordBatch], cache: EffectCache, keys: pa.Array, *, check_crc: bool) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield from look_up(batch.column("name").to_pylist(), cache, keys.value, check_crc=check_crc)
+        yield from look_up(batch.column("name").to_pylist(), cache, keys, check_crc=check_crc)
 
 
 def _read_cached(
-    batches: Iterable[pa.RecordBatch], cache: EffectCache, new_writer: _NewWriter, read: Read, counts: Counts
+    batches: Iterable[pa.RecordBatch], cache: EffectCache, new_writer: Callable[[], CacheWriter], read: Read
 ) -> Iterator[pa.RecordBatch]:
     writer = new_writer()
-    for segment, summaries in read_cached(rows_of_cached(batches), cache, new_writer.warn):
+    for segment, summaries in read_cached(rows_of_cached(batches), cache, _warn):
         if summaries is None:
             rows = read(ReadRow(segment.partition, segment.task))
             writer.add(segment.task, rows)
             yield from summary_rows.batches_of(rows)
         else:
             yield from summaries
-        counts.add(segments=int(summaries is None), size_bytes=segment.task.identity.size_bytes)
     writer.close()

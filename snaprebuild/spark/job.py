@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import pickle
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -23,31 +23,45 @@ from pyspark.sql import DataFrame, SparkSession
 
 from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
-from snaprebuild.snapshots.engine.partition_task import PartitionTask, to_domain_error
-from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
+from snaprebuild.snapshots.engine.partition_task import PartitionTask, ReadBudget, to_domain_error
+from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_group, read_segment
 from snaprebuild.spark import read_rows, summary_rows
-from snaprebuild.spark.arrow_tables import data_frame, ddl
-from snaprebuild.spark.calls import Call, answered, some_at_once
+from snaprebuild.spark.arrow_tables import TaskFrame, data_frame, ddl
+from snaprebuild.spark.calls import Calls, answered, some_at_once, stores_of
 from snaprebuild.spark.chunks import CHUNK_BYTES, ChunkPlan, is_splittable, may_go_back, measured, run_replays
-from snaprebuild.spark.counts import Counts, Progress, job_counters
-from snaprebuild.spark.driver_channel import DriverChannel, listening
 from snaprebuild.spark.effect_cache import JobCache
 from snaprebuild.spark.effect_files import CacheWriter, EffectCache
-from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, packed_slots
+from snaprebuild.spark.job_progress import Progress, watched
+from snaprebuild.spark.limited_reads import Outcome, read_with_shares, run_with_shares
+from snaprebuild.spark.packing import TASKS_MAX, pack, sent_to_tasks, task_bytes, tasks_for
 from snaprebuild.spark.range_reader import read_range
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
-from snaprebuild.spark.run_limits import check_limits, settings_of
+from snaprebuild.spark.run_limits import limits_of, limits_of_stores
+from snaprebuild.spark.session import is_stopped, python_of_executors
 from snaprebuild.spark.summary_rows import Row
+from snaprebuild.spark.task_services import TaskServices, task_services
+from snaprebuild.storage.io_limits.policy import current_limits
+from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.thread_pool import local_map
 
 __all__ = ["SparkEngine"]
 
 log = logging.getLogger(__name__)
 
-TASKS_PER_CORE = 4
-"""Several, so that a core that finishes early takes over work from one that is late."""
+HERE_SECONDS = 0.5
+"""Calls that take less are made by the driver: a job takes longer than that."""
+
+CALLS_TOGETHER = 32
+"""Calls that are sent in one row."""
+
+RATED_TASKS = 8
+"""Tasks that read under a rate, each of which gets its part of it, however many of them run at once."""
 
 RANGES_PER_TASK = 2
 """At least, if segments can be split: the fullest task then has at most half as much again as the mean."""
+
+JOB_ROW_TASKS = 1
+"""Tasks that hand in the jobs in the stage that reads."""
 
 WAVE_SEGMENTS_MAX = 50_000
 """Segments whose tasks go through the driver at once: some 100 MB (scripts/bench/scale_model.py)."""
@@ -59,9 +73,9 @@ SETTINGS = {
 }
 """Settings while our jobs run."""
 
-CALL_SCHEMA = pa.schema([("slot", pa.int64()), ("number", pa.int64()), ("call", pa.binary())])
+CALL_SCHEMA = pa.schema([("slot", pa.int32()), ("number", pa.int64()), ("call", pa.binary())])
 ANSWER_SCHEMA = pa.schema([("number", pa.int64()), ("answer", pa.binary())])
-"""A function with its argument, or its result; by number."""
+"""A function with some of its arguments, or the results; by number."""
 
 Item = TypeVar("Item")
 MapResult = TypeVar("MapResult")
@@ -73,18 +87,24 @@ class SparkEngine:
 
     Attributes:
         session: which must be able to import this package in its Python workers.
-        progress: called with what was done so far, and the bytes since the last call; by a thread of its own.
+        progress: called with what was done so far, and the bytes since the last call; maybe by a thread of its own.
+        tasks: of each stage; None to follow the work (``packing.tasks_for``).
         chunk_bytes: a partition whose rows of summaries take more is replayed in chunks of this size, if possible.
         cache: effects of rolled segments, so that later runs need not read them; None for none.
     """
 
     session: SparkSession
     progress: Progress | None = None
+    tasks: int | None = None
     chunk_bytes: int = CHUNK_BYTES
     cache: EffectCache | None = None
 
     def __call__(self, tasks: Sequence[PartitionTask]) -> None:
         """Runs all tasks. A failure of one does not stop the others."""
+        limits = limits_of(tasks)
+        if limits is not None:
+            run_with_shares(tasks, limits, partial(self._read_with_shares, limits))
+            return
         wave: list[tuple[PartitionTask, list[ReadTask]]] = []
         segments = 0
         for task in tasks:
@@ -101,30 +121,40 @@ class SparkEngine:
             self._run_wave(wave)
 
     def parallel_map(self, function: Callable[[Item], MapResult], items: Sequence[Item]) -> list[MapResult]:
-        """Maps items in Spark tasks (``storage.thread_pool.ParallelMap``).
+        """Maps items in Spark tasks (``storage.thread_pool.ParallelMap``); in this process if requests or bytes are limited.
 
         Raises:
             StorageError: the job failed.
         """
+        stores = list(dict.fromkeys(store for item in items for store in stores_of(item)))
+        if limits_of_stores(stores) is not None:
+            return list(local_map(stores)(function, items))
         answers: list[MapResult] = []
-        for some in some_at_once(Call.of(function, item) for item in items):
+        last = time.monotonic() + HERE_SECONDS
+        for item in items:
+            if time.monotonic() > last:
+                break
+            answers.append(function(item))
+        left = items[len(answers) :]
+        if not left:
+            return answers
+        most = min(-(-len(left) // tasks_for(0, len(left), self.tasks)), CALLS_TOGETHER)
+        for some in some_at_once(Calls.of(function, left, most)):
             answers += self._called(some)
         return answers
 
-    def _called(self, calls: list[Call]) -> list[Any]:
-        count = min(len(calls), TASKS_PER_CORE * self.session.sparkContext.defaultParallelism)
-        sent_bytes = [call.sent for call in calls]
-        placed = packed_slots([len(each) for each in sent_bytes], count)
+    def _called(self, calls: list[Calls]) -> list[Any]:
+        count = tasks_for(0, sum(len(each.items) for each in calls), self.tasks or len(calls))
+        sent_bytes = [each.sent for each in calls]
+        placed = pack([len(each) for each in sent_bytes], count)
         table = pa.Table.from_pydict({"slot": placed, "number": range(len(calls)), "call": sent_bytes}, schema=CALL_SCHEMA)
         try:
-            with listening(self.session.sparkContext) as channel:
-                sent = data_frame(self.session, table).repartition(count, "slot")
-                rows = sent.mapInArrow(channel.wrap(_call), ddl(ANSWER_SCHEMA)).collect()
+            sent = sent_to_tasks(data_frame(self.session, table), count)
+            rows = sent.mapInArrow(task_services(self.session).wrap(_call, count), ddl(ANSWER_SCHEMA)).collect()
         except Exception as error:
             raise self._failure(error) from error
-        answers: list[Any] = [None] * len(calls)
-        for row in rows:
-            answers[row.number] = calls[row.number].answer(row.answer)
+        by_number = {row.number: row.answer for row in rows}
+        answers = [answer for number, each in enumerate(calls) for answer in each.answers(by_number[number])]
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
@@ -140,23 +170,34 @@ class SparkEngine:
             _fail(task, to_domain_error(error))
         return []
 
+    def _read_with_shares(self, limits: S3Settings, reads: Sequence[ReadTask]) -> Sequence[Outcome]:
+        """What was read of segments, or their errors."""
+        try:
+            with _settings(self.session, SETTINGS):
+                return read_with_shares(self.session, task_services(self.session).wrap, limits, reads)
+        except Exception as error:  # of the job as a whole
+            return [self._failure(error)] * len(reads)
+
     def _run_wave(self, wave: list[tuple[PartitionTask, list[ReadTask]]]) -> None:
         tasks = [task for task, _ in wave]
         running = set(range(len(tasks)))
         try:
-            with listening(self.session.sparkContext) as channel:
-                for number, outcome in self._rounds(tasks, dict(enumerate(first for _, first in wave)), channel):
-                    running.discard(number)
-                    try:
-                        if isinstance(outcome, Exception):
-                            raise outcome
-                        tasks[number].adopt(outcome)
-                    except (SnaprebuildError, FormatError) as error:
-                        _fail(tasks[number], error)
+            services = task_services(self.session)
+            for number, outcome in self._rounds(tasks, dict(enumerate(first for _, first in wave)), services):
+                running.discard(number)
+                try:
+                    if isinstance(outcome, Exception):
+                        raise outcome
+                    tasks[number].adopt(outcome)
+                except (SnaprebuildError, FormatError) as error:
+                    _fail(tasks[number], error)
         except Exception as error:  # of the job as a whole
             failure = self._failure(error)
+            is_of_job = isinstance(failure, StorageError)
             for number in sorted(running):
                 _fail(tasks[number], failure)
+                if is_of_job:  # one partition has the reason, and the others refer to it
+                    failure = StorageError(f"the Spark job failed: the reason is with {tasks[min(running)].path}")
 
     def _failure(self, error: Exception) -> RefusedError | StorageError:
         """Why a whole job failed: an executor that dies again and again, a session that was stopped or was not started.
@@ -169,22 +210,20 @@ class SparkEngine:
         if isinstance(error, RefusedError | StorageError):
             return error
         log.debug("the Spark job failed", exc_info=error)
-        context = self.session.sparkContext
-        reason = "the session was stopped" if _is_stopped(self.session) else _reason(error)
+        reason = "the session was stopped" if is_stopped(self.session) else _reason(error)
         if missing := re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", reason):
             needs = "before the session starts, set PYSPARK_PYTHON to a Python with the dependencies of snaprebuild (docs/guides/spark.md)"
-            reason = f"the Python of an executor ({context.pythonExec}) has no module {missing[1]}: {needs}"
+            reason = f"the Python of an executor{python_of_executors(self.session)} has no module {missing[1]}: {needs}"
         return StorageError(f"the Spark job failed: {reason}")
 
     def _rounds(
-        self, tasks: list[PartitionTask], requested: dict[int, list[ReadTask]], channel: DriverChannel
+        self, tasks: list[PartitionTask], requested: dict[int, list[ReadTask]], services: TaskServices
     ) -> Iterator[tuple[int, Any]]:
         """Number and outcome of each task, as they arrive."""
-        frames_of_rounds: list[DataFrame] = []
+        persisted: list[TaskFrame] = []
         handed_out: dict[int, dict[int, ReadTask]] = {}
-        most = TASKS_PER_CORE * self.session.sparkContext.defaultParallelism
         cache = None if self.cache is None else JobCache(self.session, self.cache)
-        with _settings(self.session, SETTINGS), job_counters(self.session.sparkContext, self.progress) as counts:
+        with _settings(self.session, SETTINGS):
             try:
                 while requested:
                     for number, each in requested.items():
@@ -193,31 +232,38 @@ class SparkEngine:
                         number: [handed_out[number][at] for at in sorted(handed_out[number])] for number in sorted(requested)
                     }
                     jobs = {number: tasks[number].job() for number in segments}
-                    unread, cached = (requested, []) if cache is None else cache.split(requested, most)
-                    check_limits((segment for each in unread.values() for segment in each), jobs.values())
+                    unread, cached = (requested, []) if cache is None else cache.split(requested, self.tasks)
                     is_large = any(is_splittable(job, segments[number], self.chunk_bytes) for number, job in jobs.items())
-                    frames = [self._read(unread, channel, counts, None if cache is None else cache.new_writer)] if unread else []
+                    frames: list[TaskFrame] = []
+                    sizes_read: list[int] = []
+                    at_once = services.for_stages(2) if unread and cached else services
+                    if unread:
+                        frame, sizes_read = self._read(unread, at_once, None if cache is None else cache.new_writer)
+                        frames.append(TaskFrame(frame, len(sizes_read)))
                     if cache is not None and cached:
-                        frames.append(cache.frame(cached, most, read=_read_row, counts=counts, channel=channel))
+                        frames.append(cache.frame(cached, self.tasks, read=_read_row, services=at_once))
                     if frames and (is_large or any(map(may_go_back, jobs.values()))):
-                        frames = [_together(frames).persist()]
-                        frames_of_rounds += frames
-                    rows = _together(frames_of_rounds or frames)
-                    sizes = measured(rows) if is_large else {}
-                    plan = ChunkPlan.of(jobs, segments, sizes or _listed(segments), self._chunk_bytes(is_large), most)
+                        read = _union(frames)
+                        persisted.append(TaskFrame(read.rows.persist(), read.tasks))
+                    read = _union(persisted or frames)
+                    others = read.tasks - len(sizes_read)
                     requested = {}
-                    for row in run_replays(self.session, jobs, rows, plan, most, counts, channel):
-                        if row.done is None:
-                            requested[row.partition] = pickle.loads(row.wanted)  # noqa: S301  made by our own task
+                    with watched(self.session, self.progress, sizes_read, (others, others + JOB_ROW_TASKS)):
+                        sizes = measured(read.rows) if is_large else {}
+                        most = self.tasks or TASKS_MAX
+                        plan = ChunkPlan.of(jobs, segments, sizes or _listed(segments), self._chunk_bytes(is_large), most)
+                        for row in run_replays(self.session, jobs, read.rows, plan, self.tasks, services):
+                            if row.done is not None:
+                                yield row.partition, pickle.loads(row.done)  # noqa: S301  made by our own task
+                                continue
+                            requested[row.partition] = pickle.loads(row.wanted)  # noqa: S301
                             was_handed_out = [each.base_offset in handed_out[row.partition] for each in requested[row.partition]]
                             if any(was_handed_out):
                                 del requested[row.partition]  # otherwise it would request it for ever
                                 yield row.partition, StorageError("what was read of a segment did not arrive")
-                        else:
-                            yield row.partition, pickle.loads(row.done)  # noqa: S301
             finally:
-                for frame in frames_of_rounds:
-                    frame.unpersist()
+                for each_frame in persisted:
+                    each_frame.rows.unpersist()
                 if cache is not None:
                     cache.log_warnings()
 
@@ -225,26 +271,24 @@ class SparkEngine:
         return self.chunk_bytes if is_large else sys.maxsize
 
     def _read(
-        self,
-        requested: dict[int, list[ReadTask]],
-        channel: DriverChannel,
-        counts: Counts,
-        new_writer: Callable[[], CacheWriter] | None,
-    ) -> DataFrame:
-        size_bytes = sum(task.identity.size_bytes for tasks in requested.values() for task in tasks)
-        cores = self.session.sparkContext.defaultParallelism
-        target_bytes = min(max(math.ceil(size_bytes / (TASKS_PER_CORE * cores)), TASK_BYTES_MIN), TASK_BYTES_MAX)
-        range_bytes = -(-target_bytes // RANGES_PER_TASK)
-        rows = [
-            row
-            for number, tasks in requested.items()
-            for task in tasks
-            for row in ranges_of(number, task, range_bytes, is_counted=_is_counted(task))
-        ]
-        tasks = max(1, min(len(rows), max(math.ceil(size_bytes / target_bytes), cores)))
-        table = read_rows.table_of(rows, packed_slots([row.size_bytes for row in rows], tasks))
-        function = channel.wrap(partial(_read_segments, counts=counts, new_writer=new_writer))
-        return data_frame(self.session, table).repartition(tasks, "slot").mapInArrow(function, ddl(summary_rows.SCHEMA))
+        self, requested: dict[int, list[ReadTask]], services: TaskServices, new_writer: Callable[[], CacheWriter] | None
+    ) -> tuple[DataFrame, list[int]]:
+        """The rows of segments, and what each task reads for them."""
+        segments = [(number, task) for number, tasks in requested.items() for task in tasks]
+        size_bytes = sum(task.identity.size_bytes for _, task in segments)
+        most = self.tasks
+        if most is None and current_limits().io.bytes_per_second is not None:
+            most = RATED_TASKS
+        range_bytes = -(-task_bytes(size_bytes, most) // RANGES_PER_TASK)
+        rows = [row for number, task in segments for row in ranges_of(number, task, range_bytes)]
+        count = tasks_for(size_bytes, len(rows), most)
+        placed = pack([row.size_bytes for row in rows], count)
+        sizes = [0] * count
+        for row, task in zip(rows, placed, strict=True):
+            sizes[task] += row.size_bytes
+        function = services.wrap(partial(_read_segments, new_writer=new_writer), count)
+        sent = sent_to_tasks(data_frame(self.session, read_rows.table_of(rows, placed)), count)
+        return sent.mapInArrow(function, ddl(summary_rows.SCHEMA)), sizes
 
 
 def _fail(task: PartitionTask, error: SnaprebuildError | FormatError) -> None:
@@ -252,13 +296,8 @@ def _fail(task: PartitionTask, error: SnaprebuildError | FormatError) -> None:
     task.settle()
 
 
-def _is_counted(task: ReadTask) -> bool:
-    settings = settings_of(task.store)
-    return settings is not None and settings.max_requests is not None
-
-
-def _together(frames: Sequence[DataFrame]) -> DataFrame:
-    return reduce(lambda one, other: one.unionByName(other), frames)
+def _union(frames: Sequence[TaskFrame]) -> TaskFrame:
+    return reduce(lambda one, other: TaskFrame(one.rows.unionByName(other.rows), one.tasks + other.tasks), frames)
 
 
 def _listed(requested: dict[int, list[ReadTask]]) -> dict[tuple[int, int], int]:
@@ -273,17 +312,6 @@ def _follows_an_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _is_stopped(session: SparkSession) -> bool:
-    """Whether a session has ended. A session that lost its Java has not: its error says why."""
-    try:
-        _ = session.sparkContext.applicationId
-    except AttributeError:  # it has no counterpart in Java any more
-        return True
-    except Exception:
-        return False
-    return False
-
-
 def _reason(error: Exception) -> str:
     """The most useful line: the last one of a Python traceback, else the first one that is not py4j's."""
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
@@ -295,9 +323,15 @@ def _reason(error: Exception) -> str:
 @contextlib.contextmanager
 def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Changes settings of a session inside the block."""
-    before = {key: session.conf.get(key, None) for key in settings}
+    before: dict[str, str | None] = {}
     for key, value in settings.items():
-        session.conf.set(key, value)
+        was = session.conf.get(key, None)
+        try:
+            session.conf.set(key, value)
+        except Exception as error:  # some servers fix their settings: the result is the same, with more memory or time
+            log.debug("%s stays %s: %s", key, was, error)
+        else:
+            before[key] = was
     try:
         yield
     finally:
@@ -309,28 +343,62 @@ def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[No
 
 
 def _read_segments(
-    batches: Iterable[pa.RecordBatch], counts: Counts, new_writer: Callable[[], CacheWriter] | None = None
+    batches: Iterable[pa.RecordBatch], new_writer: Callable[[], CacheWriter] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """In a task: reads each segment that a row names, and caches the result if requested."""
     writer = None if new_writer is None else new_writer()
-    for batch in batches:
-        for row in read_rows.rows_of(batch):
-            rows = _read_row(row)
-            if writer is not None:
-                writer.add(row.task, rows)
-            counts.add(segments=int(row.number == 0), size_bytes=row.size_bytes)
-            yield from summary_rows.batches_of(rows)
+    # Rows of several segments are in one batch, whose columns cost more than those of one row.
+    yield from summary_rows.batches_of(_read_rows(batches, writer))
     if writer is not None:
         writer.close()
+
+
+def _read_rows(batches: Iterable[pa.RecordBatch], writer: CacheWriter | None) -> Iterator[Row]:
+    for some in _together(row for batch in batches for row in read_rows.rows_of(batch)):
+        for row, rows in zip(some, _rows_together(some), strict=True):
+            if writer is not None:
+                writer.add(row.task, rows)
+            yield from rows
+
+
+def _together(rows: Iterable[ReadRow]) -> Iterator[list[ReadRow]]:
+    """What is read together: small segments; a range, or a large segment, alone."""
+    some: list[ReadRow] = []
+    budget = ReadBudget()
+    for row in rows:
+        if row.ranges > 1:
+            yield [row]
+            continue
+        if not budget.takes(row.task):
+            yield some
+            some = []
+            budget = ReadBudget()
+            budget.takes(row.task)
+        some.append(row)
+    if some:
+        yield some
+
+
+def _rows_together(some: list[ReadRow]) -> list[list[Row]]:
+    if len(some) == 1:
+        return [_read_row(some[0])]
+    outcomes = read_group([row.task for row in some])
+    return [_rows_of_outcome(row, outcome) for row, outcome in zip(some, outcomes, strict=True)]
+
+
+def _rows_of_outcome(row: ReadRow, outcome: Pieces | Exception) -> list[Row]:
+    if isinstance(outcome, Exception):  # of this segment only
+        return list(summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, to_domain_error(outcome)))
+    return list(summary_rows.rows_of_pieces(row.partition, outcome))
 
 
 def _read_row(row: ReadRow) -> list[Row]:
     try:
         if row.ranges == 1:
-            return list(summary_rows.rows_of_pieces(row.partition, read_segment(row.task)))
+            return _rows_of_outcome(row, read_segment(row.task))
         return list(summary_rows.rows_of_range(row.partition, row.number, read_range(row.task, row.number, row.ranges)))
-    except Exception as error:  # of this segment only
-        return list(summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, to_domain_error(error)))
+    except Exception as error:
+        return _rows_of_outcome(row, error)
 
 
 def _call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -14,12 +14,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from snaprebuild.documents.rebuild import Rebuild, RebuiltPartition
 from snaprebuild.documents.scan import Scan
 from snaprebuild.documents.verify import VerifiedPartition, Verify
-from snaprebuild.errors import RefusedError
+from snaprebuild.errors import UsageError
 from snaprebuild.library import verbs
 from snaprebuild.library.call_options import PlanOptions, RebuildOptions, ScanOptions, VerifyOptions
 from snaprebuild.library.verb_result import PlanResult, Result
@@ -27,7 +27,7 @@ from snaprebuild.library.verbs import FilePath, Paths
 from snaprebuild.snapshots.scan.scan_parts import ScannedPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from snaprebuild.snapshots.source.source import PartitionSource
     from snaprebuild.spark.effect_files import EffectCache
@@ -35,38 +35,42 @@ if TYPE_CHECKING:
     from snaprebuild.storage.store import S3Settings
     from snaprebuild.storage.thread_pool import ParallelMap
 
-__all__ = ["plan", "rebuild", "scan", "to_spark", "verify"]
+__all__ = ["plan", "rebuild", "scan", "verify"]
 
 Progress = Callable[[str, int], None]
 
 
-def scan(session: SparkSession, source: Paths = (), **options: Unpack[ScanOptions]) -> Result[Scan, ScannedPartition]:
+def scan(
+    session: SparkSession, source: Paths = (), *, tasks: int | None = None, **options: Unpack[ScanOptions]
+) -> Result[Scan, ScannedPartition]:
     """Finds missing and suspect snapshots with the executors of ``session``: ``snaprebuild.scan`` on Spark.
 
     Args:
         session: of Spark.
         source: paths, one or several.
+        tasks: of each step of the job; None for as many as the bytes and partitions need.
         options: keyword arguments of ``snaprebuild.scan``.
 
     Raises:
         UsageError, RefusedError, StorageError: as ``snaprebuild.scan``; also if the job failed.
     """
-    with _working(session) as work:
+    with _working(session, tasks) as work:
         return verbs.scan(source, engine=work, **options)
 
 
-def plan(session: SparkSession, source: Paths = (), **options: Unpack[PlanOptions]) -> PlanResult:
+def plan(session: SparkSession, source: Paths = (), *, tasks: int | None = None, **options: Unpack[PlanOptions]) -> PlanResult:
     """Plans a rebuild with the executors of ``session``: ``snaprebuild.plan`` on Spark.
 
     Args:
         session: of Spark.
         source: paths, one or several.
+        tasks: as for ``scan``.
         options: keyword arguments of ``snaprebuild.plan``.
 
     Raises:
         UsageError, RefusedError, StorageError: as ``snaprebuild.plan``; also if the job failed.
     """
-    with _working(session) as work:
+    with _working(session, tasks) as work:
         return verbs.plan(source, engine=work, **options)
 
 
@@ -77,6 +81,7 @@ def rebuild(
     plan: PlanResult | FilePath | None = None,
     cache: FilePath | None = None,
     progress: Progress | None = None,
+    tasks: int | None = None,
     **options: Unpack[RebuildOptions],
 ) -> Result[Rebuild, RebuiltPartition]:
     """Writes the missing snapshots INTO the log directories, or below ``out``: ``snaprebuild.rebuild`` on Spark.
@@ -88,13 +93,14 @@ def rebuild(
         source: paths, one or several.
         plan: the result of the function ``plan``, or the file of a saved plan.
         cache: directory, or ``s3://BUCKET/PREFIX``, for the effects of rolled segments, so that the next call reads only new ones.
-        progress: called with a topic-partition and the bytes that were read since the last call, by a thread of its own.
+        progress: called with a text about the job, and the bytes that were read since the last call, maybe by a thread of its own.
+        tasks: as for ``scan``.
         options: keyword arguments of ``snaprebuild.rebuild``. ``max_read_rate`` is divided among the tasks.
 
     Raises:
         UsageError, RefusedError, StorageError: as ``snaprebuild.rebuild``.
     """
-    with _working(session, cache) as work:
+    with _working(session, tasks, cache) as work:
         return verbs.rebuild(source, plan=plan, progress=progress, engine=work, **options)
 
 
@@ -104,6 +110,7 @@ def verify(
     *,
     cache: FilePath | None = None,
     progress: Progress | None = None,
+    tasks: int | None = None,
     **options: Unpack[VerifyOptions],
 ) -> Result[Verify, VerifiedPartition]:
     """Compares every snapshot on disk with a replay by the executors of ``session``: ``snaprebuild.verify`` on Spark.
@@ -113,49 +120,31 @@ def verify(
         source: paths, one or several.
         cache: as for ``rebuild``.
         progress: as for ``rebuild``.
+        tasks: as for ``scan``.
         options: keyword arguments of ``snaprebuild.verify``.
 
     Raises:
         UsageError, RefusedError, StorageError: as ``snaprebuild.verify``; also if the job failed.
     """
-    with _working(session, cache) as work:
+    with _working(session, tasks, cache) as work:
         return verbs.verify(source, progress=progress, engine=work, **options)
 
 
-def to_spark(session: SparkSession, result: Result[Any, Any]) -> DataFrame:
-    """The rows of a result (``Result.rows``) as a DataFrame of Spark.
-
-    Args:
-        session: of Spark.
-        result: of a function here or in ``snaprebuild``.
-    """
-    import pyarrow as pa
-
-    from snaprebuild.spark.arrow_tables import data_frame
-
-    kinds = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_(), list: pa.list_(pa.string())}
-    schema = pa.schema([(name, kinds[kind]) for name, kind in result.columns.items()])
-    return data_frame(session, pa.Table.from_pylist(result.rows(), schema=schema))
-
-
 @contextmanager
-def _working(session: SparkSession, cache: FilePath | None = None) -> Iterator[_Work]:
+def _working(session: SparkSession, tasks: int | None, cache: FilePath | None = None) -> Iterator[_Work]:
     """The executors of a session, which get the code.
 
     Raises:
-        RefusedError: it is a session of Spark Connect.
+        UsageError: there is no such number of tasks.
     """
     from snaprebuild.spark.job import SparkEngine
-    from snaprebuild.spark.session import is_remote, python_of_driver, ship_code
+    from snaprebuild.spark.session import python_of_driver, ship_code
 
-    if is_remote(session):
-        raise RefusedError(
-            "the engine needs the driver's own session, and this is one of Spark Connect: only `register` and its data "
-            "sources work there; run this where the driver runs, or `snaprebuild --engine spark`"
-        )
+    if tasks is not None and tasks < 1:
+        raise UsageError(f"tasks: expected 1 or more, found {tasks}")
     ship_code(session)
     with python_of_driver(session):
-        yield _Work(session, SparkEngine(session), None if cache is None else os.fsdecode(cache), [])
+        yield _Work(session, SparkEngine(session, tasks=tasks), None if cache is None else os.fsdecode(cache), [])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Which task does what: items of known size packed into tasks of nearly equal size, each task in its own Spark partition."""
+"""Which task does what: how many tasks there are, items of known size packed into them, each task in its own Spark partition."""
 
 from __future__ import annotations
 
@@ -6,12 +6,55 @@ import heapq
 from collections.abc import Sequence
 
 import numpy as np
+from pyspark.sql import DataFrame
 
-__all__ = ["TASK_BYTES_MAX", "TASK_BYTES_MIN", "pack", "packed_slots", "slots"]
+__all__ = [
+    "TASKS_MAX",
+    "TASK_BYTES_MAX",
+    "TASK_BYTES_MIN",
+    "pack",
+    "release_of",
+    "sent_to_tasks",
+    "slots",
+    "task_bytes",
+    "tasks_for",
+]
 
-TASK_BYTES_MIN = 64 << 20
+TASK_BYTES_MIN = 256 << 20
 TASK_BYTES_MAX = 4 << 30
 """Bytes that a task reads: enough that its start (some ten milliseconds) does not matter, few enough for a retry."""
+
+TASK_ITEMS = 128
+"""Segments that a task opens, or partitions that it lists, whose bytes do not matter: each takes some milliseconds."""
+
+TASKS_MAX = 4096
+"""Beyond this number tasks get more bytes, up to ``TASK_BYTES_MAX``, or more items: each costs the driver memory and time."""
+
+SLOT = "slot"
+"""The column with the number of the task."""
+
+BY_NUMBER = (4, 1)
+"""The first release of Spark with ``repartitionById``."""
+
+
+def tasks_for(size_bytes: int, items: int, tasks: int | None = None) -> int:
+    """How many tasks do some work. It follows from the work alone: with dynamic allocation a cluster grows with the tasks that wait.
+
+    Args:
+        size_bytes: that are read.
+        items: of which each is done by one task.
+        tasks: the setting of the user; None to follow the work.
+    """
+    if tasks is None:
+        tasks = max(-(-size_bytes // task_bytes(size_bytes)), min(-(-items // TASK_ITEMS), TASKS_MAX))
+    return max(min(tasks, items), 1)
+
+
+def task_bytes(size_bytes: int, tasks: int | None = None) -> int:
+    """How much of this a task reads; the arguments are those of ``tasks_for``."""
+    if tasks is not None:
+        return max(-(-size_bytes // tasks), 1)
+    return min(max(-(-size_bytes // TASKS_MAX), TASK_BYTES_MIN), TASK_BYTES_MAX)
 
 
 def pack(sizes: Sequence[int], tasks: int) -> list[int]:
@@ -30,8 +73,23 @@ def pack(sizes: Sequence[int], tasks: int) -> list[int]:
     return placed
 
 
+def sent_to_tasks(frame: DataFrame, tasks: int) -> DataFrame:
+    """Sends each row to the task whose number is in the column ``slot``."""
+    if release_of(frame.sparkSession.version) >= BY_NUMBER:
+        return frame.repartitionById(tasks, SLOT)
+    # 3.5 and 4.0 only place a row at the hash of a key. This branch, `slots` and `_spark_hash` go when 4.1 is the oldest release.
+    keys = ", ".join(f"{key}L" for key in slots(tasks))
+    return frame.selectExpr("*", f"element_at(array({keys}), {SLOT} + 1) AS key").repartition(tasks, "key").drop("key")
+
+
+def release_of(version: str) -> tuple[int, int]:
+    """The first two numbers of a version of Spark."""
+    major, minor, *_ = version.split(".")
+    return int(major), int(minor)
+
+
 def slots(tasks: int) -> list[int]:
-    """A number for each task, such that ``repartition(tasks, slot)`` puts each into a partition of its own.
+    """A key for each task, such that ``repartition(tasks, key)`` puts each into a partition of its own.
 
     Spark places a row at the hash of its key modulo the count of partitions. If a later release changes the hash, tasks share
     partitions: slower, but still correct.
@@ -44,12 +102,6 @@ def slots(tasks: int) -> list[int]:
             key_of_task.setdefault(place, key)
         start += len(keys)
     return [key_of_task[task] for task in range(tasks)]
-
-
-def packed_slots(sizes: Sequence[int], tasks: int) -> list[int]:
-    """The slot of each item, packed by size into at most ``tasks`` tasks."""
-    slot_of = slots(tasks)
-    return [slot_of[task] for task in pack(sizes, tasks)]
 
 
 def _spark_hash(keys: np.ndarray) -> np.ndarray:

@@ -16,8 +16,11 @@ from snaprebuild.spark.summary_rows import PIECES_MAX
 
 __all__ = ["SCHEMA", "ReadRow", "ranges_of", "rows_of", "table_of"]
 
-SCHEMA = pa.schema([("slot", pa.int64()), ("row", pa.binary())])
-"""``slot`` selects the task (``packing.slots``)."""
+SCHEMA = pa.schema([("slot", pa.int32()), ("rows", pa.binary())])
+"""``slot`` is the number of the task."""
+
+ROWS_TOGETHER = 64
+"""Rows in one pickle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +45,28 @@ class ReadRow:
         return self.task.identity.size_bytes // self.ranges
 
 
-def ranges_of(partition: int, task: ReadTask, target_bytes: int, *, is_counted: bool = False) -> list[ReadRow]:
+def ranges_of(partition: int, task: ReadTask, target_bytes: int) -> list[ReadRow]:
     """The segment in ranges of at most about ``target_bytes``; without an index, or with very many cuts, it is not split.
 
-    It is also not split if requests are counted, because its ranges request more than the whole. A deadline is a time of the clock
-    of this machine.
+    A deadline is a time of the clock of this machine.
     """
     size = task.identity.size_bytes
-    is_whole = task.index_path is None or len(task.cuts) >= PIECES_MAX or is_counted
+    is_whole = task.index_path is None or len(task.cuts) >= PIECES_MAX
     ranges = 1 if is_whole else min(max(-(-size // target_bytes), 1), RANGES_MAX)
     return [ReadRow(partition, replace(task, deadline=None), number, ranges) for number in range(ranges)]
 
 
 def table_of(rows: Sequence[object], slots: Sequence[int]) -> pa.Table:
-    """The rows, each with its slot."""
-    return pa.Table.from_pydict({"slot": list(slots), "row": [pickle.dumps(row) for row in rows]}, schema=SCHEMA)
+    """The rows, each with its slot; those of one slot some together, as their pickles have much in common."""
+    by_slot: dict[int, list[object]] = {}
+    for row, slot in zip(rows, slots, strict=True):
+        by_slot.setdefault(slot, []).append(row)
+    some = [(slot, each[at : at + ROWS_TOGETHER]) for slot, each in by_slot.items() for at in range(0, len(each), ROWS_TOGETHER)]
+    columns = {"slot": [slot for slot, _ in some], "rows": [pickle.dumps(each) for _, each in some]}
+    return pa.Table.from_pydict(columns, schema=SCHEMA)
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[Any]:
     """The rows of a batch of ``table_of``."""
-    for row in batch.column("row").to_pylist():
-        yield pickle.loads(row)  # noqa: S301  made by our own driver
+    for rows in batch.column("rows").to_pylist():
+        yield from pickle.loads(rows)  # noqa: S301  made by our own driver

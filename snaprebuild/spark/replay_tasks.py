@@ -1,4 +1,4 @@
-"""What tasks do with the summaries of segments: replay partitions or chunks (``executor_tasks``), and merge the chunks.
+"""What tasks do with the summaries of segments: replay partitions or chunks (``partition_jobs``), and merge the chunks.
 
 They take and return rows of Arrow tables, so that tests can run them without Spark, with any distribution of the rows.
 """
@@ -17,8 +17,7 @@ from formats.limits import RANGES_MAX
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
 from snaprebuild.snapshots.engine.partition_task import Job, TaskOutcome, to_domain_error
-from snaprebuild.spark.counts import Counts
-from snaprebuild.spark.executor_tasks import (
+from snaprebuild.spark.partition_jobs import (
     Chunk,
     Outcome,
     SkippedChunk,
@@ -29,7 +28,17 @@ from snaprebuild.spark.executor_tasks import (
     run_chunk,
     run_job,
 )
-from snaprebuild.spark.summary_rows import WHOLE, JobRow, Row, batches_of, outcomes, rows_of_error, rows_of_job, rows_of_pieces
+from snaprebuild.spark.summary_rows import (
+    ROWS_PER_BATCH,
+    WHOLE,
+    JobRow,
+    Row,
+    batches_of,
+    outcomes,
+    rows_of_error,
+    rows_of_job,
+    rows_of_pieces,
+)
 
 __all__ = ["MERGED_FIRST", "RESULT_SCHEMA", "Division", "begin_chunks", "compose_chunks", "merge_chunks", "run_jobs"]
 
@@ -140,8 +149,19 @@ def _segments(rows: Iterator[tuple[int, int, JobRow | Outcome]]) -> Iterator[tup
         yield base_offset, outcome
 
 
-def run_jobs(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
+def run_jobs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """In a task: runs each job with the segments that follow it."""
+    some: list[Row] = []
+    for row in _results(batches):
+        some.append(row)
+        if len(some) >= ROWS_PER_BATCH:
+            yield pa.RecordBatch.from_pylist(some, schema=RESULT_SCHEMA)
+            some = []
+    if some:
+        yield pa.RecordBatch.from_pylist(some, schema=RESULT_SCHEMA)
+
+
+def _results(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
     for each in _jobs(batches):
         more: list[Any] = []
         try:
@@ -152,16 +172,14 @@ def run_jobs(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.R
                 done = job
             else:
                 done, more = run_job(job, each.stream)
-                counts.add(partitions=int(not more))
             outcome = (None, pickle.dumps(more)) if more else (pickle.dumps(done), None)
         except Exception as error:  # it ends only this partition
             outcome = pickle.dumps(to_domain_error(error)), None
         yield _result(each.partition, each.base_offset, *outcome)
 
 
-def _result(partition: int, base_offset: int, done: bytes | None, more: bytes | None) -> pa.RecordBatch:
-    row = {"partition": partition, "base_offset": base_offset, "done": done, "wanted": more}
-    return pa.RecordBatch.from_pylist([row], schema=RESULT_SCHEMA)
+def _result(partition: int, base_offset: int, done: bytes | None, more: bytes | None) -> Row:
+    return {"partition": partition, "base_offset": base_offset, "done": done, "wanted": more}
 
 
 # ------------------------------------------------------------------------------------------------------------------------ chunks
@@ -204,14 +222,14 @@ def _beginning_rows(each: _Arrived) -> Iterator[Row]:
         yield from rows_of_job(each.partition, skipped, next(waiting, WHOLE))
 
 
-def merge_chunks(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
+def merge_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """In a task: merges the results of chunks into those of their partitions; other rows stay as they are."""
     rows = (row for batch in batches for row in batch.to_pylist())
     for _, results in groupby(rows, key=lambda row: row["partition"]):
-        yield _merged(results, counts)
+        yield _merged(results)
 
 
-def _merged(results: Iterator[Row], counts: Counts) -> pa.RecordBatch:
+def _merged(results: Iterator[Row]) -> pa.RecordBatch:
     first = next(results)
     if first["job"] is None:
         return pa.RecordBatch.from_pylist([first], schema=RESULT_SCHEMA)
@@ -219,7 +237,6 @@ def _merged(results: Iterator[Row], counts: Counts) -> pa.RecordBatch:
         division: Division = pickle.loads(first["job"])  # noqa: S301  made by our own driver
         chunks = (pickle.loads(row["done"]) for row in results)  # noqa: S301  made by our own tasks
         done = pickle.dumps(merged(division.job, chunks))
-        counts.add(partitions=1)
     except Exception as error:  # it ends only this partition
         done = pickle.dumps(to_domain_error(error))
-    return _result(first["partition"], WHOLE, done, None)
+    return pa.RecordBatch.from_pylist([_result(first["partition"], WHOLE, done, None)], schema=RESULT_SCHEMA)

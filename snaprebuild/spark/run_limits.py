@@ -1,7 +1,4 @@
-"""Checks before a job begins whether the limits of the run are sufficient for the segments that it reads from an object store.
-
-The driver counts the actual requests of all tasks together (``driver_channel``).
-"""
+"""The limits of a run, and whether they are sufficient for the segments that it reads from an object store."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from snaprebuild.errors import LimitReachedError
-from snaprebuild.snapshots.engine.partition_task import Job
+from snaprebuild.snapshots.engine.partition_task import PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
@@ -19,7 +16,7 @@ from snaprebuild.storage.store import ReadStore
 if TYPE_CHECKING:
     from snaprebuild.storage.store import S3Settings
 
-__all__ = ["Needs", "check_limits", "needs_of", "settings_of"]
+__all__ = ["Needs", "check_limits", "limits_of", "limits_of_stores", "needs_of", "settings_of"]
 
 Needs = tuple[int, int]
 """Requests, and bytes that are read."""
@@ -43,27 +40,37 @@ def needs_of(task: ReadTask) -> Needs:
     return -(-size // RANGE_BYTES), size
 
 
-def check_limits(tasks: Iterable[ReadTask], jobs: Iterable[Job]) -> None:
-    """Estimates what a job requests, as far as that is known.
+def limits_of(tasks: Iterable[PartitionTask]) -> S3Settings | None:
+    """The settings of an object store that tasks read or write, with the limits of the run; None if nothing limits it."""
+    return limits_of_stores(store for task in tasks for store in task.stores())
+
+
+def limits_of_stores(stores: Iterable[ReadStore]) -> S3Settings | None:
+    """The settings of an object store with the limits of the run; None if nothing limits it."""
+    for store in stores:
+        settings = settings_of(store)
+        if settings is not None and settings.is_limited:
+            return settings
+    return None
+
+
+def check_limits(settings: S3Settings, segments: Iterable[ReadTask], tasks: Iterable[PartitionTask]) -> None:
+    """Estimates what a run requests, as far as that is known.
 
     Args:
-        tasks: segments that are read.
-        jobs: that replay them.
+        settings: with the limits.
+        segments: that are read.
+        tasks: that replay them.
 
     Raises:
         LimitReachedError: it is more than the limits of the run.
     """
     needed = [0, 0]
-    settings = None
+    for segment in segments:
+        if settings_of(segment.store) is not None:
+            needed = [sum(each) for each in zip(needed, needs_of(segment), strict=True)]
     for task in tasks:
-        task_settings = settings_of(task.store)
-        if task_settings is not None:
-            settings = task_settings
-            needed = [sum(each) for each in zip(needed, needs_of(task), strict=True)]
-    if settings is None or (settings.max_requests, settings.max_read_bytes) == (None, None):
-        return
-    for job in jobs:
-        if (needs := job.needs()) is not None:
+        if (needs := task.needs()) is not None:
             needed = [sum(each) for each in zip(needed, needs, strict=True)]
     meter = meter_of(settings.run)
     limits = (

@@ -13,14 +13,15 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import zipfile
 from collections import deque
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
+from typing import TextIO
 
 from pyspark import SparkConf, SparkContext, SparkFiles
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 import formats
@@ -29,7 +30,16 @@ from snaprebuild.errors import StorageError, UsageError
 from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs
 from snaprebuild.storage.local.temporary_directory import choose_temporary_directory
 
-__all__ = ["check_java", "code_archive", "is_remote", "opened_session", "python_of_driver", "ship_code"]
+__all__ = [
+    "check_java",
+    "code_archive",
+    "is_remote",
+    "is_stopped",
+    "opened_session",
+    "python_of_driver",
+    "python_of_executors",
+    "ship_code",
+]
 
 log = logging.getLogger(__name__)
 
@@ -152,22 +162,18 @@ def opened_session(master: str | None, conf: Mapping[str, str] | None = None) ->
     if not is_submitted:
         _check_master(master)
     interrupts = _Interrupts()
+    java = _Java(output)
+    has_ended = False
     # It logs each call, the secret of the connection, and tracebacks of errors that are raised anyway.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         if not is_submitted:
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-            if PYTHON in conf:  # Spark reads this setting in `spark-submit` only
-                os.environ["PYSPARK_PYTHON"] = conf[PYTHON]
-            settings, of_executors = _settings_of(master, conf)
+            settings = _start_context(java, master, conf)
             builder = builder.master(master).config(map=dict[str, bool | float | int | str | None](settings))
-            _start_java({**of_executors, **settings}, output)
-            SparkContext.getOrCreate(SparkConf().setAll([*settings.items()]).setMaster(master).setAppName(APP_NAME))
             interrupts.give_back()  # at once: the session takes some seconds more
         session = builder.getOrCreate()
     except KeyboardInterrupt:
-        if not is_submitted:
-            _end_java()
+        java.end()
         raise
     except Exception as error:  # py4j raises one class for everything
         raise UsageError(f"Spark does not start: {'; '.join((_reason(error), *output))}") from error
@@ -177,11 +183,25 @@ def opened_session(master: str | None, conf: Mapping[str, str] | None = None) ->
         yield session
     except KeyboardInterrupt:
         if not is_submitted:
+            has_ended = True
             _stop_at_once(session)
+            java.end()
         raise
     finally:
-        if not is_submitted and SparkContext._gateway is not None:
+        if not is_submitted and not has_ended:
             session.stop()
+
+
+def _start_context(java: _Java, master: str, conf: Mapping[str, str]) -> dict[str, str]:
+    """Starts Java and a context of Spark. Returns the settings of the session."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if PYTHON in conf:  # Spark reads this setting in `spark-submit` only
+        os.environ["PYSPARK_PYTHON"] = conf[PYTHON]
+    settings, of_executors = _settings_of(master, conf)
+    own = SparkConf().setAll([*of_executors.items(), *settings.items()]).setMaster(master).setAppName(APP_NAME)
+    with _java_home(), java.starting():
+        SparkContext.getOrCreate(own)
+    return settings
 
 
 def _check_scratch_directories(conf: Mapping[str, str]) -> None:
@@ -206,7 +226,8 @@ def _settings_of(master: str, conf: Mapping[str, str]) -> tuple[dict[str, str], 
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         java_options += f" {QUICK_COMPILER}"
     else:
-        of_executors = _store_of_executors()
+        submitted = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+        of_executors = {name: value for name, value in _store_of_executors().items() if f"{name}=" not in submitted}
     java_options = f"{java_options} {conf.get(JAVA_OPTIONS, '')}".strip()
     return {**SETTINGS, **conf, JAVA_OPTIONS: java_options}, of_executors
 
@@ -264,58 +285,108 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def _stop_at_once(session: SparkSession) -> None:
-    """Ends the running jobs, the session, and its Java with the Python workers below it, without waiting for tasks."""
+    """Ends the running jobs and the session, without waiting for tasks."""
     for step in (session.sparkContext.cancelAllJobs, session.stop):
         try:
             step()
         except Exception as error:  # Java may be gone already
             log.debug("while Spark was stopped: %s", error)
-    _end_java()
 
 
-def _end_java() -> None:
-    """Ends the Java of this process, if there is one, and waits for it."""
-    gateway = SparkContext._gateway
-    SparkContext._gateway = None
-    SparkContext._jvm = None
-    process = getattr(gateway, "proc", None)
-    if gateway is None or process is None:
-        return
-    with contextlib.suppress(Exception):
-        gateway.shutdown()
-    process.stdin.close()  # Java waits for this
+class _Java:
+    """The Java program that Spark starts for this process."""
+
+    def __init__(self, output: deque[str]) -> None:
+        """Nothing is started yet.
+
+        Args:
+            output: gets the last lines that Java prints, also if it does not start.
+        """
+        self._output = output
+        self._process_ids: frozenset[int] = frozenset()
+
+    @contextlib.contextmanager
+    def starting(self) -> Iterator[None]:
+        """Inside the block programs are started with their stdout and stderr redirected to our log (-vv).
+
+        The launcher of Java, and workers that are stopped, print there whatever the settings of log4j are; but stdout must contain
+        only the result of the command.
+        """
+        before = _children()
+        reader, writer = os.pipe()
+        listener = threading.Thread(target=_listen, args=(reader, self._output), name="java-output", daemon=True)
+        listener.start()
+        try:
+            with _redirected(writer):
+                yield
+        finally:
+            os.close(writer)
+            self._process_ids = _children() - before
+            if not self._process_ids:  # it has ended, and all that it printed is reported
+                listener.join(1)
+
+    def end(self) -> None:
+        """Ends Java, if it was started, with the Python workers below it, and waits for that."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for process_id in self._process_ids & _children():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process_id, number)
+            deadline = time.monotonic() + STOP_SECONDS
+            while self._process_ids & _children():
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.02)
+
+
+def _children() -> frozenset[int]:
+    """Process ids of the children of this process that run."""
+    own = os.getpid()
+    if not os.path.exists("/proc/self/stat"):
+        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True).stdout  # noqa: S607  as in the scripts of Spark
+        rows = [line.split() for line in listed.splitlines()]
+        return frozenset(int(process_id) for process_id, parent, state in rows if int(parent) == own and state[0] != "Z")
+    found = set()
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                # The name of the program is in brackets, and may have any character.
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+                if int(parent) == own and state != b"Z":
+                    found.add(int(name))
+    return frozenset(found)
+
+
+@contextlib.contextmanager
+def _redirected(writer: int) -> Iterator[None]:
+    """Inside the block descriptors 1 and 2, which programs inherit, lead to ``writer``. What Python prints goes where it went before."""
+    streams = (sys.stdout, sys.stderr)
+    descriptors = (1, 2)
+    kept = []
     try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        for stream, descriptor in zip(streams, descriptors, strict=True):
+            stream.flush()
+            kept.append(os.dup(descriptor))
+        if _leads_to(sys.stdout, 1):
+            sys.stdout = os.fdopen(kept[0], "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, closefd=False)
+        if _leads_to(sys.stderr, 2):
+            sys.stderr = os.fdopen(kept[1], "w", encoding=sys.stderr.encoding, errors=sys.stderr.errors, closefd=False, buffering=1)
+        for descriptor in descriptors:
+            os.dup2(writer, descriptor)
+        yield
+    finally:
+        for each in (sys.stdout, sys.stderr):
+            each.flush()
+        sys.stdout, sys.stderr = streams
+        for number, descriptor in zip(kept, descriptors, strict=False):
+            os.dup2(number, descriptor)
+            os.close(number)
 
 
-def _start_java(settings: dict[str, str], output: deque[str]) -> None:
-    """Starts the Java program, unless it runs, with its stdout and stderr redirected to our log (-vv).
-
-    Its launcher, and workers that are stopped, print there whatever the settings of log4j are; but stdout must contain only the
-    result of the command.
-
-    Args:
-        settings: for its start.
-        output: gets the last lines, also if it does not start.
-    """
-    if SparkContext._gateway is not None:
-        return
-    reader, writer = os.pipe()
-    listener = threading.Thread(target=_listen, args=(reader, output), name="java-output", daemon=True)
-    listener.start()
+def _leads_to(stream: TextIO, descriptor: int) -> bool:
     try:
-        conf = SparkConf().setAll(list(settings.items()))
-        with _java_home():
-            gateway = launch_gateway(conf, {"stdout": writer, "stderr": writer})  # type: ignore[no-untyped-call]
-    except Exception:
-        os.close(writer)
-        listener.join(1)
-        raise
-    os.close(writer)
-    SparkContext._ensure_initialized(gateway=gateway)
+        return stream.fileno() == descriptor
+    except (OSError, ValueError):
+        return False
 
 
 def _listen(reader: int, output: deque[str]) -> None:
@@ -338,8 +409,11 @@ def python_of_driver(session: SparkSession) -> Iterator[None]:
     packages of the driver. On a cluster a path of the driver need not exist.
 
     Args:
-        session: of the driver.
+        session: of the driver. A server of Spark Connect has its own Python.
     """
+    if is_remote(session):
+        yield
+        return
     context = session.sparkContext
     before = context.pythonExec
     named = context.getConf().get(PYTHON, None)
@@ -355,6 +429,24 @@ def python_of_driver(session: SparkSession) -> Iterator[None]:
 def is_remote(session: SparkSession) -> bool:
     """Whether it is a session of Spark Connect, which has no ``sparkContext``."""
     return any(each.__module__.startswith("pyspark.sql.connect") for each in type(session).__mro__)
+
+
+def is_stopped(session: SparkSession) -> bool:
+    """Whether a session has ended. A session that lost its Java has not: its error says why."""
+    if is_remote(session):
+        return bool(getattr(session, "is_stopped", False))
+    try:
+        _ = session.sparkContext.applicationId
+    except AttributeError:  # it has no counterpart in Java any more
+        return True
+    except Exception:
+        return False
+    return False
+
+
+def python_of_executors(session: SparkSession) -> str:
+    """Its program in brackets, for messages; nothing for a server of Spark Connect, which does not say."""
+    return "" if is_remote(session) else f" ({session.sparkContext.pythonExec})"
 
 
 def ship_code(session: SparkSession) -> None:

@@ -24,7 +24,7 @@ from snaprebuild.replay.first_events import EVENT_COLUMNS, FirstEvents
 from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, NO_CLOSES, ClosedTransactions, SegmentEffect
 from snaprebuild.replay.segment_summary import BatchContents, BatchTotals, SegmentSummary
 from snaprebuild.snapshots.engine.partition_task import CachedSummary
-from snaprebuild.spark.executor_tasks import Outcome
+from snaprebuild.spark.partition_jobs import Outcome
 from snaprebuild.spark.segment_ranges import CachedRange, RangeSummary
 
 __all__ = [

@@ -406,9 +406,13 @@ class S3Settings(S3Connection):
     run: str = field(default="", compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        is_limited = self.max_requests is not None or self.max_read_bytes is not None
-        if is_limited and not self.run:
+        if self.is_limited and not self.run:
             object.__setattr__(self, "run", secrets.token_hex(8))
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the run may send some number of requests only, or read some number of bytes."""
+        return self.max_requests is not None or self.max_read_bytes is not None
 
     @property
     def connection(self) -> S3Connection:

@@ -12,7 +12,7 @@ from snaprebuild.errors import RefusedError
 from snaprebuild.published import Natural, Part, Seconds
 from snaprebuild.storage.remote.listing import CopyObjects, TierLayout
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
-from snaprebuild.tier.remote_copy import LOG_OF, RemoteCopy
+from snaprebuild.tier.remote_partition import LOG_OF, RemoteCopy
 
 __all__ = ["COLD", "AuditCost", "CopyRead", "audit_cost", "cold_bytes", "refuse_cold"]
 

@@ -10,69 +10,53 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from enum import StrEnum
 from typing import Annotated
+
+from msgspec import structs
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
 from formats.remote.local_tier_name import LocalTierFile
-from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState, TopicIdPartition
-from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding, Severity, pluralize
+from formats.remote.remote_log_metadata import RemoteSegment, SegmentState
+from snaprebuild.broker.status import Status, StatusCounts, StatusWord, status_of
+from snaprebuild.findings import Finding, Severity, pluralize, unread_paths
 from snaprebuild.published import Document, Int64, Natural, Part, Uuid, one_of
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.storage.partition_names import TopicPartition, named
 from snaprebuild.storage.remote.listing import TierLayout, UnknownObjects
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 from snaprebuild.storage.store_path import StorePath
-from snaprebuild.tier.listing import UNVERIFIED, unreadable_objects, zero_id_findings
-from snaprebuild.tier.remote_copy import (
+from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
+from snaprebuild.tier.remote_partition import (
     ICEBERG_LACKS,
     OBJECTS_NEEDED,
     RemoteCopy,
+    RemotePartition,
     fault_finding,
     torn_index,
+    unreadable_objects,
 )
-from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
-from snaprebuild.tier.remote_partition import RemotePartition, list_store
+from snaprebuild.tier.remote_store import (
+    UNRECORDED,
+    UNVERIFIED,
+    CopyState,
+    list_store,
+    refuse_without_copies,
+    unrecorded_finding,
+    unrecorded_states,
+    zero_id_findings,
+)
 
 __all__ = [
-    "CopyState",
     "InventoryCopy",
     "InventoryPartition",
     "TierInventory",
     "tier_inventory",
-    "unrecorded_finding",
-    "unrecorded_states",
 ]
 
 
-class CopyState(StrEnum):
-    """State of a copy of a segment."""
-
-    LIVE = "live"
-    """Finished, and reads are served from it."""
-    SUPERSEDED = "superseded"
-    """Finished; later copies hold all of it."""
-    LOST = "lost"
-    """Finished, and objects of it are missing: reads of it fail."""
-    PHANTOM = "phantom"
-    """COPY_SEGMENT_STARTED, and no object was ever written."""
-    UNFINISHED = "unfinished"
-    """COPY_SEGMENT_STARTED, with objects: it is being written, or its writer failed."""
-    DELETING = "deleting"
-    """Its deletion has begun, or that of its partition."""
-    DELETED = "deleted"
-    """Its deletion is recorded as finished, and objects of it exist."""
-    UNKNOWN = "unknown"
-    """Objects whose records would be in a partition of the metadata topic that was not given."""
-    ORPHAN = "orphan"
-    """Objects without a record, although the partition of the metadata topic that would hold it was given."""
-    UNVERIFIED = "unverified"
-    """Complete, as far as the store alone shows, or what could be read of a damaged metadata log."""
-    UNREADABLE = "unreadable"
-    """Objects are missing, or its manifest is bad, and no record has what it should be."""
-
+DAMAGED = (CopyState.LOST, CopyState.UNREADABLE)
+"""States of copies that cannot be read whole."""
 
 SERVING = (CopyState.LIVE, CopyState.UNVERIFIED, CopyState.LOST)
 """States of copies that count towards gaps and overlaps."""
@@ -108,6 +92,8 @@ class InventoryCopy(Part, frozen=True):
     """Kinds of objects that are required but missing."""
     fault: str | None
     """Why its manifest cannot be read, or which of its sizes is wrong; null if nothing is."""
+    key_id: str | None = None
+    """Name of the key pair that its manifest has; null if it is not encrypted, or its manifest was not read."""
 
 
 class InventoryTotals(Part, frozen=True):
@@ -161,6 +147,10 @@ class TierInventory(Document, frozen=True):
     unknown_objects: Natural
     """Objects of no known layout."""
     partitions: Sequence[InventoryPartition]
+    status: StatusWord = StatusWord.HEALTHY
+    """The worst of the counts, in the order of StatusWord."""
+    counts: StatusCounts = StatusCounts()
+    """Copies that are damaged, and those whose state is unknown; no snapshot is judged."""
 
 
 def tier_inventory(
@@ -203,13 +193,30 @@ def tier_inventory(
         partitions.append(partition)
         findings += _partition_findings(partition, remote, logs)
     if not partitions and not tier.unknown.claims:
-        narrowed = " that the selection takes" if selection.is_narrowed else ""
-        raise UsageError(f"has no copy of a segment{narrowed}", path=root.path)
+        refuse_without_copies(tier, unreadable_objects(root.path, tier.unknown), selection)
     inventory = TierInventory(location=root.path, verified=tier.verified, unknown_objects=tier.unknown.count, partitions=partitions)
     names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *logs.partitions)}
     findings += selection.absent_findings(names, root.path, are_others_read=bool(partitions))
     findings += _store_findings(inventory, tier.unknown, has_metadata=tier.has_metadata)
-    return inventory, findings
+    status = _status_of(partitions, findings)
+    return structs.replace(inventory, status=status.word, counts=status.counts), findings
+
+
+def _status_of(partitions: Sequence[InventoryPartition], findings: Sequence[Finding]) -> Status:
+    copies = [copy for partition in partitions for copy in partition.copies]
+    # Of copies that Iceberg wrote brokers need nothing but the manifest, and one that was not handed out is unread.
+    damaged = [each for each in copies if each.state in DAMAGED and tuple(each.missing) != ICEBERG_LACKS]
+    damaged += [each for each in copies if each.state not in DAMAGED and each.fault is not None]
+    return status_of(
+        (),
+        wrong=0,
+        suspect=0,
+        missing=0,
+        waiting=0,
+        unread=len(unread_paths(findings)),
+        damaged=len(damaged),
+        unproven=sum(each.state is CopyState.UNKNOWN for each in copies),
+    )
 
 
 def _inventory_of(remote: RemotePartition, logs: RemoteLogs, layout: TierLayout | None) -> InventoryPartition:
@@ -279,77 +286,8 @@ def _inventory_copy(copy: RemoteCopy, state: CopyState, fault: str | None, event
         event_timestamp_ms=event_timestamp_ms,
         missing=copy.missing,
         fault=fault,
+        key_id=copy.facts.key_id,
     )
-
-
-def unrecorded_states(
-    logs: RemoteLogs, partition: TopicIdPartition, ids: Iterable[bytes], *, verified: bool
-) -> dict[bytes, CopyState | None]:
-    """Why brokers do not have copies of these ids; None for those that they have, and where nothing shows it.
-
-    Args:
-        logs: the metadata log.
-        partition: of the copies.
-        ids: of the copies.
-        verified: a metadata log was given, and all of it could be read.
-    """
-    other: CopyState | None = None
-    if verified:
-        other = CopyState.ORPHAN if partition in logs.partitions or logs.not_given(partition) is None else CopyState.UNKNOWN
-    if partition in logs.deleted:
-        return dict.fromkeys(ids, CopyState.DELETED)
-    if partition in logs.deletions:
-        return dict.fromkeys(ids, CopyState.DELETING)
-    log = logs.partitions.get(partition, RemoteLog())
-    return {each: _unrecorded_state(log, each, other) for each in ids}
-
-
-def _unrecorded_state(log: RemoteLog, segment_id: bytes, other: CopyState | None) -> CopyState | None:
-    if segment_id in log.deleted:
-        return CopyState.DELETED
-    segment = log.segments.get(segment_id)
-    if segment is None:
-        return other
-    return CopyState.DELETING if segment.state is SegmentState.DELETE_SEGMENT_STARTED else None
-
-
-def unrecorded_finding(
-    logs: RemoteLogs, partition: TopicIdPartition, place: str, state: CopyState, count: int, offset: int
-) -> Finding:
-    """The finding with the advice for copies in one of the states ``DELETING``, ``DELETED``, ``UNKNOWN`` and ``ORPHAN``."""
-    code, severity, message = _UNRECORDED[state]
-    if state is CopyState.UNKNOWN:
-        message = message.format(number=logs.not_given(partition), topic=METADATA_TOPIC)
-    text = f"{pluralize(count, 'copy', 'copies')} {message}"
-    return Finding(code, severity, place, text, offset, is_unread=state is CopyState.UNKNOWN)
-
-
-_UNRECORDED = {
-    CopyState.DELETING: (
-        "tier-deleting",
-        Severity.NOTE,
-        "whose deletion is recorded and not finished: brokers continue it. Wait; if it does not end, look for errors of "
-        "the remote storage manager in the log of the partition's leader",
-    ),
-    CopyState.DELETED: (
-        "tier-deleted",
-        Severity.FINDING,
-        "whose deletion the metadata log records as finished, and whose objects exist: no broker reads them or deletes them again. "
-        "Delete these objects",
-    ),
-    CopyState.UNKNOWN: (
-        "tier-unknown",
-        Severity.FINDING,
-        "not judged, because their records belong to partition {number} of {topic}, which was not given: add a directory that has it "
-        "with --metadata-log. Delete nothing",
-    ),
-    CopyState.ORPHAN: (
-        "tier-orphan",
-        Severity.FINDING,
-        "without a record in the metadata log: no broker of this cluster reads or deletes them. Another cluster or plugin wrote them, or "
-        "their records are gone. Check that no other cluster uses this store before you delete them",
-    ),
-}
 
 
 # ---------------------------------------------------------------------------------------------------------------- what follows
@@ -404,7 +342,7 @@ def _partition_findings(partition: InventoryPartition, remote: RemotePartition, 
     for state, code, severity, what in _STATE_FINDINGS:
         if counts[state]:
             yield Finding(code, severity, place, f"{pluralize(counts[state], 'copy', 'copies')} {what}", first[state])
-    for state in _UNRECORDED:
+    for state in UNRECORDED:
         if counts[state]:
             yield unrecorded_finding(logs, remote.id, place, state, counts[state], first[state])
     for copy in partition.copies:

@@ -1,4 +1,8 @@
-"""Remote storage as a broker knows it: per partition the fold of the metadata log, the copies of segments, and chains of copies.
+"""A partition in remote storage: the copies of its segments, and what a broker knows of them.
+
+``RemoteCopy`` is one copy: its objects, what the manifest or the listing shows, and its record in the metadata log. ``RemotePartition`` has
+the copies of a partition with the fold of the metadata log, and shows them as a partition directory. ``RemoteChain`` is a contiguous row of
+them. Every verb on remote storage and followers uses these.
 
 Without a metadata log every complete copy counts as finished, in the order in which the copies were made as far as that is known. It is
 then unknown which of them brokers gave up or superseded since.
@@ -6,39 +10,385 @@ then unknown which of them brokers gave up or superseded since.
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
 from formats import limits
 from formats.errors import FormatError, TruncatedError
+from formats.limits import MANIFEST_BYTES_MAX
 from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
 from formats.partition.file_names import DirectoryForm, PartitionDirectoryName
+from formats.partition.offset_index import OFFSET_INDEX_ENTRY
 from formats.partition.partition_metadata import uuid_to_text
-from formats.remote.aiven_key import AivenObject
-from formats.remote.aiven_manifest import read_aiven_manifest
+from formats.partition.time_index import TIME_INDEX_ENTRY
+from formats.remote.aiven_encryption import ENCRYPTION_BYTES
+from formats.remote.aiven_key import AivenObject, parse_aiven_key
+from formats.remote.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest
 from formats.remote.local_tier_name import LocalTierFile
-from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, RemoteSegmentUpdate, SegmentState, TopicIdPartition
-from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.findings import Finding, FindingCause, Severity, pluralize
+from formats.remote.remote_log_metadata import (
+    RemoteSegment,
+    RemoteSegmentId,
+    RemoteSegmentUpdate,
+    SegmentState,
+    TopicIdPartition,
+)
+from formats.text_lines import shown_json
+from snaprebuild.errors import DamagedCopyError, ReadFailedError
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles, read_last_entry_hint
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
-from snaprebuild.storage.remote.listing import ListedPartition, TierLayout, UnknownObjects
-from snaprebuild.storage.remote.store import CachedManifest, TierStore
+from snaprebuild.storage.remote.listing import (
+    CopyObjects,
+    TierLayout,
+    UnknownObjects,
+)
+from snaprebuild.storage.remote.store import INDEX_OF, CachedManifest, TierStore
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, Ownership, ReadStore, S3Settings
 from snaprebuild.storage.store_path import ReadPath, StorePath
 from snaprebuild.storage.thread_pool import map_in_threads
-from snaprebuild.tier.listing import UNVERIFIED, list_partitions, read_remote_logs, unreadable_objects
-from snaprebuild.tier.remote_copy import ICEBERG_LACKS, LOG_OF, UNREAD, RemoteCopy, copy_facts, fault_finding, manifest_bytes
-from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
+from snaprebuild.tier.remote_log import RemoteLog
 
-__all__ = ["RemoteChain", "RemotePartition", "Tier", "list_store", "open_tier"]
+__all__ = [
+    "ICEBERG_LACKS",
+    "LOG_OF",
+    "OBJECTS_NEEDED",
+    "PARTITION_MEMBERS",
+    "UNREAD",
+    "CopyFacts",
+    "RemoteChain",
+    "RemoteCopy",
+    "RemotePartition",
+    "copy_facts",
+    "fault_finding",
+    "json_member",
+    "manifest_bytes",
+    "missing_objects",
+    "take_all_for_finished",
+    "torn_index",
+    "unreadable_objects",
+]
+
+
+LOG_OF: dict[TierLayout, str] = {TierLayout.AIVEN: AivenObject.LOG, TierLayout.LOCAL_TIERED_STORAGE: LocalTierFile.LOG}
+"""Kind of the object with the segment itself."""
+
+OBJECTS_NEEDED: dict[TierLayout, tuple[str, ...]] = {
+    TierLayout.AIVEN: tuple(AivenObject),
+    TierLayout.LOCAL_TIERED_STORAGE: tuple(kind for kind in LocalTierFile if kind is not LocalTierFile.TRANSACTION_INDEX),
+}
+"""Objects without which a copy cannot be read."""
+
+ICEBERG_LACKS = (AivenObject.LOG, AivenObject.INDEXES)
+"""Missing where the records went into a table instead."""
+
+PARTITION_MEMBERS = ("remoteLogSegmentId", "topicIdPartition")
+"""Path of the partition in the segment metadata of a manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFacts:
+    """Facts of a copy that are known without its segment.
+
+    Attributes:
+        end_offset: last offset; None if unknown.
+        leader_epochs: of the segment, ascending; none if unknown.
+        segment_bytes: size of the segment; None if unknown.
+        snapshot_bytes: of its producer snapshot, as it is stored; None where there is none.
+        index_bytes: of its transaction index, as it is stored; None where there is none.
+        key_id: of the key that it is encrypted for; None where it is not.
+        max_timestamp_ms: greatest of its records, ms since 1970; None if unknown.
+        event_timestamp_ms: when its copy began, ms since 1970; None if unknown.
+        fault: why its manifest cannot be read, or None.
+        index_hits: of its offset and time index (``replay.segment_summary``), by their sizes; None where these are torn or unknown.
+        compared: stored bytes of the small files that are compared with the segment, by kind.
+        torn_index: which of its indexes ends too early, or None: brokers cannot read from the copy, and its segment may be right.
+        is_unread: the store did not hand it out, so that the copy may be good.
+        manifest: its bytes, where it could be read; None in a layout without one.
+    """
+
+    end_offset: int | None = None
+    leader_epochs: tuple[LeaderEpochEntry, ...] = ()
+    segment_bytes: int | None = None
+    snapshot_bytes: int | None = None
+    index_bytes: int | None = None
+    key_id: str | None = None
+    max_timestamp_ms: int | None = None
+    event_timestamp_ms: int | None = None
+    fault: str | None = None
+    index_hits: int | None = None
+    compared: tuple[tuple[LocalTierFile, int], ...] = ()
+    torn_index: str | None = None
+    is_unread: bool = False
+    manifest: bytes | None = None
+
+
+UNREAD = CopyFacts()
+"""The facts of a copy that were not read yet."""
+
+
+@dataclass(slots=True)
+class RemoteCopy:
+    """A copy of a segment.
+
+    The record in the metadata log counts before the facts of the objects. What neither of them has is read from the files of the copy
+    (``RemotePartition.read_end``, ``read_epochs``, ``read_time``).
+
+    Attributes:
+        segment_id: 16 bytes.
+        start_offset: of the segment.
+        layout: of its objects, or of those that it lacks.
+        objects: that are there.
+        missing: kinds of objects that it needs and does not have.
+        record: of the metadata log; None without one.
+        unanswered: why a request for objects that the listing lacks had no answer; None if there was an answer, or no need to ask.
+        facts: of the objects; ``UNREAD`` as long as they were not read.
+        segment_bytes: size of the segment; None if unknown.
+        end_offset: last offset; None if unknown.
+        leader_epochs: of the segment, ascending; none if unknown.
+        max_timestamp_ms: greatest of its records, ms since 1970; None if unknown.
+        event_timestamp_ms: when the copy began, or was finished, ms since 1970; 0 if unknown.
+        indexed_offset: of the record with the greatest timestamp, by the time index; None if that was not read.
+    """
+
+    segment_id: bytes
+    start_offset: int
+    layout: TierLayout
+    objects: CopyObjects
+    missing: tuple[str, ...]
+    record: RemoteSegment | None = None
+    unanswered: str | None = None
+    facts: CopyFacts = UNREAD
+    segment_bytes: int | None = None
+    end_offset: int | None = None
+    leader_epochs: tuple[LeaderEpochEntry, ...] = ()
+    max_timestamp_ms: int | None = None
+    event_timestamp_ms: int = 0
+    indexed_offset: int | None = None
+
+    @classmethod
+    def of(cls, layout: TierLayout, objects: CopyObjects | None, record: RemoteSegment | None = None) -> RemoteCopy:
+        """The copy with these objects, or with this record, or with both."""
+        if record is None:
+            assert objects is not None
+            return cls(objects.segment_id, objects.base_offset, layout, objects, missing_objects(layout, objects))
+        return cls(
+            segment_id=record.segment_id,
+            start_offset=record.start_offset,
+            layout=layout,
+            objects=objects or CopyObjects(record.start_offset, record.segment_id, {}),
+            missing=missing_objects(layout, objects),
+            record=record,
+            segment_bytes=record.size_bytes,
+            end_offset=record.end_offset,
+            leader_epochs=record.leader_epochs,
+            max_timestamp_ms=_time_or_none(record.max_timestamp_ms),
+            event_timestamp_ms=record.event_timestamp_ms,
+        )
+
+    def take_facts(self, facts: CopyFacts) -> None:
+        """Takes the facts of the objects, as far as the record does not have them."""
+        self.facts = facts
+        if self.record is None:
+            self.segment_bytes = facts.segment_bytes
+            self.end_offset = facts.end_offset
+            self.leader_epochs = facts.leader_epochs
+            self.max_timestamp_ms = _time_or_none(facts.max_timestamp_ms)
+            self.event_timestamp_ms = facts.event_timestamp_ms or 0
+
+    @property
+    def next_offset(self) -> int:
+        """Offset after the last one, which is known."""
+        assert self.end_offset is not None
+        return self.end_offset + 1
+
+
+def _time_or_none(value: int | None) -> int | None:
+    return None if value is None or value < 0 else value
+
+
+def fault_finding(place: str, copy: RemoteCopy, message: str, *, is_unread: bool | None = None) -> Finding:
+    """The finding of a faulty copy, or of one that the store did not hand out, which another run may see.
+
+    Args:
+        place: of the partition.
+        copy: that is faulty.
+        message: what is wrong.
+        is_unread: it was not handed out; None if its facts, or the request for its objects, show that.
+    """
+    if is_unread is None:
+        is_unread = copy.unanswered is not None or copy.facts.is_unread
+    code = "storage-failed" if is_unread else "tier-bad-copy"
+    severity = Severity.STORAGE if is_unread else Severity.DAMAGED
+    text = f"copy {uuid_to_text(copy.segment_id)}: {message}"
+    return Finding(code, severity, place, text, copy.start_offset, is_unread=is_unread)
+
+
+def missing_objects(layout: TierLayout, copy: CopyObjects | None) -> tuple[str, ...]:
+    """Kinds of objects that a copy needs and does not have."""
+    return tuple(kind for kind in OBJECTS_NEEDED[layout] if copy is None or kind not in copy.by_kind)
+
+
+ENTRIES = {LocalTierFile.OFFSET_INDEX: OFFSET_INDEX_ENTRY, LocalTierFile.TIME_INDEX: TIME_INDEX_ENTRY}
+
+COMPARED = (*ENTRIES, LocalTierFile.LEADER_EPOCHS)
+"""The objects that are compared with a segment while it is read."""
+
+
+def torn_index(copy: CopyObjects) -> str | None:
+    """The fault in the sizes of its indexes, in the layout of LocalTieredStorage; None without one.
+
+    ``RemoteIndexCache`` refuses an index that ends within an entry (``AbstractIndex.sanityCheck``), and each fetch from the copy fails.
+    """
+    return _torn(_index_sizes(copy))
+
+
+def _index_sizes(copy: CopyObjects) -> dict[LocalTierFile, int]:
+    return {kind: copy.by_kind[kind].identity.size_bytes for kind in ENTRIES if kind in copy.by_kind}
+
+
+def _torn(sizes: dict[LocalTierFile, int]) -> str | None:
+    for kind, size in sizes.items():
+        if size % ENTRIES[kind].sizeof():
+            return f"its {kind} has {size} bytes, no multiple of {ENTRIES[kind].sizeof()}: brokers cannot read from the copy"
+    return None
+
+
+def _index_hits(sizes: dict[LocalTierFile, int]) -> int | None:
+    if len(sizes) < len(ENTRIES) or _torn(sizes) is not None:
+        return None
+    offset_bytes = ENTRIES[LocalTierFile.OFFSET_INDEX].sizeof()
+    time_bytes = ENTRIES[LocalTierFile.TIME_INDEX].sizeof()
+    hits: int = 2 * (sizes[LocalTierFile.OFFSET_INDEX] // offset_bytes) + sizes[LocalTierFile.TIME_INDEX] // time_bytes
+    return hits
+
+
+def manifest_bytes(copy: CopyObjects) -> int:
+    """Bytes that ``copy_facts`` holds of a copy."""
+    manifest = copy.by_kind.get(AivenObject.MANIFEST)
+    return 0 if manifest is None else manifest.identity.size_bytes
+
+
+def copy_facts(root: ReadPath, layout: TierLayout, copy: CopyObjects) -> CopyFacts:
+    """The facts from the listing, or in Aiven's layout from the manifest, which is read.
+
+    Raises:
+        RefusedError: a limit of the run is used up.
+    """
+    if layout is TierLayout.LOCAL_TIERED_STORAGE:
+        kinds = (LocalTierFile.LOG, LocalTierFile.PRODUCER_SNAPSHOT, LocalTierFile.TRANSACTION_INDEX)
+        log, snapshot, index = (copy.by_kind[kind].identity.size_bytes if kind in copy.by_kind else None for kind in kinds)
+        sizes = _index_sizes(copy)
+        return CopyFacts(
+            segment_bytes=log,
+            snapshot_bytes=snapshot,
+            index_bytes=index,
+            index_hits=_index_hits(sizes),
+            compared=tuple((kind, copy.by_kind[kind].identity.size_bytes) for kind in COMPARED if kind in copy.by_kind),
+            torn_index=_torn(sizes),
+        )
+    listed = copy.by_kind.get(AivenObject.MANIFEST)
+    if listed is None:
+        return CopyFacts()
+    file = root.below(listed.key)
+    try:
+        data = file.read_small(MANIFEST_BYTES_MAX) or b"" if listed.data is None else listed.data
+        manifest = read_aiven_manifest(data, file=file.path)
+    except (FormatError, ReadFailedError) as error:
+        return CopyFacts(fault=error.message, is_unread=isinstance(error, ReadFailedError))
+    return _of_manifest(manifest, data, copy)
+
+
+def _of_manifest(manifest: AivenManifest, data: bytes, copy: CopyObjects) -> CopyFacts:
+    metadata = manifest.segment
+    end = metadata.get("endOffset")
+    epochs = metadata.get("segmentLeaderEpochs")
+    pairs = epochs.items() if isinstance(epochs, dict) else ()
+    starts = sorted((int(epoch), start) for epoch, start in pairs if re.fullmatch(r"[0-9]{1,10}", epoch) and _is_offset(start, 0))
+    snapshot, index = (manifest.indexes[each] for each in (SegmentIndex.PRODUCER_SNAPSHOT, SegmentIndex.TRANSACTION))
+    log = copy.by_kind.get(AivenObject.LOG)
+    stored = None if log is None else log.identity.size_bytes
+    expected = manifest.chunks.stored_bytes
+    indexes = copy.by_kind.get(AivenObject.INDEXES)
+    needed = max((place.position + place.size for place in manifest.indexes.values() if place is not None), default=0)
+    sizes = _plain_sizes(manifest)
+    torn = _torn(sizes)
+    if indexes is not None and indexes.identity.size_bytes < needed:
+        torn = f"its indexes end at byte {needed}, and its .indexes has {indexes.identity.size_bytes}"
+    return CopyFacts(
+        end_offset=end if _is_offset(end, copy.base_offset) else None,
+        leader_epochs=tuple(LeaderEpochEntry(epoch, start) for epoch, start in starts),
+        segment_bytes=manifest.chunks.file_size,
+        snapshot_bytes=None if snapshot is None else snapshot.size,
+        index_bytes=None if index is None else index.size,
+        key_id=None if manifest.encryption is None else manifest.encryption.key_id,
+        max_timestamp_ms=_time(metadata.get("maxTimestampMs")),
+        event_timestamp_ms=_time(metadata.get("eventTimestampMs")),
+        fault=_contradiction(metadata, copy)
+        or (None if stored in (None, expected) else f"its chunks have {expected} bytes, and its .log has {stored}"),
+        index_hits=_index_hits(sizes),
+        compared=tuple((kind, place.size) for kind in COMPARED if (place := manifest.indexes[INDEX_OF[kind]]) is not None),
+        torn_index=torn,
+        manifest=data,
+    )
+
+
+def _plain_sizes(manifest: AivenManifest) -> dict[LocalTierFile, int]:
+    """Bytes of its offset and time index before they were encrypted; the plugin does not compress them."""
+    places = {kind: manifest.indexes[INDEX_OF[kind]] for kind in ENTRIES}
+    added = 0 if manifest.encryption is None else ENCRYPTION_BYTES
+    return {kind: place.size - (added if place.size else 0) for kind, place in places.items() if place is not None}
+
+
+def _contradiction(metadata: dict[str, Any], copy: CopyObjects) -> str | None:
+    """Where the metadata in a manifest differs from the keys of the copy; None where it does not.
+
+    The plugin makes both of one ``RemoteLogSegmentMetadata``.
+    """
+    key = parse_aiven_key(copy.by_kind[AivenObject.MANIFEST].key)
+    if key is None:
+        return None
+    topic = json_member(metadata, *PARTITION_MEMBERS, "topicPartition", "topic")
+    # A prefix without a separator is a part of the name in the key.
+    if topic is not None and not (isinstance(topic, str) and key.topic.endswith(topic)):
+        return f"its manifest names the topic {shown_json(topic)}, and its key {key.topic}"
+    for name, value, expected in (
+        ("partition", json_member(metadata, *PARTITION_MEMBERS, "topicPartition", "partition"), key.partition),
+        ("segment", json_member(metadata, "remoteLogSegmentId", "id"), uuid_to_text(copy.segment_id)),
+        ("topic id", json_member(metadata, *PARTITION_MEMBERS, "topicId"), uuid_to_text(key.topic_id)),
+        ("start offset", metadata.get("startOffset"), copy.base_offset),
+    ):
+        if value is not None and value != expected:
+            return f"its manifest names the {name} {shown_json(value)}, and its key {expected}"
+    return None
+
+
+def json_member(value: Any, *path: str) -> Any:
+    """The value of JSON below a path of member names; None if it has no such object."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _time(value: object) -> int | None:
+    return value if type(value) is int and -1 <= value < 2**63 else None
+
+
+def _is_offset(value: object, least: int) -> bool:
+    """Whether JSON has an offset there: a manifest may hold anything."""
+    return type(value) is int and least <= value < 2**63
+
+
+# ---------------------------------------------------------------------------------------------------------------------- partition
 
 NO_OWNER = Ownership(0, 0, 0)
 
@@ -94,18 +444,27 @@ class RemotePartition:
         is_unknown = copy.record is None and copy.segment_id not in self.log.deleted
         return self.log.is_live(copy.segment_id) or (is_unknown and not self.verified)
 
+    @property
+    def incomplete(self) -> list[RemoteCopy]:
+        """Copies that brokers read, or may read, and that lack objects. Those of Iceberg need none, and of others it may be unknown."""
+        copies = (each for each in self.copies.values() if each.missing and each.missing != ICEBERG_LACKS)
+        return [each for each in copies if each.unanswered is None and self.may_be_live(each)]
+
     def complete_copy(self, segment: RemoteSegment) -> RemoteCopy:
         """The copy of a record, with all objects that it needs.
 
         Raises:
-            ReadFailedError: there are none, or one that it needs is missing.
+            DamagedCopyError: there are none, or one that it needs is missing.
+            ReadFailedError: whether they are there is unknown.
         """
         copy = self.copies.get(segment.segment_id)
+        name = f"copy {uuid_to_text(segment.segment_id)}"
+        if copy is not None and copy.missing and copy.unanswered is not None:
+            raise ReadFailedError(f"{name}: the request for objects that the listing lacks: {copy.unanswered}", path=self.place)
         if copy is None or not copy.objects.by_kind:
-            raise ReadFailedError(f"copy {uuid_to_text(segment.segment_id)}: its objects are not there", path=self.place)
+            raise DamagedCopyError(f"{name}: its objects are not there", path=self.place)
         if copy.missing:
-            what = f"objects of it are missing: {', '.join(copy.missing)}"
-            raise ReadFailedError(f"copy {uuid_to_text(segment.segment_id)}: {what}", path=self.place)
+            raise DamagedCopyError(f"{name}: objects of it are missing: {', '.join(copy.missing)}", path=self.place)
         return copy
 
     # -------------------------------------------------------------------------------------------- copies as a partition directory
@@ -152,7 +511,10 @@ class RemotePartition:
         size_bytes = copy.facts.snapshot_bytes
         if not size_bytes:
             return None
-        return ListedFile(self.file_name(copy, LocalTierFile.PRODUCER_SNAPSHOT), FileIdentity(size_bytes, 0, 0), NO_OWNER)
+        # As it was listed where it is a file of its own, which a reader compares with the file that it opens.
+        own = copy.objects.by_kind.get(LocalTierFile.PRODUCER_SNAPSHOT)
+        identity = FileIdentity(size_bytes, 0, 0) if own is None else own.identity
+        return ListedFile(self.file_name(copy, LocalTierFile.PRODUCER_SNAPSHOT), identity, NO_OWNER)
 
     def directory(
         self,
@@ -238,6 +600,18 @@ class RemotePartition:
         file = self.file(copy, LocalTierFile.LEADER_EPOCHS)
         data = file.read_small(limits.TEXT_FILE_BYTES_MAX) or b""
         return read_leader_epoch_checkpoint(data, file=file.path)
+
+    def try_read_epochs(self, copy: RemoteCopy) -> None:
+        """Reads the leader epochs of a segment whose end is known, if nothing else has them and its checkpoint can be read."""
+        with contextlib.suppress(FormatError, ReadFailedError):
+            self.read_epochs(copy)
+
+    def known_log_epochs(self, copy: RemoteCopy) -> tuple[LeaderEpochEntry, ...]:
+        """The leader epochs of the log up to the end of a copy: all entries; none if they cannot be read."""
+        try:
+            return self.read_log_epochs(copy)
+        except (FormatError, ReadFailedError):
+            return ()
 
     def read_time(self, copy: RemoteCopy) -> None:
         """Reads the greatest timestamp of a copy from the end of its time index, if nothing else has it."""
@@ -345,178 +719,17 @@ class RemoteChain:
         store = self.remote.store
         location = self.remote.file_path(copy)
         if facts.fault is not None:
-            raise ReadFailedError(facts.fault, path=location)
+            error = ReadFailedError if facts.is_unread else DamagedCopyError
+            raise error(facts.fault, path=location)
         if facts.key_id is not None and facts.manifest is not None and isinstance(store, TierStore):
             store.data_key(read_aiven_manifest(facts.manifest), location)
         if facts.segment_bytes != segment.size_bytes:
             message = f"has {facts.segment_bytes} bytes, and the metadata log has {segment.size_bytes}"
-            raise ReadFailedError(message, path=location)
+            raise DamagedCopyError(message, path=location)
         return self.remote.segment_files(copy)
 
 
-@dataclass(slots=True)
-class Tier:
-    """A store, with what a metadata log has of it.
-
-    Attributes:
-        base: where the objects are.
-        has_metadata: a metadata log was given.
-        verified: and all of it could be read: brokers have no copy that it does not have.
-        logs: of the metadata.
-        partitions: of the listing, in the order of the store.
-        unknown: objects of no known layout.
-        unanswered: finished copies that lack objects in the listing, and why a request for these had no answer, by segment id.
-        private_keys: for copies that are encrypted.
-        findings: about the store and the metadata log.
-        stores: how the store is reached, and how much may be read of it.
-    """
-
-    base: StorePath
-    has_metadata: bool
-    verified: bool
-    logs: RemoteLogs
-    partitions: dict[TopicIdPartition, ListedPartition]
-    unknown: UnknownObjects = field(default_factory=UnknownObjects)
-    unanswered: dict[bytes, str] = field(default_factory=dict)
-    private_keys: PrivateKeys = NO_KEYS
-    findings: list[Finding] = field(default_factory=list)
-    stores: S3Settings = USUAL_S3
-
-    @property
-    def metadata_findings(self) -> list[Finding]:
-        """Findings of the metadata logs, without those about other partitions of the store."""
-        return [each for each in self.findings if each.cause is FindingCause.METADATA_TOPIC]
-
-    def listed_partition(self, partition: TopicIdPartition) -> RemotePartition:
-        """The partition as the listing and the metadata log have it: no object was read."""
-        listed = self.partitions.get(partition)
-        # Without objects it has the layout of the first partition of the store.
-        sample = next(iter(self.partitions.values()), None) if listed is None else listed
-        layout = TierLayout.AIVEN if sample is None else sample.layout
-        store = TierStore(self.base.store, self.private_keys) if layout is TierLayout.AIVEN else self.base.store
-        log = self.logs.partitions.get(partition, RemoteLog())
-        objects = {} if listed is None else {each.segment_id: each for each in listed.copies}
-        copies = [RemoteCopy.of(layout, each, log.segments.get(segment_id)) for segment_id, each in objects.items()]
-        copies += [RemoteCopy.of(layout, None, each) for each in log.segments.values() if each.segment_id not in objects]
-        for copy in copies:
-            copy.unanswered = self.unanswered.get(copy.segment_id)
-        copies.sort(key=lambda copy: copy.start_offset)
-        by_id = {copy.segment_id: copy for copy in copies}
-        return RemotePartition(partition, self.base, layout, store, log, by_id, self.verified, self.private_keys, self.stores)
-
-    def partition(self, partition: TopicIdPartition) -> RemotePartition:
-        """The partition as a broker knows it: without a metadata log every complete copy is taken for a finished one.
-
-        Raises:
-            RefusedError: a limit of the run is used up.
-        """
-        remote = self.listed_partition(partition)
-        if not self.has_metadata and remote.copies:
-            _take_all_for_finished(remote)
-        return remote
-
-    def partition_named(self, topic: str, number: int, topic_id: bytes | None) -> RemotePartition | None:
-        """The partition of a name in remote storage; None if there is none.
-
-        Args:
-            topic: name.
-            number: of the partition.
-            topic_id: 16 bytes; None for the only topic of that name.
-
-        Raises:
-            UsageError: several topics had that name.
-            RefusedError: a limit of the run is used up.
-        """
-        known = {*self.partitions, *self.logs.partitions}
-        ids = sorted({each.topic_id for each in known if (each.topic, each.partition) == (topic, number)})
-        if topic_id is not None:
-            ids = [topic_id] if topic_id in ids else []
-        if len(ids) > 1:
-            among = ", ".join(map(uuid_to_text, ids))
-            raise UsageError(
-                f"has copies of several topics called {topic}: name one with --topic-id {topic}=ID, of {among}", path=self.base.path
-            )
-        return self.partition(TopicIdPartition(topic, ids[0], number)) if ids else None
-
-
-def open_tier(
-    root: StorePath,
-    metadata_logs: Sequence[str] = (),
-    stores: S3Settings = USUAL_S3,
-    private_keys: PrivateKeys = NO_KEYS,
-    key_prefix: str = "",
-    *,
-    may_be_empty: bool = False,
-) -> Tier:
-    """Lists a store and reads the metadata log.
-
-    Args:
-        root: of the store, absolute.
-        metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them.
-        stores: how the store is reached where it holds objects, and those that ``metadata_logs`` are in.
-        private_keys: for copies that are encrypted.
-        key_prefix: of the plugin, below the location.
-        may_be_empty: a store without any object is one to which nothing was uploaded.
-
-    Raises:
-        UsageError: neither a copy nor a metadata log is there, and an empty store is no answer.
-        ReadFailedError: the store cannot be listed.
-        RefusedError: a limit of the run is used up.
-    """
-    tier = list_store(root, metadata_logs, stores, private_keys, key_prefix)
-    tier.findings += unreadable_objects(root.path, tier.unknown)
-    if not tier.partitions and not metadata_logs and not tier.findings:
-        if not may_be_empty:
-            raise UsageError("has no copy of a segment", path=root.path)
-        message = "the store is empty: nothing was uploaded, or it is another store or prefix than the brokers'"
-        tier.findings.append(Finding("tier-empty", Severity.NOTE, root.path, message))
-    elif not metadata_logs:
-        tier.findings.append(Finding("tier-unverified", Severity.NOTE, root.path, UNVERIFIED))
-    return tier
-
-
-def list_store(
-    root: StorePath,
-    metadata_logs: Sequence[str],
-    stores: S3Settings,
-    private_keys: PrivateKeys = NO_KEYS,
-    key_prefix: str = "",
-) -> Tier:
-    """Lists a store and reads the metadata logs; an empty store is no error.
-
-    Args:
-        root: of the store, absolute.
-        metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them, or good copies look unreferenced.
-        stores: how the object stores are reached that ``metadata_logs`` are in.
-        private_keys: for copies that are encrypted.
-        key_prefix: of the plugin, below the location.
-
-    Raises:
-        UsageError: there is no partition of ``__remote_log_metadata``.
-        ReadFailedError: the store cannot be listed.
-        RefusedError: a limit of the run is used up.
-    """
-    logs, findings = read_remote_logs(metadata_logs, stores)
-    unknown = UnknownObjects()
-    partitions, unanswered = list_partitions(root, logs, key_prefix, unknown)
-    return Tier(
-        base=root,
-        has_metadata=bool(metadata_logs),
-        verified=bool(metadata_logs) and not findings,
-        logs=logs,
-        partitions={each.id: each for each in partitions},
-        unknown=unknown,
-        unanswered=unanswered,
-        private_keys=private_keys,
-        findings=findings,
-        stores=stores,
-    )
-
-
-# ---------------------------------------------------------------------------------------------------------------- objects alone
-
-
-def _take_all_for_finished(remote: RemotePartition) -> None:
+def take_all_for_finished(remote: RemotePartition) -> None:
     """Takes every complete copy for a finished one, and adds the findings about those that cannot be read.
 
     Raises:
@@ -581,3 +794,26 @@ def _trimmed_epochs(entries: Sequence[LeaderEpochEntry], first: int, last: int) 
     inside = [entry for entry in entries if first < entry.start_offset <= last]
     before = [entry.epoch for entry in entries if entry.start_offset <= first]
     return (LeaderEpochEntry(before[-1], first), *inside) if before else tuple(inside)
+
+
+def unreadable_objects(place: str, unknown: UnknownObjects | None = None, iceberg: int = 0) -> list[Finding]:
+    """Objects that cannot be read.
+
+    Args:
+        place: for the findings.
+        unknown: objects of no known layout.
+        iceberg: copies that have a manifest alone.
+    """
+    findings = []
+    if unknown is not None and unknown.old_aiven:
+        message = f"{pluralize(unknown.old_aiven, 'object')} of Aiven's plugin of before October 2023, whose layout is not read"
+        findings.append(Finding("tier-unsupported-layout", Severity.REFUSED, place, message))
+    if iceberg:
+        message = f"{pluralize(iceberg, 'copy', 'copies')} with a manifest alone, as segment.format=iceberg leaves them: not read"
+        findings.append(Finding("tier-unsupported-layout", Severity.REFUSED, place, message))
+    if unknown is not None and unknown.count > unknown.old_aiven:
+        message = (
+            f"{pluralize(unknown.count - unknown.old_aiven, 'object')} of no known layout left out, the first {unknown.first!r}"
+        )
+        findings.append(Finding("tier-unknown-objects", Severity.NOTE, place, message))
+    return findings

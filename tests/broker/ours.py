@@ -27,7 +27,7 @@ from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.partition_dir import list_partition_dir, read_positions_hint
 from snaprebuild.storage.store_path import ReadPath, StorePath
-from snaprebuild.tier.remote_partition import open_tier
+from snaprebuild.tier.remote_store import open_tier
 
 States = dict[int, dict[int, Entry]]
 BLOCK_BYTES = 1 << 13

@@ -161,6 +161,22 @@ def test_a_line_that_is_shortened_is_whole_below(status: Status) -> None:
     assert order == sorted(order)
 
 
+@pytest.mark.parametrize(
+    ("waiting", "first", "below"),
+    [
+        (0, "Also: 17 snapshots missing.", "Raise the protocol first."),
+        (4, "Also: 17 missing, 2-6 waiting.", "Raise the protocol first. 17 snapshots missing, 2 to 6 segments waiting."),
+    ],
+)
+def test_topics_without_an_id_are_said_once(waiting: int, first: str, below: str) -> None:
+    status = status_of(
+        [], wrong=0, suspect=0, missing=17, waiting=2 if waiting else 0, unread=0, waiting_unknown=waiting,
+        topics_without_id=["a", "b"],
+    )  # fmt: skip
+    assert status_line(status) == f"Not ready for remote storage: 2 topics have no id. {first}"
+    assert status_details(status) == below
+
+
 def test_a_long_name_is_cut_in_its_middle() -> None:
     fate = Fate(
         kind=FateKind.STRAY, code="no-topic-id", subject=f"{'topic.' * 30}-1234", path="/d", cause="no topic id",

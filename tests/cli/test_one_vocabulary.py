@@ -205,7 +205,7 @@ def test_an_absent_name_next_to_one_that_is_there_is_reported_by_every_verb(verb
     assert run.codes["nothing-found"] == 1
     assert "no partition 'nope-0'" in run.messages("nothing-found")
     if verb == "tier repair":
-        assert run.document["answer"] == "No snapshot is wrong."  # the copies that are right are not listed
+        assert run.document["counts"]["wrong"] == 0  # the copies that are right are not listed
     else:
         assert there.rpartition("-")[0] in json.dumps(run.document)
     table = snaprebuild(*verb.split(), *absent_words(ABSENT[verb], tmp_path / "table"), *names)
@@ -284,7 +284,7 @@ def test_one_partition_is_asked_for_and_candidates_are_named(tmp_path: Path) -> 
         for words in (("--topic", "mix*"), ("--topic-partition", "mixed-0"))
     )
     assert by_pattern.exit_code == by_name.exit_code
-    assert by_pattern.document == by_name.document
+    assert by_pattern.document | {"next_command": None} == by_name.document | {"next_command": None}
 
 
 def test_a_dump_is_saved_like_any_document(tmp_path: Path) -> None:

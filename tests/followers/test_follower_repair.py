@@ -16,7 +16,7 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store_path import StorePath
-from snaprebuild.tier.remote_partition import open_tier
+from snaprebuild.tier.remote_store import open_tier
 
 LOST = FIXTURES / "follower-lost-state"
 MINUTES_AFTER = 1_795_269_600_000  # 2026-11-21T14:00:00Z

@@ -26,7 +26,6 @@ from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
-from snaprebuild.spark import job
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.chunks import RESULT_SCHEMA
 from snaprebuild.spark.job import SparkEngine
@@ -34,7 +33,7 @@ from snaprebuild.spark.session import opened_session
 from snaprebuild.spark.summary_rows import SCHEMA
 
 AS_OF_MS = 1_795_270_000_000
-TASKS_PER_CORE = 10
+READING_TASKS = 20
 JOB_TASKS_MAX = 4
 FREE_TASKS = 2
 """Of the stage: the others wait until the worker is killed."""
@@ -115,7 +114,6 @@ def wait_for_executors(session: SparkSession, count: int) -> None:
 
 
 def main(master: str, logs: str, out: str, pid: str, tasks: str, stage: str) -> None:
-    job.TASKS_PER_CORE, job.TASK_BYTES_MIN = TASKS_PER_CORE, 1
     plan = make_plan(RebuildRequest((logs,), out=out, boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS), judge_plans)
     killed: list[str] = []
     over = threading.Event()
@@ -125,7 +123,7 @@ def main(master: str, logs: str, out: str, pid: str, tasks: str, stage: str) -> 
         killer = threading.Thread(target=kill_in_the_middle, args=(session, int(pid), int(tasks), killed, over, gate))
         gate_stages(ddl(RESULT_SCHEMA if stage == "write" else SCHEMA), gate)
         killer.start()
-        result = rebuild(plan, Run(engine=SparkEngine(session)))
+        result = rebuild(plan, Run(engine=SparkEngine(session, tasks=READING_TASKS)))
         over.set()
         killer.join()
         left = executors(session)

@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from cluster_driver import AS_OF_MS, TASKS_PER_CORE, wait_for_executors
+from cluster_driver import AS_OF_MS, READING_TASKS, wait_for_executors
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.findings import exit_code_of
@@ -17,7 +17,6 @@ from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.run import Run
-from snaprebuild.spark import job
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import opened_session
 from snaprebuild.storage.store import S3Settings
@@ -56,14 +55,13 @@ def python_workers(below: list[int]) -> list[int]:
 
 
 def main(asked: dict[str, str]) -> None:
-    job.TASKS_PER_CORE, job.TASK_BYTES_MIN = TASKS_PER_CORE, 1
     settings = S3Settings(path_style=True)
     mode = {"out": asked["out"], "boundaries": "all", "replay_from": "log-start"} if "out" in asked else {}
     with opened_session(asked["master"]) as session:
         wait_for_executors(session, EXECUTORS)
         plan = make_plan(RebuildRequest((asked["source"],), as_of_ms=AS_OF_MS, s3=settings, **mode), judge_plans)
         receipt = Receipt(asked["receipt"], plan) if "receipt" in asked else None
-        result = rebuild(plan, Run(engine=SparkEngine(session)), receipt=receipt)
+        result = rebuild(plan, Run(engine=SparkEngine(session, tasks=READING_TASKS)), receipt=receipt)
         document = {
             "exit_code": exit_code_of(result.findings),
             "findings": [f"{each.code}: {each.message}" for each in result.findings],

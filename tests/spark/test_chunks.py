@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from plans import make_plan
 from simulated_broker import EXPIRATION_MS
 from test_any_packing import write_aged_log
-from without_spark import NO_COUNTS, WithoutSpark
+from without_spark import WithoutSpark
 
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
@@ -36,8 +36,8 @@ from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import PartitionVerdict, verify
 from snaprebuild.spark import chunks, replay_tasks, summary_rows
 from snaprebuild.spark.chunks import END, ChunkPlan, RowRange
-from snaprebuild.spark.executor_tasks import Chunk, SummaryStream, chunk_starts, composed, run_chunk
 from snaprebuild.spark.job import SparkEngine
+from snaprebuild.spark.partition_jobs import Chunk, SummaryStream, chunk_starts, composed, run_chunk
 from snaprebuild.spark.replay_tasks import Division
 from snaprebuild.spark.summary_rows import WHOLE, rows_of_job, table_of
 
@@ -181,7 +181,7 @@ def test_a_state_crosses_in_rows_that_are_not_large(tmp_path: Path, monkeypatch:
 def test_a_state_of_which_a_part_is_missing_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary_rows, "PART_PRODUCERS", 16)
     rows = pa.Table.from_batches(begun(tmp_path, 100)).filter(pc.field("part") != 3)
-    *_, last = replay_tasks.run_jobs(rows.to_batches(), NO_COUNTS)
+    *_, last = replay_tasks.run_jobs(rows.to_batches())
     assert str(pickle.loads(last.column("done")[0].as_py())) == "84 of 100 producers of the state before a chunk arrived"
 
 
@@ -219,7 +219,7 @@ def test_pieces_go_to_the_tasks_that_they_were_packed_for(
     pieces = [RowRange(0, WHOLE, 50, 70), RowRange(0, 50, END, 10), RowRange(1, WHOLE, END, 30), RowRange(2, WHOLE, END, 30)]
     rows = [row for number in range(4) for at in (0, 49, 50, 51) for row in rows_of_job(number, b"", at)]
     frame = chunks.data_frame(spark, pa.Table.from_batches([table_of(rows)]))
-    placed = chunks._placed(spark, frame, pieces, 2).select("partition", "base_offset", sql.spark_partition_id().alias("task"))
+    placed = chunks._placed(spark, frame, pieces, 2).rows.select("partition", "base_offset", sql.spark_partition_id().alias("task"))
     tasks: dict[int, set[tuple[int, int]]] = {}
     for row in placed.collect():
         tasks.setdefault(row.task, set()).add((row.partition, row.base_offset))

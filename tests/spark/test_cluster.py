@@ -14,7 +14,7 @@ from typing import Any
 
 import pyspark
 import pytest
-from cluster_driver import AS_OF_MS, TASKS_PER_CORE
+from cluster_driver import AS_OF_MS, READING_TASKS
 from command import run_process
 from engine_results import all_bytes
 from faulty_store import FaultyStore, faulty_store
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.spark
 QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 PARTITIONS = 12
 WORKERS = 2
-READING, WRITING = WORKERS * TASKS_PER_CORE, PARTITIONS
+READING, WRITING = READING_TASKS, PARTITIONS
 """Tasks of the two stages, by which they are known."""
 
 

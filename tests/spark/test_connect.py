@@ -18,6 +18,7 @@ BATCHES = sum(segment.batches for each in partition_fixtures() if each.fixture =
 DATA_SOURCES = """
 import json
 import sys
+import snaprebuild
 from pyspark.sql import SparkSession
 from snaprebuild.spark import register
 
@@ -42,6 +43,8 @@ found["of a view"] = session.sql("select count(*) as n from b where topic = 'mix
 snapshots = session.read.format("kafka_producer_snapshot").load(sys.argv[1])
 found["snapshots"] = sorted({f"{row.topic}-{row.partition}/{row.snapshot_offset:020}.snapshot" for row in snapshots.collect()})
 found["code"] = sorted({row.at for row in session.range(2).mapInArrow(codes, "at string").collect()})
+scanned = snaprebuild.scan(sys.argv[1])
+found["result"] = [row.asDict() for row in scanned.toDF(session).collect()] == scanned.rows() != []
 print(json.dumps(found))
 """
 
@@ -57,3 +60,4 @@ def test_the_data_sources(connect_server: "ConnectServer") -> None:
     assert found["of a view"] == sum(segment.batches for each in of_mixed for segment in each.segments) > 0
     assert found["snapshots"] == sorted(str(path.relative_to(LOGS)) for path in LOGS.glob("*/*.snapshot"))
     assert all(".zip/snaprebuild/" in each for each in found["code"]), "the code that was sent"
+    assert found["result"] is True

@@ -35,7 +35,7 @@ from snaprebuild.spark.effect_files import (
     read_cached,
     rows_of_cached,
 )
-from snaprebuild.spark.executor_tasks import joined
+from snaprebuild.spark.partition_jobs import joined
 from snaprebuild.spark.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.spark.summary_rows import Row, outcomes, rows_of_error, rows_of_pieces, rows_of_range
 from snaprebuild.storage.local.store import LOCAL

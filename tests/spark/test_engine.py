@@ -167,6 +167,7 @@ class Counts(PartitionTask):
     def __init__(self, directory: Path, fault: str | None = None) -> None:
         (source,) = open_source([str(directory)]).partitions
         self.listing = source.directory
+        self.path = source.directory.path
         self.fault = fault
         self.count: int | None = None
         self.error: Exception | None = None
@@ -180,7 +181,7 @@ class Counts(PartitionTask):
         assert self.error is None
         self.error = error
 
-    def job(self, report: Callable[[object], None]) -> CountJob:
+    def job(self) -> CountJob:
         return CountJob(tuple(self.tasks()), self.fault)
 
     def adopt(self, outcome: TaskOutcome) -> None:
@@ -297,18 +298,17 @@ def test_reading_is_balanced(spark: SparkSession, event_log: Path, tmp_path: Pat
         packed.append((items, pack(items, tasks)))
         return packed[-1][1]
 
-    monkeypatch.setattr(packing, "pack", recorded)
-    monkeypatch.setattr(job, "TASK_BYTES_MIN", 1)
+    monkeypatch.setattr(job, "pack", recorded)
     work = Counts(logs / "t-0")
     with new_tasks(spark, event_log) as ended:
-        SparkEngine(spark)([work])
+        SparkEngine(spark, tasks=8)([work])
     assert work.count == len(sizes)
-    (items, placed), _ = packed
+    ((items, placed),) = packed
     assert sum(items) >= sum(sizes)
     counts = [each["Task Metrics"]["Shuffle Read Metrics"]["Total Records Read"] for each in reading_tasks(ended)]
     assert counts == np.bincount(placed).tolist()
     load = np.bincount(placed, weights=items)
-    assert len(load) == job.TASKS_PER_CORE * 2
+    assert len(load) == 8
     assert load.max() / load.mean() <= 1.5
 
 
@@ -330,7 +330,8 @@ def test_a_cancelled_job(spark: SparkSession, counted: Callable[[int], Path], tm
     for work in works:
         assert isinstance(work.error, StorageError)
         assert str(work.error).startswith("the Spark job failed: ")
-        assert "cancelled" in str(work.error)
+    assert "cancelled" in str(works[0].error)
+    assert str(works[1].error) == f"the Spark job failed: the reason is with {works[0].path}"
     after = Counts(counted(3))
     SparkEngine(spark)([after])
     assert after.count == 3

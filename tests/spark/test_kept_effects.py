@@ -24,7 +24,6 @@ from snaprebuild.errors import UsageError
 from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.run import rebuild
-from snaprebuild.spark.driver_channel import DriverChannel
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -204,7 +203,7 @@ def test_a_notebook_has_the_verbs_of_the_command(spark: SparkSession, logs: Path
     assert repr(result).startswith(f"<rebuild, exit code 0: {written} snapshots written in 1 of 1 partition.")
     rows = [json.loads(row) for row in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert rows == [{name: row[name] for name in rows[0]} for row in result.rows()]
-    frame = notebook.to_spark(spark, result)
+    frame = result.toDF(spark)
     assert [row.asDict() for row in frame.collect()] == result.rows()
     again = notebook.rebuild(spark, logs, cache=str(tmp_path / "effects"), dry_run=True, **options)
     assert again.partitions[0].cache_hits.segments == 5
@@ -212,7 +211,11 @@ def test_a_notebook_has_the_verbs_of_the_command(spark: SparkSession, logs: Path
     wanted = library.verify(logs)
     assert verified.rows() == wanted.rows()
     assert verified.answer == wanted.answer
-    nothing = notebook.to_spark(spark, library.rebuild(logs, topics="none", dry_run=True))
+    for each in (scanned, planned, verified):
+        of_spark = each.toDF(spark)
+        assert of_spark.columns == list(each.columns)
+        assert [row.asDict() for row in of_spark.collect()] == each.rows() != []
+    nothing = library.rebuild(logs, topics="none", dry_run=True).toDF(spark)
     assert (nothing.count(), nothing.columns) == (0, frame.columns)
 
 
@@ -235,15 +238,16 @@ def test_a_notebook_rebuilds_with_a_receipt_by_default(
 def test_a_notebook_carries_out_a_plan(spark: SparkSession, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of this session, and one from a file; what the plan carries is not given again. The tasks share a limit of bytes a second."""
     from snaprebuild.spark import notebook
+    from snaprebuild.spark.task_services import TaskServices
 
     rates = []
-    wrap = DriverChannel.wrap
+    wrap = TaskServices.wrap
 
-    def noted(channel: DriverChannel, function: Any) -> Any:
-        rates.append(channel.io_limits.bytes_per_second)
-        return wrap(channel, function)
+    def noted(services: TaskServices, function: Any, tasks: int) -> Any:
+        rates.append(services.io_limits.bytes_per_second)
+        return wrap(services, function, tasks)
 
-    monkeypatch.setattr(DriverChannel, "wrap", noted)
+    monkeypatch.setattr(TaskServices, "wrap", noted)
     planned = notebook.plan(spark, logs, out=tmp_path / "out", boundaries="all")
     planned.save(tmp_path / "plan")
     written = sum(len(partition.boundaries) for partition in planned)
@@ -252,7 +256,7 @@ def test_a_notebook_carries_out_a_plan(spark: SparkSession, logs: Path, tmp_path
         result = notebook.rebuild(spark, plan=plan, dry_run=dry_run, max_read_rate=1 << 30)
         assert getattr(result.document.totals, action) == written
     assert rates
-    assert set(rates) == {(1 << 30) // spark.sparkContext.defaultParallelism}
+    assert set(rates) == {1 << 30}
     for more in ({"source": logs}, {"out": tmp_path}, {"check_crc": False}, {"as_of_ms": 1}):
         with pytest.raises(UsageError, match=f"give {next(iter(more))} to plan"):
             notebook.rebuild(spark, plan=planned, **more)

@@ -30,7 +30,7 @@ session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "fa
 session.sparkContext.setLogLevel("OFF")
 
 from snaprebuild.spark import register
-from snaprebuild.spark.notebook import plan, rebuild, scan, to_spark, verify
+from snaprebuild.spark.notebook import plan, rebuild, scan, verify
 
 
 def batches():
@@ -49,7 +49,7 @@ found["rebuild"] = repr(rebuilt)
 found["receipt"] = rebuilt.document.receipt
 verified = verify(session, logs, as_of_ms=0)
 found["verify"] = repr(verified)
-found["rows"] = to_spark(session, verified).count()
+found["rows"] = verified.toDF(session).count()
 register(session)
 found["with register"] = batches()
 found["python afterwards"] = session.sparkContext.pythonExec

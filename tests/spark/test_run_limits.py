@@ -2,16 +2,13 @@
 
 import random
 import secrets
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 import pytest
 
 from snaprebuild.errors import RefusedError
-from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
-from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
+from snaprebuild.snapshots.engine.partition_task import PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
-from snaprebuild.spark.run_limits import check_limits
+from snaprebuild.spark.run_limits import check_limits, limits_of_stores
 from snaprebuild.storage.s3.request_limits import meter_of
 from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import FileIdentity, S3Settings
@@ -21,14 +18,11 @@ pytestmark = pytest.mark.full
 MIB = 1 << 20
 
 
-@dataclass
-class Reckoned(Job):
-    """A job that needs something besides."""
+class Reckoned(PartitionTask):
+    """A task that needs something besides."""
 
-    asks: tuple[int, int] | None
-
-    def started(self, replay: PartitionReplay | None = None) -> AbstractContextManager[PartitionTask]:
-        raise AssertionError
+    def __init__(self, asks: tuple[int, int] | None) -> None:
+        self.asks = asks
 
     def needs(self) -> tuple[int, int] | None:
         return self.asks
@@ -60,11 +54,15 @@ def test_what_suffices_and_one_less() -> None:
             ]
             jobs = [Reckoned(more), Reckoned(None)]
             if reported is None:
-                check_limits(tasks, jobs)
+                check_limits(settings, tasks, jobs)
             else:
                 with pytest.raises(RefusedError, match=reported):
-                    check_limits(tasks, jobs)
+                    check_limits(settings, tasks, jobs)
 
 
 def test_files_have_no_limits() -> None:
-    check_limits([ReadTask("/a", None, 0, FileIdentity(1 << 40, 0, 1), True)], [Reckoned((9, 9))])
+    files = [ReadTask("/a", None, 0, FileIdentity(1 << 40, 0, 1), True)]
+    check_limits(S3Settings(max_requests=9, max_read_bytes=9), files, [Reckoned((9, 9))])
+    assert limits_of_stores([each.store for each in files]) is None
+    assert limits_of_stores([files[0].store, S3Store(S3Settings(max_requests=9))]) == S3Settings(max_requests=9)
+    assert limits_of_stores([S3Store(S3Settings())]) is None

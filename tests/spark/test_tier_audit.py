@@ -24,7 +24,7 @@ from snaprebuild.spark.job import SparkEngine
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.result import StoreAudit
+from snaprebuild.tier.audit.partition_audit import StoreAudit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,8 +4,7 @@ import pickle
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,18 +13,9 @@ from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.receipts.receipt_parts import end_own_parts
 from snaprebuild.spark import job, read_rows, replay_tasks, summary_rows
 from snaprebuild.spark.chunks import END, ChunkPlan, RowRange
-from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.packing import pack
 from snaprebuild.spark.replay_tasks import MERGED_FIRST
 from snaprebuild.spark.summary_rows import WHOLE, rows_of_job
-
-
-class _NoCounts:
-    def add(self, **_: int) -> None:
-        """No one looks."""
-
-
-NO_COUNTS = cast(Counts, _NoCounts())
 
 
 def batches_of(table: pa.Table, random: random.Random) -> Iterator[pa.RecordBatch]:
@@ -96,7 +86,7 @@ class WithoutSpark:
         rows = [row for number, task in tasks for row in read_rows.ranges_of(number, task, target_bytes)]
         for places in dealt([row.size_bytes for row in rows], self.random):
             table = read_rows.table_of([rows[at] for at in places], [0] * len(places))
-            found += job._read_segments(batches_of(table, self.random), NO_COUNTS)
+            found += job._read_segments(batches_of(table, self.random))
         assert all(len(each) <= summary_rows.ROWS_PER_BATCH for each in found)
         return found
 
@@ -114,13 +104,13 @@ class WithoutSpark:
         at_partitions = [row for number, each in sent.items() for row in rows_of_job(number, each)]
         begun = self._mapped(replay_tasks.begin_chunks, partitions, [composed, as_table(at_partitions)], summary_rows.SCHEMA)
         whole = [row for number, each in jobs.items() if number not in sent for row in rows_of_job(number, pickle.dumps(each))]
-        run_jobs = partial(replay_tasks.run_jobs, counts=NO_COUNTS)
-        results = self._mapped(run_jobs, plan.pieces, [read, begun, as_table(whole)], replay_tasks.RESULT_SCHEMA)
+        results = self._mapped(replay_tasks.run_jobs, plan.pieces, [read, begun, as_table(whole)], replay_tasks.RESULT_SCHEMA)
         first = [{"partition": number, "base_offset": MERGED_FIRST, "job": each} for number, each in sent.items()]
-        merge = partial(replay_tasks.merge_chunks, counts=NO_COUNTS)
         everywhere = [RowRange(number, MERGED_FIRST, END, 1) for number in jobs]
         tables = [results, pa.Table.from_pylist(first, schema=replay_tasks.RESULT_SCHEMA)]
-        found: list[dict[str, Any]] = self._mapped(merge, everywhere, tables, replay_tasks.RESULT_SCHEMA).to_pylist()
+        found: list[dict[str, Any]] = self._mapped(
+            replay_tasks.merge_chunks, everywhere, tables, replay_tasks.RESULT_SCHEMA
+        ).to_pylist()
         return found
 
     def _mapped(

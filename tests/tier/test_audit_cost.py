@@ -23,7 +23,7 @@ from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.remote_partition import Tier, open_tier
+from snaprebuild.tier.remote_store import Tier, open_tier
 
 ROOT = str(FIXTURES / "aiven-layout" / "plain" / "store")
 CLOCK = Clock(1, 1)

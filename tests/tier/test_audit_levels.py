@@ -26,7 +26,7 @@ from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.result import WRONG, CopyAudit, SnapshotVerdict, StoreAudit
+from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, SnapshotVerdict, StoreAudit
 from snaprebuild.tier.audit.window import LocalStarts, read_local_starts
 
 GOOD = (SnapshotVerdict.RIGHT, SnapshotVerdict.CONSISTENT)

@@ -20,8 +20,9 @@ from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import Status
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.result import SnapshotVerdict
-from snaprebuild.tier.inventory import CopyState, tier_inventory
+from snaprebuild.tier.audit.partition_audit import SnapshotVerdict
+from snaprebuild.tier.inventory import tier_inventory
+from snaprebuild.tier.remote_store import CopyState
 
 REMOTE, LOGS = FIXTURES / "tiered-local" / "remote", FIXTURES / "tiered-local" / "logs"
 CLOCK = Clock(1_795_132_800_000, 86_400_000)

@@ -8,8 +8,8 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.remote_copy import RemoteCopy
-from snaprebuild.tier.remote_partition import open_tier
+from snaprebuild.tier.remote_partition import RemoteCopy
+from snaprebuild.tier.remote_store import open_tier
 
 STORES = {
     "payments": (FIXTURES / "follower-lost-state" / "remote", FIXTURES / "follower-lost-state" / "node1"),

@@ -23,7 +23,7 @@ from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.store_path import ReadPath, StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.result import SnapshotVerdict, StoreAudit
+from snaprebuild.tier.audit.partition_audit import SnapshotVerdict, StoreAudit
 from snaprebuild.tier.audit.window import read_local_starts
 
 pytestmark = pytest.mark.full

@@ -21,7 +21,7 @@ from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.result import SnapshotVerdict
+from snaprebuild.tier.audit.partition_audit import SnapshotVerdict
 
 CLOCK = Clock(MS + 1000, 86_400_000)
 

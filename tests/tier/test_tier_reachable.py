@@ -31,7 +31,7 @@ from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit import window_task
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.result import WRONG, SnapshotVerdict, StoreAudit
+from snaprebuild.tier.audit.partition_audit import WRONG, SnapshotVerdict, StoreAudit
 from snaprebuild.tier.audit.window import LocalStarts, read_local_starts
 
 REMOTE, LOGS = FIXTURES / "tiered-local" / "remote", str(FIXTURES / "tiered-local" / "logs")

@@ -25,9 +25,9 @@ from snaprebuild.storage.s3.store import S3Store
 from snaprebuild.storage.store import S3Settings, Store, WholeObject
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.result import SnapshotVerdict
+from snaprebuild.tier.audit.partition_audit import SnapshotVerdict
 from snaprebuild.tier.repair.repair import StoreRepair, tier_repair
-from snaprebuild.tier.repair.result import RepairAction
+from snaprebuild.tier.repair.repaired_copy import RepairAction
 from snaprebuild.tier.repair.undo import StoreUndo, load_repair_receipt, undo_repairs
 
 PEM = AIVEN / "keys" / "key1.private.pem"

@@ -25,7 +25,7 @@ from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.result import WRONG, SnapshotVerdict, StoreAudit
+from snaprebuild.tier.audit.partition_audit import WRONG, SnapshotVerdict, StoreAudit
 
 DAY_MS = 86_400_000
 LIVE = Clock(1_795_132_800_000, DAY_MS)

@@ -18,7 +18,7 @@ from tiers import id_text
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store_path import StorePath
-from snaprebuild.tier.remote_partition import open_tier
+from snaprebuild.tier.remote_store import open_tier
 
 ZERO = bytes(16)
 TOPICS = ("a", "aa", "b", "orders")

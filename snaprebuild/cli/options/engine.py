@@ -59,6 +59,7 @@ class EngineOptions(msgspec.Struct, frozen=True):
     engine: EngineOption = EngineName.PROCESS
     master: Master = None
     spark_conf: Sequence[str] = ()
+    spark_tasks: int | None = None
 
     @property
     def cache_dir(self) -> str | None:

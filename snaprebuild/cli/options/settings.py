@@ -22,6 +22,9 @@ CONFIG_FILE = "/etc/snaprebuild/config.toml"
 CONFIG_VARIABLE = "SNAPREBUILD_CONFIG"
 CONFIG_BYTES_MAX = 1 << 16
 
+SPARK_TASKS_MAX = 100_000
+"""Each costs the driver memory and some milliseconds."""
+
 MEMORY_BYTES_MIN = 64 << 20
 """The command itself, and a block of a segment."""
 
@@ -160,6 +163,14 @@ SETTINGS: dict[str, Setting] = {
         TextValue("KEY=VALUE"),
         OptionText(short="A setting of Spark, such as spark.driver.memory=2g", default="spark-defaults.conf"),
         is_list=True,
+    ),
+    "spark_tasks": Setting(
+        WholeNumber(1, SPARK_TASKS_MAX),
+        OptionText(
+            short="Tasks of each step of a Spark job",
+            details="The job asks a cluster for executors for so many tasks.",
+            default="as many as the bytes and partitions need",
+        ),
     ),
     "cache": Setting(TextValue("DIR")),
 }

@@ -13,14 +13,15 @@ from typing import Any
 import msgspec
 
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.cli.answer import none_read, selects_nothing, unless_unread
-from snaprebuild.cli.command_words import repeated_words
+from snaprebuild.cli.answer import selects_nothing
+from snaprebuild.cli.command_words import COPIES, given_words, repeated_words
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.remote_storage import RemoteLevel
 from snaprebuild.cli.printing import print_line, print_table, print_text, print_undo
 from snaprebuild.cli.render.shared_parts import source_verdict
+from snaprebuild.cli.render.status import LIVE_UNKNOWN, answer_lines, faults_text, judgement_lines, nothing_read
 from snaprebuild.cli.value_text import labels_of, shown
-from snaprebuild.cli.view import Answer, View
+from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.documents import followers as documents
 from snaprebuild.documents.common import ActionTotals
@@ -32,7 +33,8 @@ from snaprebuild.followers.repair import ReplicaRepair
 from snaprebuild.followers.replica_snapshots import LostProducer
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.storage.partition_names import named, names_of
-from snaprebuild.tier.remote_partition import Tier
+from snaprebuild.tier.audit.partition_audit import WRONG
+from snaprebuild.tier.remote_store import Tier
 
 __all__ = ["FollowerBuildView", "FollowerCheckView", "FollowerRepairView"]
 
@@ -64,6 +66,8 @@ def _remote_producers(state: RemoteState) -> documents.RemoteProducers:
 
 class FollowerBuildView(View):
     """The result of ``follower build``."""
+
+    names_unread = True
 
     def __init__(
         self,
@@ -110,6 +114,18 @@ class FollowerBuildView(View):
             takes_effect=AT_START,
         )
 
+    def answer(self) -> Answer:
+        """Where the follower begins and with which producers; the build after a dry run, or what comes before the start of the broker."""
+        plan = self._plan
+        counts = f"{pluralize(len(plan.state.entries), 'producer')}, {plan.state.judgement.snapshot_class.value}"
+        dry = "Dry run: nothing was written. " if self._dry_run else ""
+        head = f"{dry}{plan.directory_name} begins at {plan.next_offset} with {counts}"
+        rebuilt = "The snapshot of the copy is wrong, and was rebuilt." if plan.state.verdict in WRONG else ""
+        text = judgement_lines(self.findings, head, rebuilt or ("" if self._tier.verified else LIVE_UNKNOWN))
+        if self._dry_run:
+            return text, ["follower", "build", *repeated_words("dry_run")]
+        return text, Advice("merge the lines below into the checkpoints, and start the broker")
+
     def print_table(self) -> None:
         """Prints the follower, the lines for the checkpoints, and where it was written."""
         plan = self._plan
@@ -119,9 +135,8 @@ class FollowerBuildView(View):
         producers = len(plan.state.entries)
         row = (plan.directory_name, plan.log_start_offset, plan.next_offset, producers, snapshot_class, copy, epochs)
         columns = ("partition", "log start", "fetches from", "producers", "class", "of the copy", "leader epochs")
-        title = "Dry run: nothing was written" if self._dry_run else "Follower"
         right = ("log start", "fetches from", "producers")
-        print_table(title, columns, [row], right=right, drop=("of the copy", "producers"))
+        print_table("Follower", columns, [row], right=right, drop=("of the copy", "producers"))
         for warning in plan.warnings:
             print_text(f"note: {warning}")
         print_text("Lines to merge into the checkpoints")
@@ -196,6 +211,8 @@ def _print_lost_producers(replicas: Sequence[CheckedReplica]) -> None:
 class FollowerCheckView(View):
     """The result of ``follower check``."""
 
+    names_unread = True
+
     def __init__(
         self, check: ReplicaCheck, tier: Tier, findings: Sequence[Finding], *, level: RemoteLevel, elapsed_seconds: float
     ) -> None:
@@ -219,6 +236,8 @@ class FollowerCheckView(View):
             elapsed_seconds=round(self._elapsed_seconds, 4),
             totals=msgspec.convert(totals, documents.ReplicaTotals),
             replicas=[documents.FollowerReplica(**_replica(each)) for each in check.replicas],
+            status=check.status.word.value,
+            counts=check.status.counts,
         )
 
     def print_table(self) -> None:
@@ -230,13 +249,15 @@ class FollowerCheckView(View):
     def answer(self) -> Answer:
         """The verdicts with their counts; a repair, if a replica needs one."""
         if selects_nothing(self.findings):
-            return none_read(self.findings)
+            return nothing_read(self.findings)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self._counts.items()))
-        live = "." if self._check.verified else "; which copies are live is unverified (--metadata-log)."
-        text = f"{pluralize(len(self._check.replicas), 'replica')}: {verdicts or 'none'}{live}"
+        status = self._check.status
+        head = f"{faults_text(status)}{pluralize(len(self._check.replicas), 'replica')}: {verdicts or 'none'}"
+        text = answer_lines(status, self.findings, [head], [], "" if self._check.verified else LIVE_UNKNOWN)
         is_wrong = any(each.proven_wrong for replica in self._check.replicas for each in replica.snapshots)
         if not (is_wrong or self._counts[ReplicaVerdict.LOST]):
-            return text, []
+            wrong_remote = any(replica.has_wrong_remote for replica in self._check.replicas)
+            return text, ["tier", "audit", *given_words(*COPIES)] if wrong_remote else []
         aside = ["--set-aside"] if is_wrong else []
         return text, ["follower", "repair", *repeated_words("proof", *Load.__struct_fields__), *aside, "--dry-run"]
 
@@ -246,6 +267,8 @@ class FollowerCheckView(View):
 
 class FollowerRepairView(View):
     """The result of ``follower repair``."""
+
+    names_unread = True
 
     def __init__(
         self, repair: ReplicaRepair, tier: Tier, findings: Sequence[Finding], *, dry_run: bool, elapsed_seconds: float
@@ -276,6 +299,8 @@ class FollowerRepairView(View):
             takes_effect=AT_START,
             totals=ActionTotals(**{action.value: count for action, count in self._totals.items()}),
             replicas=[self._repaired_replica(each) for each in check.replicas],
+            status=self._repair.status.word.value,
+            counts=self._repair.status.counts,
         )
 
     def _repaired_replica(self, replica: CheckedReplica) -> documents.RepairedReplica:
@@ -308,16 +333,23 @@ class FollowerRepairView(View):
         """The actions with their counts, and the next command."""
         repair = self._repair
         if selects_nothing(self.findings):
-            return none_read(self.findings)
+            return nothing_read(self.findings)
         totals = self._totals
         actions = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in totals.items())
-        dry = "Dry run: nothing was written. " if self._dry_run else ""
+        status = repair.status
         replicas = pluralize(len(repair.check.replicas), "replica")
-        text = f"{dry}{replicas}: {actions or unless_unread('nothing to repair', repair.findings)}."
+        extra = []
+        if actions:
+            dry = "Dry run: nothing was written. " if self._dry_run else ""
+            head = f"{faults_text(status)}{dry}{replicas}: {actions}"
+        else:
+            unknown = f"{status.unproven} unknown, " if status.unproven else ""
+            head = f"{faults_text(status)}{replicas}: {unknown}nothing to repair"
+        if totals[BoundaryAction.WRITTEN]:
+            extra.append("The new ones take effect when the broker next starts.")
+        text = answer_lines(status, self.findings, [head], extra)
         if self._dry_run and totals[BoundaryAction.WOULD_WRITE]:
             return text, ["follower", "repair", *repeated_words("dry_run")]
-        if totals[BoundaryAction.WRITTEN]:
-            text += " The new ones take effect when the broker next starts."
         if not totals:
             return text, []
         return text, ["follower", "check", *repeated_words("dry_run", "set_aside", "receipt")]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.printing import print_table, print_text, print_undo
-from snaprebuild.cli.render.rebuild import answer_with_start, request_words
+from snaprebuild.cli.render.rebuild import OLD_BROKER_DELETES, answer_with_start, may_be_2_7, request_words
 from snaprebuild.cli.render.status import faults_text
 from snaprebuild.cli.render.unsafe_start import concerns_of
 from snaprebuild.cli.streams import print_on_stderr
@@ -177,6 +177,8 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
         answer += " You can start the broker now."
     elif may_start and is_done and written:
         answer += f" Start the broker: it then uses the new {'snapshot' if written == 1 else 'snapshots'}."
+        if may_be_2_7(result.plan):
+            answer += OLD_BROKER_DELETES
     if not is_done:
         return answer, stage
     return answer, [] if result.receipt is None else ["verify", "--written-by", shown(result.receipt)]

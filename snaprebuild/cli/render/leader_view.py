@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from formats.partition.partition_metadata import uuid_from_text
+from snaprebuild.broker.status import counted_status
+from snaprebuild.cli.answer import selects_nothing
+from snaprebuild.cli.command_words import COPIES, given_words
 from snaprebuild.cli.printing import print_table, print_text
+from snaprebuild.cli.render.status import LIVE_UNKNOWN, answer_lines, faults_text, nothing_read
 from snaprebuild.cli.value_text import labels_of, size_text
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.followers.fetch_path import FollowerFetchPath, RecordDeletion
 from snaprebuild.followers.leader_view import ViewedPartition
@@ -177,6 +182,8 @@ def _deletion_row(label: str, deletion: RecordDeletion) -> tuple[object, ...]:
 class FollowerPlanView(View):
     """The result of ``follower plan``."""
 
+    names_unread = True
+
     def __init__(self, plan: FollowerPlan, findings: Sequence[Finding], source: Source) -> None:
         super().__init__(findings)
         self._plan = plan
@@ -185,6 +192,20 @@ class FollowerPlanView(View):
     def document(self) -> FollowerPlan:
         """The document of the verb."""
         return self._plan
+
+    def answer(self) -> Answer:
+        """What the followers would do; the audit, if one starts from the snapshot of a copy."""
+        plan = self._plan
+        if not plan.partitions and selects_nothing(self.findings):
+            return nothing_read(self.findings)
+        actions = Counter(each.last.action for each in plan.partitions)
+        steps = ", ".join(f"{count} to {action.value}" for action, count in actions.items())
+        status = counted_status(plan.counts)
+        head = f"{faults_text(status)}{pluralize(len(plan.partitions), 'follower')}: {steps or 'none'}"
+        tail = "" if plan.verified else LIVE_UNKNOWN
+        text = answer_lines(status, self.findings, [head], [], tail)
+        restores = any(each.restored_state is not None for each in plan.partitions)
+        return text, ["tier", "audit", *given_words(*COPIES)] if restores else []
 
     def print_table(self) -> None:
         """Prints the decisions, the requests, the follower's log after each step, the order of offsets, and what is assumed."""
@@ -203,7 +224,6 @@ class FollowerPlanView(View):
             )
             for each in partitions
         )
-        print_text(pluralize(len(partitions), "partition"))
         if self._plan.unknown_objects:
             objects = pluralize(self._plan.unknown_objects, "object")
             print_text(f"Not covered: {objects} in the store whose layout this version of snaprebuild does not know.")

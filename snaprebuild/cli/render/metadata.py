@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.cli.answer import unless_unread
 from snaprebuild.cli.printing import draws_blocks, line_width, print_line, print_table, print_text
+from snaprebuild.cli.render.status import judgement_lines
 from snaprebuild.cli.render.timeline_chart import BLOCKS, LETTERS, ChartLine, Glyphs, chart_text
 from snaprebuild.cli.value_text import shown, time_text
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.metadata.history import (
     BrokerHistoryEntry,
     BrokerTimeline,
@@ -479,6 +480,8 @@ def _when(moment: Moment, result: HistoryResult) -> tuple[str, str]:
 class IsrView(View):
     """Replicas that joined or stayed in sync against the invariant of KIP-903."""
 
+    names_unread = True
+
     def __init__(self, result: IsrCheckResult) -> None:
         super().__init__(result.findings)
         self._result = result
@@ -497,6 +500,12 @@ class IsrView(View):
             events=result.events,
             unknown_contents=result.log.unknown.contents(result.log.other_files),
         )
+
+    def answer(self) -> Answer:
+        """How many members of in-sync replicas the log contradicts. What corrects them is Kafka's own."""
+        faults = ", ".join(f"{count} {fault.value}" for fault, count in self._result.totals.items() if count)
+        changes = f"{pluralize(self._result.isr_changes, 'change')} of in-sync replicas"
+        return judgement_lines(self.findings, f"{changes}: {faults or unless_unread('none against the rules', self.findings)}"), []
 
     def print_table(self) -> None:
         result = self._result

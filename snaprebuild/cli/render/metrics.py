@@ -19,7 +19,7 @@ from snaprebuild.published import Document, encoded_members
 from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import read_small_file
-from snaprebuild.tier.audit.result import WRONG
+from snaprebuild.tier.audit.partition_audit import WRONG
 
 __all__ = ["METRICS", "OTHER_TOPICS", "TOPICS_MAX", "write_metrics"]
 

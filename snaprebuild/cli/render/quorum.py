@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from snaprebuild.cli.answer import unless_unread
 from snaprebuild.cli.printing import draws_blocks, print_line, print_table, print_text
 from snaprebuild.cli.render.log_start_chart import duration_text, with_duration_texts
+from snaprebuild.cli.render.status import judgement_lines
 from snaprebuild.cli.value_text import shown, size_text
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.metadata.feature_levels import FeatureLevel
@@ -28,6 +29,8 @@ __all__ = ["QuorumCheckView", "StartAdviceView"]
 class QuorumCheckView(View):
     """Directories of metadata logs, and which rules they break."""
 
+    names_unread = True
+
     def __init__(self, check: QuorumCheck) -> None:
         super().__init__(check.findings)
         self._check = check
@@ -42,7 +45,7 @@ class QuorumCheckView(View):
 
     def answer(self) -> Answer:
         """The rules that hold, and the violations. What corrects them is Kafka's own."""
-        return _summary(self._check), []
+        return judgement_lines(self.findings, _summary(self._check)), []
 
     def print_table(self) -> None:
         check = self._check
@@ -168,7 +171,7 @@ def _summary(check: QuorumCheck) -> str:
     covered = " over what this version knows" if _not_covered(check) else ""
     holding = {(node.kind, node.node_id) for feature in check.features or () for node in feature.held_back_by}
     held_back = f"; features held back by {pluralize(len(holding), 'registration')}" if holding else ""
-    return f"{pluralize(len(check.nodes), 'node')}: {held} held{covered}; {violations}{held_back}."
+    return f"{pluralize(len(check.nodes), 'node')}: {held} held{covered}; {violations}{held_back}"
 
 
 def _not_covered(check: QuorumCheck) -> list[str]:

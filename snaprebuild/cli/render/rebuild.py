@@ -36,7 +36,20 @@ from snaprebuild.snapshots.source.boundary_needs import NeedTotals
 from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.storage.store import is_object
 
-__all__ = ["RebuildPlanView", "RebuildView", "answer_with_start", "plan_document", "rebuild_document", "request_words", "run_text"]
+__all__ = [
+    "OLD_BROKER_DELETES",
+    "RebuildPlanView",
+    "RebuildView",
+    "answer_with_start",
+    "may_be_2_7",
+    "plan_document",
+    "rebuild_document",
+    "request_words",
+    "run_text",
+]
+
+OLD_BROKER_DELETES = " Kafka 2.7 and older delete such files within a minute."
+"""A sentence after a blank, where new snapshots are in the log directories of what may be such a broker."""
 
 NOT_JUDGED = "not judged"
 """In place of a confidence: the replay proves nothing about an existing file."""
@@ -502,6 +515,8 @@ def run_text(result: RebuildResult) -> str:
     answer += f"{_unsound_text(result)}{_not_judged_text(result)}"
     if written and plan.request.destination.locks_log_dirs:
         answer += f" The new {'one takes' if written == 1 else 'ones take'} effect when the broker next starts."
+        if may_be_2_7(plan):
+            answer += OLD_BROKER_DELETES
     return answer
 
 
@@ -639,7 +654,7 @@ def _print_ways_around_the_lock(result: RebuildResult) -> None:
     held = _live_log_dirs(result.plan)
     if not held or _is_next_to_broker(request) or set(result.totals) != {BoundaryAction.REFUSED}:
         return
-    if not _may_be_2_7(result.plan):
+    if not may_be_2_7(result.plan):
         again = program_command(["rebuild", *request_words(_only_held(request, held)), "--broker-running"])
         print_line(f"  Broker 2.8 or newer?  {again}")
     lock = shell_word(os.path.join(shown(held[0]), ".lock"))
@@ -647,7 +662,7 @@ def _print_ways_around_the_lock(result: RebuildResult) -> None:
     print_line("")
 
 
-def _may_be_2_7(plan: Plan) -> bool:
+def may_be_2_7(plan: Plan) -> bool:
     """Whether a partition looks as a broker of 2.7 or older leaves it, which deletes such snapshots within a minute.
 
     Later brokers write ``partition.metadata``, unless their protocol is still older: then the release is unknown.

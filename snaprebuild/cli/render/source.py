@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.cli.answer import none_read
 from snaprebuild.cli.command_words import given_words
 from snaprebuild.cli.printing import print_table, print_text
+from snaprebuild.cli.render.status import judgement_lines, nothing_read
 from snaprebuild.cli.value_text import shown
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.source_check.check import CheckedSource, SourceCheck
@@ -36,6 +36,8 @@ PURPOSE_TEXTS = {
 class SourceView(View):
     """Replicas with their verdicts and the results of the rules."""
 
+    names_unread = True
+
     def __init__(self, result: SourceCheck, findings: Sequence[Finding], *, everything: bool) -> None:
         super().__init__(findings)
         self._result = result
@@ -49,11 +51,12 @@ class SourceView(View):
         """The verdicts with their counts; the plan of a rebuild, if each replica may be its source."""
         replicas = self._result.replicas
         if not replicas:
-            return none_read(self.findings)
+            return nothing_read(self.findings)
         purpose = self._result.question.purpose
         counts = Counter(each.verdict.outcome.value for each in replicas)
         outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-        answer = f"{pluralize(len(replicas), 'replica')} as a source for {PURPOSE_TEXTS[purpose]}: {outcomes}."
+        answer = f"{pluralize(len(replicas), 'replica')} as a source for {PURPOSE_TEXTS[purpose]}: {outcomes}"
+        answer = judgement_lines(self.findings, answer)
         if purpose is not Purpose.REBUILD or any(each.verdict.is_rejected for each in replicas):
             return answer, []
         return answer, ["plan", *given_words("paths", "server_properties", "topic", "partition", "metadata")]

@@ -12,23 +12,28 @@ import msgspec
 
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.remote_readiness import NOT_READY_ADVICE, not_ready_text
-from snaprebuild.broker.status import FateGroup, Status, StatusCounts
+from snaprebuild.broker.status import FateGroup, Status, StatusCounts, status_of
+from snaprebuild.cli.answer import none_read
 from snaprebuild.cli.findings_text import concern_text, skipped_text, unread_text
 from snaprebuild.cli.table import middle_cut
 from snaprebuild.cli.value_text import size_text
-from snaprebuild.cli.view import AGAIN, Advice
+from snaprebuild.cli.view import AGAIN, Advice, Answer
 from snaprebuild.findings import Finding, FindingCause, deleted_count, deleted_text, pluralize, unread_paths
 from snaprebuild.snapshots.source.source import PartitionSource
 
 __all__ = [
     "LINE_MAX",
+    "LIVE_UNKNOWN",
     "OUT_DIRECTORY",
     "answer_lines",
+    "copy_counts",
     "fate_sentence",
     "faults_text",
     "is_stray",
+    "judgement_lines",
     "next_of_status",
     "note_sentences",
+    "nothing_read",
     "snapshot_counts",
     "status_details",
     "status_line",
@@ -38,6 +43,11 @@ __all__ = [
 
 LINE_MAX = 100
 """Columns of the first line: it must be readable in a mail, a journal or a chat."""
+
+NOTHING_COUNTED = status_of((), wrong=0, suspect=0, missing=0, waiting=0, unread=0)
+
+LIVE_UNKNOWN = "which copies are live is unverified (--metadata-log)."
+"""The ``tail`` of an answer without a metadata log."""
 
 NAME_MIN = 24
 """Columns that a name keeps: enough for the largest number of a partition after its middle is cut out."""
@@ -86,20 +96,30 @@ def answer_lines(status: Status, findings: Sequence[Finding], heads: Sequence[st
     if start == short:
         extra = [unread_text(findings, is_named=True), *extra]
     with_tail = f"{line[:-1]}; {tail}"
+    counts_nothing = not _counts(msgspec.structs.replace(status, waiting=0, waiting_unknown=0))
+    alone = f"{tail[:1].upper()}{tail[1:]}"
+    if counts_nothing and concern_text(findings):
+        return _with_concern([f"{start}{each}." for each in heads], findings, [alone, *extra])
     if tail and len(with_tail) <= LINE_MAX:
         return _packed(with_tail, [*extra, skipped])
-    if not _counts(msgspec.structs.replace(status, waiting=0, waiting_unknown=0)):
-        return _with_concern(line, findings, [tail, *extra])
-    return _packed(line, [tail, *extra, skipped])
+    return _packed(line, [alone, *extra, skipped])
 
 
-def _with_concern(line: str, findings: Sequence[Finding], extra: Sequence[str]) -> str:
-    """The line of a result that counts nothing, with its findings: a line that reports nothing has exit code 0."""
-    for columns in NAME_COLUMNS:
-        concern = concern_text(findings, columns)
-        if len(f"{line} {concern}") <= LINE_MAX:
-            return _packed(line, [concern, *extra])
-    return _packed(concern, [line, *extra])
+def _with_concern(lines: Sequence[str], findings: Sequence[Finding], extra: Sequence[str]) -> str:
+    """The line of a result that counts nothing, with its findings: a line that reports nothing has exit code 0.
+
+    Args:
+        lines: the line in words, the longest first.
+        findings: of the result, at least one more than a note.
+        extra: more sentences.
+    """
+    brief = f"{concern_text(findings).partition(',')[0]}, see stderr."
+    concerns = [*(concern_text(findings, columns) for columns in NAME_COLUMNS), brief]
+    for line in lines:
+        for concern in concerns:
+            if len(f"{line} {concern}") <= LINE_MAX:
+                return _packed(f"{line} {concern}", [*([] if line == lines[0] else [lines[0]]), *extra])
+    return _packed(concerns[-2], [lines[0], *extra])
 
 
 def snapshot_counts(status: Status, partitions: int, affected: int, *, is_incomplete: bool) -> list[str]:
@@ -125,9 +145,47 @@ def snapshot_counts(status: Status, partitions: int, affected: int, *, is_incomp
     return [whole, ", ".join([*none, *_counts(status)]), ", ".join([*none, *_brief_counts(status)])]
 
 
+def nothing_read(findings: Sequence[Finding]) -> Answer:
+    """The answer without a partition: ``none_read`` after what could not be read."""
+    text, following = none_read(findings)
+    return judgement_lines(findings, text.removesuffix(".")), following
+
+
+def judgement_lines(findings: Sequence[Finding], text: str, tail: str = "") -> str:
+    """The answer of a command that judges something other than snapshots and copies, such as replicas by rules.
+
+    Args:
+        findings: of the command; those that are more than a note are in the first line.
+        text: the judgement in words, without a full stop.
+        tail: a sentence that follows it after a semicolon, if it fits.
+    """
+    return answer_lines(NOTHING_COUNTED, findings, [text], [], tail)
+
+
+def copy_counts(status: Status, where: str, healthy: str) -> str:
+    """The counts of a status about copies in words, without a full stop (one of the ``heads`` of ``answer_lines``).
+
+    Args:
+        status: of the command.
+        where: number of partitions that were read.
+        healthy: the words for a status that counts nothing.
+    """
+    texts = [faults_text(status).removesuffix(". ")] if faults_text(status) else []
+    if status.unproven:
+        noun = pluralize(status.unproven, "snapshot unproven", "snapshots unproven")
+        texts.append(f"{status.unproven} unproven" if texts else noun)
+    return f"{', '.join(texts) or healthy} in {where}"
+
+
 def faults_text(status: Status | StatusCounts) -> str:
-    """A sentence and a blank about snapshots that are wrong or suspect; empty without any. It comes before what a run does."""
-    return f"{_wrong_text(status)}. " if status.wrong or status.suspect else ""
+    """A sentence and a blank about copies that are damaged, and snapshots that are wrong or suspect; empty without any.
+
+    It comes before what a run does.
+    """
+    texts = [pluralize(status.damaged, "copy damaged", "copies damaged")] if status.damaged else []
+    if status.wrong or status.suspect:
+        texts.append(_wrong_text(status))
+    return f"{', '.join(texts)}. " if texts else ""
 
 
 def _wrong_text(status: Status | StatusCounts) -> str:
@@ -196,9 +254,15 @@ def status_details(status: Status) -> str:
     line = status_line(status)
     if line in (None, whole):
         return ""
-    if not status.concerns and line == _joined(not_ready_text(status.topics_without_id, with_advice=False), _also(_counts(status))):
-        return NOT_READY_ADVICE  # the only sentence that the first line lacks
-    return whole
+    sentence = not_ready_text(status.topics_without_id, with_advice=False)
+    if status.concerns or not line.startswith(sentence):
+        return whole
+    # The first line lacks only the advice, and perhaps some counts in full.
+    counts = _counts(status)
+    if line == _joined(sentence, _also(counts)):
+        return NOT_READY_ADVICE
+    in_full = ", ".join(counts)
+    return f"{NOT_READY_ADVICE} {in_full[0].upper()}{in_full[1:]}."
 
 
 def _whole_line(status: Status) -> str:
@@ -227,10 +291,12 @@ def _counts(status: Status) -> list[str]:
     counts = (
         (others, pluralize(max(others, 0), "other fate")),
         (without_id, f"{pluralize(without_id, 'topic')} without an id"),
+        (status.damaged, pluralize(status.damaged, "copy damaged", "copies damaged")),
         (status.wrong, f"{status.wrong} wrong"),
         (status.suspect, f"{status.suspect} suspect"),
         (status.missing, pluralize(status.missing, "snapshot missing", "snapshots missing")),
         (status.waiting + status.waiting_unknown, waiting_text(status)),
+        (status.unproven, f"{status.unproven} unproven"),
         (status.unread, f"{status.unread} unread"),
         (status.deleted, f"{status.deleted} deleted"),
     )
@@ -254,10 +320,12 @@ def _brief_counts(status: Status) -> list[str]:
     counts = (
         (others, f"{_brief(others)} {'fate' if others == 1 else 'fates'}"),
         (len(status.topics_without_id) if status.concerns else 0, f"{_brief(len(status.topics_without_id))} no id"),
+        (status.damaged, f"{_brief(status.damaged)} damaged"),
         (status.wrong, f"{_brief(status.wrong)} wrong"),
         (status.suspect, f"{_brief(status.suspect)} suspect"),
         (status.missing, f"{_brief(status.missing)} missing"),
         (most, f"{waiting} waiting"),
+        (status.unproven, f"{_brief(status.unproven)} unproven"),
         (status.unread, f"{_brief(status.unread)} unread"),
         (status.deleted, f"{_brief(status.deleted)} deleted"),
     )

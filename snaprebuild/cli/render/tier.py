@@ -8,22 +8,24 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
-from snaprebuild.broker.status import status_of
-from snaprebuild.cli.answer import unless_unread
+from snaprebuild.broker.status import counted_status
+from snaprebuild.cli.answer import selects_nothing
 from snaprebuild.cli.command_words import COPIES, given_words, repeated_words
 from snaprebuild.cli.printing import newest_run_text, print_table, print_text, print_undo
+from snaprebuild.cli.render.status import LIVE_UNKNOWN, answer_lines, copy_counts, faults_text, nothing_read
 from snaprebuild.cli.value_text import id_labels, size_text
-from snaprebuild.cli.view import Answer, View
+from snaprebuild.cli.view import AGAIN, Advice, Answer, View
 from snaprebuild.documents import tier as doc
-from snaprebuild.findings import Finding, pluralize, unread_paths
+from snaprebuild.findings import Finding, pluralize
 from snaprebuild.replay.window import Clock
+from snaprebuild.shell_words import program_command, shell_word
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.storage.partition_names import named
 from snaprebuild.tier import AuditLevel
-from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict, StoreAudit
+from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict, StoreAudit
 from snaprebuild.tier.inventory import SERVING, TierInventory
 from snaprebuild.tier.repair.repair import StoreRepair, would_repair
-from snaprebuild.tier.repair.result import ObjectPart, RepairAction, RepairedCopy, repair_totals
+from snaprebuild.tier.repair.repaired_copy import ObjectPart, RepairAction, RepairedCopy, repair_totals
 from snaprebuild.tier.repair.undo import StoreUndo
 
 __all__ = ["RepairUndoView", "TierAuditView", "TierInventoryView", "TierRepairView"]
@@ -54,13 +56,41 @@ class TierInventoryView(View):
     """The copies of a store."""
 
     prints_notes = True
+    names_unread = True
 
-    def __init__(self, inventory: TierInventory, findings: Sequence[Finding]) -> None:
+    def __init__(self, inventory: TierInventory, findings: Sequence[Finding], key_files: Sequence[str] = ()) -> None:
+        """Takes the result, and the files of private keys that the command line names."""
         super().__init__(findings)
         self._inventory = inventory
+        self._key_files = key_files
 
     def document(self) -> TierInventory:
         return self._inventory
+
+    def answer(self) -> Answer:
+        """The copies by state, and the audit, which compares their snapshots."""
+        inventory = self._inventory
+        if selects_nothing(self.findings) and not inventory.partitions:
+            return nothing_read(self.findings)
+        status = counted_status(inventory.counts)
+        states = Counter(copy.state for each in inventory.partitions for copy in each.copies)
+        copies = ", ".join(f"{count} {state.value}" for state, count in sorted(states.items()))
+        gaps = sum(len(each.gaps) for each in inventory.partitions)
+        healthy = f"{pluralize(gaps, 'gap')} between copies" if gaps else "No copy damaged"
+        head = copy_counts(status, pluralize(len(inventory.partitions), "partition"), healthy)
+        tail = "" if inventory.verified else LIVE_UNKNOWN
+        return answer_lines(status, self.findings, [head], [f"Copies: {copies or 'none'}."], tail), self._following()
+
+    def _following(self) -> Sequence[str] | Advice:
+        copies = [copy for each in self._inventory.partitions for copy in each.copies]
+        if not any(copy.stored_bytes for copy in copies):
+            return []
+        keys = sorted({copy.key_id for copy in copies if copy.key_id is not None})
+        audit = ("tier", "audit", *given_words(*COPIES))
+        if keys and not self._key_files:
+            named = " ".join(f"--set private_key={shell_word(each)}=FILE" for each in keys)
+            return Advice(f"run {program_command(audit)} {named}, with the files of the private keys")
+        return audit
 
     def print_table(self) -> None:
         inventory = self._inventory
@@ -73,14 +103,15 @@ class TierInventoryView(View):
             first = next((copy.start_offset for copy in serving), "-")
             states = ", ".join(f"{count} {state.value}" for state, count in sorted(each.counts.items()))
             gaps = pluralize(len(each.gaps), "gap") if each.gaps else "-"
+            if not each.gaps and len(ends) < len(serving):
+                gaps = "unknown"
             stored = size_text(each.stored_bytes)
             rows.append((label, each.layout or "-", first, max(ends, default="-"), stored, gaps, states))
         columns = ("partition", "layout", "from offset", "to offset", "stored", "gaps", "copies")
         print_table("Remote storage", columns, rows, right=("from offset", "to offset", "stored"), drop=("layout",))
         stored = size_text(sum(each.stored_bytes for each in inventory.partitions))
         copies = pluralize(sum(len(each.copies) for each in inventory.partitions), "copy", "copies")
-        summary = f"{pluralize(len(inventory.partitions), 'partition')}, {copies} of segments, {stored}"
-        print_text(summary if inventory.verified else f"{summary}; which of them are live is unverified")
+        print_text(f"{pluralize(len(inventory.partitions), 'partition')}, {copies} of segments, {stored}")
 
 
 # ---------------------------------------------------------------------------------------------------------------- audit
@@ -88,6 +119,8 @@ class TierInventoryView(View):
 
 class TierAuditView(View):
     """The snapshots of a store, with their verdicts."""
+
+    names_unread = True
 
     def __init__(self, audit: StoreAudit, clock: Clock, seconds: float, start_concerns: Sequence[Finding]) -> None:
         """Takes the result.
@@ -105,10 +138,7 @@ class TierAuditView(View):
 
     def document(self) -> doc.TierAudit:
         audit = self._audit
-        counts = _verdict_counts(audit.partitions)
-        wrong = sum(counts[verdict] for verdict in WRONG)
-        unread = len(unread_paths(audit.findings))
-        status = status_of((), wrong=wrong, suspect=counts[SnapshotVerdict.SUSPECT], missing=0, waiting=0, unread=unread)
+        status = audit.status
         return doc.TierAudit(
             run=run_record(),
             location=audit.location,
@@ -125,25 +155,30 @@ class TierAuditView(View):
         )
 
     def answer(self) -> Answer:
+        """The verdicts with their counts; a replay of everything if less was read, or the repair of what is wrong."""
         audit = self._audit
-        wrong = sum(copy.verdict in WRONG for each in audit.partitions for copy in each.copies)
-        answer = f"{pluralize(len(audit.partitions), 'partition')}, snapshots: {_totals_text(audit.partitions) or 'none'}"
-        if wrong:
-            answer = f"{pluralize(wrong, 'snapshot is', 'snapshots are')} wrong in remote storage. {answer}"
+        if selects_nothing(self.findings) and not audit.partitions:
+            return nothing_read(self.findings)
+        head = copy_counts(audit.status, pluralize(len(audit.partitions), "partition"), "No snapshot wrong")
         if audit.foreign_producers:
             partitions = pluralize(len(audit.foreign_producers), "partition has", "partitions have")
-            answer = f"{partitions} producer ids that the cluster gives out again. {answer}"
-        answer += "." if audit.verified else "; which copies are live is unverified (--metadata-log)."
-        if not wrong:
-            return answer, []
+            head = f"{partitions} producer ids that the cluster gives out again. {head}"
+        tail = "" if audit.verified else LIVE_UNKNOWN
+        totals = f"Snapshots: {_totals_text(audit.partitions) or 'none'}."
+        return answer_lines(audit.status, self.findings, [head], [totals], tail), self._following()
+
+    def _following(self) -> Sequence[str]:
+        audit = self._audit
+        status = audit.status
         selected = given_words(*COPIES)
         if audit.level is not AuditLevel.FULL:
-            return answer, ["tier", "audit", *selected]  # which of them are wrong, and what is right, all segments show
+            # Which of them are wrong, and what is right, all segments show.
+            return ["tier", "audit", *selected] if status.wrong or status.suspect or status.unproven else []
         repairable = [each for each in audit.partitions if would_repair(each)]
         if not repairable:
-            return answer, []
+            return []
         unverified = [] if all(each.remote.verified for each in repairable) else ["--allow-unverified"]
-        return answer, ["tier", "repair", *selected, *unverified, "--dry-run"]
+        return ["tier", "repair", *selected, *unverified, "--dry-run"]
 
     def print_table(self) -> None:
         partitions = self._audit.partitions
@@ -216,6 +251,8 @@ def _audited_copy(copy: CopyAudit) -> doc.AuditedCopy:
 class TierRepairView(View):
     """The snapshots of a store that were repaired, or that would be."""
 
+    names_unread = True
+
     def __init__(self, repair: StoreRepair, clock: Clock) -> None:
         super().__init__(repair.findings)
         self._repair = repair
@@ -240,18 +277,34 @@ class TierRepairView(View):
             totals=repair_totals(repair.copies),
             copies=repair.copies,
             effect=EFFECT if self._has_effect else (),
+            status=repair.status.word.value,
+            counts=repair.status.counts,
         )
 
     def answer(self) -> Answer:
+        """What was done to the wrong snapshots, and what is left; the repair after a dry run, or the audit after a repair."""
         repair = self._repair
-        if not repair.copies:
-            return f"{unless_unread(_none_wrong(repair.audit), repair.findings)}.", []
-        answer = (
-            f"{_dry_text(dry_run=repair.dry_run)}{pluralize(len(repair.copies), 'wrong snapshot')}: {_actions_text(repair.copies)}."
-        )
-        if repair.dry_run and any(each.action is RepairAction.WOULD_REPAIR for each in repair.copies):
-            return answer, ["tier", "repair", *repeated_words("dry_run")]
-        return answer, ["tier", "audit", *given_words(*COPIES)]
+        status = repair.status
+        if selects_nothing(self.findings) and not repair.audit.partitions:
+            return nothing_read(self.findings)
+        if repair.copies:
+            actions = f"{pluralize(len(repair.copies), 'wrong snapshot')}: {_actions_text(repair.copies)}"
+            head = f"{faults_text(status)}{_dry_text(dry_run=repair.dry_run)}{actions}"
+            return answer_lines(status, self.findings, [head, f"{faults_text(status)}{actions}"], []), self._following()
+        head = copy_counts(status, pluralize(len(repair.audit.partitions), "partition"), "Nothing to repair")
+        extra = [
+            "" if head.startswith("Nothing") else "Nothing to repair.",
+            f"Snapshots: {_totals_text(repair.audit.partitions) or 'none'}.",
+        ]
+        return answer_lines(status, self.findings, [head], extra), self._following()
+
+    def _following(self) -> Sequence[str] | Advice:
+        actions = {each.action for each in self._repair.copies}
+        if RepairAction.WOULD_REPAIR in actions:
+            return ["tier", "repair", *repeated_words("dry_run")]
+        if actions & {RepairAction.REPAIRED, RepairAction.UNKNOWN}:
+            return ["tier", "audit", *given_words(*COPIES)]
+        return AGAIN if self._repair.needs_permission or RepairAction.REFUSED in actions else []
 
     def print_table(self) -> None:
         ids = _id_labels((each.remote.id.topic, uuid_to_text(each.remote.id.topic_id)) for each in self._repair.audit.partitions)
@@ -273,14 +326,6 @@ class TierRepairView(View):
 
 def _place_text(place: ObjectPart | None) -> str:
     return "-" if place is None else f"{place.size_bytes} B at {place.position}"
-
-
-def _none_wrong(audit: StoreAudit) -> str:
-    counts = _verdict_counts(audit.partitions)
-    if counts[SnapshotVerdict.NOT_READ]:
-        unread = pluralize(counts[SnapshotVerdict.NOT_READ], "snapshot")
-        return f"{unread} of {counts.total()} not read; none of the others is wrong"
-    return "No snapshot is wrong"
 
 
 def _dry_text(*, dry_run: bool) -> str:

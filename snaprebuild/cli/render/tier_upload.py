@@ -11,10 +11,11 @@ import msgspec
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_key import AivenObject, aiven_key
 from formats.remote.upload_claim import UploadClaim
-from snaprebuild.cli.answer import none_read, selects_nothing
+from snaprebuild.cli.answer import selects_nothing
 from snaprebuild.cli.command_words import given_words, repeated_words
 from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.shared_parts import source_verdict
+from snaprebuild.cli.render.status import LIVE_UNKNOWN, answer_lines, faults_text, nothing_read
 from snaprebuild.cli.value_text import id_labels, shown, size_text
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents import tier_upload as doc
@@ -35,6 +36,7 @@ class UploadView(View):
     """The segments that were uploaded, or that would be."""
 
     prints_notes = True
+    names_unread = True
 
     def __init__(
         self,
@@ -85,16 +87,22 @@ class UploadView(View):
             metadata_partitions=request.metadata_partitions,
             totals=_totals(self._upload.partitions),
             partitions=[_partition(each, request.key_prefix) for each in self._upload.partitions],
+            status=self._upload.status(self.findings).word.value,
+            counts=self._upload.status(self.findings).counts,
         )
 
     def answer(self) -> Answer:
         request = self._request
         partitions = self._upload.partitions
         if not partitions and selects_nothing(self.findings):
-            return none_read(self.findings)
+            return nothing_read(self.findings)
         totals = _totals_text(partitions) or "none"
         dry = "Dry run: nothing was written. " if request.dry_run else ""
-        answer = f"{dry}{pluralize(len(partitions), 'partition')}, segments: {totals}."
+        status = self._upload.status(self.findings)
+        result = f"{pluralize(len(partitions), 'partition')}, segments: {totals}"
+        heads = [f"{faults_text(status)}{dry}{result}", f"{faults_text(status)}{result}"]
+        tail = "" if request.verified or not self._upload.has_present else LIVE_UNKNOWN
+        answer = answer_lines(status, self.findings, heads, [self._announcement()], tail)
         verdicts = [each.verdict for each in partitions if each.verdict is not None]
         if any(verdict.is_rejected or verdict.needs_confirmation for verdict in verdicts):
             return answer, [
@@ -105,16 +113,22 @@ class UploadView(View):
                 "upload",
             ]
         actions = Counter(segment.action for partition in partitions for segment in partition.segments)
+        if status.wrong:
+            return answer, ["tier", "audit", *given_words("store", "metadata_log")]
         if request.dry_run:
             return answer, ["tier", "upload", *repeated_words("dry_run")] if actions[UploadAction.WOULD_UPLOAD] else []
         if not actions[UploadAction.UPLOADED]:
             return answer, []
-        if request.announcer is None:
-            records = "their records (--records-file, --produce-to)"
-            if self._records_file is not None and self._upload.copies:
-                records = f"the records of {shown(self._records_file)}"
-            answer += f" No broker knows of these copies before {records} are in __remote_log_metadata."
         return answer, ["tier", "audit", *given_words("store", "metadata_log")]
+
+    def _announcement(self) -> str:
+        """What is left to do so that brokers know of the copies of this run; empty if nothing is."""
+        if self._request.dry_run or self._request.announcer is not None or not self._upload.copies:
+            return ""
+        records = "their records (--records-file, --produce-to)"
+        if self._records_file is not None:
+            records = f"the records of {shown(self._records_file)}"
+        return f"No broker knows of these copies before {records} are in __remote_log_metadata."
 
     def print_table(self) -> None:
         partitions = self._upload.partitions

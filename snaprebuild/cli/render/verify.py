@@ -18,7 +18,7 @@ from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.judged_verify import JudgedVerify
 from snaprebuild.documents.verify import VerifiedPartition, Verify, VerifyTotals
 from snaprebuild.findings import FindingCause, Severity, deleted_text, pluralize, unread_paths
-from snaprebuild.replay.difference import ComparisonStatus, DifferenceKind, EntryDifference, VerifiedSnapshot
+from snaprebuild.replay.difference import DifferenceKind, EntryDifference, VerifiedSnapshot
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.snapshots.verify import PartitionVerdict, VerifyResult
 
@@ -133,7 +133,11 @@ class VerifyView(View):
             return
         wrong = [_snapshot_row(label, snapshot) for label, snapshot in each if snapshot.comparison.proven_wrong]
         self._print_list("Wrong snapshots", wrong)
-        others = [_snapshot_row(label, one) for label, one in each if not one.comparison.proven_wrong and not _is_right(one)]
+        others = [
+            _snapshot_row(label, one)
+            for label, one in each
+            if not one.comparison.proven_wrong and not one.comparison.status.is_right
+        ]
         self._print_list("Snapshots that could not be checked", others)
 
     def _print_list(self, title: str, rows: Sequence[tuple[object, ...]]) -> None:
@@ -170,10 +174,6 @@ def _is_at_boundary(verdict: PartitionVerdict, snapshot: VerifiedSnapshot) -> bo
     """Whether a wrong snapshot can be replaced: the log has a boundary there, or may end there."""
     bases = [segment.base_offset for segment in verdict.source.directory.segments]
     return snapshot.comparison.proven_wrong and bool(bases) and (snapshot.offset in bases[1:] or snapshot.offset > bases[-1])
-
-
-def _is_right(snapshot: VerifiedSnapshot) -> bool:
-    return snapshot.comparison.status in (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY)
 
 
 def _snapshot_row(label: str, snapshot: VerifiedSnapshot) -> tuple[object, ...]:

@@ -36,8 +36,8 @@ def _is_installed() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def spark_engine(master: str | None, conf: Mapping[str, str]) -> Iterator[SparkEngine]:
-    """A session of Spark with these settings.
+def spark_engine(master: str | None, conf: Mapping[str, str], tasks: int | None) -> Iterator[SparkEngine]:
+    """A session of Spark with these settings, and tasks of each step.
 
     Raises:
         UsageError: Spark is not installed, or does not start.
@@ -46,7 +46,7 @@ def spark_engine(master: str | None, conf: Mapping[str, str]) -> Iterator[SparkE
         from snaprebuild.spark.job import SparkEngine
         from snaprebuild.spark.session import opened_session
     with opened_session(master, conf) as session:
-        yield SparkEngine(session)
+        yield SparkEngine(session, tasks=tasks)
 
 
 class EngineChoice:
@@ -57,12 +57,20 @@ class EngineChoice:
     """
 
     def __init__(
-        self, name: EngineName, master: str | None, effects: str | None, conf: Mapping[str, str], stack: contextlib.ExitStack
+        self,
+        name: EngineName,
+        master: str | None,
+        effects: str | None,
+        *,
+        conf: Mapping[str, str],
+        tasks: int | None,
+        stack: contextlib.ExitStack,
     ) -> None:
         self._name = name
         self._master = master
         self.cache = effects
         self._conf = conf
+        self._tasks = tasks
         self._stack = stack
         self._spark: SparkEngine | None = None
         self._cache: EffectCache | None = None
@@ -97,7 +105,7 @@ class EngineChoice:
 
     def _started(self) -> SparkEngine:
         if self._spark is None:
-            self._spark = self._stack.enter_context(spark_engine(self._master, self._conf))
+            self._spark = self._stack.enter_context(spark_engine(self._master, self._conf, self._tasks))
         return self._spark
 
 
@@ -125,7 +133,7 @@ def engine_of(options: EngineOptions) -> Iterator[EngineChoice]:
             raise UsageError("--cache needs --engine spark: worker processes of this machine keep nothing")
         cache = None
     with contextlib.ExitStack() as stack:
-        yield EngineChoice(name, options.master, cache, settings, stack)
+        yield EngineChoice(name, options.master, cache, conf=settings, tasks=options.spark_tasks, stack=stack)
 
 
 def _setting_of(text: str) -> tuple[str, str]:

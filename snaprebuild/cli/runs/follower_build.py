@@ -10,8 +10,7 @@ from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOp
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import RemoteLevel, TierOptions
 from snaprebuild.cli.render.followers import FollowerBuildView
-from snaprebuild.cli.runs.log_and_tier import check_order
-from snaprebuild.cli.runs.remote_storage import announced, key_files, open_tier
+from snaprebuild.cli.runs.remote_storage import announced, check_order, key_files, open_tier
 from snaprebuild.cli.runs.run_settings import clock_at, run_facts, run_of
 from snaprebuild.cli.runs.sources import partition_named, selection_of, topic_ids_of
 from snaprebuild.cli.verb import OutputOptions
@@ -23,7 +22,7 @@ from snaprebuild.followers import build
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import absolute, is_object
-from snaprebuild.tier.remote_partition import Tier
+from snaprebuild.tier.remote_store import Tier
 
 __all__ = ["run_follower_build"]
 

@@ -7,8 +7,7 @@ import time
 from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOptions
 from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.render.followers import FollowerRepairView
-from snaprebuild.cli.runs.log_and_tier import check_order
-from snaprebuild.cli.runs.remote_storage import announced, key_files, open_tier
+from snaprebuild.cli.runs.remote_storage import announced, check_order, key_files, open_tier
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import open_selected, selection_of
 from snaprebuild.cli.streams import bytes_progress, notes_on_stderr

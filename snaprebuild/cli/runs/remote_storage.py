@@ -10,18 +10,20 @@ from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.value_text import size_text
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import pluralize
-from snaprebuild.storage.log_dir import directory_fault, read_log_dir
+from snaprebuild.snapshots.source.source import Source
+from snaprebuild.storage.log_dir import directory_fault, find_partitions, read_log_dir
 from snaprebuild.storage.private_keys import PrivateKeys, split_private_key
 from snaprebuild.storage.remote.listing import split_key_prefix
-from snaprebuild.storage.store import absolute
+from snaprebuild.storage.store import absolute, is_object
 from snaprebuild.storage.store_path import StorePath, path_of
-from snaprebuild.tier import remote_partition
+from snaprebuild.tier import remote_store
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.remote_partition import Tier
+from snaprebuild.tier.remote_store import Tier
 
 __all__ = [
     "announced",
     "check_no_log_dir",
+    "check_order",
     "key_files",
     "open_tier",
     "private_keys",
@@ -48,13 +50,33 @@ def open_tier(store: str, s3: S3Options, options: TierOptions) -> Tier:
 
     Raises:
         UsageError: nothing is there, or the private key is none.
-        ReadFailedError: ``tier.remote_partition.open_tier`` raises it.
-        RefusedError: ``tier.remote_partition.open_tier`` raises it.
+        ReadFailedError: ``tier.remote_store.open_tier`` raises it.
+        RefusedError: ``tier.remote_store.open_tier`` raises it.
     """
     check_directories([store, *(options.metadata_log or [])])
     keys = private_keys(options)
     root, prefix = tier_root(store, s3, options)
-    return remote_partition.open_tier(root, options.metadata_log or (), stores_of(s3), keys, prefix)
+    try:
+        return remote_store.open_tier(root, options.metadata_log or (), stores_of(s3), keys, prefix)
+    except UsageError:
+        check_order(store)
+        raise
+
+
+def check_order(store: str, source: Source | None = None) -> None:
+    """Makes sure that STORE and PATH were not swapped: a log directory holds no copies.
+
+    Args:
+        store: that was named.
+        source: of PATH; None where another result shows that STORE has no copy.
+
+    Raises:
+        UsageError: STORE holds partitions of a broker, and PATH holds none.
+    """
+    if is_object(store) or (source is not None and (source.partitions or source.skipped)):
+        return
+    if any(log_dir.partitions for log_dir in find_partitions([store]).log_dirs):
+        raise UsageError("is a log directory: STORE comes before PATH", path=store)
 
 
 def tier_root(location: str, s3: S3Options, options: TierOptions) -> tuple[StorePath, str]:

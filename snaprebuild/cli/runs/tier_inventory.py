@@ -28,6 +28,6 @@ def run_tier_inventory(
     out.begin()
     check_directories([store, *(tier_options.metadata_log or [])])
     root, prefix = tier_root(store, s3, tier_options)
-    return TierInventoryView(
-        *inventory.tier_inventory(root, tier_options.metadata_log or (), stores_of(s3), prefix, selection_of(partitions))
-    )
+    selection = selection_of(partitions)
+    result, findings = inventory.tier_inventory(root, tier_options.metadata_log or (), stores_of(s3), prefix, selection)
+    return TierInventoryView(result, findings, tier_options.private_key)

@@ -31,7 +31,7 @@ from snaprebuild.snapshots.source.source import PartitionSource, live_broker_not
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.store import absolute
 from snaprebuild.storage.store_path import path_of
-from snaprebuild.tier.listing import read_remote_logs
+from snaprebuild.tier.remote_store import read_remote_logs
 from snaprebuild.tier.upload import upload
 from snaprebuild.tier.upload.fence import Uploader
 from snaprebuild.tier.upload.model import UploadRequest

@@ -20,7 +20,6 @@ from formats.partition.producer_snapshot import read_entries, snapshot_size
 from snaprebuild.errors import AlreadyExistsError, ReadFailedError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.findings import FindingCause, Severity
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.replay.window import Clock, same_when_loaded
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult
 from snaprebuild.snapshots.destination.placement_rules import reason_against_class, reason_for_distrust, reason_of_fate
@@ -88,8 +87,8 @@ class InPlaceWriter:
         boundary = rebuilt.boundary
         comparison = rebuilt.existing_comparison
         if comparison is not None and not comparison.proven_wrong:
-            same = comparison.status in (ComparisonStatus.EQUAL, ComparisonStatus.EQUAL_AFTER_EXPIRY)
-            return rebuilt.result(BoundaryAction.EQUAL if same else BoundaryAction.KEPT, comparison=comparison)
+            action = BoundaryAction.EQUAL if comparison.status.is_right else BoundaryAction.KEPT
+            return rebuilt.result(action, comparison=comparison)
         if comparison is not None and not self._request.set_aside:
             return rebuilt.result(BoundaryAction.KEPT, comparison=comparison)
         plan = self._result.plan

@@ -16,7 +16,6 @@ from formats.limits import INDEX_BYTES_MAX
 from formats.partition.transaction_index import AbortedTransaction, read_transaction_index
 from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError
 from snaprebuild.findings import Finding, FindingCause, Severity, pluralize
-from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, Knowledge, compare, contradicted_producers
 from snaprebuild.replay.segment_effect import aborted_in
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -30,8 +29,6 @@ __all__ = ["CrossCheck", "ListedDifferences", "segment_findings"]
 
 DIFFERENCES_OF_A_RUN_MAX = 10_000
 """Differing entries that the result of a run lists, of all snapshots together; all are counted. About 4 MB of JSON."""
-
-_SETTLED = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
 
 
 def segment_findings(source: PartitionSource, index: int, summary: SegmentSummary) -> list[Finding]:
@@ -117,7 +114,7 @@ class CrossCheck(msgspec.Struct):
                 reason=reason,
             )
         comparison = compare(state.effect, entries, state.offset, knowledge)
-        if comparison.status is ComparisonStatus.UNVERIFIABLE and state.judgement.snapshot_class in _SETTLED:
+        if comparison.status is ComparisonStatus.UNVERIFIABLE and state.judgement.snapshot_class.holds_for_an_expiration:
             return self._as_settled(state, entries, comparison)
         return comparison
 
@@ -141,7 +138,7 @@ class CrossCheck(msgspec.Struct):
         unproven_reason = None
         if self.source.is_compacted:
             unproven_reason = "the topic is compacted: the batches that would show it may be gone"
-        elif state.log_judgement.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN):
+        elif not state.log_judgement.snapshot_class.is_allowed_in_place:
             # The log on disk contradicts a snapshot, whatever is unknown below its first segment.
             unproven_reason = f"the replay itself is {state.log_judgement.snapshot_class.value}: {state.log_judgement.reasons[0]}"
         return Knowledge(

@@ -1,6 +1,6 @@
 """One partition as a task: it asks for segments, takes their summaries in order, and collects an outcome.
 
-Local runs (``schedule``) and Spark (``spark.executor_tasks``) drive the same tasks. A task that can run in another process has a ``Job``,
+Local runs (``schedule``) and Spark (``spark.partition_jobs``) drive the same tasks. A task that can run in another process has a ``Job``,
 a value that is sent there and starts the task anew; what returns is the outcome. In local runs the segments of each task wait in a
 ``TaskQueue``: several small ones are read together, and their summaries are taken in order.
 """
@@ -28,6 +28,7 @@ from snaprebuild.snapshots.engine.segment_reader import Outcomes, Pieces, Read, 
 from snaprebuild.snapshots.run_record import NO_CACHE_HITS, CacheHits
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.io_limits.policy import current_limits
+from snaprebuild.storage.store import ReadStore
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.engine.index_check import IndexTally
@@ -184,6 +185,14 @@ class PartitionTask:
     def settle(self) -> None:
         """Called after ``finish`` or ``fail``, with the outcome of the whole partition even if its parts ran apart."""
 
+    def needs(self) -> tuple[int, int] | None:
+        """Requests and bytes that an object store is asked for besides the segments; None if unknown."""
+        return None
+
+    def stores(self) -> tuple[ReadStore, ...]:
+        """The stores that this task reads and writes."""
+        return (self.source.directory.store,)
+
     def job(self) -> Job:
         """This task for another process."""
         raise NotImplementedError
@@ -291,10 +300,6 @@ class Job(ABC):
     def read_tasks(self, indices: Sequence[int]) -> list[ReadTask]:
         """The tasks of these segments, as the task asks for them."""
         raise NotImplementedError
-
-    def needs(self) -> tuple[int, int] | None:
-        """Requests and bytes that an object store is asked for besides the segments; None if unknown."""
-        return None
 
 
 def to_domain_error(error: Exception) -> SnaprebuildError | FormatError:

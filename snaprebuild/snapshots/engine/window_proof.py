@@ -89,9 +89,9 @@ def in_order(summaries: Held) -> Iterator[tuple[int, SegmentSummary]]:
             yield index, summary
 
 
-def prefixes_of(summaries: Held, base: SegmentEffect = IDENTITY) -> Iterator[tuple[int, SegmentSummary, RunningEffect]]:
-    """Segment index and summary of all segments in order, each with the effect of ``base`` and all segments up to its end."""
-    prefix = RunningEffect(base)
+def prefixes_of(summaries: Held) -> Iterator[tuple[int, SegmentSummary, RunningEffect]]:
+    """Segment index and summary of all segments in order, each with the effect of all segments up to its end."""
+    prefix = RunningEffect()
     for index, summary in in_order(summaries):
         prefix = prefix.then(summary.effect)
         yield index, summary, prefix

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from snaprebuild.broker.status import SnapshotFaults, Status, snapshot_faults, status_of
 from snaprebuild.errors import RefusedError, SnaprebuildError
 from snaprebuild.findings import Finding, FindingCause, Severity, exit_code_of, unread_paths
-from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, BoundaryAction, BoundaryResult, unfinished
 from snaprebuild.snapshots.engine.partition_task import TaskOutcome
@@ -238,7 +237,8 @@ def is_not_judged(boundary: BoundaryResult) -> bool:
     comparison = boundary.comparison
     if comparison is None or comparison.proven_wrong:
         return False
-    is_unproven = boundary.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN)
+    snapshot_class = boundary.snapshot_class
+    is_unproven = snapshot_class is not None and not snapshot_class.is_allowed_in_place
     return is_unproven or comparison.status is ComparisonStatus.UNVERIFIABLE
 
 

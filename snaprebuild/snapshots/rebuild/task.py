@@ -25,7 +25,6 @@ from snaprebuild.errors import (
     StorageError,
 )
 from snaprebuild.findings import FindingCause, Severity, finding_of_error, in_flux, pluralize
-from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock, expired_mask
@@ -44,6 +43,7 @@ from snaprebuild.snapshots.receipts.receipt_lines import WriteEvent, WriteSettle
 from snaprebuild.snapshots.receipts.receipt_parts import EventList
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
+from snaprebuild.storage.store import ReadStore
 from snaprebuild.storage.store_path import path_of
 from snaprebuild.storage.thread_pool import ThreadPool
 
@@ -189,6 +189,10 @@ class RebuildTask(ReplayTask):
         """Takes a segment, or a piece of it. False when no more are needed."""
         self._later.take(summary)
         return super().take_segment(index, summary)
+
+    def stores(self) -> tuple[ReadStore, ...]:
+        """The stores that this task reads and writes."""
+        return *super().stores(), self._target.store
 
     def job(self) -> RebuildJob:
         """This task for another process. Several attempts may follow one another."""
@@ -374,5 +378,5 @@ class RebuildTask(ReplayTask):
             entries = entries[~expired]
             if expired.any() and judgement.snapshot_class.is_allowed_in_place:
                 reason = f"{int(expired.sum())} expired entries were dropped as asked"
-                judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (reason, *judgement.reasons))
+                judgement = judgement.as_load_equivalent(reason)
         return RebuiltSnapshot(boundary, self._target, entries, judgement, comparison)

@@ -18,6 +18,13 @@ from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, in_flux, pluralize, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.scan.boundary_state import (
+    at_next_start,
+    goes_up_wrong,
+    snapshot_blocker,
+    state_of_file,
+    state_without_file,
+)
 from snaprebuild.snapshots.scan.scan_result import (
     AtNextStart,
     BoundaryScan,
@@ -38,8 +45,7 @@ from snaprebuild.snapshots.scan.upload_preflight import (
     preflight,
     stable_bound,
 )
-from snaprebuild.snapshots.source.boundary_needs import boundary_needs, reason_not_needed
-from snaprebuild.snapshots.source.left_out import LeftOut
+from snaprebuild.snapshots.source.boundary_needs import boundary_needs
 from snaprebuild.snapshots.source.source import IRREGULAR, PartitionSource, log_start_above
 from snaprebuild.storage.partition_names import TopicKind
 
@@ -345,12 +351,10 @@ class _PartitionScanner:
         if self.directory.unreadable and snapshot_file_name(offset) in self.directory.unreadable:
             return SnapshotStatus.IRREGULAR
         if snapshot is not None:
-            return _STATES.get(snapshot.outcome) or (SnapshotStatus.SUSPECT if snapshot.suspicions else SnapshotStatus.PRESENT)
+            return state_of_file(snapshot)
         if offset in self.missing:
             return SnapshotStatus.MISSING
-        reason = reason_not_needed(self.source, offset, is_log_end=offset == self.log_end.offset)
-        is_made = reason is not None and reason.kind is not LeftOut.NOT_NEEDED
-        return SnapshotStatus.REGENERATED if is_made else SnapshotStatus.NOT_DUE
+        return state_without_file(self.source, offset, is_log_end=offset == self.log_end.offset)
 
     def _report_missing(self, boundaries: Sequence[BoundaryScan]) -> None:
         missing = self.needs.missing_offsets
@@ -527,8 +531,6 @@ _EXPLAINED = {
 
 _LASTING = frozenset(blocker for blocker in Blocker if blocker.freed_by not in (FreedBy.REBUILD, FreedBy.BROKER_START))
 
-_STATES = {ReadOutcome.CORRUPT: SnapshotStatus.CORRUPT, ReadOutcome.UNREADABLE: SnapshotStatus.UNREADABLE}
-
 
 def _end_source(end: int, largest_snapshot: int, recovery_point: int) -> str:
     if end != largest_snapshot:
@@ -548,41 +550,3 @@ def _some(values: Sequence[object]) -> str:
     if len(values) <= 6:
         return ", ".join(str(value) for value in values)
     return f"{', '.join(str(value) for value in values[:3])} ... {values[-1]}"
-
-
-_AFTER_START = {
-    SnapshotOrigin.KEPT: AtNextStart.KEPT,
-    SnapshotOrigin.EMPTY: AtNextStart.EMPTY,
-    SnapshotOrigin.REBUILT: AtNextStart.REBUILT,
-}
-
-
-def at_next_start(origin: SnapshotOrigin | None, had_file: bool) -> AtNextStart:
-    """What the next start leaves at a boundary.
-
-    Args:
-        origin: of the snapshot that is there afterwards; None without one.
-        had_file: a snapshot is there now.
-    """
-    if origin is not None:
-        return _AFTER_START[origin]
-    return AtNextStart.REMOVED if had_file else AtNextStart.ABSENT
-
-
-def snapshot_blocker(boundary: BoundaryScan) -> Blocker | None:
-    """How the snapshot of a boundary blocks the upload after the broker has started again: only then do files count."""
-    if boundary.state is SnapshotStatus.IRREGULAR:
-        return Blocker.IRREGULAR_SNAPSHOT
-    if boundary.at_next_start is AtNextStart.REMOVED:
-        return Blocker.SNAPSHOT_REMOVED_AT_START
-    if boundary.state is SnapshotStatus.MISSING and boundary.at_next_start in (None, AtNextStart.ABSENT):
-        return Blocker.MISSING_SNAPSHOT
-    return None
-
-
-def goes_up_wrong(boundary: BoundaryScan) -> bool:
-    """Whether a snapshot is uploaded from there that does not parse, cannot be true, or was written without a look at the log."""
-    if boundary.at_next_start in (AtNextStart.REBUILT, AtNextStart.REMOVED):
-        return False
-    is_bad = boundary.state in (SnapshotStatus.CORRUPT, SnapshotStatus.SUSPECT)
-    return is_bad or boundary.at_next_start is AtNextStart.EMPTY

@@ -1,7 +1,7 @@
 """Limits of a run on the use of an object store: requests sent, and bytes read.
 
 Counts are kept for each run and process. Worker processes share the counts of the process that started them. Processes on other
-machines ask the one that counts for them.
+machines have a share each, which the process that starts them reserves.
 """
 
 from __future__ import annotations
@@ -15,23 +15,27 @@ from snaprebuild.errors import LimitReachedError
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
-__all__ = ["Counter", "Meter", "Meters", "SharedCounts", "meter_of", "meters"]
+__all__ = ["BYTES", "OPTIONS", "REQUESTS", "Counter", "Meter", "Meters", "SharedCounts", "meter_of", "meters"]
 
 SharedCounts = dict[str, Any]
 """Counts in shared memory, by run."""
 
-_REQUESTS = 0
-_BYTES = 1
+REQUESTS = 0
+BYTES = 1
+"""The two kinds of what is counted."""
+
+OPTIONS = "max_requests", "max_read_bytes"
+"""The settings with the limits, by kind."""
 
 
 class Counter(Protocol):
-    """Counts in another process, for this one."""
+    """Counts against the share of this process."""
 
     def __call__(self, run: str, kind: int, count: int, most: int, option: str) -> None:
         """Takes requests and bytes from the budget of the run (``Meter.take``).
 
         Raises:
-            SnaprebuildError: a limit is used up, or the other process cannot be reached.
+            RefusedError: the share is used up, or this process has none.
         """
         ...
 
@@ -50,12 +54,12 @@ class Meter:
     @property
     def requests(self) -> int:
         """Requests sent."""
-        return self._counts[_REQUESTS]
+        return self._counts[REQUESTS]
 
     @property
     def read_bytes(self) -> int:
         """Bytes requested."""
-        return self._counts[_BYTES]
+        return self._counts[BYTES]
 
     def request(self, max_requests: int | None) -> None:
         """Called before each request is sent.
@@ -63,7 +67,7 @@ class Meter:
         Raises:
             LimitReachedError: the run may send no more.
         """
-        self.take(_REQUESTS, 1, max_requests, "max_requests")
+        self.take(REQUESTS, 1, max_requests, "max_requests")
 
     def read(self, count: int, max_read_bytes: int | None) -> None:
         """Called before ``count`` bytes are requested.
@@ -71,7 +75,7 @@ class Meter:
         Raises:
             LimitReachedError: the run may not read that many more.
         """
-        self.take(_BYTES, count, max_read_bytes, "max_read_bytes")
+        self.take(BYTES, count, max_read_bytes, "max_read_bytes")
 
     def take(self, kind: int, count: int, most: int | None, option: str) -> None:
         """Counts what is about to be requested.
@@ -94,6 +98,16 @@ class Meter:
                 raise LimitReachedError(f"the limit of {option} {most} is used up: no more requests are sent")
             self._counts[kind] += count
 
+    def give_back(self, kind: int, count: int) -> None:
+        """Takes back a part of what was counted: it was reserved for another process, which has ended and did not use it.
+
+        Args:
+            kind: requests or bytes, as this module numbers them.
+            count: number of them.
+        """
+        with self._lock:
+            self._counts[kind] -= count
+
     def share(self, context: BaseContext) -> Any:
         """Moves the counts to shared memory."""
         with self._lock:
@@ -111,7 +125,7 @@ class Meters:
     """The meters of this process, by the name of their run.
 
     Attributes:
-        counter: counts everything with a limit for this process, whatever the run, in another one; None for this process itself.
+        counter: counts everything with a limit against the share of this process, whatever the run; None for the limits themselves.
     """
 
     def __init__(self) -> None:

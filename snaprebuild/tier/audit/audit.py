@@ -17,7 +17,7 @@ from msgspec import structs
 
 from formats.remote.local_tier_name import LocalTierFile
 from formats.remote.remote_log_metadata import TopicIdPartition
-from snaprebuild.errors import LimitReachedError, UsageError
+from snaprebuild.errors import LimitReachedError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import Clock
@@ -31,17 +31,30 @@ from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.copy_log import CopyLog, Stretch, join_copies, stretch_above
-from snaprebuild.tier.audit.readable_copies import read_copies, read_ends
-from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit, ProvenSnapshots, SnapshotVerdict, StoreAudit
+from snaprebuild.tier.audit.partition_audit import (
+    CopyAudit,
+    PartitionAudit,
+    SnapshotVerdict,
+    StoreAudit,
+    add_findings,
+    read_copies,
+    read_ends,
+)
+from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshots
 from snaprebuild.tier.audit.structure import check_structure, compare_members
-from snaprebuild.tier.audit.verdicts import add_findings, add_verdicts, keep_proven, leave_uncompared, leave_unproven
 from snaprebuild.tier.audit.window import LocalStarts, Window, WindowOutcome, reachable_windows, whole_window
 from snaprebuild.tier.audit.window_task import WindowTask
 from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, cold_bytes, refuse_cold
-from snaprebuild.tier.inventory import unrecorded_finding, unrecorded_states
-from snaprebuild.tier.listing import unreadable_objects, zero_id_findings
 from snaprebuild.tier.remote_log import RemoteLogs
-from snaprebuild.tier.remote_partition import RemotePartition, Tier, list_store
+from snaprebuild.tier.remote_partition import RemotePartition, unreadable_objects
+from snaprebuild.tier.remote_store import (
+    Tier,
+    list_store,
+    refuse_without_copies,
+    unrecorded_finding,
+    unrecorded_states,
+    zero_id_findings,
+)
 
 if TYPE_CHECKING:
     from snaprebuild.cluster.source_check.metadata_read import MetadataRead
@@ -197,7 +210,7 @@ def tier_audit(
         cluster: its metadata log, with which producer ids are compared; None to leave that out.
 
     Raises:
-        UsageError: nothing of a known layout is there, or the private key is none.
+        UsageError: nothing of a known layout is there that the selection takes, or the private key is none.
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run ended the listing, or objects are in a cold storage class and no limit was set. A limit that is
             reached later ends no audit: the rest is not read.
@@ -206,10 +219,8 @@ def tier_audit(
     selection = selection or Selection()
     audits, findings = _selected(tier, selection)
     audit = StoreAudit(root.path, level, tier.verified, audits, [*tier.findings, *findings])
-    if not audits and not audit.store_findings:
-        narrowed = " that the selection takes" if selection.is_narrowed else ""
-        hint = selection.hint({each.topic for each in tier.partitions})
-        raise UsageError(f"has no copy of a segment{narrowed}{hint}", path=root.path)
+    if not audits:
+        refuse_without_copies(tier, audit.store_findings, selection)
     names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *tier.logs.partitions)}
     audit.store_findings += selection.absent_findings(names, root.path, are_others_read=bool(audits))
     # Before even a manifest is read.
@@ -288,8 +299,8 @@ def _finish(log: CopyLog, level: AuditLevel, clock: Clock) -> None:
         with _until_limit(audit):
             compare_members(log, clock)
     if audit.limit is not None:
-        leave_uncompared(log)
-    leave_unproven(log)
+        log.leave_uncompared()
+    log.leave_unproven()
     for stretch in log.stretches:
         hole = stretch.above
         if hole is not None and not hole.is_recorded:
@@ -385,7 +396,7 @@ def _replay(replays: Sequence[_PlannedReplay], run: Run, engine: MakeEngine, kee
     if whole:
         on_boundary: OnBoundary | None = None
         if keep is not None:
-            on_boundary = lambda source, *boundary: keep_proven(whole[id(source)].log, keep, *boundary)  # noqa: E731
+            on_boundary = lambda source, *boundary: whole[id(source)].log.keep_proven(keep, *boundary)  # noqa: E731
         sources = tuple(each.source for each in whole.values())
         with _until_limit(*(each.log.audit for each in whole.values())):
             reading = structs.replace(run, engine=engine(sum(source.directory.size_bytes for source in sources)))
@@ -397,7 +408,11 @@ def _replay(replays: Sequence[_PlannedReplay], run: Run, engine: MakeEngine, kee
 
 def _taken(replay: _PlannedReplay, verdict: PartitionVerdict, clock: Clock) -> list[_PlannedReplay]:
     """Takes the verdicts of a replay. Gives the replay of what is above a damaged segment, which it did not judge."""
-    add_verdicts(replay.log, replay.stretch, verdict, clock, is_from_zero=replay.start_offset == 0)
+    replay.log.take_verdicts(replay.stretch, verdict, clock, is_from_zero=replay.start_offset == 0)
+    if isinstance(verdict.outcome, WindowOutcome):
+        replay.log.take_standings(verdict.outcome.consistent, verdict.outcome.suspect, verdict.outcome.noted)
+    elif replay.stretch.is_from_zero:
+        replay.log.mark_provable(verdict.outcome)
     resume_at = _resume_at(replay, verdict.outcome)
     if resume_at is None or verdict.outcome.limit is not None:
         return []

@@ -20,7 +20,7 @@ from formats.partition.producer_snapshot import ENTRY_DTYPE
 from snaprebuild.replay.segment_effect import NONE, SegmentEffect, compose, effect_of_entries, entries_of, lookup, sorted_entries
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 
-__all__ = ["ParsedSnapshot", "SnapshotLine", "is_certainly_young"]
+__all__ = ["ParsedSnapshot", "SnapshotLine"]
 
 OPEN_MS = -(2**62)
 """Age of an entry with an open transaction, which never expires."""
@@ -278,17 +278,6 @@ class SnapshotLine:
     def _time(self, number: int) -> int:
         time_ms = self._taken[number].time_ms
         return self.clock.as_of_ms if time_ms is None else time_ms
-
-
-def is_certainly_young(timestamp: int, time_ms: int | None, expiration_ms: int) -> bool:
-    """Whether an entry without an open transaction had certainly not expired when a snapshot was written.
-
-    Args:
-        timestamp: of the entry, ms.
-        time_ms: largest timestamp below the snapshot; None if unknown.
-        expiration_ms: of the run.
-    """
-    return time_ms is not None and timestamp >= 0 and time_ms - timestamp < min(expiration_ms, DEFAULT_EXPIRATION_MS)
 
 
 def _ids(entries: np.ndarray) -> np.ndarray:

@@ -14,17 +14,25 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from formats.limits import INT64_MAX
+from formats.log.batch_headers import TailKind
+from formats.partition.producer_snapshot import write_entries
+from snaprebuild.findings import FindingCause, Severity
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.difference import Comparison, impossible_entries
+from snaprebuild.replay.window import Clock
+from snaprebuild.snapshots.engine.partition_replay import BoundaryState
 from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.snapshots.verify import PartitionVerdict, VerifyOutcome
 from snaprebuild.storage.partition_dir import ListedFile, SegmentFiles
-from snaprebuild.tier.audit.readable_copies import epochs_up_to, read_segment_epochs
-from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit
-from snaprebuild.tier.remote_copy import RemoteCopy
-from snaprebuild.tier.remote_partition import RemotePartition
+from snaprebuild.tier.audit.partition_audit import CopyAudit, PartitionAudit, SnapshotVerdict
+from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshots
+from snaprebuild.tier.remote_partition import RemoteCopy, RemotePartition
 
 __all__ = [
     "CopyLog",
@@ -39,6 +47,20 @@ __all__ = [
     "remote_line",
     "stretch_above",
 ]
+
+_OF_OBJECTS = frozenset(
+    (
+        FindingCause.BAD_COPY,
+        FindingCause.BROKEN_BATCHES,
+        FindingCause.DAMAGED_FILE,
+        FindingCause.REFUSED,
+        FindingCause.SNAPSHOT_ABOVE_LOG_END,
+        FindingCause.STORAGE_FAILED,
+        FindingCause.TRANSACTION_INDEX,
+        FindingCause.UNSOUND_BOUNDARY,
+    )
+)
+"""Findings of ``verify`` that concern the objects, and not a broker's directory."""
 
 Epochs = Sequence[tuple[int, int]]
 """Leader epochs with the first offset of each, ascending."""
@@ -405,15 +427,104 @@ class CopyLog:
             times[each.copy.next_offset] = largest
         return times
 
+    def take_verdicts(self, stretch: Stretch, verdict: PartitionVerdict, clock: Clock, *, is_from_zero: bool) -> None:
+        """Adds what the replay of a stretch found to the result of the partition.
+
+        Args:
+            stretch: that was replayed, or a window of it.
+            verdict: of the replay.
+            clock: for expiry.
+            is_from_zero: the replay began at offset 0.
+        """
+        audit = self.audit
+        outcome = verdict.outcome
+        audit.read_bytes += outcome.read_bytes
+        audit.limit = audit.limit or outcome.limit
+        for each in verdict.findings:
+            if outcome.limit is not None and each.severity is Severity.REFUSED:
+                continue  # one finding for the whole run
+            if (
+                each.severity > Severity.FINDING and each.cause is not FindingCause.BAD_COPY
+            ):  # a segment next to a bad index proves what it holds
+                audit.damaged(each.offset)
+            if each.cause in _OF_OBJECTS and each.path != self.audit.remote.base.path:
+                audit.findings.append(replace(each, message=f"{audit.name}: {each.message}"))
+            elif each.cause in _OF_OBJECTS:
+                audit.findings.append(replace(each, path=audit.remote.place))
+        times = self.times()
+        for snapshot in verdict.outcome.snapshots:
+            copy = self.by_name.get(snapshot.name)
+            if outcome.limit is not None and snapshot.snapshot_class is None and not snapshot.comparison.proven_wrong:
+                continue  # the replay did not reach it
+            if copy is not None:
+                copy.take_replayed(snapshot, times.get(snapshot.offset), clock, is_from_zero=is_from_zero)
+                if not stretch.is_from_zero:
+                    copy.unproven = "the copies do not begin at offset 0" if stretch.below is None else stretch.below.reason
+
+    def mark_provable(self, outcome: VerifyOutcome) -> None:
+        """Marks the copies at whose end the replay has the exact state."""
+        inexact = [each.offset for each in outcome.snapshots if each.snapshot_class not in (SnapshotClass.EXACT, None)]
+        least = min(inexact, default=INT64_MAX)
+        for each in self.members:
+            each.is_provable = each.copy.next_offset in outcome.reached and each.copy.next_offset < least
+
+    def take_standings(self, consistent: Mapping[str, str], suspect: Mapping[str, str], noted: Mapping[str, str]) -> None:
+        """Adds what the snapshots of a window show about each other: reasons by name of the snapshot."""
+        for name, why in consistent.items():
+            copy = self.by_name[name]
+            if copy.verdict is SnapshotVerdict.UNPROVEN:
+                copy.settle(SnapshotVerdict.CONSISTENT, why)
+        for name, why in suspect.items():
+            self.by_name[name].suspect(why)
+        for name, why in noted.items():
+            self.by_name[name].note = why
+
+    def leave_uncompared(self) -> None:
+        """Makes snapshots unproven that were to be compared with others, and were not."""
+        for each in self.members:
+            if each.verdict in (SnapshotVerdict.RIGHT, SnapshotVerdict.CONSISTENT) and not each.is_from_zero:
+                each.settle(SnapshotVerdict.UNPROVEN, f"{each.reason}, and it was not compared with all others: {self.audit.limit}")
+
+    def leave_unproven(self) -> None:
+        """Makes snapshots unproven that nothing but a suspect one next to them, or one like it, could prove."""
+        for stretch in self.stretches:
+            members = self.members_of(stretch)
+            if not any(each.verdict is SnapshotVerdict.SUSPECT for each in members):
+                continue
+            for each in members:
+                if each.verdict in (SnapshotVerdict.RIGHT, SnapshotVerdict.CONSISTENT) and not each.is_from_zero:
+                    reason = f"{each.reason}, and another snapshot of the same copies is suspect"
+                    each.settle(SnapshotVerdict.UNPROVEN, f"{reason}; {stretch.proof(stretch.start_offset)}")
+
+    def keep_proven(
+        self, proven: ProvenSnapshots, state: BoundaryState, listed: ListedFile | None, comparison: Comparison | None
+    ) -> None:
+        """Keeps the right snapshot of a boundary whose own is wrong, if the replay proves it."""
+        copy = self.by_end.get(state.offset) if listed is None else self.by_name.get(listed.name)
+        if copy is None or not (comparison is None or comparison.proven_wrong):
+            return
+        if state.is_cut and state.segment.cut_batch_offset is not None:
+            return  # the last copy below a gap ends with a batch, too, and its state is known
+        judgement = state.judgement
+        if judgement.snapshot_class is not SnapshotClass.EXACT:
+            # What was deleted before the first copy may still be in a later snapshot alone.
+            copy.unproven = f"the replay is {judgement.snapshot_class.value}: {judgement.reasons[0]}"
+        elif state.segment.tail.kind is not TailKind.CLEAN:
+            copy.unproven = f"its segment ends with bytes that are not a batch: {state.segment.tail.error}"
+        elif (impossible := impossible_entries(state.entries, state.offset)) is not None:
+            copy.unproven = f"the replay gives what no broker writes: {impossible}"
+        else:
+            copy.proven = proven.add(judgement.snapshot_class.value, write_entries(state.entries))
+
 
 def join_copies(audit: PartitionAudit, readable: Sequence[CopyAudit]) -> CopyLog:
     """Joins copies whose ends are known to one log."""
     epochs: tuple[tuple[int, int], ...] = ()
     if not follow_one_another([_span_of(each.copy) for each in readable]):
         for each in readable:
-            read_segment_epochs(audit.remote, each.copy)
+            audit.remote.try_read_epochs(each.copy)
         newest = max(readable, key=lambda each: (_last_epoch(each.copy), each.copy.next_offset, each.copy.event_timestamp_ms))
-        entries = epochs_up_to(audit.remote, newest.copy) or newest.copy.leader_epochs
+        entries = audit.remote.known_log_epochs(newest.copy) or newest.copy.leader_epochs
         epochs = tuple((each.epoch, each.start_offset) for each in entries)
     line = remote_line([_span_of(each.copy) for each in readable], epochs)
     for number, reason in line.left_out.items():

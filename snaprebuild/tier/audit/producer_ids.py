@@ -24,8 +24,7 @@ from snaprebuild.cluster.source_check.producer_ids import (
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.window import Clock
-from snaprebuild.tier.audit.readable_copies import epochs_up_to
-from snaprebuild.tier.audit.result import CopyAudit, PartitionAudit, StoreAudit
+from snaprebuild.tier.audit.partition_audit import CopyAudit, PartitionAudit, StoreAudit
 from snaprebuild.tier.audit.structure import newest_first, snapshot_entries
 
 __all__ = ["ComparedProducerIds", "compare_producer_ids"]
@@ -120,7 +119,7 @@ def _is_newer(partition: PartitionAudit, newest: CopyAudit, timestamp_ms: int, r
         partition.remote.id.partition,
         topic_id=partition.remote.id.topic_id,
         exists=False,
-        epochs=copy.leader_epochs or epochs_up_to(partition.remote, copy),
+        epochs=copy.leader_epochs or partition.remote.known_log_epochs(copy),
         tail_timestamp_ms=appended_ms or None,
     )
     cluster = read.facts(log, None)

@@ -29,7 +29,7 @@ from snaprebuild.replay.window import Clock
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.audit.contradictions import ParsedSnapshot, SnapshotLine
 from snaprebuild.tier.audit.copy_log import CopyLog
-from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict
+from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict
 from snaprebuild.tier.remote_partition import RemotePartition
 
 __all__ = ["check_structure", "compare_members", "newest_first", "snapshot_entries"]

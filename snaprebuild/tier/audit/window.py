@@ -35,7 +35,7 @@ from snaprebuild.snapshots.verify import VerifyOutcome
 from snaprebuild.storage.log_dir import read_topic_id
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.tier.audit.copy_log import CopyLog, Stretch
-from snaprebuild.tier.audit.result import SnapshotVerdict
+from snaprebuild.tier.audit.partition_audit import SnapshotVerdict
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run

@@ -14,8 +14,9 @@ from msgspec import structs
 
 from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.broker.status import Status
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, StorageError
-from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, pluralize, unread_paths
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.partition_names import named
@@ -24,10 +25,11 @@ from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.result import WRONG, CopyAudit, PartitionAudit, ProvenSnapshots, StoreAudit
+from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, StoreAudit
+from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshots
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.repair.copy_repair import CopyRepair, copy_repair, write_repair
-from snaprebuild.tier.repair.result import ObjectPart, RepairAction, RepairedCopy
+from snaprebuild.tier.repair.repaired_copy import ObjectPart, RepairAction, RepairedCopy
 from snaprebuild.tier.repair.undo import RepairReceipt
 
 __all__ = ["StoreRepair", "tier_repair", "would_repair"]
@@ -88,6 +90,7 @@ class StoreRepair:
         copies: those that were wrong.
         findings: of the audit, without what was repaired; and what was not.
         receipt: its path; None if nothing was written.
+        needs_permission: wrong snapshots were left alone, because nothing shows that brokers read these copies.
     """
 
     audit: StoreAudit
@@ -95,6 +98,14 @@ class StoreRepair:
     copies: list[RepairedCopy] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     receipt: str | None = None
+    needs_permission: bool = False
+
+    @property
+    def status(self) -> Status:
+        """The counts of the audit, without the wrong snapshots that were repaired, or would be."""
+        repaired = sum(each.action in (RepairAction.REPAIRED, RepairAction.WOULD_REPAIR) for each in self.copies)
+        status = self.audit.status
+        return structs.replace(status, wrong=status.wrong - repaired, unread=len(unread_paths(self.findings)))
 
 
 def tier_repair(
@@ -145,6 +156,7 @@ def tier_repair(
         due = [each for each in wrong if each.action is RepairAction.WOULD_REPAIR]
         _Repairs(result, root, private_keys, proven).run(due, undo_path)
         result.copies = [each.published() for each in wrong]
+        result.needs_permission = any(each.reason == UNVERIFIED for each in wrong)
     return result
 
 

@@ -36,9 +36,9 @@ from snaprebuild.storage.log_dir import directory_fault
 from snaprebuild.storage.partition_names import named
 from snaprebuild.storage.store import FileIdentity, S3Settings, WholeObject
 from snaprebuild.storage.store_path import StorePath, path_of
-from snaprebuild.tier.remote_copy import RemoteCopy
+from snaprebuild.tier.remote_partition import RemoteCopy
 from snaprebuild.tier.repair.copy_repair import CopyRepair, read_back
-from snaprebuild.tier.repair.result import RepairAction, RepairedCopy
+from snaprebuild.tier.repair.repaired_copy import RepairAction, RepairedCopy
 
 __all__ = [
     "AnnouncedRepair",

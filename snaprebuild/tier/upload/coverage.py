@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.upload_claim import UploadClaim
 from snaprebuild.errors import UploadRefusalReason, UploadRefusedError
-from snaprebuild.tier.remote_copy import RemoteCopy
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
+from snaprebuild.tier.remote_partition import RemoteCopy
 from snaprebuild.tier.upload.fence import Uploader
 from snaprebuild.tier.upload.model import UploadAction
 from snaprebuild.tier.upload.target import UploadTarget, last_offset

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.remote.upload_claim import UploadClaim
+from snaprebuild.broker.status import Status, status_of
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.errors import SnaprebuildError, UploadRefusedError
-from snaprebuild.findings import Finding, finding_of_error
+from snaprebuild.findings import Finding, finding_of_error, unread_paths
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot, ReplayOptions
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.validated_snapshot import Validity
@@ -101,6 +102,9 @@ class UploadAction(StrEnum):
     """It follows one that was not uploaded."""
 
 
+WRONG_COPIES = (Validity.FALSE_EMPTY, Validity.MISSING_PRODUCERS, Validity.WRONG, Validity.CORRUPT)
+"""What makes the snapshot of a copy that is present a wrong one."""
+
 DONE = (UploadAction.UPLOADED, UploadAction.WOULD_UPLOAD, UploadAction.FINISHED_BEFORE, UploadAction.PRESENT)
 """After these the next segment is uploaded."""
 
@@ -175,6 +179,28 @@ class StoreUpload:
     partitions: list[PartitionUpload] = field(default_factory=list)
     copies: list[WrittenCopy] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def has_present(self) -> bool:
+        """Whether copies of others hold segments of this log."""
+        present = (UploadAction.PRESENT, UploadAction.UNVERIFIED)
+        return any(segment.action in present for partition in self.partitions for segment in partition.segments)
+
+    def status(self, findings: Sequence[Finding]) -> Status:
+        """The counts of the upload.
+
+        Args:
+            findings: of the command.
+        """
+        segments = [segment for partition in self.partitions for segment in partition.segments]
+        return status_of(
+            (),
+            wrong=sum(segment.compared in WRONG_COPIES for segment in segments),
+            suspect=0,
+            missing=0,
+            waiting=sum(segment.action is UploadAction.WAITS for segment in segments),
+            unread=len(unread_paths(findings)),
+        )
 
     def confirm(self) -> list[WrittenCopy]:
         """Checks again, right before records are written, that each copy is still ours; those that are not become findings, and go."""

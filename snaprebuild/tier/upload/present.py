@@ -18,7 +18,7 @@ from snaprebuild.snapshots.engine.partition_replay import ReplayCheckpoint
 from snaprebuild.snapshots.ensure_snapshot import BoundaryRequest, ReplayOptions, replay_to_boundary, run_of
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity
-from snaprebuild.tier.remote_copy import RemoteCopy
+from snaprebuild.tier.remote_partition import RemoteCopy
 from snaprebuild.tier.upload.model import SegmentUpload
 from snaprebuild.tier.upload.target import UploadTarget, last_offset
 

@@ -16,9 +16,8 @@ from snaprebuild.storage.remote.listing import CopyObjects, TierLayout, TierObje
 from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.store import FileIdentity
 from snaprebuild.storage.store_path import StorePath
-from snaprebuild.tier.remote_copy import RemoteCopy
 from snaprebuild.tier.remote_log import RemoteLog
-from snaprebuild.tier.remote_partition import RemotePartition
+from snaprebuild.tier.remote_partition import RemoteCopy, RemotePartition
 
 __all__ = ["UploadTarget", "last_offset"]
 

@@ -22,7 +22,7 @@ from snaprebuild.errors import ChangedFileError, SnaprebuildError, UploadRefusal
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.tier.remote_copy import RemoteCopy
+from snaprebuild.tier.remote_partition import RemoteCopy
 from snaprebuild.tier.upload.announce import Announcement, WrittenCopy
 from snaprebuild.tier.upload.copy import claimed, finished_copy, new_segment_id, write_copy
 from snaprebuild.tier.upload.coverage import Conflict, CoverageView

@@ -12,7 +12,7 @@ import msgspec
 from formats.remote.aiven_manifest import IndexPlace
 from snaprebuild.published import Natural, Part, Uuid, one_of
 from snaprebuild.storage.partition_names import TopicPartition
-from snaprebuild.tier.audit.result import WRONG
+from snaprebuild.tier.audit.partition_audit import WRONG
 
 __all__ = ["ObjectPart", "RepairAction", "RepairTotals", "RepairedCopy", "repair_totals"]
 

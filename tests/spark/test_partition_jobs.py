@@ -15,7 +15,7 @@ from snaprebuild.errors import SnaprebuildError
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment, read_tasks
 from snaprebuild.snapshots.run import Run
-from snaprebuild.spark.executor_tasks import Outcome, SummaryStream, drain_summaries
+from snaprebuild.spark.partition_jobs import Outcome, SummaryStream, drain_summaries
 from snaprebuild.storage.partition_dir import PartitionDir
 
 SEGMENTS = 8

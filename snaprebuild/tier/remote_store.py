@@ -1,10 +1,15 @@
-"""One listing of remote storage, read together with the metadata logs: partitions with their true topic names."""
+"""A store of remote storage: one listing, read together with the metadata logs.
+
+``Tier`` has the partitions with their true topic names, and hands out each as a ``RemotePartition``. A bucket alone does not show which
+copies brokers still read: ``unrecorded_states`` shows why they do not have those without a record.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import partial
 
 from formats.errors import BadVersionError, FormatError
@@ -13,12 +18,20 @@ from formats.partition.partition_metadata import ZERO_UUID, uuid_to_text
 from formats.remote.aiven_key import AivenKey, AivenObject, aiven_key, parse_aiven_key
 from formats.remote.aiven_manifest import read_aiven_manifest
 from formats.remote.local_tier_name import LocalTierFile, LocalTierName
-from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, TopicIdPartition, read_remote_log_record
+from formats.remote.remote_log_metadata import (
+    METADATA_TOPIC,
+    RemoteSegment,
+    SegmentState,
+    TopicIdPartition,
+    read_remote_log_record,
+)
 from snaprebuild.errors import LimitReachedError, ReadFailedError, UsageError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, first_of, pluralize
 from snaprebuild.snapshots.source.log_records import log_records
+from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import (
     CopyObjects,
     ListedPartition,
@@ -28,22 +41,327 @@ from snaprebuild.storage.remote.listing import (
     list_tier,
     merged,
 )
-from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.remote.store import TierStore
+from snaprebuild.storage.store import USUAL_S3, S3Settings
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.cost import COLD
-from snaprebuild.tier.remote_copy import ICEBERG_LACKS, PARTITION_MEMBERS, json_member, missing_objects
-from snaprebuild.tier.remote_log import RemoteLogs
+from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
+from snaprebuild.tier.remote_partition import (
+    ICEBERG_LACKS,
+    PARTITION_MEMBERS,
+    RemoteCopy,
+    RemotePartition,
+    json_member,
+    missing_objects,
+    take_all_for_finished,
+    unreadable_objects,
+)
 
 __all__ = [
+    "UNRECORDED",
     "UNVERIFIED",
-    "list_partitions",
+    "CopyState",
+    "Tier",
+    "list_store",
+    "open_tier",
     "read_remote_logs",
-    "unreadable_objects",
+    "refuse_without_copies",
+    "unrecorded_finding",
+    "unrecorded_states",
     "zero_id_findings",
 ]
 
+
 UNVERIFIED = "whether brokers have these copies, or gave them up, is not verified: give --metadata-log"
+
+
+class CopyState(StrEnum):
+    """State of a copy of a segment."""
+
+    LIVE = "live"
+    """Finished, and reads are served from it."""
+    SUPERSEDED = "superseded"
+    """Finished; later copies hold all of it."""
+    LOST = "lost"
+    """Finished, and objects of it are missing: reads of it fail."""
+    PHANTOM = "phantom"
+    """COPY_SEGMENT_STARTED, and no object was ever written."""
+    UNFINISHED = "unfinished"
+    """COPY_SEGMENT_STARTED, with objects: it is being written, or its writer failed."""
+    DELETING = "deleting"
+    """Its deletion has begun, or that of its partition."""
+    DELETED = "deleted"
+    """Its deletion is recorded as finished, and objects of it exist."""
+    UNKNOWN = "unknown"
+    """Objects whose records would be in a partition of the metadata topic that was not given."""
+    ORPHAN = "orphan"
+    """Objects without a record, although the partition of the metadata topic that would hold it was given."""
+    UNVERIFIED = "unverified"
+    """Complete, as far as the store alone shows, or what could be read of a damaged metadata log."""
+    UNREADABLE = "unreadable"
+    """Objects are missing, or its manifest is bad, and no record has what it should be."""
+
+
+@dataclass(slots=True)
+class Tier:
+    """A store, with what a metadata log has of it.
+
+    Attributes:
+        base: where the objects are.
+        has_metadata: a metadata log was given.
+        verified: and all of it could be read: brokers have no copy that it does not have.
+        logs: of the metadata.
+        partitions: of the listing, in the order of the store.
+        unknown: objects of no known layout.
+        unanswered: finished copies that lack objects in the listing, and why a request for these had no answer, by segment id.
+        private_keys: for copies that are encrypted.
+        findings: about the store and the metadata log.
+        stores: how the store is reached, and how much may be read of it.
+    """
+
+    base: StorePath
+    has_metadata: bool
+    verified: bool
+    logs: RemoteLogs
+    partitions: dict[TopicIdPartition, ListedPartition]
+    unknown: UnknownObjects = field(default_factory=UnknownObjects)
+    unanswered: dict[bytes, str] = field(default_factory=dict)
+    private_keys: PrivateKeys = NO_KEYS
+    findings: list[Finding] = field(default_factory=list)
+    stores: S3Settings = USUAL_S3
+
+    @property
+    def metadata_findings(self) -> list[Finding]:
+        """Findings of the metadata logs, without those about other partitions of the store."""
+        return [each for each in self.findings if each.cause is FindingCause.METADATA_TOPIC]
+
+    def listed_partition(self, partition: TopicIdPartition) -> RemotePartition:
+        """The partition as the listing and the metadata log have it: no object was read."""
+        listed = self.partitions.get(partition)
+        # Without objects it has the layout of the first partition of the store.
+        sample = next(iter(self.partitions.values()), None) if listed is None else listed
+        layout = TierLayout.AIVEN if sample is None else sample.layout
+        store = TierStore(self.base.store, self.private_keys) if layout is TierLayout.AIVEN else self.base.store
+        log = self.logs.partitions.get(partition, RemoteLog())
+        objects = {} if listed is None else {each.segment_id: each for each in listed.copies}
+        copies = [RemoteCopy.of(layout, each, log.segments.get(segment_id)) for segment_id, each in objects.items()]
+        copies += [RemoteCopy.of(layout, None, each) for each in log.segments.values() if each.segment_id not in objects]
+        for copy in copies:
+            copy.unanswered = self.unanswered.get(copy.segment_id)
+        copies.sort(key=lambda copy: copy.start_offset)
+        by_id = {copy.segment_id: copy for copy in copies}
+        return RemotePartition(partition, self.base, layout, store, log, by_id, self.verified, self.private_keys, self.stores)
+
+    def partition(self, partition: TopicIdPartition) -> RemotePartition:
+        """The partition as a broker knows it: without a metadata log every complete copy is taken for a finished one.
+
+        Raises:
+            RefusedError: a limit of the run is used up.
+        """
+        remote = self.listed_partition(partition)
+        if not self.has_metadata and remote.copies:
+            take_all_for_finished(remote)
+        elif incomplete := remote.incomplete:
+            message = (
+                f"{pluralize(len(incomplete), 'copy', 'copies')} finished, and objects of them are missing: reads of them fail"
+            )
+            remote.findings = (Finding("tier-lost", Severity.DAMAGED, remote.place, message, incomplete[0].start_offset),)
+        return remote
+
+    def partition_named(self, topic: str, number: int, topic_id: bytes | None) -> RemotePartition | None:
+        """The partition of a name in remote storage; None if there is none.
+
+        Args:
+            topic: name.
+            number: of the partition.
+            topic_id: 16 bytes; None for the only topic of that name.
+
+        Raises:
+            UsageError: several topics had that name.
+            RefusedError: a limit of the run is used up.
+        """
+        known = {*self.partitions, *self.logs.partitions}
+        ids = sorted({each.topic_id for each in known if (each.topic, each.partition) == (topic, number)})
+        if topic_id is not None:
+            ids = [topic_id] if topic_id in ids else []
+        if len(ids) > 1:
+            among = ", ".join(map(uuid_to_text, ids))
+            raise UsageError(
+                f"has copies of several topics called {topic}: name one with --topic-id {topic}=ID, of {among}", path=self.base.path
+            )
+        return self.partition(TopicIdPartition(topic, ids[0], number)) if ids else None
+
+
+def open_tier(
+    root: StorePath,
+    metadata_logs: Sequence[str] = (),
+    stores: S3Settings = USUAL_S3,
+    private_keys: PrivateKeys = NO_KEYS,
+    key_prefix: str = "",
+    *,
+    may_be_empty: bool = False,
+) -> Tier:
+    """Lists a store and reads the metadata log.
+
+    Args:
+        root: of the store, absolute.
+        metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them.
+        stores: how the store is reached where it holds objects, and those that ``metadata_logs`` are in.
+        private_keys: for copies that are encrypted.
+        key_prefix: of the plugin, below the location.
+        may_be_empty: a store without any object is one to which nothing was uploaded.
+
+    Raises:
+        UsageError: neither a copy nor a metadata log is there, and an empty store is no answer.
+        ReadFailedError: the store cannot be listed.
+        RefusedError: a limit of the run is used up.
+    """
+    tier = list_store(root, metadata_logs, stores, private_keys, key_prefix)
+    tier.findings += unreadable_objects(root.path, tier.unknown)
+    if not tier.partitions and not metadata_logs:
+        if not may_be_empty:
+            refuse_without_copies(tier, tier.findings)
+        message = "the store is empty: nothing was uploaded, or it is another store or prefix than the brokers'"
+        tier.findings.append(Finding("tier-empty", Severity.NOTE, root.path, message))
+    elif not metadata_logs:
+        tier.findings.append(Finding("tier-unverified", Severity.NOTE, root.path, UNVERIFIED))
+    return tier
+
+
+def refuse_without_copies(tier: Tier, findings: Iterable[Finding], selection: Selection = EVERYTHING) -> None:
+    """Refuses an answer about a store without a copy: it would be one about nothing.
+
+    Args:
+        tier: the store.
+        findings: of it; one that is more than a note is an answer.
+        selection: of partitions.
+
+    Raises:
+        UsageError: no finding is more than a note.
+    """
+    if any(each.severity > Severity.NOTE for each in findings):
+        return
+    narrowed = " that the selection takes" if selection.is_narrowed else ""
+    others = ""
+    if tier.unknown.count:
+        others = f"; it has {pluralize(tier.unknown.count, 'object')} of no known layout, the first {tier.unknown.first!r}"
+    hint = selection.hint({each.topic for each in tier.partitions})
+    raise UsageError(f"has no copy of a segment{narrowed}{hint}{others}", path=tier.base.path)
+
+
+def list_store(
+    root: StorePath,
+    metadata_logs: Sequence[str],
+    stores: S3Settings,
+    private_keys: PrivateKeys = NO_KEYS,
+    key_prefix: str = "",
+) -> Tier:
+    """Lists a store and reads the metadata logs; an empty store is no error.
+
+    Args:
+        root: of the store, absolute.
+        metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them, or good copies look unreferenced.
+        stores: how the object stores are reached that ``metadata_logs`` are in.
+        private_keys: for copies that are encrypted.
+        key_prefix: of the plugin, below the location.
+
+    Raises:
+        UsageError: there is no partition of ``__remote_log_metadata``.
+        ReadFailedError: the store cannot be listed.
+        RefusedError: a limit of the run is used up.
+    """
+    logs, findings = read_remote_logs(metadata_logs, stores)
+    unknown = UnknownObjects()
+    partitions, unanswered = list_partitions(root, logs, key_prefix, unknown)
+    return Tier(
+        base=root,
+        has_metadata=bool(metadata_logs),
+        verified=bool(metadata_logs) and not findings,
+        logs=logs,
+        partitions={each.id: each for each in partitions},
+        unknown=unknown,
+        unanswered=unanswered,
+        private_keys=private_keys,
+        findings=findings,
+        stores=stores,
+    )
+
+
+# -------------------------------------------------------------------------------------------------------- copies without a record
+
+
+def unrecorded_states(
+    logs: RemoteLogs, partition: TopicIdPartition, ids: Iterable[bytes], *, verified: bool
+) -> dict[bytes, CopyState | None]:
+    """Why brokers do not have copies of these ids; None for those that they have, and where nothing shows it.
+
+    Args:
+        logs: the metadata log.
+        partition: of the copies.
+        ids: of the copies.
+        verified: a metadata log was given, and all of it could be read.
+    """
+    other: CopyState | None = None
+    if verified:
+        other = CopyState.ORPHAN if partition in logs.partitions or logs.not_given(partition) is None else CopyState.UNKNOWN
+    if partition in logs.deleted:
+        return dict.fromkeys(ids, CopyState.DELETED)
+    if partition in logs.deletions:
+        return dict.fromkeys(ids, CopyState.DELETING)
+    log = logs.partitions.get(partition, RemoteLog())
+    return {each: _unrecorded_state(log, each, other) for each in ids}
+
+
+def _unrecorded_state(log: RemoteLog, segment_id: bytes, other: CopyState | None) -> CopyState | None:
+    if segment_id in log.deleted:
+        return CopyState.DELETED
+    segment = log.segments.get(segment_id)
+    if segment is None:
+        return other
+    return CopyState.DELETING if segment.state is SegmentState.DELETE_SEGMENT_STARTED else None
+
+
+def unrecorded_finding(
+    logs: RemoteLogs, partition: TopicIdPartition, place: str, state: CopyState, count: int, offset: int
+) -> Finding:
+    """The finding with the advice for copies in one of the states ``DELETING``, ``DELETED``, ``UNKNOWN`` and ``ORPHAN``."""
+    code, severity, message = UNRECORDED[state]
+    if state is CopyState.UNKNOWN:
+        message = message.format(number=logs.not_given(partition), topic=METADATA_TOPIC)
+    text = f"{pluralize(count, 'copy', 'copies')} {message}"
+    return Finding(code, severity, place, text, offset, is_unread=state is CopyState.UNKNOWN)
+
+
+UNRECORDED = {
+    CopyState.DELETING: (
+        "tier-deleting",
+        Severity.NOTE,
+        "whose deletion is recorded and not finished: brokers continue it. Wait; if it does not end, look for errors of "
+        "the remote storage manager in the log of the partition's leader",
+    ),
+    CopyState.DELETED: (
+        "tier-deleted",
+        Severity.FINDING,
+        "whose deletion the metadata log records as finished, and whose objects exist: no broker reads them or deletes them again. "
+        "Delete these objects",
+    ),
+    CopyState.UNKNOWN: (
+        "tier-unknown",
+        Severity.FINDING,
+        "not judged, because their records belong to partition {number} of {topic}, which was not given: add a directory that has it "
+        "with --metadata-log. Delete nothing",
+    ),
+    CopyState.ORPHAN: (
+        "tier-orphan",
+        Severity.FINDING,
+        "without a record in the metadata log: no broker of this cluster reads or deletes them. Another cluster or plugin wrote them, or "
+        "their records are gone. Check that no other cluster uses this store before you delete them",
+    ),
+}
+
+
+# ------------------------------------------------------------------------------------------------------------------------ listing
 
 
 def list_partitions(
@@ -158,29 +476,6 @@ def read_remote_logs(paths: Sequence[str], stores: S3Settings) -> tuple[RemoteLo
             findings.append(Finding(code, severity, directory.path, message, is_unread=True, cause=FindingCause.METADATA_TOPIC))
         logs.has_read(number)
     return logs, findings
-
-
-def unreadable_objects(place: str, unknown: UnknownObjects | None = None, iceberg: int = 0) -> list[Finding]:
-    """Objects that cannot be read.
-
-    Args:
-        place: for the findings.
-        unknown: objects of no known layout.
-        iceberg: copies that have a manifest alone.
-    """
-    findings = []
-    if unknown is not None and unknown.old_aiven:
-        message = f"{pluralize(unknown.old_aiven, 'object')} of Aiven's plugin of before October 2023, whose layout is not read"
-        findings.append(Finding("tier-unsupported-layout", Severity.REFUSED, place, message))
-    if iceberg:
-        message = f"{pluralize(iceberg, 'copy', 'copies')} with a manifest alone, as segment.format=iceberg leaves them: not read"
-        findings.append(Finding("tier-unsupported-layout", Severity.REFUSED, place, message))
-    if unknown is not None and unknown.count > unknown.old_aiven:
-        message = (
-            f"{pluralize(unknown.count - unknown.old_aiven, 'object')} of no known layout left out, the first {unknown.first!r}"
-        )
-        findings.append(Finding("tier-unknown-objects", Severity.NOTE, place, message))
-    return findings
 
 
 def zero_id_findings(root: str, partitions: Iterable[ListedPartition]) -> list[Finding]:

@@ -1,0 +1,186 @@
+"""Tasks, executors and drivers that are killed after they wrote: ``undo`` takes everything back by the parts, and another run is whole.
+
+On ``local-cluster``, whose executors are processes of their own.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import in_json
+from engine_results import all_bytes
+from log_dirs import files_below, make_log_dir
+from make_partition import Shape, make_partition
+from manifests import REPOSITORY
+from receipts import steps
+from waiting import SECONDS_MAX, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.full]
+
+QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+PARTITIONS = 4
+SNAPSHOTS = 4 * PARTITIONS
+CONF = {"spark.task.maxFailures": "4", "spark.executor.memory": "512m", "spark.ui.enabled": "false"}
+SPECULATION = {"spark.speculation": "true", "spark.speculation.interval": "50ms", "spark.speculation.quantile": "0.3"}
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = make_log_dir(tmp_path_factory.mktemp("made") / "logs")
+    for number in range(PARTITIONS):
+        make_partition(root / f"t-{number}", Shape(2048, 1 << 20, segment_bytes=256 << 10, producers=20), seed=number)
+        (root / f"t-{number}" / "leader-epoch-checkpoint").write_text("0\n1\n7 0\n")  # of the batches that are made
+    return root
+
+
+def started(happens: str, logs: Path, place: Path, master: str = "local-cluster[2,1,1024]", **conf: str) -> subprocess.Popen[str]:
+    """A driver, in a session of its own so that all of it can be found."""
+    (place / "signs").mkdir(parents=True, exist_ok=True)
+    places = ":".join(map(str, (REPOSITORY, REPOSITORY / "tests" / "support", REPOSITORY / "tests" / "spark")))
+    settings = {**CONF, **{name.replace("_", "."): value for name, value in conf.items()}}
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))},
+        **QUICK_JAVA,
+        "PYTHONPATH": places,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "TEST_MASTER": master,
+        "TEST_CONF": json.dumps(settings),
+    }
+    words = [
+        str(REPOSITORY / "tests" / "spark" / "killed_driver.py"),
+        happens,
+        logs,
+        place / "out",
+        place / "receipt",
+        place / "signs",
+    ]
+    return subprocess.Popen(
+        [sys.executable, *map(str, words)],
+        env=environment,
+        cwd=place,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def reported(process: subprocess.Popen[str]) -> dict[str, Any]:
+    output, errors = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 0, errors[-3000:]
+    document: dict[str, Any] = json.loads(output)
+    return document
+
+
+def written_in(receipt: Path) -> list[str]:
+    return [each["name"] for each in steps(receipt) if each.get("step") == "write"]
+
+
+def parts_in(directory: Path) -> list[Path]:
+    return sorted(directory.glob("snaprebuild-part-*"))
+
+
+@pytest.fixture(scope="module")
+def expected(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What one process writes."""
+    out = tmp_path_factory.mktemp("own") / "out"
+    options = ("--boundaries", "all", "--replay-from", "log-start", "--as-of", "1795270000000", "--receipt", out.parent / "receipt")
+    assert in_json("rebuild", logs, "--out", out, *options).exit_code == 0
+    found = all_bytes(out)
+    assert len(found) == SNAPSHOTS
+    return found
+
+
+@pytest.mark.parametrize("happens", ["fails", "dies", "executor", "twice"])
+def test_a_task_that_is_repeated_after_it_wrote(happens: str, logs: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
+    """The next attempt reports the files of the first one as written; the receipt has them, and no part is left."""
+    settings = {name.replace(".", "_"): value for name, value in SPECULATION.items()} if happens == "twice" else {}
+    document = reported(started(happens, logs, tmp_path, **settings))
+    assert (tmp_path / "signs" / happens).exists(), "it happened"
+    assert (document["exit_code"], document["findings"]) == (0, [])
+    assert document["actions"] == {"written": SNAPSHOTS}
+    assert all_bytes(tmp_path / "out") == expected
+    written = written_in(tmp_path / "receipt")
+    assert len(written) > SNAPSHOTS, "some were announced twice"
+    assert steps(tmp_path / "receipt")[-1]["written"] == SNAPSHOTS
+    undone = in_json("undo", tmp_path / "receipt")
+    assert (undone.exit_code, undone.totals) == (0, {"removed": SNAPSHOTS})
+    assert files_below(tmp_path / "out") == set()
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["by the receipt", "by the directory of the parts"])
+def test_a_driver_that_is_killed_while_tasks_have_written(
+    logs: Path, expected: dict[str, bytes], tmp_path: Path, is_lost: bool
+) -> None:
+    process = started("waits", logs, tmp_path)
+    out, receipt = tmp_path / "out", tmp_path / "receipt"
+    wait_until(lambda: process.poll() is not None or any((tmp_path / "signs").glob("waits-*")), "no task has written")
+    assert process.poll() is None, process.communicate()[1][-3000:]
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not workers_of(process.pid), "the tasks go on")
+    there = all_bytes(out)
+    there = {name: data for name, data in there.items() if name.endswith(".snapshot")}
+    assert 0 < len(there) <= SNAPSHOTS
+    assert {name: expected[name] for name in there} == there
+    assert [each.get("step") for each in steps(receipt)] == [None, "parts"]
+    named = receipt
+    if is_lost:
+        receipt.unlink()
+        named = out
+    listed = in_json("verify", "--written-by", named)
+    assert listed.document["totals"]["kept"] == len(there)
+    assert listed.document["ended"] is False
+    undone = in_json("undo", named)
+    assert (undone.exit_code, undone.totals["removed"]) == (0, len(there))
+    assert [name for name in files_below(out) if not name.endswith(".jsonl")] == []
+    assert len(parts_in(out)) == int(is_lost)
+    again = tmp_path / "again"
+    again.mkdir()
+    (again / "out").symlink_to(out)
+    document = reported(started("nothing", logs, again))
+    assert (document["exit_code"], document["actions"]) == (0, {"written": SNAPSHOTS})
+    assert {name: data for name, data in all_bytes(out).items() if name.endswith(".snapshot")} == expected
+
+
+def workers_of(leader: int) -> list[int]:
+    """Processes of the session that a driver leads, and Python workers, which have a process group of their own."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue  # it ended
+        if int(session) == leader and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def test_a_rate_holds_while_executors_come(logs: Path, tmp_path: Path) -> None:
+    """With dynamic allocation the run begins with one executor, and more come while it reads."""
+    rate = 512 << 10
+    dynamic = {
+        "spark_dynamicAllocation_enabled": "true",
+        "spark_dynamicAllocation_minExecutors": "0",
+        "spark_dynamicAllocation_initialExecutors": "1",
+        "spark_dynamicAllocation_schedulerBacklogTimeout": "100ms",
+        "spark_dynamicAllocation_shuffleTracking_enabled": "true",
+    }
+    os.environ["TEST_RATE"] = str(rate)
+    try:
+        document = reported(started("nothing", logs, tmp_path, "local-cluster[2,2,1024]", **dynamic))
+    finally:
+        del os.environ["TEST_RATE"]
+    assert document["actions"] == {"written": SNAPSHOTS}
+    times = [tuple(map(float, path.read_text().split())) for path in (tmp_path / "signs").glob("read-*")]
+    assert len(times) > 1
+    seconds = max(end for _, end in times) - min(begin for begin, _ in times)
+    size_bytes = sum(path.stat().st_size for path in logs.rglob("*.log"))
+    # Each task may make up for a tenth of a second at its beginning.
+    assert size_bytes <= rate * (seconds + 0.2), f"{size_bytes / seconds / 2**20:.2f} MiB/s"
+    assert seconds <= 8 * size_bytes / rate, "and it is not slower than one eighth of the rate"

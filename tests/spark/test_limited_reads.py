@@ -1,0 +1,175 @@
+"""Shares of a limit: whatever tasks fail, are repeated or run twice, the store never gets more requests than the run may send."""
+
+import pickle
+import random
+import secrets
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from faulty_store import FaultyStore, faulty_store
+from log_dirs import files_below
+from manifests import FIXTURES
+
+from snaprebuild.errors import LimitReachedError, RefusedError
+from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
+from snaprebuild.spark import limited_reads
+from snaprebuild.spark.limited_reads import ShareCounter, read_with_shares, shares_of
+from snaprebuild.spark.run_limits import needs_of
+from snaprebuild.spark.task_services import TaskServices
+from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS
+from snaprebuild.storage.s3.request_limits import BYTES, OPTIONS, REQUESTS, meter_of, meters
+from snaprebuild.storage.s3.store import S3Store
+from snaprebuild.storage.store import S3Settings
+
+pytestmark = pytest.mark.full
+
+LOGS = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
+ATTEMPTS_MAX = 4
+
+
+def test_shares_fit_into_what_is_left() -> None:
+    """Each is what its task needs, and a quarter more if there is room."""
+    chance = random.Random(1)
+    for _ in range(300):
+        needs = [(chance.randrange(9), chance.randrange(1 << 20)) for _ in range(chance.randrange(1, 9))]
+        needed = [sum(each[kind] for each in needs) for kind in (REQUESTS, BYTES)]
+        for room in (0, 1, 3, 1 << 30):
+            left = (needed[REQUESTS] + room, needed[BYTES] + room)
+            shares = shares_of(needs, left)
+            for kind in (REQUESTS, BYTES):
+                assert all(share[kind] >= need[kind] for share, need in zip(shares, needs, strict=True))
+                assert sum(share[kind] for share in shares) <= left[kind]
+        assert shares == shares_of(needs, (None, None))
+        assert all(share[0] == need[0] + need[0] // 4 + 2 for share, need in zip(shares, needs, strict=True))
+
+
+def test_after_its_end_a_share_is_used_up() -> None:
+    """A thread of a reader may be late: what the task has reported stays true."""
+    counter = ShareCounter((3, 100))
+    counter("run", REQUESTS, 2, 9, "max_requests")
+    with pytest.raises(LimitReachedError, match="limit of max_read_bytes 999 is used up"):
+        counter("run", BYTES, 101, 999, "max_read_bytes")
+    assert counter.end() == (2, 0)
+    with pytest.raises(LimitReachedError, match="limit of max_requests 9 is used up"):
+        counter("run", REQUESTS, 1, 9, "max_requests")
+
+
+class Session:
+    """Runs each task in this process, some of them more than once, as a cluster does whose executors die."""
+
+    def __init__(self, chance: random.Random, fails: Callable[[int, int], bool], *, speculates: bool = False) -> None:
+        self.chance, self.fails, self.speculates = chance, fails, speculates
+        self.conf = SimpleNamespace(get=lambda name, default: str(speculates).lower() if name == "spark.speculation" else default)
+        self.attempt = 0
+        self.jobs = 0
+
+    def range(self, start: int, end: int, step: int, partitions: int) -> "Session":
+        assert (start, step, partitions) == (0, 1, end), "one row for each task"
+        self.count = end
+        return self
+
+    def mapInArrow(self, function: Any, schema: str) -> "Session":  # noqa: N802  Spark's name
+        assert "number" in schema
+        self.function = pickle.dumps(function)
+        return self
+
+    def collect(self) -> list[Any]:
+        self.jobs += 1
+        rows: list[Any] = []
+        for task in self.chance.sample(range(self.count), self.count):
+            rows += self.of_task(task)
+            meters.counter = None  # the driver is another process
+        return rows
+
+    def of_task(self, task: int) -> list[Any]:
+        for attempt in range(ATTEMPTS_MAX):
+            self.attempt = attempt
+            found = []
+            is_failing = self.fails(task, attempt)
+            stop_after = self.chance.randrange(4)
+            for batch in pickle.loads(self.function)([pa.RecordBatch.from_pylist([{"id": task}])]):
+                found += [SimpleNamespace(**row) for row in batch.to_pylist()]
+                if is_failing and len(found) > stop_after:
+                    break
+            if not is_failing:
+                return found
+        raise RuntimeError("the job is aborted")
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.setenv(name, "us-east-1")
+    with faulty_store() as running:
+        running.objects = {f"b/t-0/{name}": (LOGS / name).read_bytes() for name in files_below(LOGS) if name.endswith(".log")}
+        yield running
+    meters.counter = None
+
+
+def test_a_task_without_a_share_sends_nothing(store: FaultyStore) -> None:
+    """Only a task that reads with shares may use what is limited."""
+    settings = S3Settings(endpoint_url=store.endpoint, path_style=True, max_requests=9)
+
+    def read(batches: Any) -> Iterator[Any]:
+        S3Store(settings).read_small("s3://b/k", 10)
+        yield from batches
+
+    with pytest.raises(RefusedError, match="has no share of max_requests"):
+        list(TaskServices(NO_IO_LIMITS, 1).wrap(read, 1)([]))
+    assert store.seen == []
+
+
+def reads_of(store: FaultyStore, settings: S3Settings) -> list[ReadTask]:
+    tasks = []
+    for path in sorted(store.objects):
+        identity = S3Store(settings).identity(f"s3://{path}")
+        assert identity is not None
+        tasks.append(ReadTask(f"s3://{path}", None, int(path[-24:-4]), identity, False, store=S3Store(settings)))
+    return tasks
+
+
+def as_read(outcome: Any) -> Any:
+    return pickle.dumps(outcome)
+
+
+@pytest.mark.parametrize("kind", [REQUESTS, BYTES], ids=OPTIONS)
+def test_never_more_than_the_limit(store: FaultyStore, monkeypatch: pytest.MonkeyPatch, kind: int) -> None:
+    """Without failures a run may use the whole limit; with them it ends in time, or has read everything."""
+    free = S3Settings(endpoint_url=store.endpoint, path_style=True)
+    reads = reads_of(store, free)
+    whole = [as_read(read_segment(each)) for each in reads]
+    needed = sum(needs_of(each)[kind] for each in reads)
+    for seed in range(24):
+        chance = random.Random(seed)
+        share_of_failures = chance.choice((0.0, 0.0, 0.2, 0.5))
+        spare = chance.choice((-1, 0, 1, needed // 3, 5 * needed))
+        settings = S3Settings(
+            endpoint_url=store.endpoint, path_style=True, run=secrets.token_hex(8), **{OPTIONS[kind]: needed + spare}
+        )
+        session = Session(chance, lambda _, attempt: chance.random() < share_of_failures and attempt < 3)  # noqa: B023
+        monkeypatch.setattr(
+            limited_reads,
+            "TaskContext",
+            SimpleNamespace(get=lambda: SimpleNamespace(attemptNumber=lambda: session.attempt)),  # noqa: B023
+        )
+        monkeypatch.setattr(limited_reads, "TASKS_MAX", chance.choice((1, 3, 64)))
+        store.seen.clear()
+        mine = [ReadTask(each.path, None, each.base_offset, each.identity, False, store=S3Store(settings)) for each in reads]
+        outcomes = read_with_shares(session, lambda function, _: function, settings, mine)  # type: ignore[arg-type]
+        meters.counter = None
+        sent = len(store.seen)
+        if kind == BYTES:
+            sent = sum(len(store.objects[path.lstrip("/")]) for method, path, _ in store.seen if method == "GET")
+        assert sent <= needed + spare
+        counted = meter_of(settings.run).requests if kind == REQUESTS else meter_of(settings.run).read_bytes
+        assert sent <= counted <= needed + spare
+        failed = [each for each in outcomes if isinstance(each, Exception)]
+        assert all(isinstance(each, LimitReachedError) and "is used up" in each.message for each in failed)
+        if not share_of_failures:
+            assert counted == sent
+            assert bool(failed) is (spare < 0)
+        right = [at for at, outcome in enumerate(outcomes) if not isinstance(outcome, Exception)]
+        assert [as_read(outcomes[at]) for at in right] == [whole[at] for at in right]
