@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.remote_storage import TierOptions
+from snaprebuild.cli.options.remote_storage import RemoteOptions
 from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.value_text import size_text
@@ -31,12 +31,12 @@ __all__ = [
 ]
 
 
-def key_files(options: TierOptions) -> list[str]:
+def key_files(options: RemoteOptions) -> list[str]:
     """The files of private keys that the options name."""
     return [split_private_key(each)[1] for each in options.private_key]
 
 
-def private_keys(options: TierOptions) -> PrivateKeys:
+def private_keys(options: RemoteOptions) -> PrivateKeys:
     """The private keys, checked before anything is asked of a store.
 
     Raises:
@@ -45,7 +45,7 @@ def private_keys(options: TierOptions) -> PrivateKeys:
     return PrivateKeys.of(options.private_key)
 
 
-def open_tier(store: str, s3: S3Options, options: TierOptions) -> Tier:
+def open_tier(store: str, s3: S3Options, options: RemoteOptions) -> Tier:
     """Lists the remote storage that a verb names.
 
     Raises:
@@ -79,7 +79,7 @@ def check_order(store: str, source: Source | None = None) -> None:
         raise UsageError("is a log directory: STORE comes before PATH", path=store)
 
 
-def tier_root(location: str, s3: S3Options, options: TierOptions) -> tuple[StorePath, str]:
+def tier_root(location: str, s3: S3Options, options: RemoteOptions) -> tuple[StorePath, str]:
     """A location with its store, and ``key.prefix`` below the location.
 
     Raises:

@@ -14,8 +14,6 @@ from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.receipts import undo as undoing
-from snaprebuild.snapshots.receipts.own_snapshots import listed_receipts
-from snaprebuild.snapshots.receipts.part_files import part_names
 from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
 from snaprebuild.snapshots.receipts.verify_receipt import (
     STORE_KIND,
@@ -49,21 +47,12 @@ def run_undo(
     check_paths([receipt])
     receipt = receipt_path(receipt)
     is_directory = os.path.isdir(receipt)  # of the parts of a receipt
-    if is_directory:
-        _check_parts(receipt)
-    else:
+    if not is_directory:
         check_file(receipt, UNDONE_RECEIPT)
     out.begin(receipt=receipt)
     if not is_directory and (schema_of(receipt) or "").startswith(STORE_KIND):
         return RepairUndoView(undo_receipt(receipt, stores_of(s3), dry_run=dry_run), is_last=last)
     return UndoView(undoing.undo(load_receipt(receipt), dry_run=dry_run), receipt, is_last=last)
-
-
-def _check_parts(directory: str) -> None:
-    """Raises UsageError where a directory has whole receipts and no part of one; the text names the newest."""
-    newest = next(listed_receipts(directory), None)
-    if newest is not None and not part_names(directory):
-        raise UsageError(f"has no part of a receipt: its newest receipt is {newest.path}", path=directory)
 
 
 def _is_undone(s3: S3Options, receipt: ReceiptHeading) -> bool:
