@@ -33,6 +33,8 @@ from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.chunks import RESULT_SCHEMA
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import opened_session
+from snaprebuild.spark.summary_rows import SCHEMA
+from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
 
 SECONDS_MAX = 300
 
@@ -76,12 +78,25 @@ def afterwards(function: MapInArrow, happens: str, signs: str) -> MapInArrow:
     return task
 
 
+def timed(function: MapInArrow, signs: str) -> MapInArrow:
+    """The function of tasks that read. Each leaves when it began and when it ended."""
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        began = time.time()
+        yield from function(batches)
+        Path(signs, f"read-{os.getpid()}-{time.time_ns()}").write_text(f"{began} {time.time()}")
+
+    return task
+
+
 def change_tasks(happens: str, signs: str) -> None:
     original = ClassicDataFrame.mapInArrow
 
     def map_in_arrow(frame: DataFrame, function: MapInArrow, schema: str, *arguments: object) -> DataFrame:
         if schema == ddl(RESULT_SCHEMA):
             function = afterwards(function, happens, signs)
+        elif schema == ddl(SCHEMA):
+            function = timed(function, signs)
         return original(frame, function, schema, *arguments)  # type: ignore[arg-type]
 
     ClassicDataFrame.mapInArrow = map_in_arrow  # type: ignore[assignment, method-assign]
@@ -91,7 +106,9 @@ def main(happens: str, logs: str, out: str, receipt: str, signs: str) -> None:
     plan = planned(logs, out=out, boundaries="all", replay_from="log-start")
     with opened_session(os.environ["TEST_MASTER"], json.loads(os.environ["TEST_CONF"])) as session:
         change_tasks(happens, signs)
-        result = rebuild(plan, Run(engine=SparkEngine(session)), receipt=Receipt(receipt, plan))
+        rate = os.environ.get("TEST_RATE")
+        with limited_io(IoLimits(bytes_per_second=None if rate is None else int(rate))):
+            result = rebuild(plan, Run(engine=SparkEngine(session)), receipt=Receipt(receipt, plan))
     document = {
         "exit_code": exit_code_of(result.findings),
         "findings": [str(each) for each in result.findings],

@@ -158,3 +158,27 @@ def workers_of(leader: int) -> list[int]:
         if int(session) == leader and state != "Z":
             found.append(int(stat.parent.name))
     return found
+
+
+def test_a_rate_holds_while_executors_come(logs: Path, tmp_path: Path) -> None:
+    """With dynamic allocation the run begins without any, and all come while it reads."""
+    rate = 512 << 10
+    dynamic = {
+        "spark_dynamicAllocation_enabled": "true",
+        "spark_dynamicAllocation_minExecutors": "0",
+        "spark_dynamicAllocation_initialExecutors": "0",
+        "spark_dynamicAllocation_shuffleTracking_enabled": "true",
+    }
+    os.environ["TEST_RATE"] = str(rate)
+    try:
+        document = reported(started("nothing", logs, tmp_path, "local-cluster[2,2,1024]", **dynamic))
+    finally:
+        del os.environ["TEST_RATE"]
+    assert document["actions"] == {"written": SNAPSHOTS}
+    times = [tuple(map(float, path.read_text().split())) for path in (tmp_path / "signs").glob("read-*")]
+    assert len(times) > 1
+    seconds = max(end for _, end in times) - min(begin for begin, _ in times)
+    size_bytes = sum(path.stat().st_size for path in logs.rglob("*.log"))
+    # Each task may make up for a tenth of a second at its beginning.
+    assert size_bytes <= rate * (seconds + 0.2), f"{size_bytes / seconds / 2**20:.2f} MiB/s"
+    assert seconds <= 8 * size_bytes / rate, "and it is not slower than one eighth of the rate"
