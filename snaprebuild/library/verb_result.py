@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import os
 
     import pandas
-    from pyspark.sql import DataFrame, SparkSession
 
     from snaprebuild.cli.view import View
+    from snaprebuild.spark.arrow_tables import DataFrame, SparkSession
 
 __all__ = ["PlanResult", "Result"]
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from snaprebuild.spark.packing import release_of
 
-__all__ = ["TaskFrame", "data_frame", "ddl"]
+__all__ = ["DataFrame", "SparkSession", "TaskFrame", "data_frame", "ddl"]
 
 WITH_ARROW = (4, 0)
 """The first release of Spark whose ``createDataFrame`` takes a table."""
