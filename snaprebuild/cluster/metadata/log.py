@@ -385,7 +385,7 @@ def _found(directory: StorePath, stores: S3Settings) -> StorePath:
         if partition.name.topic == METADATA_TOPIC
     ]
     if not paths:
-        raise UsageError(f"holds no {METADATA_DIRECTORY}", path=path)
+        raise UsageError(f"holds no {METADATA_DIRECTORY}: name a log directory of a KRaft node, or its metadata.log.dir", path=path)
     if len(paths) > 1:
         raise UsageError(f"holds several metadata logs, name one of them: {', '.join(paths[:5])}", path=path)
     return directory.at(paths[0])
