@@ -132,12 +132,8 @@ def merge_scans(
         refuse_outdated(fleet)
     _check_down(down, fleet, cluster)
     fleet.count_as_down(down)
-    all_partitions = [_fleet_partition(key, replicas, view) for key, replicas in fleet.sorted_partitions()]
-    all_partitions += _without_scan(fleet, cluster)
-    all_partitions.sort(key=lambda partition: (partition.key[0], partition.key[1], partition.key[2] or ""))
-    partitions = tuple(
-        partition for partition in all_partitions if partition.replicas or partition.outcome is FleetOutcome.NOT_SCANNED
-    )
+    all_partitions = _all_partitions(fleet, cluster, view)
+    partitions = tuple(each for each in all_partitions if each.replicas or each.outcome is FleetOutcome.NOT_SCANNED)
     safety = RestartSafety(_leader_sets(fleet, view), fleet.start_faults, down, fleet.brokers)
     cover, steps = _repairs(partitions, safety, controllers | cluster.controllers, cluster.quorum_leader, rate_bytes_per_second)
     unknown = unknown_brokers(fleet, view, down)
@@ -255,6 +251,14 @@ def _fleet_partition(key: PartitionKey, replicas: list[ScannedReplica], view: Cl
     is_judged = bool(own) and needed <= here
     outcome = _outcome(own, placement) if is_judged else (FleetOutcome.NOT_SCANNED, None, None)
     return FleetPartition(key, tuple(own), *outcome, placement, absent, left)
+
+
+def _all_partitions(fleet: ScannedFleet, cluster: ClusterView, view: ClusterView | None) -> list[FleetPartition]:
+    """The partitions of the scans, and those that only the metadata log has, by topic, number and topic id."""
+    partitions = [_fleet_partition(key, replicas, view) for key, replicas in fleet.sorted_partitions()]
+    partitions += _without_scan(fleet, cluster)
+    partitions.sort(key=lambda partition: (partition.key[0], partition.key[1], partition.key[2] or ""))
+    return partitions
 
 
 def _without_scan(fleet: ScannedFleet, view: ClusterView) -> Iterator[FleetPartition]:
