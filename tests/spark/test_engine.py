@@ -168,6 +168,7 @@ class Counts(PartitionTask):
 
     def __init__(self, directory: Path, fault: str | None = None) -> None:
         (source,) = open_source([str(directory)]).partitions
+        self.source = source
         self.listing = source.directory
         self.path = source.directory.path
         self.fault = fault
