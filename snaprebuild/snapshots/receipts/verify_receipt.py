@@ -312,15 +312,14 @@ def receipt_path(name: str) -> str:
     """The path of a receipt that is named as ``list_receipts`` names it; any other name as it is.
 
     Raises:
-        UsageError: it is a directory without parts of a receipt; the text names its newest receipt.
+        UsageError: it is a directory with whole receipts and no part of one; the text names the newest.
         ReadFailedError: it is a directory that cannot be listed.
     """
     if os.path.isdir(name):
-        if part_names(name):
-            return name
         newest = next(listed_receipts(name), None)
-        text = "is a directory, not a receipt" if newest is None else f"is a directory: its newest receipt is {newest.path}"
-        raise UsageError(text, path=name)
+        if newest is not None and not part_names(name):
+            raise UsageError(f"has no part of a receipt: its newest receipt is {newest.path}", path=name)
+        return name
     if os.path.dirname(name) or os.path.lexists(name):
         return name
     listed = os.path.join(state_directory() or "", name)
