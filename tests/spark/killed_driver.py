@@ -7,7 +7,6 @@ Arguments: what happens, a log directory, where to write, the receipt, and a dir
 * ``dies``: its Python worker is killed instead
 * ``executor``: its executor is killed
 * ``waits``: every task that has written everything waits until a file ``open`` is there: the driver is killed meanwhile
-* ``twice``: the first task that has written everything waits, and ``spark.speculation`` begins a second attempt at it
 """
 
 import contextlib
@@ -74,7 +73,7 @@ def afterwards(function: MapInArrow, happens: str, signs: str) -> MapInArrow:
                 os.kill(os.getpid(), signal.SIGKILL)
             if happens == "executor":
                 os.kill(parent_of(os.getppid()), signal.SIGKILL)
-            time.sleep(SECONDS_MAX if happens == "executor" else 15)
+            time.sleep(SECONDS_MAX)
         yield from rows
 
     return task
