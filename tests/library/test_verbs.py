@@ -179,8 +179,8 @@ def test_the_notebook_passes_each_argument_on(verb: str) -> None:
     wanted = {name: kind for name, kind in get_type_hints(getattr(library, verb)).items() if name not in own | {"return"}}
     assert get_type_hints(getattr(call_options, f"{verb.capitalize()}Options")) == wanted
     parameters = inspect.signature(getattr(notebook, verb)).parameters
-    assert parameters.keys() <= {"session", "source", "plan", "cache", "progress", "options"}
-    assert {parameters[name].default for name in ("plan", "cache", "progress") if name in parameters} <= {None}
+    assert parameters.keys() <= {"session", "source", "plan", "cache", "progress", "tasks", "options"}
+    assert {parameters[name].default for name in ("plan", "cache", "progress", "tasks") if name in parameters} <= {None}
 
 
 def test_every_option_is_an_option_of_its_verb() -> None:

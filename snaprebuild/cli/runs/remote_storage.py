@@ -22,7 +22,6 @@ from snaprebuild.tier.remote_store import Tier
 
 __all__ = [
     "announced",
-    "check_no_log_dir",
     "check_order",
     "key_files",
     "open_tier",
@@ -91,22 +90,18 @@ def tier_root(location: str, s3: S3Options, options: RemoteOptions) -> tuple[Sto
         root, prefix = split_key_prefix(root)
     if root.is_local and (fault := directory_fault(root.path)) is not None:
         raise UsageError(fault, path=location)
-    check_no_log_dir(root, "name STORE, where the copies of segments are")
+    _check_no_log_dir(root)
     return root, prefix
 
 
-def check_no_log_dir(root: StorePath, advice: str) -> None:
+def _check_no_log_dir(root: StorePath) -> None:
     """Makes sure that STORE is no log directory, which holds no copies: nothing would be found in it, and nothing wrong.
-
-    Args:
-        root: of STORE.
-        advice: ends the sentence.
 
     Raises:
         UsageError: it is one.
     """
     if root.is_local and read_log_dir(root).is_broker_directory:
-        raise UsageError(f"is a log directory: {advice}", path=root.path)
+        raise UsageError("is a log directory: name STORE, where the copies of segments are", path=root.path)
 
 
 def announced(cost: AuditCost) -> None:
