@@ -18,8 +18,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
-from snaprebuild.spark.job import RANGES_PER_TASK, TASKS_PER_CORE, WAVE_SEGMENTS_MAX
-from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, pack
+from snaprebuild.spark.job import RANGES_PER_TASK, WAVE_SEGMENTS_MAX
+from snaprebuild.spark.packing import pack, task_bytes, tasks_for
 from snaprebuild.spark.read_rows import ranges_of
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
 from snaprebuild.storage.store import FileIdentity
@@ -119,26 +119,24 @@ def waves_of(sizes: list[int], most: int) -> Iterator[list[tuple[int, list[int]]
         yield wave
 
 
-def balance(sizes: list[int], cores: int) -> Balance:
+def balance(sizes: list[int]) -> Balance:
     """Cuts and packs as the job does."""
     one = ReadTask("/s.log", "/s.index", 0, FileIdentity(0, 0, 0, "e"), check_crc=True)
     segments = tasks = waves = 0
     worst = 0.0
     for wave in waves_of(sizes, WAVE_SEGMENTS_MAX):
         total = sum(sum(mine) for _, mine in wave)
-        target = min(max(math.ceil(total / (cores * TASKS_PER_CORE)), TASK_BYTES_MIN), TASK_BYTES_MAX)
+        target = -(-task_bytes(total) // RANGES_PER_TASK)
         packed: dict[int, list[int]] = {}
         ranges: list[int] = []
         for _, mine in wave:
             for size in mine:
                 if size not in packed:
                     identity = FileIdentity(size, 0, 0, "e")
-                    packed[size] = [
-                        row.size_bytes for row in ranges_of(0, replace(one, identity=identity), -(-target // RANGES_PER_TASK))
-                    ]
+                    packed[size] = [row.size_bytes for row in ranges_of(0, replace(one, identity=identity), target)]
                 ranges += packed[size]
             segments += len(mine)
-        count = max(1, min(len(ranges), max(math.ceil(total / target), cores)))
+        count = tasks_for(total, len(ranges))
         loads = np.bincount(pack(ranges, count), weights=ranges, minlength=count)
         worst = max(worst, float(loads.max() / loads.mean()))
         tasks += count
@@ -149,21 +147,21 @@ def balance(sizes: list[int], cores: int) -> Balance:
 def packing_table(seed: int = 1) -> list[str]:
     """Rows of the simulation."""
     rows = [
-        "| partitions | bytes | Zipf exponent | largest partition | cores | segments | tasks | max/mean bytes a task |",
-        "|" + "---|" * 8,
+        "| partitions | bytes | Zipf exponent | largest partition | segments | tasks | max/mean bytes a task |",
+        "|" + "---|" * 7,
     ]
-    for partitions, total, exponent, cores in (
-        (1, 64 * GIB, 0.0, 16),
-        (100, TB, 2.0, 16),
-        (1_000, 10 * TB, 1.5, 256),
-        (100_000, PB, 0.8, 2_000),
-        (100_000, PB, 1.0, 2_000),
-        (100_000, PB, 1.2, 2_000),
+    for partitions, total, exponent in (
+        (1, 64 * GIB, 0.0),
+        (100, TB, 2.0),
+        (1_000, 10 * TB, 1.5),
+        (100_000, PB, 0.8),
+        (100_000, PB, 1.0),
+        (100_000, PB, 1.2),
     ):
-        shares = balance(zipf_sizes(partitions, total, exponent, seed), cores)
+        shares = balance(zipf_sizes(partitions, total, exponent, seed))
         size = "1 PB" if total == PB else f"{total / TB:.2g} TB"
         rows.append(
-            f"| {partitions:,} | {size} | {exponent} | {shares.largest_share:.1%} | {cores:,} "
+            f"| {partitions:,} | {size} | {exponent} | {shares.largest_share:.1%} "
             f"| {shares.segments:,} | {shares.tasks:,} | {shares.worst:.2f} |"
         )
     return rows

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import crc32c
-from snaprebuild.spark.counts import Counts
+import pyarrow as pa
 from spark_memory import children_of
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
@@ -123,14 +123,14 @@ class MadeUpStore:
         return LastBatch(location, self.size_bytes)
 
 
-def read_nothing(batches: Iterable[Any], counts: Counts, **_: object) -> Iterator[Any]:
+def read_nothing(batches: Iterable[Any], **_: object) -> Iterator[Any]:
     """In place of ``job._read_segments``: no summaries."""
-    for batch in batches:
-        counts.add(segments=batch.num_rows)
+    for _batch in batches:
+        pass
     yield from ()
 
 
-def results_of(batches: Iterable[Any], counts: Counts) -> Iterator[Any]:
+def results_of(batches: Iterable[Any]) -> Iterator[Any]:
     """In place of ``replay_tasks.run_jobs``: results as they would be, with one producer at each boundary."""
     for arrived in replay_tasks._jobs(batches):
         rebuild_job = arrived.unpickled()
@@ -142,8 +142,8 @@ def results_of(batches: Iterable[Any], counts: Counts) -> Iterator[Any]:
                 boundary.offset, boundary.is_log_end, BoundaryAction.WOULD_WRITE, SnapshotClass.EXACT, reasons, 1, path
             )
             done.boundaries.append(result)
-        counts.add(partitions=1)
-        yield replay_tasks._result(arrived.partition, arrived.base_offset, pickle.dumps(done), None)
+        row = replay_tasks._result(arrived.partition, arrived.base_offset, pickle.dumps(done), None)
+        yield pa.RecordBatch.from_pylist([row], schema=replay_tasks.RESULT_SCHEMA)
 
 
 def install() -> None:
@@ -245,7 +245,7 @@ def main() -> None:
     conf = {"spark.python.daemon.module": Path(__file__).stem}
     with opened_session("local[2]", conf) as session:
         engine = WatchedEngine(session, chunk_bytes=sys.maxsize)  # each partition is one task, which the stand-in knows
-        engine.parallel_map(str, [1])
+        session.range(1).count()
         memory.shown("session")
         request = RebuildRequest((ROOT,), out="s3://fleet/out", boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS)
         plan = make_plan(request, judge_plans, parallel_map=engine.parallel_map)

@@ -88,7 +88,7 @@ def measure(cores: int, place: Path, bucket: str | None, *, check_crc: bool) -> 
     with opened_session(f"local[{cores}]") as session:
         times["session"] = time.perf_counter() - started
         engine = SparkEngine(session)
-        times["first job"] = seconds(lambda: engine.parallel_map(str, [1]))
+        times["first job"] = seconds(lambda: spread(session, 1))
         few, many = (min(seconds(partial(spread, session, tasks)) for _ in range(3)) for tasks in (cores, TASKS))
         times["a task"] = (many - few) / (TASKS - cores)
         tiny = plan_of(str(place / "tiny"), "log-start", check_crc=check_crc)

@@ -82,7 +82,7 @@ def lone_future_copies(partitions: Iterable[PartitionFacts], log_dirs: Sequence[
     """
     if any(_place_of(path) is not LogDirPlace.DIRECTORY for path in log_dirs):
         return frozenset()
-    names = {each.topic_partition for each in partitions if each.form is DirectoryForm.FUTURE}
+    names = {partition.topic_partition for partition in partitions if partition.form is DirectoryForm.FUTURE}
     return frozenset(name for name in names if not any(os.path.lexists(os.path.join(path, name)) for path in log_dirs))
 
 

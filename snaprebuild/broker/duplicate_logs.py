@@ -85,7 +85,7 @@ def future_in_two_places(partitions: Iterable[PartitionFacts], broker: BrokerFac
         partitions: of one broker. While it runs, its future copies come and go, and nothing is judged.
         broker: whose they are.
     """
-    stopped = (each for each in partitions if each.shutdown is not Shutdown.RUNNING)
+    stopped = (partition for partition in partitions if partition.shutdown is not Shutdown.RUNNING)
     return [
         _no_start(
             same,
@@ -113,7 +113,7 @@ def log_dir_listed_twice(log_dirs: Sequence[str], broker: BrokerFacts) -> list[F
         if real not in first:
             first[real] = path
             continue
-        throwing = [each for each in broker.releases.releases if path != first[real] or each < FIRST_WITH_UNIQUE_LISTS]
+        throwing = [release for release in broker.releases.releases if path != first[real] or release < FIRST_WITH_UNIQUE_LISTS]
         if throwing:
             fates.append(_listed_twice(path, first[real], broker.releases.text_of(throwing)))
     return fates

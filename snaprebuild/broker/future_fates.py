@@ -38,9 +38,9 @@ def future_fates(partitions: Iterable[PartitionFacts], broker: BrokerFacts) -> l
     if broker.cluster_kind is not ClusterKind.KRAFT or not releases:
         return []
     replicas: dict[tuple[str, bytes | None], list[PartitionFacts]] = {}
-    for each in partitions:
-        if each.form is DirectoryForm.PLAIN:
-            replicas.setdefault((each.topic_partition, each.topic_id), []).append(each)
+    for partition in partitions:
+        if partition.form is DirectoryForm.PLAIN:
+            replicas.setdefault((partition.topic_partition, partition.topic_id), []).append(partition)
     text = broker.releases.text_of(releases)
     fates = []
     for copy in filter(_takes_over, partitions):

@@ -199,7 +199,7 @@ def same_broker_fates(log_dirs: Sequence[LogDirFacts], node_id: int | None) -> l
         log_dirs: all of them.
         node_id: of the properties; None where they have none.
     """
-    known = [each for each in log_dirs if each.meta is SmallFile.PRESENT]
+    known = [log_dir for log_dir in log_dirs if log_dir.meta is SmallFile.PRESENT]
     clusters = sorted({each.cluster_id for each in known if each.cluster_id is not None})
     nodes = sorted({each.node_id for each in known if each.node_id is not None})
     fates = []
@@ -241,13 +241,13 @@ def unusable_log_dirs(log_dirs: Sequence[LogDirFacts], broker: BrokerFacts, meta
     """
     is_kraft = broker.cluster_kind is ClusterKind.KRAFT
     fates = []
-    for each in log_dirs:
-        if each.place is LogDirPlace.OTHER:
-            fates.append(_no_directory(each.path, is_metadata_dir=is_kraft and each.path == metadata_dir))
-        elif is_kraft and each.meta is SmallFile.ABSENT:
-            fates.append(_without_meta_properties(each))
+    for log_dir in log_dirs:
+        if log_dir.place is LogDirPlace.OTHER:
+            fates.append(_no_directory(log_dir.path, is_metadata_dir=is_kraft and log_dir.path == metadata_dir))
+        elif is_kraft and log_dir.meta is SmallFile.ABSENT:
+            fates.append(_without_meta_properties(log_dir))
         else:
-            fates += _unusable_meta_properties(each, broker)
+            fates += _unusable_meta_properties(log_dir, broker)
     return fates
 
 
@@ -295,8 +295,8 @@ def metadata_log_elsewhere(log_dirs: Sequence[LogDirFacts], broker: BrokerFacts,
     return [
         Fate(
             kind=FateKind.NO_START,
-            subject=each.path,
-            path=each.path,
+            subject=log_dir.path,
+            path=log_dir.path,
             code="metadata-log-elsewhere",
             cause="a metadata log outside of metadata.log.dir",
             detail=f"it is {metadata_dir}",
@@ -305,8 +305,8 @@ def metadata_log_elsewhere(log_dirs: Sequence[LogDirFacts], broker: BrokerFacts,
             log_line="org.apache.kafka.common.KafkaException: Found unexpected metadata location in data directory",
             remedy="Correct metadata.log.dir, or the order of log.dirs: the first has the metadata log without that setting",
         )
-        for each in log_dirs
-        if each.has_metadata_log and each.path != metadata_dir
+        for log_dir in log_dirs
+        if log_dir.has_metadata_log and log_dir.path != metadata_dir
     ]
 
 
@@ -317,12 +317,12 @@ def same_directory_id(log_dirs: Sequence[LogDirFacts], broker: BrokerFacts) -> l
         return []
     first: dict[bytes, str] = {}
     fates = []
-    for each in log_dirs:
-        if each.directory_id is None:
+    for log_dir in log_dirs:
+        if log_dir.directory_id is None:
             continue
-        other = first.setdefault(each.directory_id, each.path)
-        if other != each.path:
-            fates.append(_same_id(each.path, other, broker.releases.text_of(releases)))
+        other = first.setdefault(log_dir.directory_id, log_dir.path)
+        if other != log_dir.path:
+            fates.append(_same_id(log_dir.path, other, broker.releases.text_of(releases)))
     return fates
 
 

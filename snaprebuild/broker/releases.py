@@ -60,7 +60,7 @@ class ReleaseRange(msgspec.Struct, frozen=True):
     @property
     def releases(self) -> tuple[Release, ...]:
         """One release for each set of rules in the range, ascending; never empty."""
-        inside = tuple(each for each in RELEASES if self.first < each <= self.last)
+        inside = tuple(release for release in RELEASES if self.first < release <= self.last)
         return (self.first, *inside)
 
     @property

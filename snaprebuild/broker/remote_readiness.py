@@ -103,8 +103,8 @@ def remote_readiness(
     """
     if is_kraft:
         return RemoteReadiness(Readiness.READY)
-    tierable = {each.topic for each in replicas if each.can_be_tiered}
-    without_id = tuple(sorted({each.topic for each in replicas if each.can_be_tiered and _lacks_id(each)}))
+    tierable = {replica.topic for replica in replicas if replica.can_be_tiered}
+    without_id = tuple(sorted({replica.topic for replica in replicas if replica.can_be_tiered and _lacks_id(replica)}))
     protocol = None if next_start is None or not _is_without_ids(next_start) else next_start.protocol
     if not tierable:
         return RemoteReadiness(Readiness.REMOTE_STORAGE_OFF)

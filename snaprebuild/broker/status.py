@@ -242,7 +242,7 @@ def status_of(
 ) -> Status:
     """The status of a command: the fates that it found, and its counts."""
     return Status(
-        groups=fate_groups(fates),
+        groups=fate_groups(fates) if fates else (),
         wrong=wrong,
         suspect=suspect,
         missing=missing,

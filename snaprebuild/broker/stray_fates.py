@@ -111,7 +111,7 @@ def stray_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
     if assignment is None or broker.cluster_kind is not ClusterKind.KRAFT or not _is_unassigned(partition):
         return []
     is_other_id = assignment.topic_id != partition.topic_id
-    possible = [each for each in broker.releases.releases if each >= FIRST_THAT_DELETES_STRAYS]
+    possible = [release for release in broker.releases.releases if release >= FIRST_THAT_DELETES_STRAYS]
     deleting = [each for each in possible if each < FIRST_THAT_KEEPS_STRAYS]
     keeping = [each for each in possible if each >= _first_that_sets_aside(partition)]
     # A replica that was moved, as the cluster wanted it.

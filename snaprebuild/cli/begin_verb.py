@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from snaprebuild.cli.loading import end_loading
 from snaprebuild.errors import UsageError
 from snaprebuild.storage.local.document_file import check_place
+from snaprebuild.storage.store import is_object
 
 __all__ = ["begin_verb"]
 
@@ -36,7 +37,9 @@ def begin_verb(verbose: int, documents: Mapping[str, str | None], **read: str | 
         if path is None:
             continue
         if not path or os.path.isdir(path):
-            raise UsageError(f"{option}: expected a file, found {path or 'an empty path'}")
+            raise UsageError(f"{option}: expected a file, found {f'the directory {path}' if path else 'an empty path'}")
+        if is_object(path):
+            raise UsageError(f"{option}: expected a file of this machine, found an object: {path}")
         if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
             raise UsageError(f"{option}: the directory of {path} does not exist")
         other = users.setdefault(os.path.realpath(path), option)

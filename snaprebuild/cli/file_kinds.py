@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from snaprebuild.cli.options.common import check_paths
 from snaprebuild.cli.runs.run_settings import run_facts
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
-from snaprebuild.storage.local.absent_path import absent_text, unexpanded_part
+from snaprebuild.shell_words import shell_word
+from snaprebuild.storage.local.absent_path import ABSENT, absent_text
 from snaprebuild.storage.local.regular_file import open_named_file
 from snaprebuild.storage.store import is_object
 
@@ -314,6 +315,8 @@ class FilePurpose(NamedTuple):
     """Where such a file comes from; empty if the user writes it."""
     name: str = ""
     """Its name in a directory of this program; empty if it may have any."""
+    may_be_directory: bool = False
+    """A directory with the parts of a receipt is a receipt, too."""
 
 
 KAFKA_FILES = (
@@ -328,9 +331,17 @@ STAGED_PLAN = FilePurpose(
     "a staged plan", (FileContent.STAGED_PLAN,), source="`stage PATH --to DIR` writes DIR/plan.jsonl", name="plan.jsonl"
 )
 UNDONE_RECEIPT = FilePurpose(
-    "a receipt", (FileContent.RECEIPT, FileContent.STORE_RECEIPT), source="`undo` without RECEIPT lists the receipts"
+    "a receipt",
+    (FileContent.RECEIPT, FileContent.STORE_RECEIPT),
+    source="`undo` without RECEIPT lists the receipts",
+    may_be_directory=True,
 )
-VERIFIED_RECEIPT = FilePurpose("a receipt of files", (FileContent.RECEIPT,), source="`undo` without RECEIPT lists the receipts")
+VERIFIED_RECEIPT = FilePurpose(
+    "a receipt of files",
+    (FileContent.RECEIPT,),
+    source="`undo` without RECEIPT lists the receipts",
+    may_be_directory=True,
+)
 REPORTED = FilePurpose(
     "a JSON result that `report` shows",
     (FileContent.RECEIPT,),
@@ -352,11 +363,11 @@ def check_file(path: str, purpose: FilePurpose) -> None:
     """Makes sure that a file is there, and is not recognized as something that the option or argument does not take.
 
     Args:
-        path: of the file, as it was typed. Text of no known kind, and directories, are left to their reader.
+        path: of the file, as it was typed. Text of no known kind is left to its reader.
         purpose: what is taken.
 
     Raises:
-        UsageError: it does not exist, or is of another kind.
+        UsageError: it does not exist, is of another kind, or is a directory.
         ReadFailedError: it cannot be read.
     """
     if not os.path.lexists(path):
@@ -365,6 +376,9 @@ def check_file(path: str, purpose: FilePurpose) -> None:
     inside = os.path.join(path, purpose.name)
     if purpose.name and os.path.isfile(inside):
         raise UsageError(f"is a directory: name {inside}", path=path)
+    if os.path.isdir(path) and not purpose.may_be_directory:
+        source = f"; {purpose.source}" if purpose.source else ""
+        raise UsageError(f"is a directory, not {purpose.noun}{source}", path=path)
     check_kind(path, purpose)
 
 
@@ -379,7 +393,7 @@ def check_kind(path: str, purpose: FilePurpose) -> None:
         UsageError: it is of another kind, or the shell was to expand its path.
         ReadFailedError: it cannot be read.
     """
-    if not os.path.lexists(path) and unexpanded_part(path) is not None:
+    if not os.path.lexists(path) and absent_text(path) != ABSENT:
         raise UsageError(absent_text(path), path=path)
     file = recognize(path)
     if file is None or file.content in purpose.wanted or (file.content is FileContent.RESULT and file.command in purpose.commands):
@@ -400,10 +414,11 @@ def check_directories(paths: list[str] | None, *, server_properties: str | None 
         ReadFailedError: a file cannot be read.
     """
     check_paths(paths, server_properties=server_properties, **options)
-    for path in paths or ():
+    for number, path in enumerate(paths or ()):
         if is_object(path) or os.path.isdir(path):
             continue
-        if not os.path.lexists(path) and unexpanded_part(path) is not None:
+        _check_blanks((paths or [])[number:])
+        if not os.path.lexists(path) and absent_text(path) != ABSENT:
             raise UsageError(absent_text(path), path=path)
         file = recognize(path)
         if file is None:
@@ -413,6 +428,16 @@ def check_directories(paths: list[str] | None, *, server_properties: str | None 
         raise UsageError(f"is {file.noun}, not {DIRECTORY.noun}: {file.advice}", path=path)
     if server_properties is not None:
         _check_properties(server_properties)
+
+
+def _check_blanks(paths: list[str]) -> None:
+    """Raises UsageError where the first of some paths is absent, and it and the next ones with blanks between them are one path."""
+    if os.path.lexists(paths[0]):
+        return
+    for count in range(2, len(paths) + 1):
+        whole = " ".join(paths[:count])
+        if os.path.lexists(whole):
+            raise UsageError(f"does not exist: a path with a blank needs quotes: write {shell_word(whole)}", path=paths[0])
 
 
 def _check_properties(path: str) -> None:

@@ -19,7 +19,7 @@ from snaprebuild import __version__
 from snaprebuild.cli.interrupts import INTERRUPTED, begin_ending
 from snaprebuild.cli.streams import flush_stdout, print_on_stderr
 from snaprebuild.cli.table import printable
-from snaprebuild.cli.verb_command import PROGRAM, ListedVerb, VerbCommand, VerbGroup, verbs_of
+from snaprebuild.cli.verb_command import NOTHING, PROGRAM, ListedVerb, VerbCommand, VerbGroup, verbs_of
 from snaprebuild.cli.wrapped_command import CallerProcess, WithCommand, start_after_usage_error
 from snaprebuild.errors import SnaprebuildError, UsageError
 from snaprebuild.storage.local.process_settings import respect_umask
@@ -197,7 +197,6 @@ def verbs() -> dict[str, click.Command]:
     return verbs_of(root)
 
 
-NOTHING = "nothing"
 LOG_DIRECTORIES = "LOG DIRECTORIES"
 
 _add("scan", "Show missing snapshots and what they block", NOTHING)

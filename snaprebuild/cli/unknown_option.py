@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import click
 
 from snaprebuild.cli.panels import PANELS
-from snaprebuild.cli.verb_command import VerbGroup, verbs_of
+from snaprebuild.cli.verb_command import NOTHING, VerbGroup, verbs_of
 from snaprebuild.findings import first_of
 
 __all__ = ["unknown_option_text"]
@@ -19,8 +19,10 @@ OTHER_WORDS = {
     "--threads": "--jobs",
     "--workers": "--jobs",
     "--check": "--dry-run",
+    "--out": "--to",
+    "--receipt": "--written-by",
 }
-"""Options of other programs, and the words of this one."""
+"""Options of other programs, or of other commands here, and the words of this one."""
 
 
 def unknown_option_text(option: str, ctx: click.Context) -> tuple[str, str]:
@@ -31,6 +33,11 @@ def unknown_option_text(option: str, ctx: click.Context) -> tuple[str, str]:
         ctx: of the command, or of a group before its command.
     """
     command = ctx.command
+    argument = _argument_named(option, command)
+    if argument is not None:
+        return f"No such option {option!r}: {argument} has no option before it: `{ctx.command_path} {argument}`", "--help"
+    if option == "--dry-run" and _only_reads(ctx):
+        return f"No such option {option!r}: this command only reads", "--help"
     own = _long_options(command)
     words = [*own, *(word for word, meant in OTHER_WORDS.items() if meant.split()[0] in own)]
     by_option = _commands_by_option(ctx)
@@ -50,6 +57,22 @@ def unknown_option_text(option: str, ctx: click.Context) -> tuple[str, str]:
         f"No such option {option!r}: {first_of([f'`{each}`' for each in commands])} {'has' if len(commands) == 1 else 'have'} {named}",
         "--help",
     )
+
+
+def _argument_named(option: str, command: click.Command) -> str | None:
+    """The argument of a command that somebody takes for an option, such as PLAN for ``--plan``; None if it has none of this name."""
+    name = option.lstrip("-").upper()
+    for each in command.params:
+        if isinstance(each, click.Argument) and name in ((each.metavar or "").strip("[]."), (each.name or "").upper()):
+            return name
+    return None
+
+
+def _only_reads(ctx: click.Context) -> bool:
+    """Whether a command changes nothing."""
+    group = ctx.parent.command.name if ctx.parent is not None else None
+    listed = VerbGroup.verbs.get(group or "", {}).get(ctx.command.name or "")
+    return listed is not None and listed.changes == NOTHING
 
 
 def _closest(option: str, known: Iterable[str]) -> list[str]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # the page of all commands needs none of these
     from snaprebuild.cli.options.settings import SettingValue
 
 __all__ = [
+    "NOTHING",
     "ListedVerb",
     "VerbCommand",
     "VerbGroup",
@@ -237,6 +238,12 @@ def _names(option: click.Option, ctx: click.Context) -> str:
 PROGRAM = "snaprebuild"
 PACKAGE = "snaprebuild.cli.verbs"
 
+OPTIONS_OF_OTHERS = {"help": "--help", "version": "--version"}
+"""Commands of other programs that are options here."""
+
+NOTHING = "nothing"
+"""What a verb changes that only reads."""
+
 EVERYDAY_COUNT = 9
 """The first verbs of the program are everyday commands."""
 
@@ -295,6 +302,8 @@ class VerbGroup(TyperGroup):
 
     def _meant(self, name: str, ctx: click.Context) -> list[str]:
         """The verbs of this name elsewhere, as they are called; else those with a name that is like it, here or elsewhere."""
+        if name in OPTIONS_OF_OTHERS:
+            return [OPTIONS_OF_OTHERS[name]]
         before = "" if self.name == PROGRAM else f"{PROGRAM} "
         names: dict[str, list[str]] = {}
         for group, verbs in self.verbs.items():

@@ -37,7 +37,7 @@ def rebuild_findings(result: RebuildResult, facts: RunFacts) -> tuple[Finding, .
         result: of the run.
         facts: of the run.
     """
-    later = {each.path: each.outcome.later_producers for each in result.partitions}
+    later = {partition.path: partition.outcome.later_producers for partition in result.partitions}
     if not any(later.values()):
         return result.findings
     import numpy as np
@@ -48,7 +48,7 @@ def rebuild_findings(result: RebuildResult, facts: RunFacts) -> tuple[Finding, .
 
     request = result.plan.request
     properties = None if request.server_properties is None else facts.properties(request.server_properties)
-    partitions = tuple(each.plan.source for each in result.partitions if each.outcome.later_producers)
+    partitions = tuple(partition.plan.source for partition in result.partitions if partition.outcome.later_producers)
     source = Source(partitions, (), result.plan.clock.expiration_ms, properties)
     entries = {path: np.frombuffer(data, ENTRY_DTYPE) for path, data in later.items() if data}
     return (*result.findings, *producer_id_findings(source, int(time.time() * 1000), partitions, entries))

@@ -46,11 +46,11 @@ def judged_snapshot(source: Source, path: str, comparison: Comparison | None, fi
     scan = judged_scan(source, int(time.time() * 1000), reads_log=True)
     suspects: list[Finding] = []
     if comparison is not None and comparison.status is ComparisonStatus.UNVERIFIABLE:
-        suspects = [each for partition in scan.partitions for each in partition.suspects if each.path == path]
+        suspects = [suspect for partition in scan.partitions for suspect in partition.suspects if suspect.path == path]
     fates = {(fate.code, fate.path) for fate in scan.fates}
-    own = [each for each in findings if each.is_unread or (each.code, each.path) not in fates]
+    own = [finding for finding in findings if finding.is_unread or (finding.code, finding.path) not in fates]
     named = {(each.code, each.path) for each in own}
-    unread = [each for each in scan.other_findings if each.is_unread and each.path not in set(unread_paths(own))]
+    unread = [finding for finding in scan.other_findings if finding.is_unread and finding.path not in set(unread_paths(own))]
     others = [*unread, *(each for each in findings_of(scan.fates) if (each.code, each.path) not in named)]
     all_findings = (*own, *suspects, *others)
     status = replace(

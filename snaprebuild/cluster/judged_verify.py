@@ -73,20 +73,20 @@ def judged_verify(
     unread = set(unread_paths(result.findings))
     # What the start makes of the same fault is one finding for all partitions, and comes with the way out.
     fates = {(fate.code, fate.path) for group in start.status.groups for fate in group.fates}
-    own = [each for each in result.findings if each.is_unread or (each.code, each.path) not in fates]
+    own = [finding for finding in result.findings if finding.is_unread or (finding.code, finding.path) not in fates]
     # Of two findings about one file the worse one decides about the exit code: a file that cannot be read may end the start.
     reported = {(each.code, each.path): each.severity for each in sorted(own, key=lambda each: each.severity)}
     others = [
-        each
-        for each in start.findings
-        if each.severity > reported.get((each.code, each.path), -1) and not (each.is_unread and each.path in unread)
+        finding
+        for finding in start.findings
+        if finding.severity > reported.get((finding.code, finding.path), -1) and not (finding.is_unread and finding.path in unread)
     ]
     findings = (*own, *suspects, *others, *lost_at_next_start(start.partitions))
-    comparisons = [each.comparison for verdict in result.partitions for each in verdict.outcome.snapshots]
+    comparisons = [snapshot.comparison for verdict in result.partitions for snapshot in verdict.outcome.snapshots]
     status = replace(
         start.status,
         wrong=sum(comparison.proven_wrong for comparison in comparisons),
-        suspect=len({each.path for each in suspects}),
+        suspect=len({suspect.path for suspect in suspects}),
         missing=result.counts.missing,
         unread=len(unread_paths(findings)),
         topics_without_id=tuple(sorted(topics_under_id_zero(each.source for each in result.partitions))),
@@ -97,10 +97,10 @@ def judged_verify(
 def _suspects(result: VerifyResult, scanned: Sequence[PartitionScan]) -> list[Finding]:
     """The findings of `scan` about snapshots that the replay proves neither right nor wrong."""
     unproven = {
-        verdict.source.directory.file_path(each.name)
+        verdict.source.directory.file_path(snapshot.name)
         for verdict in result.partitions
-        for each in verdict.outcome.snapshots
-        if each.comparison.status is ComparisonStatus.UNVERIFIABLE and not each.comparison.proven_wrong
+        for snapshot in verdict.outcome.snapshots
+        if snapshot.comparison.status is ComparisonStatus.UNVERIFIABLE and not snapshot.comparison.proven_wrong
     }
     return [finding for partition in scanned for finding in partition.suspects if finding.path in unproven]
 
@@ -127,8 +127,8 @@ def _next_start(source: Source, release: Release | None, result: VerifyResult) -
         return _NextStart(status_of((), wrong=0, suspect=0, missing=0, waiting=0, unread=0), [], ())
     now_ms = _now_ms()
     judged = judged_scan(source, now_ms, release, reads_log=True)
-    unread = [each for each in judged.other_findings if each.is_unread]
-    later = _entries_of({each.source.directory.path: each.outcome.later_producers for each in result.partitions})
+    unread = [finding for finding in judged.other_findings if finding.is_unread]
+    later = _entries_of({partition.source.directory.path: partition.outcome.later_producers for partition in result.partitions})
     ids = producer_ids_of_scan(judged, source, now_ms, later)
     return _NextStart(judged.status, [*unread, *findings_of(judged.fates), *ids], judged.partitions)
 

@@ -58,8 +58,10 @@ def with_images(result: ScanResult, source: Source, release: Release | None, ima
             releases[log_dir.state.path] = found
     histories = {path: TopicIdHistory(path) for path in images}
     partitions = tuple(
-        replace(each, facts=_with_assignment(each.facts, each.source, each.leader_epoch, images, places, histories))
-        for each in result.partitions
+        replace(
+            partition, facts=_with_assignment(partition.facts, partition.source, partition.leader_epoch, images, places, histories)
+        )
+        for partition in result.partitions
     )
     skipped = tuple(
         replace(each, facts=_with_assignment(each.facts, each.source, None, images, places, histories)) for each in result.skipped

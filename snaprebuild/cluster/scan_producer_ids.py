@@ -44,10 +44,10 @@ def producer_ids_of_scan(
     if not metadata_logs(source):
         return []
     later = later or {}
-    suspects = [each.source for each in result.partitions if _has_high_id(each, result.next_producer_id, later)]
+    suspects = [partition.source for partition in result.partitions if _has_high_id(partition, result.next_producer_id, later)]
     unread = set(unread_paths(result.other_findings))
     findings = producer_id_findings(source, now_ms, suspects, later)
-    return [each for each in findings if not (each.is_unread and each.path in unread)]
+    return [finding for finding in findings if not (finding.is_unread and finding.path in unread)]
 
 
 def _has_high_id(partition: PartitionScan, next_id: int | None, later: Mapping[str, np.ndarray]) -> bool:
@@ -88,20 +88,20 @@ def producer_id_findings(
     found: dict[str, list[tuple[PartitionSource, ForeignProducers]]] = {}
     unknown: dict[str, list[str]] = {}
     findings: list[Finding] = []
-    for each in source.partitions if partitions is None else partitions:
-        above = (later or {}).get(each.directory.path)
-        has_entries = bool(each.directory.snapshots) or above is not None
-        if not (has_entries and is_judged(each.directory) and each.log_dir.store.is_local):
+    for partition in source.partitions if partitions is None else partitions:
+        above = (later or {}).get(partition.directory.path)
+        has_entries = bool(partition.directory.snapshots) or above is not None
+        if not (has_entries and is_judged(partition.directory) and partition.log_dir.store.is_local):
             continue
         try:
-            foreign, is_certain = _foreign_producers(each, compared, now_ms, expiration_ms, above)
+            foreign, is_certain = _foreign_producers(partition, compared, now_ms, expiration_ms, above)
         except (SnaprebuildError, FormatError) as error:
-            findings.append(finding_of_error(error, each.directory.path, may_vanish=True))
+            findings.append(finding_of_error(error, partition.directory.path, may_vanish=True))
             continue
         if foreign is not None and is_certain:
-            found.setdefault(each.log_dir.path, []).append((each, foreign))
+            found.setdefault(partition.log_dir.path, []).append((partition, foreign))
         elif foreign is not None:
-            unknown.setdefault(each.log_dir.path, []).append(each.directory.topic_partition)
+            unknown.setdefault(partition.log_dir.path, []).append(partition.directory.topic_partition)
     for log_dir, names in unknown.items():
         findings.append(unknown_producer_ids(log_dir, names))
     for log_dir, several in found.items():

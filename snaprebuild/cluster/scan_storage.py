@@ -90,14 +90,14 @@ def start_concerns(source: Source, reported: Sequence[Finding], *, without: froz
     if not source.log_dirs or not all(state.store.is_local for state in source.log_dirs):
         return []
     named = _concerned_paths(reported)
-    read = {each.directory.path for each in source.partitions} - named
-    log_dirs = {each.path for each in source.log_dirs} - named
+    read = {partition.directory.path for partition in source.partitions} - named
+    log_dirs = {log_dir.path for log_dir in source.log_dirs} - named
     start = NextStartJudge()(source)
     fates = [
-        each
-        for each in start.fates
-        if each.severity is not Severity.NOTE and each.kind not in without and each.path not in named
-        if _is_about(each, read, log_dirs)
+        fate
+        for fate in start.fates
+        if fate.severity is not Severity.NOTE and fate.kind not in without and fate.path not in named
+        if _is_about(fate, read, log_dirs)
     ]
     return [*(replace(each, severity=Severity.FINDING) for each in findings_of(fates)), *_also_unread(start, reported)]
 
@@ -116,7 +116,7 @@ def local_start_concerns(
     Raises:
         UsageError: a location leads nowhere.
     """
-    local = [each for each in locations if not is_object(each)]
+    local = [location for location in locations if not is_object(location)]
     return start_concerns(open_source(local, server_properties, run=run), (), without=without) if local else []
 
 
@@ -158,8 +158,8 @@ def _has_small_files(source: Source) -> bool:
 
 
 def _lost_records(source: Source, start: JudgedStart, reported: Sequence[Finding]) -> list[Finding]:
-    paths = {each.directory.path for each in source.partitions} - _concerned_paths(reported)
-    fates = [each for each in start.fates if each.kind in _RECORDS_GONE and not each.is_harmless and each.path in paths]
+    paths = {partition.directory.path for partition in source.partitions} - _concerned_paths(reported)
+    fates = [fate for fate in start.fates if fate.kind in _RECORDS_GONE and not fate.is_harmless and fate.path in paths]
     return [replace(each, severity=Severity.FINDING) for each in findings_of(fates)]
 
 
@@ -180,7 +180,7 @@ class NextStartJudge:
         judged = with_metadata_logs(result, source, int(time.time() * 1000), parsed, self._read, only_start=True)
         # A running broker changes and deletes files meanwhile.
         live = tuple(f"{log_dir.state.path}/" for log_dir in judged.log_dirs if log_dir.shutdown is Shutdown.RUNNING)
-        unread = [each for each in judged.other_findings if each.is_unread and not each.path.startswith(live)]
+        unread = [finding for finding in judged.other_findings if finding.is_unread and not finding.path.startswith(live)]
         return JudgedStart(judged.fates, tuple(unread))
 
     def _read(self, path: str) -> TopicStorages:
@@ -250,15 +250,17 @@ def with_metadata_logs(
             )
         notes += [Finding("topic-storage-unknown", Severity.NOTE, path, reason)] if reason else []
     states: dict[str, set[bool | None]] = {}
-    for each in result.partitions:
-        is_on = None if each.topic_id is None else known.get(each.topic_id)
-        states.setdefault(each.source.directory.name.topic, set()).add(is_on)
+    for partition in result.partitions:
+        is_on = None if partition.topic_id is None else known.get(partition.topic_id)
+        states.setdefault(partition.source.directory.name.topic, set()).add(is_on)
     settled = {topic: _one_state(states[topic]) for topic in topics}
     result = replace(
         result,
-        log_dirs=tuple(epochs.applied_to(each) for each in result.log_dirs),
+        log_dirs=tuple(epochs.applied_to(log_dir) for log_dir in result.log_dirs),
         remote_storage={**result.remote_storage, **settled},
-        partitions=result.partitions if only_start else tuple(lags.applied_to(each, now_ms) for each in result.partitions),
+        partitions=result.partitions
+        if only_start
+        else tuple(lags.applied_to(partition, now_ms) for partition in result.partitions),
         other_findings=(*result.other_findings, *notes),
         # A log that could not be read leaves the next id unknown.
         next_producer_id=min(image.next_producer_id for image in images.values()) if len(images) == len(logs) else None,
@@ -324,7 +326,7 @@ def metadata_logs(source: Source) -> list[str]:
     """The directories of metadata logs on the local disks of a source, and in ``metadata.log.dir``."""
     elsewhere = None if source.properties is None else metadata_dir_of(source.properties)
     places = [state.path for state in source.log_dirs if state.store.is_local] + ([] if elsewhere is None else [elsewhere])
-    paths = dict.fromkeys(os.path.realpath(os.path.join(each, "__cluster_metadata-0")) for each in places)
+    paths = dict.fromkeys(os.path.realpath(os.path.join(place, "__cluster_metadata-0")) for place in places)
     return [path for path in paths if os.path.isdir(path)]
 
 

@@ -49,7 +49,7 @@ def saved_scans(paths: Sequence[str]) -> list[SavedScan]:
         ReadFailedError: one cannot be read.
     """
     if not paths:
-        raise UsageError("name at least one document of scan")
+        raise UsageError("name at least one document of scan; `scan PATH --save-json FILE` writes one")
     if len(paths) > SCANS_MAX:
         raise UsageError(f"expected at most {SCANS_MAX} documents, found {len(paths)}")
     real_paths: set[str] = set()

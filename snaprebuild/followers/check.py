@@ -162,13 +162,18 @@ class ReplicaCheck:
 
     def status_of(self, replicas: Sequence[CheckedReplica]) -> Status:
         """The counts of some of the replicas: of those that a repair leaves as they are, for example."""
-        wrong = [sum(snapshot.proven_wrong for snapshot in each.snapshots) for each in replicas]
-        lost = [each.verdict is ReplicaVerdict.LOST for each in replicas]
+        wrong = 0
+        missing = 0
+        for each in replicas:
+            wrong_files = sum(snapshot.proven_wrong for snapshot in each.snapshots)
+            wrong += wrong_files + each.has_wrong_remote
+            if each.verdict is ReplicaVerdict.LOST and not wrong_files:
+                missing += 1
         return status_of(
             (),
-            wrong=sum(wrong) + sum(each.has_wrong_remote for each in replicas),
+            wrong=wrong,
             suspect=0,
-            missing=sum(is_lost and not count for is_lost, count in zip(lost, wrong, strict=True)),
+            missing=missing,
             waiting=0,
             unread=len(unread_paths(self.findings)),
             damaged=sum(each.damaged_copies for each in self.replicas),
@@ -248,7 +253,8 @@ def _check(replica: CheckedReplica, tier: Tier, state_at: Callable[..., RemoteSt
     replica.remote_findings += replica.remote.findings
     replica.damaged_copies += replica.remote.damaged_copies
     if replica.has_wrong_remote:
-        replica.findings.append(_wrong_finding(replica.remote, remote.place if remote is not None else path))
+        assert remote is not None, "its state is that of a copy"
+        replica.findings.append(_wrong_finding(replica.remote, remote.place))
     task = SnapshotsTask(replica.source, initial_state(replica.remote), run.clock, may_list)
     run_tasks([task], run)
     replica.read_bytes = task.outcome.read_bytes

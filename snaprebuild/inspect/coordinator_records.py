@@ -134,7 +134,7 @@ class TransactionStates:
         self._copies: dict[str, list[PartitionDir]] = {}
         self._damaged: set[str] = set()
         self.findings: list[Finding] = []
-        self.partition_numbers = frozenset(each.name.partition for each in directories)
+        self.partition_numbers = frozenset(directory.name.partition for directory in directories)
 
     def of_cluster(self, cluster_id: str | None) -> TransactionStates:
         """The states that may be of one cluster: elsewhere the same producer ids belong to other producers.
@@ -151,7 +151,9 @@ class TransactionStates:
             return self
         if cluster_id not in self._of_clusters:
             ids = self._cluster_ids
-            states = TransactionStates([each for each in self._directories if ids.get(each.path) in (None, cluster_id)])
+            states = TransactionStates(
+                [directory for directory in self._directories if ids.get(directory.path) in (None, cluster_id)]
+            )
             states.findings = self.findings
             self._of_clusters[cluster_id] = states
         return self._of_clusters[cluster_id]
@@ -196,7 +198,7 @@ class TransactionStates:
         return frozenset(self._damaged)
 
     def _is_damaged(self, transactional_id: str) -> bool:
-        return any(each.path in self._damaged for each in self._copies[transactional_id])
+        return any(copy.path in self._damaged for copy in self._copies[transactional_id])
 
     def _histories_in(self, directory: PartitionDir, names: set[str]) -> Iterable[CoordinatorHistory]:
         records: dict[str, list[StateRecord]] = {name: [] for name in names}
@@ -254,13 +256,13 @@ def _cluster_ids_of(directories: Iterable[PartitionDir]) -> dict[str, str]:
     """The cluster ids of the log directories above some partitions, by path of the partition; without those that are not known."""
     cluster_ids: dict[str, str] = {}
     by_log_dir: dict[str, str | None] = {}
-    for each in directories:
-        log_dir = os.path.dirname(each.path)
+    for directory in directories:
+        log_dir = os.path.dirname(directory.path)
         if log_dir not in by_log_dir:
-            by_log_dir[log_dir] = _cluster_id(each.store, log_dir)
+            by_log_dir[log_dir] = _cluster_id(directory.store, log_dir)
         cluster_id = by_log_dir[log_dir]
         if cluster_id is not None:
-            cluster_ids[each.path] = cluster_id
+            cluster_ids[directory.path] = cluster_id
     return cluster_ids
 
 
@@ -282,7 +284,10 @@ def find_transaction_states(paths: Sequence[str], stores: S3Settings = USUAL_S3)
         return []
     paths_below = find_partitions(paths, stores)
     directories = [
-        each for log_dir in paths_below.log_dirs for each in log_dir.partitions if each.name.topic == TRANSACTION_STATE_TOPIC
+        partition
+        for log_dir in paths_below.log_dirs
+        for partition in log_dir.partitions
+        if partition.name.topic == TRANSACTION_STATE_TOPIC
     ]
     if not directories:
         raise UsageError(f"--transaction-state: there is no partition of {TRANSACTION_STATE_TOPIC}", path=paths[0])
@@ -295,7 +300,9 @@ def own_transaction_states(source: Source) -> TransactionStates:
     In an object store these are only the selected ones.
     """
     directories = {
-        each.directory.path: each.directory for each in source.partitions if each.directory.name.topic == TRANSACTION_STATE_TOPIC
+        partition.directory.path: partition.directory
+        for partition in source.partitions
+        if partition.directory.name.topic == TRANSACTION_STATE_TOPIC
     }
     errors: list[ReadFailedError] = []
     for log_dir in source.log_dirs:

@@ -221,7 +221,7 @@ def _bytes_of(file: StorePath) -> bytes:
 def _listed_entries(a: np.ndarray, b: np.ndarray, match: MatchedEntries) -> list[DifferingEntry]:
     """The producers that are listed: open transactions first, because a forgotten or invented one costs most."""
     entries = [*_entries_of_one_side(a, b, match), *_entries_of_both(a, b, match)]
-    entries.sort(key=lambda each: (not _concerns_transaction(each), each.producer_id))
+    entries.sort(key=lambda entry: (not _concerns_transaction(entry), entry.producer_id))
     return entries[:ENTRIES_LISTED_MAX]
 
 

@@ -119,9 +119,9 @@ def _kind_of(source: OpenBytes, request: DumpRequest, by_name: KindOfName) -> tu
 def _guarded(dump: Dump, items: Iterator[Items]) -> Iterator[Items]:
     """The items; an error that ends them early becomes a finding."""
     try:
-        for each in items:
-            dump.item_count += len(each)
-            yield each
+        for item in items:
+            dump.item_count += len(item)
+            yield item
     except LimitExceededError as error:
         dump.add_finding("over-limit", Severity.FINDING, error)
     except FormatError as error:

@@ -379,9 +379,9 @@ def _control_items(dump: Dump, header: BatchHeader, records: list[LogRecord], po
             dump.add_finding("unreadable-control-record", Severity.DAMAGED, error.shifted_by(position), record.offset)
             controls.append(None)
     columns = _record_columns(header, records)
-    columns["type_id"] = [None if each is None else each.type_id for each in controls]
-    columns["type"] = [None if each is None else _CONTROL_NAMES.get(each.type_id, "UNKNOWN") for each in controls]
-    columns["content"] = [None if each is None else each.value for each in controls]
+    columns["type_id"] = [None if control is None else control.type_id for control in controls]
+    columns["type"] = [None if control is None else _CONTROL_NAMES.get(control.type_id, "UNKNOWN") for control in controls]
+    columns["content"] = [None if control is None else control.value for control in controls]
     return Items(ItemForm.CONTROL_RECORD, columns)
 
 

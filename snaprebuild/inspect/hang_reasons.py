@@ -390,7 +390,7 @@ class _Diagnosis:
         if self._has_all_records():
             text = "The coordinator never had this partition in a transaction of this producer and epoch."
             return HangExplanation(HangReason.LATE_APPEND, text, tuple(facts), self._missing(), self._may_abort())
-        facts += [self._election_fact(each) for each in self._unclean_elections(self._late.last_ms or 0)]
+        facts += [self._election_fact(election) for election in self._unclean_elections(self._late.last_ms or 0)]
         text = (
             "The transaction is over, and its marker is not in this log. The records that show whether this partition was in it were "
             "compacted away."
@@ -405,7 +405,7 @@ class _Diagnosis:
             for record, state in self._history.states()
             if state.has_partition(late.topic, late.partition) and self._is_of_this_epoch(state)
         ]
-        before = [each for each in listings if late.last_ms is not None and each[1].started_ms <= late.last_ms]
+        before = [listing for listing in listings if late.last_ms is not None and listing[1].started_ms <= late.last_ms]
         if before:
             return before[-1]
         return listings[0] if listings else None
@@ -458,7 +458,7 @@ class _Diagnosis:
 
     def _unclean_elections(self, since_ms: int) -> list[RecordedElection]:
         elections = () if self._leadership is None else self._leadership.elections
-        return [each for each in elections if each.is_unclean and each.timestamp_ms >= since_ms]
+        return [election for election in elections if election.is_unclean and election.timestamp_ms >= since_ms]
 
     def _election_fact(self, election: RecordedElection) -> TransactionEvidence:
         assert self._evidence.leaderships is not None, "the election is from there"

@@ -91,7 +91,7 @@ def _explain_partition(
     late = [each for each in partition.reported.open if each.is_late]
     first_offsets = {each.producer_id: each.first_offset for each in late if each.transactional_id in histories}
     markers = _last_markers(partition.source, first_offsets)
-    end = _end_of_log(partition.source, {each: partition.last_offsets[each] for each in first_offsets})
+    end = _end_of_log(partition.source, {offset: partition.last_offsets[offset] for offset in first_offsets})
     topic_id = _topic_id(partition.source)
     for at, transaction in enumerate(partition.reported.open):
         if not transaction.is_late:
@@ -158,7 +158,7 @@ def _longer_copy(
         segments = other.source.directory.segments
         has_begin = bool(segments) and segments[0].base_offset <= transaction.first_offset
         is_open = any(each.producer_id == transaction.producer_id for each in other.reported.open)
-        if has_begin and not is_open and not any(each.is_unread for each in other.findings):
+        if has_begin and not is_open and not any(finding.is_unread for finding in other.findings):
             return other.source.directory.path
     return None
 

@@ -172,7 +172,7 @@ def explain_snapshot(
 
 def _certain_differences(comparison: Comparison) -> list[EntryDifference]:
     """The entries that are explained: of a snapshot that is proven wrong, those that prove it."""
-    certain = [each for each in comparison.differences if comparison.proven_wrong and each.is_certain]
+    certain = [difference for difference in comparison.differences if comparison.proven_wrong and difference.is_certain]
     return certain[:ENTRIES_EXPLAINED_MAX]
 
 

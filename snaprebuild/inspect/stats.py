@@ -245,7 +245,7 @@ def collect_statistics(
         clock=clock,
         expirations_ms=expirations_ms,
         total=sums.everything.totals,
-        topics=dict(sorted(topics.items(), key=lambda each: (-each[1].batch_count, each[0]))),
+        topics=dict(sorted(topics.items(), key=lambda item: (-item[1].batch_count, item[0]))),
         partitions=tuple(sorted(partitions, key=lambda each: (-each.totals.batch_count, each.source.directory.path))),
         producers=sums.producers,
         source_findings=(*source.findings, *live_broker_notes(source)),
@@ -277,8 +277,8 @@ class _Sums:
         self.expirations_ms = expirations_ms
         self.everything = _Group(self.no_totals())
         self.topics: dict[str, _Group] = {}
-        for each in source.partitions:
-            self.topics.setdefault(each.directory.name.topic, _Group(self.no_totals())).waiting += 1
+        for partition in source.partitions:
+            self.topics.setdefault(partition.directory.name.topic, _Group(self.no_totals())).waiting += 1
         self.producers = KeyedColumns.empty(PRODUCER_JOINS)
         self._top = top
         self._with_segments: list[tuple[int, int, PartitionStats]] = []

@@ -173,7 +173,7 @@ class PartitionTransactions:
     @property
     def is_read_whole(self) -> bool:
         """Whether all markers that a whole log would have were read."""
-        return not self.has_gap and not any(each.severity > Severity.FINDING or each.is_unread for each in self.findings)
+        return not self.has_gap and not any(finding.severity > Severity.FINDING or finding.is_unread for finding in self.findings)
 
     @property
     def cluster_id(self) -> str | None:

@@ -68,8 +68,8 @@ class TransactionsResult:
     def totals(self) -> TransactionSums:
         """Sums over all partitions."""
         sums = TransactionSums()
-        for each in self.partitions:
-            sums.add(each)
+        for partition in self.partitions:
+            sums.add(partition)
         return sums
 
 

@@ -76,7 +76,7 @@ def make_report(paths: Sequence[str], place: str, title: str | None, next_comman
         WriteFailedError: it cannot be written.
     """
     if not paths:
-        raise UsageError("name at least one document")
+        raise UsageError("name at least one document; `scan PATH --save-json FILE` writes one")
     if len(paths) > DOCUMENTS_MAX:
         raise UsageError(f"expected at most {DOCUMENTS_MAX} documents, found {len(paths)}")
     real_paths: set[str] = set()

@@ -39,7 +39,7 @@ from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.run_limits import limits_of, limits_of_stores
 from snaprebuild.spark.session import is_stopped, python_of_executors
 from snaprebuild.spark.summary_rows import Row
-from snaprebuild.spark.task_services import TaskServices, task_services
+from snaprebuild.spark.task_services import TaskServices, rated_tasks, task_services
 from snaprebuild.storage.io_limits.policy import current_limits
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.thread_pool import local_map
@@ -53,9 +53,6 @@ HERE_SECONDS = 0.5
 
 CALLS_TOGETHER = 32
 """Calls that are sent in one row."""
-
-RATED_TASKS = 8
-"""Tasks that read under a rate, each of which gets its part of it, however many of them run at once."""
 
 RANGES_PER_TASK = 2
 """At least, if segments can be split: the fullest task then has at most half as much again as the mean."""
@@ -278,7 +275,7 @@ class SparkEngine:
         size_bytes = sum(task.identity.size_bytes for _, task in segments)
         most = self.tasks
         if most is None and current_limits().io.bytes_per_second is not None:
-            most = RATED_TASKS
+            most = rated_tasks(self.session)
         range_bytes = -(-task_bytes(size_bytes, most) // RANGES_PER_TASK)
         rows = [row for number, task in segments for row in ranges_of(number, task, range_bytes)]
         count = tasks_for(size_bytes, len(rows), most)

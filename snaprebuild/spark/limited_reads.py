@@ -37,13 +37,13 @@ SEGMENTS_AT_ONCE = 1_000
 """What a job reads goes through the driver at once."""
 
 TASKS_MAX = 64
-"""Of a job: each has a share, and a small share is soon used up by requests that must be repeated."""
+"""A job has no more: each task has a share, and a small share is soon used up by requests that must be repeated."""
 
 SECOND_ATTEMPT_SECONDS = 60.0
-"""How long a second attempt waits while the first one may still run (``spark.speculation``): the first that ends counts."""
+"""How long a second attempt waits while the first one may still run, as with speculation: the first that ends counts."""
 
 ROW_SCHEMA = pa.schema([("number", pa.int64()), ("outcome", pa.binary()), ("requests", pa.int64()), ("read_bytes", pa.int64())])
-"""Of a segment: its number, and what was read or the error. Of a task at its end: its place below 0, and what it used."""
+"""A segment has a row with its number, and what was read or the error. A task ends with a row: its place below 0, and what it used."""
 
 Outcome = Pieces | SnaprebuildError | FormatError
 

@@ -225,7 +225,7 @@ def _settings_of(master: str, conf: Mapping[str, str]) -> tuple[dict[str, str], 
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         java_options += f" {QUICK_COMPILER}"
-    else:
+    if not _is_one_process(master):
         submitted = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
         of_executors = {name: value for name, value in _store_of_executors().items() if f"{name}=" not in submitted}
     java_options = f"{java_options} {conf.get(JAVA_OPTIONS, '')}".strip()
@@ -466,12 +466,17 @@ def ship_code(session: SparkSession) -> None:
                 session.addArtifacts(code_archive(directory), pyfile=True)
         return
     context = session.sparkContext
-    if str(context.master).startswith("local") or is_archive or _archive_name() in map(os.path.basename, context.listFiles):
+    if _is_one_process(str(context.master)) or is_archive or _archive_name() in map(os.path.basename, context.listFiles):
         return
     # Executors fetch it when they start, maybe late: so it stays as long as Spark's own directory does.
     directory = os.path.join(SparkFiles.getRootDirectory(), "code")
     os.makedirs(directory, exist_ok=True)
     context.addPyFile(code_archive(directory))
+
+
+def _is_one_process(master: str) -> bool:
+    """Whether tasks run in Java of the driver, whose Python workers have its environment. Executors of ``local-cluster`` have not."""
+    return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def _archive_name() -> str:

@@ -299,7 +299,8 @@ def _contents(first: Row, more: list[Row]) -> BatchContents:
 def _effect(first: Row, more: list[Row]) -> SegmentEffect:
     columns = {}
     for column, (name, dtype) in _EFFECT.items():
-        columns[name] = np.concatenate([row[column] for row in (first, *more)]).astype(dtype)
+        values = np.concatenate([row[column] for row in (first, *more)]) if more else first[column]
+        columns[name] = values.astype(dtype)
     closes = ClosedTransactions(**{name: first[column].astype(dtype) for column, (name, dtype) in _CLOSES.items()})
     return SegmentEffect(**columns, closes=closes)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ from snaprebuild.snapshots.receipts.receipt_parts import end_own_parts
 from snaprebuild.storage.io_limits.policy import IoLimits, current_limits
 from snaprebuild.storage.s3.request_limits import meters
 
-__all__ = ["TaskFunction", "TaskServices", "task_services"]
+__all__ = ["TaskFunction", "TaskServices", "rated_tasks", "task_services"]
 
 TaskFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What ``mapInArrow`` runs in each task."""
@@ -42,14 +43,52 @@ class TaskServices:
     def wrap(self, function: TaskFunction, tasks: int) -> TaskFunction:
         """A function that runs under the limits of the run.
 
-        A task cannot ask others before each block. So each has its part of a rate, and the rate holds for any number of executors:
-        there are never more attempts at once than tasks, or twice as many with ``spark.speculation``.
+        A task cannot ask others before each block, so each has its part of a rate. The rate holds for any number of executors: there
+        are never more attempts at once than tasks, or twice as many with speculation.
 
         Args:
             function: of the tasks of a stage.
             tasks: how many the stage has.
         """
         return _Limited(function, self.io_limits.share_of(tasks * self.attempts * self.stages))
+
+
+RATED_TASKS = 8
+"""Tasks that read under a rate, each with its part of it, where it is not known how many can run at once."""
+
+
+def rated_tasks(session: SparkSession) -> int:
+    """How many tasks read under a rate: as many as can run at once, so that together they reach it.
+
+    The rate holds also if this is wrong: it is divided by the tasks, not by the cores.
+    """
+    cores = _cores_at_most(session)
+    return RATED_TASKS if cores is None else max(min(cores, RATED_TASKS), 1)
+
+
+def _cores_at_most(session: SparkSession) -> int | None:
+    """How many cores a session gets at most, by its settings; None if these do not show it."""
+    master = str(session.conf.get("spark.master", ""))
+    if master == "local":
+        return 1
+    local = re.fullmatch(r"local\[(\d+)(?:,\d+)?\]", master)
+    if local is not None:
+        return int(local[1])
+    cluster = re.fullmatch(r"local-cluster\[(\d+),(\d+),\d+\]", master)
+    if cluster is not None:
+        return int(cluster[1]) * int(cluster[2])
+    most = _number(session, "spark.cores.max")
+    if most is None:
+        is_dynamic = str(session.conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true"
+        executors = _number(session, "spark.dynamicAllocation.maxExecutors" if is_dynamic else "spark.executor.instances")
+        cores = _number(session, "spark.executor.cores")
+        most = None if executors is None or cores is None else executors * cores
+    return most
+
+
+def _number(session: SparkSession, name: str) -> int | None:
+    text = str(session.conf.get(name, ""))
+    return int(text) if text.isdecimal() else None
 
 
 def task_services(session: SparkSession) -> TaskServices:

@@ -476,7 +476,10 @@ def absolute(location: str) -> str:
     if not is_object(location):
         # As a path, ``s3a://BUCKET`` would be a directory here, and --out would write there.
         if (scheme := _SCHEME.match(location)) is not None:
-            raise UsageError("expected a path, or s3://BUCKET/PREFIX", path=f"{scheme[0]}...")  # the rest may contain a password
+            advice = "; a local path has no scheme" if scheme[0] == "file://" else ""
+            raise UsageError(
+                f"expected a path, or s3://BUCKET/PREFIX{advice}", path=f"{scheme[0]}..."
+            )  # the rest may hold a password
         return os.path.abspath(location)
     bucket, _, key = location.removeprefix(OBJECT_SCHEME).partition("/")
     key = key.rstrip("/")

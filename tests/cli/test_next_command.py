@@ -320,6 +320,9 @@ JUDGED = {
     "tier audit, an object is lost": ("tier", "audit", "{}/lost-object"),
     "tier repair": ("tier", "repair", "{}/false-empty-copy", "--dry-run"),
     "tier inventory": ("tier", "inventory", "{}/unknown-copy"),
+    "tier inventory, an object is lost": ("tier", "inventory", "{}/lost-object"),
+    "tier inventory, an upload that never began": ("tier", "inventory", "{}/phantom-upload"),
+    "cluster isr": ("cluster", "isr", "{}/node1"),
     "follower check": ("follower", "check", "{}/remote", "{}/node2"),
     "follower plan": ("follower", "plan", "{}/remote", "{}/node1"),
     "cluster check": ("cluster", "check", "{}/metadata-gap"),
@@ -335,8 +338,9 @@ JUDGED = {
 def test_what_is_proposed_about_damage(name: str, tmp_path: Path) -> None:
     """Of every other command that judges, over a directory with a fault."""
     words = [word.replace("{}", str(tmp_path)) for word in JUDGED[name]]
+    places = [FIXTURES / "kraft-cluster3"] if name == "cluster isr" else [DAMAGED, FIXTURES / "follower-lost-state"]
     for path in (Path(word) for word in JUDGED[name] if word.startswith("{}/")):
-        for place in (DAMAGED, FIXTURES / "follower-lost-state"):
+        for place in places:
             if (place / path.name).is_dir():
                 shutil.copytree(place / path.name, tmp_path / path.name)
     if name == "fleet":
@@ -345,3 +349,27 @@ def test_what_is_proposed_about_damage(name: str, tmp_path: Path) -> None:
     ran = snaprebuild(*words)
     assert not ran.error, ran
     proposals(words, ran)
+
+
+ONLY_SHOWS = ("follower offsets", "cluster image", "cluster history", "cluster advise")
+"""These list what is there, and judge nothing."""
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb.split()[0] in ("tier", "follower", "cluster")])
+def test_each_verb_that_judges_has_an_answer(verb: str, tmp_path: Path) -> None:
+    """Its first line is the answer and the next one says what comes next, in the table and in the document."""
+    written(VERBS[verb], tmp_path)
+    words = filled(VERBS[verb].arguments, tmp_path)
+    name = " ".join(verb.split()[:2])
+    if words[:2] in (["tier", "repair"], ["tier", "upload"], ["follower", "repair"], ["follower", "build"]):
+        words.append("--dry-run")
+    run = snaprebuild(*words)
+    document = in_json(*words).document
+    if name in ONLY_SHOWS:
+        assert document["answer"] is None
+        return
+    lines = run.stdout.splitlines()
+    assert lines[0]
+    assert document["answer"].split()[0] == lines[0].split()[0]
+    assert next_line(run)
+    assert next_words(run) != words

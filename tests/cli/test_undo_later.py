@@ -154,9 +154,9 @@ def test_a_directory_in_place_of_a_receipt(logs: Path, tmp_path: Path) -> None:
     receipt = installed(tmp_path)
     run = snaprebuild("undo", receipt.parent)
     assert (run.exit_code, run.stdout) == (2, "")
-    assert f"is a directory: its newest receipt is {receipt}" in run.stderr
+    assert f"has no part of a receipt: its newest receipt is {receipt}" in run.stderr
     run = snaprebuild("undo", logs)
-    assert "is a directory, not a receipt" in run.stderr
+    assert "has no part of a receipt: name the file that the run left" in run.stderr
 
 
 def test_last_says_where_receipts_are_that_it_does_not_see(tmp_path: Path) -> None:

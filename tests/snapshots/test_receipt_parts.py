@@ -1,7 +1,9 @@
 """Parts of a receipt: tasks in other processes announce their files, and a run that is killed at any step is taken back by its parts."""
 
 import functools
+import hashlib
 import itertools
+import json
 import os
 import pickle
 import signal
@@ -10,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import in_json
+from command import in_json, snaprebuild
+from faulty_store import FaultyStore, faulty_store
 from log_dirs import copy_of, files_below, tree
 from receipts import one_partition, steps
 from tasks_elsewhere import TasksElsewhere, attempted, rebuilt_elsewhere
 
-from snaprebuild.errors import RefusedError
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.snapshots.engine.partition_task import PartitionTask
 from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.receipts import part_files, receipt_parts
@@ -25,6 +28,7 @@ from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
 from snaprebuild.snapshots.receipts.undo import undo
 from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
 from snaprebuild.storage.local.file_calls import FileCalls
+from snaprebuild.storage.store import S3Settings
 
 
 def written_in(receipt: Path) -> list[tuple[str, str]]:
@@ -321,3 +325,84 @@ def test_an_undo_that_is_killed_at_each_step_is_repeated(tmp_path: Path, is_lost
         if not is_killed:
             break
     assert last > 10
+
+
+# ------------------------------------------------------------------------------------------------------------------ untrusted, objects
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('{"step":"write","number":0}', "line 2"),
+        ('{"step":"written","number":7,"offset":0}', "names a partition or file that no line above names"),
+        ("[]", "expected an object"),
+    ],
+)
+def test_a_damaged_part_is_named(place: PartsPlace, tmp_path: Path, line: str, says: str) -> None:
+    """Nothing is removed by a receipt of which a part cannot be read."""
+    part = Path(place.path_of("0123456789abcdef"))
+    part.write_text(f"{place.header}\n{line}\n")
+    run = snaprebuild("undo", place.directory)
+    assert run.exit_code == 2
+    assert f"{part}: " in run.stderr
+    assert says in run.stderr
+    assert part.exists()
+
+
+def test_parts_of_several_runs_are_not_mixed(place: PartsPlace, tmp_path: Path) -> None:
+    """Neither by their names, nor by a part with the header of another run."""
+    header = json.loads(place.header)
+    part = Path(place.path_of("0123456789abcdef"))
+    part.write_text(json.dumps({**header, "began_ms": 1}, separators=(",", ":")) + "\n")
+    with pytest.raises(UsageError, match="the header of another run"):
+        load_receipt(place.directory)
+    part.unlink()
+    PartsPlace.new(place.directory, place.header).begin()
+    with pytest.raises(UsageError, match="parts of receipts of 2 runs"):
+        load_receipt(place.directory)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="has no part of a receipt"):
+        load_receipt(str(tmp_path / "empty"))
+
+
+def test_a_receipt_whose_parts_are_elsewhere_is_no_empty_one(tmp_path: Path) -> None:
+    """A volume that is not mounted: an undo that finds nothing to do would be wrong."""
+    logs, out, receipt = one_partition(tmp_path), tmp_path / "out", tmp_path / "receipt.jsonl"
+    assert dies(-1, functools.partial(rebuilt_elsewhere, logs, out, receipt, KilledAtTheEnd()))
+    out.rename(tmp_path / "unmounted")
+    with pytest.raises(ReadFailedError, match="cannot be listed"):
+        load_receipt(str(receipt))
+    out.mkdir()
+    with pytest.raises(ReadFailedError, match=f"its parts are not in {out}"):
+        load_receipt(str(receipt))
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.setenv(name, "us-east-1")
+    with faulty_store() as running:
+        yield running
+
+
+def test_objects_show_their_run_and_are_listed_with_the_outcome(bucket: FaultyStore, tmp_path: Path) -> None:
+    """No part is in the bucket. The receipt names the run from the beginning, and at the end each object."""
+    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
+    s3 = S3Settings(endpoint_url=bucket.endpoint, path_style=True)
+    seen: list[dict[str, Any]] = []
+
+    def before(attempt: int) -> None:
+        seen.extend(steps(receipt))
+
+    result = rebuilt_elsewhere(logs, "s3://b/out", receipt, TasksElsewhere(attempts=2, between=before), s3=s3)
+    assert {each.action for each in result.partitions[0].boundaries} == {"written"}
+    assert [each.get("step") for each in seen[:2]] == [None, "objects"], "before anything is written"
+    objects = {name: data for name, data in bucket.objects.items() if name.endswith(".snapshot")}
+    assert {bucket.metadata[name]["x-amz-meta-snaprebuild-run"] for name in objects} == {seen[1]["run"]}
+    assert set(written_in(receipt)) == {(f"s3://{name}", hashlib.sha256(data).hexdigest()) for name, data in objects.items()}
+    assert not [name for name in bucket.objects if PREFIX in name]
+    bucket.objects.clear()
+    receipt.unlink()
+    assert dies(-1, functools.partial(rebuilt_elsewhere, logs, "s3://b/out", receipt, KilledAtTheEnd(), s3=s3))
+    with pytest.raises(RefusedError, match=r"names objects.*each has [0-9a-f]{16} in its metadata `snaprebuild-run`"):
+        load_receipt(str(receipt))

@@ -1,11 +1,15 @@
 """A real standalone cluster on loopback, one master and two workers: the same results, also where a worker is killed in mid-job."""
 
 import hashlib
+import importlib.metadata
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import threading
+import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,6 +26,7 @@ from log_dirs import entries_in, files_below, make_log_dir, snapshot_name, truth
 from make_partition import Shape, make_partition
 from manifests import FIXTURES, REPOSITORY
 from object_driver import EXECUTORS, python_workers
+from packaging.requirements import Requirement
 from plans import make_plan
 from waiting import SECONDS_MAX, wait_until
 
@@ -149,6 +154,106 @@ def test_spark_submit(cluster: Cluster, tmp_path: Path) -> None:
     assert json.loads(report.read_text())["totals"] == json.loads(done.stdout)["totals"]
     assert json.loads(done.stdout)["totals"]["written"] == 5
     assert {name: frozenset(entries_in(data)) for name, data in all_bytes(out).items()} == of_kafka("logappend-0")
+
+
+def test_local_cluster(tmp_path: Path) -> None:
+    """Executors as processes of their own, on this machine."""
+    out = tmp_path / "out"
+    asked = ("--out", str(out), "--boundaries", "all", "--as-of", str(AS_OF_MS), "--output", "json")
+    engine = ("--engine", "spark", "--master", "local-cluster[2,1,1024]")
+    done = run("-m", "snaprebuild", "rebuild", str(MIXED / "logappend-0"), *asked, *engine, PYTHONPATH="")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["totals"]["written"] == 5
+    assert {name: frozenset(entries_in(data)) for name, data in all_bytes(out).items()} == of_kafka("logappend-0")
+
+
+JOB = """
+import json
+import sys
+from pyspark.sql import SparkSession
+from snaprebuild.spark.notebook import rebuild
+
+session = SparkSession.builder.getOrCreate()
+
+
+def prefixes(batches):
+    import pyarrow as pa
+
+    for each in batches:
+        yield pa.RecordBatch.from_pylist([{"at": sys.prefix}] * each.num_rows)
+
+
+found = {row.at for row in session.range(8).repartition(8).mapInArrow(prefixes, "at string").collect()}
+result = rebuild(session, sys.argv[1], out=sys.argv[2], boundaries="all", as_of_ms=int(sys.argv[3]))
+print(json.dumps({"prefixes": sorted(found), "written": result.document.totals.written}))
+"""
+
+
+def needed_packages() -> set[str]:
+    """The packages that executors need, and those that these need: all of ``snaprebuild[spark]`` but Spark."""
+    found: set[str] = set()
+    left = [Requirement(each) for each in importlib.metadata.requires("snaprebuild") or ()]
+    while left:
+        each = left.pop()
+        if each.name in found or each.name == "pyspark" or (each.marker and not each.marker.evaluate({"extra": "spark"})):
+            continue
+        found.add(each.name)
+        left += [Requirement(other) for other in importlib.metadata.requires(each.name) or () if "extra ==" not in other]
+    return found
+
+
+@pytest.mark.night
+def test_an_environment_in_an_archive(cluster: Cluster, tmp_path: Path) -> None:
+    """As docs/guides/spark.md has it. Executors have the packages from the archive, and no others."""
+    cluster.fill_up()
+    environment, out = tmp_path / "environment", tmp_path / "out"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=SECONDS_MAX)
+    (packages,) = environment.glob("lib/*/site-packages")
+    for name in needed_packages():
+        for file in importlib.metadata.files(name) or ():
+            source, target = Path(str(file.locate())), packages / file
+            if ".." not in file.parts and "__pycache__" not in file.parts and source.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, target)
+    for name in ("snaprebuild", "formats"):
+        shutil.copytree(REPOSITORY / name, packages / name, ignore=shutil.ignore_patterns("__pycache__"))
+    pack = ("venv-pack", "--prefix", environment, "--output", tmp_path / "environment.tar.gz", "--compress-level", "1", "--quiet")
+    subprocess.run([Path(sys.executable).with_name(pack[0]), *pack[1:]], check=True, timeout=SECONDS_MAX)
+    (tmp_path / "your-job.py").write_text(JOB)
+    arguments = (str(MIXED / "logappend-0"), str(out), str(AS_OF_MS))
+    submit = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
+    done = subprocess.run(
+        [submit, "--master", cluster.master, "--archives", "environment.tar.gz#environment", "your-job.py", *arguments],
+        env={**around(PYSPARK_PYTHON="./environment/bin/python", XDG_STATE_HOME=str(tmp_path)), "PYTHONPATH": ""},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["written"] == 5
+    places = {Path(each).parent for each in found["prefixes"]}
+    assert len(places) == WORKERS
+    assert all(place.is_relative_to(cluster.state / "work") for place in places)
+    assert {name: frozenset(entries_in(data)) for name, data in all_bytes(out).items()} == of_kafka("logappend-0")
+
+
+def test_settings_of_the_guide_are_known_to_spark() -> None:
+    """Also those for Kubernetes, where nothing is run."""
+    guide = (REPOSITORY / "docs/guides/spark.md").read_text()
+    names = set(re.findall(r"`(spark\.[A-Za-z.]+)`", guide))
+    assert "spark.kubernetes.container.image" in names
+    own = {name for name in names if name.startswith("spark.snaprebuild.")}
+    left = names - own
+    for jar in Path(pyspark.__path__[0], "jars").glob("spark-*.jar"):
+        with zipfile.ZipFile(jar) as archive:
+            for member in archive.namelist():
+                if re.search(r"(Config|package|SQLConf|StaticSQLConf|PythonConf)\$?\.class$", member):
+                    data = archive.read(member)
+                    left -= {name for name in left if name.encode() in data}
+    assert left == set()
 
 
 # ------------------------------------------------------------------------------------------------------------- objects
@@ -287,7 +392,7 @@ def announced(receipt: Path) -> dict[str, str]:
 
 @pytest.mark.night
 def test_a_driver_that_is_killed(drivers: Drivers, store: FaultyStore, tmp_path: Path) -> None:
-    """In mid-job, with objects on their way: its receipt lists what is there, and what comes late, and a second run does the rest."""
+    """In mid-job, with objects on their way: its receipt has the name of the run, which the objects have. A second run does the rest."""
     before = dict(store.objects)
     fine, waiting, go = threading.Semaphore(5), threading.Event(), threading.Event()
 
@@ -306,17 +411,17 @@ def test_a_driver_that_is_killed(drivers: Drivers, store: FaultyStore, tmp_path:
     wait_until(lambda: not python_workers(drivers.cluster.workers), "the tasks go on")
     there = added(store)
     assert len(there) == 5
-    listed = announced(tmp_path / "first")
-    assert {name: listed[name] for name in there} == {name: sha256_of(store, name) for name in there}
+    _, objects = map(json.loads, (tmp_path / "first").read_text().splitlines())
+    assert objects["step"] == "objects"
     go.set()
     document = drivers.run({**asked, "receipt": str(tmp_path / "second")})
     assert (document["exit_code"], document["findings"]) == (0, [])
     assert set(document["actions"].values()) == {"written"}
     assert added(store) == missing()
     made_by = {name: store.metadata[f"b/logs/{name}"]["x-amz-meta-snaprebuild-run"] for name in missing()}
-    assert len({made_by[name] for name in there}) == 1
+    assert {made_by[name] for name in there} == {objects["run"]}
     of_second = {name for name, run in made_by.items() if run not in {made_by[each] for each in there}}
     assert {path.removeprefix("s3://b/logs/") for path in document["actions"]} == of_second
-    assert missing().keys() - of_second <= listed.keys(), "what came late, too"
+    assert {made_by[name] for name in missing().keys() - of_second} == {objects["run"]}, "what came late, too"
     assert announced(tmp_path / "second") == {name: sha256_of(store, name) for name in of_second}
     assert {name: store.objects[name] for name in before} == before

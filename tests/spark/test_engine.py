@@ -94,7 +94,8 @@ def test_every_boundary_of_every_bundled_directory(spark: SparkSession, command:
 
 
 @pytest.mark.parametrize("verb", ["scan", "plan"])
-def test_what_only_looks(spark: SparkSession, command: Command, verb: str) -> None:
+def test_what_only_looks(spark: SparkSession, command: Command, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "HERE_SECONDS", -1)
     options = ("--as-of", NOW) if verb == "plan" else ()
     own, by_spark = (command(verb, FIXTURES / "kafka27-mixed", *options, "--output", "json", *engine) for engine in ((), SPARK))
     for run in (own, by_spark):
@@ -106,6 +107,7 @@ def test_what_only_looks(spark: SparkSession, command: Command, verb: str) -> No
 
 def test_what_looks_at_partitions_fails_as_here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "CALL_BYTES_AT_ONCE", 1000)
+    monkeypatch.setattr(job, "HERE_SECONDS", -1)  # so that executors make all calls
     with pytest.raises(ReadFailedError, match=r"^/p: no$"):
         SparkEngine(spark).parallel_map(_raise, [1, 2])
     assert SparkEngine(spark).parallel_map(str, range(100)) == [str(number) for number in range(100)]

@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snaprebuild.spark.packing import pack, slots
+from snaprebuild.spark import packing
+from snaprebuild.spark.packing import (
+    TASK_BYTES_MAX,
+    TASK_BYTES_MIN,
+    TASK_ITEMS,
+    TASKS_MAX,
+    pack,
+    sent_to_tasks,
+    slots,
+    task_bytes,
+    tasks_for,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +52,39 @@ def test_nothing_to_pack() -> None:
 def test_slots_are_distinct(tasks: int) -> None:
     found = slots(tasks)
     assert len(set(found)) == len(found) == tasks
+
+
+@given(st.integers(0, 1 << 52), st.integers(1, 1 << 30))
+def test_tasks_follow_the_work(size_bytes: int, items: int) -> None:
+    """A task has at least so many bytes or items as its start is worth, and no more than a retry is worth."""
+    tasks = tasks_for(size_bytes, items)
+    assert 1 <= tasks <= items
+    of_task = task_bytes(size_bytes)
+    assert TASK_BYTES_MIN <= of_task <= TASK_BYTES_MAX
+    if tasks < items:
+        assert tasks * of_task >= size_bytes
+        assert tasks >= min(items / TASK_ITEMS, TASKS_MAX)
+    assert tasks == 1 or (tasks - 1) * of_task < size_bytes or (tasks - 1) * TASK_ITEMS < items
+
+
+def test_tasks_that_the_user_sets() -> None:
+    assert [tasks_for(1 << 40, 100, tasks) for tasks in (1, 7, 1000)] == [1, 7, 100]
+    assert [task_bytes(100, tasks) for tasks in (1, 7, 1000)] == [100, 15, 1]
+    assert tasks_for(0, 0) == 1
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("by_number", [True, False], ids=["by number", "by hash"])
+def test_rows_are_sent_to_their_tasks(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, by_number: bool) -> None:
+    """Also as with Spark 3.5 and 4.0, which place rows by a hash only."""
+    from pyspark.sql.functions import spark_partition_id
+
+    if not by_number:
+        monkeypatch.setattr(packing, "BY_NUMBER", (99, 0))
+    frame = sent_to_tasks(spark.createDataFrame([(task,) for task in range(7)], "slot int"), 7)
+    assert frame.columns == ["slot"]
+    rows = frame.select("slot", spark_partition_id().alias("place")).collect()
+    assert sorted((row.slot, row.place) for row in rows) == [(task, task) for task in range(7)]
 
 
 @pytest.mark.spark

@@ -19,6 +19,7 @@ from log_dirs import files_below
 from manifests import REPOSITORY
 from sentences import SPARK_DOES_NOT_START
 
+import snaprebuild
 from snaprebuild.cli.interrupts import INTERRUPTED
 from snaprebuild.cli.main import INTERRUPTED_TEXT
 from snaprebuild.errors import RefusedError, UsageError
@@ -330,6 +331,18 @@ def test_scratch_directories_are_in_no_log_directory(
     else:
         _check_scratch_directories(conf)
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+
+
+@pytest.mark.parametrize(
+    ("master", "is_sent"),
+    [("local[2]", False), ("local", False), ("local-cluster[2,1,1024]", True), ("spark://host:7077", True), ("k8s://h", True)],
+)
+def test_executors_of_their_own_get_the_code(master: str, is_sent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr("snaprebuild.spark.session.SparkFiles.getRootDirectory", lambda: str(tmp_path))
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master, listFiles=[], addPyFile=sent.append))
+    ship_code(session)
+    assert [Path(each).name for each in sent] == [f"snaprebuild-{snaprebuild.__version__}.zip"] * is_sent
 
 
 def test_a_session_of_spark_connect_gets_the_code() -> None:

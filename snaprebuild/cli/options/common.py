@@ -62,6 +62,7 @@ DEADLINE_MAX = 7 * 86_400
 
 _AMOUNT = re.compile(r"([0-9]{1,18})([A-Za-z]{1,3})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_PARTITION_NAME = re.compile(r"[A-Za-z0-9._-]+-[0-9]{1,10}")
 _DIGITS = re.compile(r"[0-9]{1,19}")
 _SIGNED = re.compile(r"-?[0-9]{1,19}")
 _OFFSETS = re.compile(r"([0-9]{0,19})(:)?([0-9]{0,19})")
@@ -71,6 +72,7 @@ class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic in rece
     """A number from ``least`` to ``most``."""
 
     name = "N"
+    noun = "a number"
     units: Mapping[str, int] = {}
 
     def __init__(self, least: int, most: int) -> None:
@@ -82,9 +84,26 @@ class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic in rece
         text = str(value)
         pattern = _DIGITS if self.least >= 0 else _SIGNED
         if pattern.fullmatch(text) is None or not self.least <= int(text) <= self.most:
-            units = f"; units: {', '.join(self.units)}" if self.units else ""
-            self.fail(f"expected a number from {self.least} to {self.most}, found {quoted(text)}{units}", param, ctx)
+            self.fail(f"expected {self.noun} from {self.least} to {self.most}, found {quoted(text)}{self.hint(text)}", param, ctx)
         return int(text)
+
+    def hint(self, text: str) -> str:
+        """Ends the sentence about a text that is no such number."""
+        return f"; units: {', '.join(self.units)}" if self.units else ""
+
+
+class PartitionNumber(WholeNumber):
+    """The number of a partition."""
+
+    def hint(self, text: str) -> str:
+        """A name such as ``orders-0`` has an option of its own."""
+        return f"; `--topic-partition {text}` takes one partition" if _PARTITION_NAME.fullmatch(text) else ""
+
+
+class Seconds(WholeNumber):
+    """A number of seconds."""
+
+    noun = "a number of seconds"
 
 
 class Amount(WholeNumber):
@@ -172,7 +191,7 @@ Partition = Annotated[
     option(
         "--partition",
         metavar="N",
-        click_type=WholeNumber(0, INT32_MAX),
+        click_type=PartitionNumber(0, INT32_MAX),
         short="Only this partition number; repeatable",
         default="all",
     ),
@@ -251,7 +270,7 @@ Deadline = Annotated[
     option(
         "--deadline",
         metavar="SECONDS",
-        click_type=WholeNumber(0, DEADLINE_MAX),
+        click_type=Seconds(0, DEADLINE_MAX),
         short="Stop after this time; what is written by then is complete, and the same command does the rest later",
         default="none",
     ),
@@ -430,7 +449,9 @@ def offsets_range(offsets: str | None) -> tuple[int | None, int | None]:
         return None, None
     match = _OFFSETS.fullmatch(offsets)
     if match is None or not (match[1] or match[3]):
-        raise UsageError(f"--offsets: expected FROM:TO, FROM:, :TO or one offset; found {quoted(offsets)}")
+        dashed = re.fullmatch(r"([0-9]{1,19})-([0-9]{1,19})", offsets)
+        meant = "" if dashed is None else f"; did you mean {dashed[1]}:{dashed[2]}?"
+        raise UsageError(f"--offsets: expected FROM:TO, FROM:, :TO or one offset; found {quoted(offsets)}{meant}")
     offset_from = int(match[1]) if match[1] else None
     offset_to = offset_from
     if match[3]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
-import msgspec
 import typer
 
+from snaprebuild.cli.options.common import AsOf, ExpirationMs, Jobs, SelectionOptions
 from snaprebuild.cli.options.description import option
 from snaprebuild.followers import Profile
 
@@ -16,8 +16,9 @@ __all__ = [
     "ProfileOption",
     "ProofOption",
     "RemoteLevel",
+    "RemoteOptions",
+    "RemoteReplayOptions",
     "TierLocation",
-    "TierOptions",
 ]
 
 
@@ -63,12 +64,20 @@ MetadataLog = Annotated[
 ]
 
 
-class TierOptions(msgspec.Struct, frozen=True):
-    """What the verbs that read remote storage know of it, besides its place."""
+class RemoteOptions(SelectionOptions, frozen=True):
+    """Which partitions of a store are read, and what is known of the store besides its place."""
 
     metadata_log: MetadataLog = None
     key_prefix: str = ""
     private_key: Sequence[str] = ()
+
+
+class RemoteReplayOptions(RemoteOptions, frozen=True):
+    """How the copies of a store, and the log next to them, are replayed."""
+
+    as_of: AsOf = None
+    expiration_ms: ExpirationMs = None
+    jobs: Jobs = None
 
 
 TierLocation = Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects.")]

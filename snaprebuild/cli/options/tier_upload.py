@@ -10,7 +10,6 @@ from snaprebuild.cli.options.common import (
     AsOf,
     DryRun,
     ExpirationMs,
-    SelectionOptions,
     Size,
     TopicIds,
     WholeNumber,
@@ -18,6 +17,7 @@ from snaprebuild.cli.options.common import (
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import AcceptOwnLog, BrokerEpoch, LeaderByWord, Metadata, Peers, VoterLogs
 from snaprebuild.cli.options.produce import ProducerConfig, ProduceTo
+from snaprebuild.cli.options.remote_storage import RemoteOptions
 
 __all__ = ["UploadOptions"]
 
@@ -85,7 +85,7 @@ MetadataPartitions = Annotated[
 ]
 
 
-class UploadOptions(SelectionOptions, frozen=True):
+class UploadOptions(RemoteOptions, frozen=True):
     """What is uploaded, what announces it, and the evidence that this replica may be the source."""
 
     allow_unverified: AllowUnverified = False

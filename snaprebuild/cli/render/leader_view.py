@@ -10,7 +10,7 @@ from snaprebuild.broker.status import counted_status
 from snaprebuild.cli.answer import selects_nothing
 from snaprebuild.cli.command_words import COPIES, given_words
 from snaprebuild.cli.printing import print_table, print_text
-from snaprebuild.cli.render.status import LIVE_UNKNOWN, answer_lines, faults_text, nothing_read
+from snaprebuild.cli.render.status import LIVE_UNKNOWN, answer_lines, faults_text, judgement_lines, nothing_read
 from snaprebuild.cli.value_text import labels_of, size_text
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.findings import Finding, pluralize
@@ -135,6 +135,8 @@ def _answer_row(label: str, answer: OffsetAnswer) -> tuple[object, ...]:
 class FollowerFetchPathView(View):
     """The result of ``follower fetch-path``."""
 
+    names_unread = True
+
     def __init__(self, result: FollowerFetchPath, findings: Sequence[Finding], source: Source) -> None:
         super().__init__(findings)
         self._result = result
@@ -143,6 +145,16 @@ class FollowerFetchPathView(View):
     def document(self) -> FollowerFetchPath:
         """The document of the verb."""
         return self._result
+
+    def answer(self) -> Answer:
+        """From where a consumer is served, in how many partitions; what corrects a loss is Kafka's own."""
+        partitions = self._result.partitions
+        if not partitions and selects_nothing(self.findings):
+            return nothing_read(self.findings)
+        counts = Counter(each.consumer.served.value for each in partitions)
+        served = ", ".join(f"{count} {name}" for name, count in counts.items())
+        text = f"A consumer's fetch at {self._result.offset} in {pluralize(len(partitions), 'partition')}: {served or 'none'}"
+        return judgement_lines(self.findings, text), []
 
     def print_table(self) -> None:
         """Prints what serves a fetch, what DeleteRecords would remove, and what is assumed."""

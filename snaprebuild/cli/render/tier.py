@@ -174,6 +174,8 @@ class TierAuditView(View):
         if audit.level is not AuditLevel.FULL:
             # Which of them are wrong, and what is right, all segments show.
             return ["tier", "audit", *selected] if status.wrong or status.suspect or status.unproven else []
+        if not status.wrong:
+            return []
         repairable = [each for each in audit.partitions if would_repair(each)]
         if not repairable:
             return []

@@ -18,11 +18,13 @@ from snaprebuild.cli.view import View
 from snaprebuild.cli.wrapped_command import StartDecision
 from snaprebuild.cluster.scan_storage import judged_scan
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
+from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.before_start import prepare_log_dirs
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.storage.store import absolute
+from snaprebuild.storage.local.absent_path import absent_text
+from snaprebuild.storage.store import absolute, is_object
 
 __all__ = ["run_before_start"]
 
@@ -62,6 +64,9 @@ def run_before_start(
 def _request(options: BeforeStartOptions) -> RebuildRequest:
     check_directories(options.paths, server_properties=options.server_properties)
     check_metadata(options.metadata)
+    for path in (options.paths or [])[1:]:
+        if not is_object(path) and not os.path.lexists(path):
+            raise UsageError(f"{absent_text(path)}; CMD comes after `--`", path=path)
     selection = selection_of(options)
     return RebuildRequest(
         paths=tuple(absolute(path) for path in options.paths or ()),

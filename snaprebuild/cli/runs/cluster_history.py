@@ -38,8 +38,18 @@ def run_cluster_history(
         raise UsageError("name a --topic or --topic-partition, a --broker, or both")
     begin_at = log_point_of("--since", since)
     end_at = log_point_of("--until", until)
+    _check_range(begin_at, end_at)
     question = HistoryQuestion(path, selection if selection.is_narrowed else None, broker, begin_at, end_at, others, voter_ids)
     return HistoryView(metadata_history(question, run_of(s3)))
+
+
+def _check_range(begin: LogPoint | None, end: LogPoint | None) -> None:
+    """Raises UsageError where ``--until`` is before ``--since``, both as offsets or both as times."""
+    if begin is None or end is None:
+        return
+    for first, last in ((begin.offset, end.offset), (begin.timestamp_ms, end.timestamp_ms)):
+        if first is not None and last is not None and last < first:
+            raise UsageError("--until is before --since")
 
 
 def log_point_of(option: str, text: str | None) -> LogPoint | None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from snaprebuild.cli.options.engine import EngineName, EngineOptions
+from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb_command import given_options
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.source.source import PartitionSource
@@ -113,10 +114,11 @@ class EngineChoice:
 def engine_of(options: EngineOptions) -> Iterator[EngineChoice]:
     """The engine that the options choose.
 
-    A cache and settings of Spark from the environment or the configuration file count only for runs on Spark.
+    Settings of Spark count only for runs on Spark: a script that changes ``--engine`` need not change them, too. So does a cache from
+    the environment or the configuration file.
 
     Raises:
-        UsageError: the command line gives a cache or settings to a run without Spark, or a setting is not ``KEY=VALUE``.
+        UsageError: the command line gives a cache to a run without Spark, or a setting is not ``KEY=VALUE``.
     """
     on_command_line = given_options(("spark_conf", "cache"))
     name = options.engine
@@ -124,7 +126,7 @@ def engine_of(options: EngineOptions) -> Iterator[EngineChoice]:
     settings = dict(_setting_of(each) for each in options.spark_conf)
     if settings and name is EngineName.PROCESS:
         if "spark_conf" in on_command_line:
-            raise UsageError("spark_conf needs --engine spark or auto")
+            print_on_stderr("note: spark_conf has no effect without --engine spark or auto")
         settings = {}
     if cache == "":
         raise UsageError("--cache: the path is empty")

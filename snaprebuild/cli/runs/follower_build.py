@@ -6,9 +6,10 @@ import os
 
 from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cli.file_kinds import check_directories
-from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOptions, quoted
+from snaprebuild.cli.options.common import S3Options, quoted
+from snaprebuild.cli.options.followers import FollowerBuildOptions
 from snaprebuild.cli.options.metadata import check_metadata
-from snaprebuild.cli.options.remote_storage import RemoteLevel, TierOptions
+from snaprebuild.cli.options.remote_storage import RemoteLevel
 from snaprebuild.cli.render.followers import FollowerBuildView
 from snaprebuild.cli.runs.remote_storage import announced, check_order, key_files, open_tier
 from snaprebuild.cli.runs.run_settings import clock_at, run_facts, run_of
@@ -28,65 +29,48 @@ __all__ = ["run_follower_build"]
 
 
 def run_follower_build(
-    *,
-    store: str,
-    directory: str,
-    partitions: SelectionOptions,
-    topic_id: list[str] | None,
-    target: int | None,
-    log_start: int | None,
-    tier_options: TierOptions,
-    level: RemoteLevel,
-    server_properties: str | None,
-    metadata: str | None,
-    accept_own_log: bool,
-    allow_unproven: bool,
-    dry_run: bool,
-    expiry: ExpiryOptions,
-    jobs: int | None,
-    out: OutputOptions,
-    s3: S3Options,
+    store: str, directory: str, options: FollowerBuildOptions, log_start: int | None, out: OutputOptions, s3: S3Options
 ) -> View:
     """Builds the directory of an empty follower, unless ``dry_run``."""
-    out.begin(private_key=key_files(tier_options))
-    check_metadata(metadata)
-    check_directories([directory] if directory else [], server_properties=server_properties)
+    out.begin(private_key=key_files(options))
+    check_metadata(options.metadata)
+    check_directories([directory] if directory else [], server_properties=options.server_properties)
     if not directory or is_object(directory):
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
-    selection = selection_of(partitions)
-    topic_ids = topic_ids_of(topic_id)
-    properties = None if server_properties is None else run_facts().properties(server_properties)
+    selection = selection_of(options)
+    topic_ids = topic_ids_of(options.topic_id)
+    properties = None if options.server_properties is None else run_facts().properties(options.server_properties)
     log_dirs = () if properties is None else log_dirs_of(properties)
     log_dir = absolute(directory)
-    run = run_of(s3, clock=clock_at(expiry.as_of, expiry.expiration_ms), jobs=jobs)
+    run = run_of(s3, clock=clock_at(options.as_of, options.expiration_ms), jobs=options.jobs)
     named = _only_name(selection)
     if named is not None:
         build.check_log_dir(log_dir, named, log_dirs)  # before anything is asked of the store
-    tier = open_tier(store, s3, tier_options)
+    tier = open_tier(store, s3, options)
     if not tier.partitions and not tier.logs.partitions:
         check_order(store)
     name = named or _only_partition(tier, selection)
     build.check_log_dir(log_dir, name, log_dirs)
     topic, partition = partition_named(name)
-    request = build.BuildRequest(topic, partition, _topic_id(topic_ids, topic), target, log_start)
-    plan = build.plan_build(tier, request, run, replays=level is RemoteLevel.FULL, announce=announced)
+    request = build.BuildRequest(topic, partition, _topic_id(topic_ids, topic), options.target, log_start)
+    plan = build.plan_build(tier, request, run, replays=options.proof is RemoteLevel.FULL, announce=announced)
     verdict = None
     findings = [*tier.metadata_findings]
     concerns = []
     if os.path.isdir(log_dir):
         # Before the build, which adds a partition. What the start does to the other partitions is not its question.
-        concerns = local_start_concerns([log_dir], run, server_properties, without=OF_ONE_LOG)
-        location = None if metadata is None else absolute(metadata)
+        concerns = local_start_concerns([log_dir], run, options.server_properties, without=OF_ONE_LOG)
+        location = None if options.metadata is None else absolute(options.metadata)
         verdict, evidence_findings = build.judge_target(
-            plan, log_dir, properties, location, run, accept_own_log=accept_own_log, clock=run.clock
+            plan, log_dir, properties, location, run, accept_own_log=options.accept_own_log, clock=run.clock
         )
         findings += evidence_findings
-    if dry_run:
-        build.check_build(plan, log_dir, log_dirs=log_dirs, allow_unproven=allow_unproven)
+    if options.dry_run:
+        build.check_build(plan, log_dir, log_dirs=log_dirs, allow_unproven=options.allow_unproven)
     else:
-        build.build_follower(plan, log_dir, log_dirs=log_dirs, allow_unproven=allow_unproven)
+        build.build_follower(plan, log_dir, log_dirs=log_dirs, allow_unproven=options.allow_unproven)
     findings += [*build.build_findings(plan, log_dir), *concerns]
-    return FollowerBuildView(plan, tier, verdict, findings, log_dir=log_dir, dry_run=dry_run)
+    return FollowerBuildView(plan, tier, verdict, findings, log_dir=log_dir, dry_run=options.dry_run)
 
 
 def _only_name(selection: Selection) -> str | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
-from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOptions
-from snaprebuild.cli.options.remote_storage import RemoteLevel, TierOptions
+from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.followers import FollowerCheckOptions
+from snaprebuild.cli.options.remote_storage import RemoteLevel
 from snaprebuild.cli.render.followers import FollowerCheckView
 from snaprebuild.cli.runs.remote_storage import announced, check_order, key_files, open_tier
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
@@ -18,27 +19,16 @@ from snaprebuild.followers.check import check_replicas
 __all__ = ["run_follower_check"]
 
 
-def run_follower_check(
-    *,
-    store: str,
-    path: str,
-    tier_options: TierOptions,
-    level: RemoteLevel,
-    partitions: SelectionOptions,
-    expiry: ExpiryOptions,
-    jobs: int | None,
-    out: MeasuredOutput,
-    s3: S3Options,
-) -> View:
+def run_follower_check(store: str, path: str, options: FollowerCheckOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Compares the producer state of replicas with that of remote storage."""
-    out.begin(private_key=key_files(tier_options))
-    clock = clock_at(expiry.as_of, expiry.expiration_ms)
-    tier = open_tier(store, s3, tier_options)
-    source = open_selected([path], None, selection_of(partitions), s3)
+    out.begin(private_key=key_files(options))
+    clock = clock_at(options.as_of, options.expiration_ms)
+    tier = open_tier(store, s3, options)
+    source = open_selected([path], None, selection_of(options), s3)
     check_order(store, source)
     started = time.perf_counter()
-    run = run_of(s3, clock=clock, jobs=jobs)
-    check = check_replicas(source, tier, run, replays_remote=level is RemoteLevel.FULL, announce=announced)
+    run = run_of(s3, clock=clock, jobs=options.jobs)
+    check = check_replicas(source, tier, run, replays_remote=options.proof is RemoteLevel.FULL, announce=announced)
     elapsed_seconds = time.perf_counter() - started
     findings = [*check.findings, *start_concerns(source, check.findings)]
-    return FollowerCheckView(check, tier, findings, level=level, elapsed_seconds=elapsed_seconds)
+    return FollowerCheckView(check, tier, findings, level=options.proof, elapsed_seconds=elapsed_seconds)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options, SelectionOptions
-from snaprebuild.cli.options.remote_storage import TierOptions
+from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.followers import FetchAssumptions
+from snaprebuild.cli.options.remote_storage import RemoteOptions
 from snaprebuild.cli.render.leader_view import FollowerFetchPathView
 from snaprebuild.cli.runs.log_and_tier import open_log_and_tier, store_and_path
 from snaprebuild.cli.runs.remote_storage import key_files
@@ -16,19 +17,11 @@ __all__ = ["run_follower_fetch_path"]
 
 
 def run_follower_fetch_path(
-    *,
-    places: list[str],
-    offset: int,
-    high_watermark: int | None,
-    remote_storage: bool | None,
-    tier_options: TierOptions,
-    partitions: SelectionOptions,
-    out: OutputOptions,
-    s3: S3Options,
+    places: list[str], offset: int, assumed: FetchAssumptions, options: RemoteOptions, out: OutputOptions, s3: S3Options
 ) -> View:
     """Finds what serves a fetch at an offset."""
-    out.begin(private_key=key_files(tier_options))
-    source, tier = open_log_and_tier(*store_and_path(places), tier_options, partitions, s3)
-    result, findings = fetch_path(source, tier, offset, high_watermark, remote_storage)
+    out.begin(private_key=key_files(options))
+    source, tier = open_log_and_tier(*store_and_path(places), options, s3)
+    result, findings = fetch_path(source, tier, offset, assumed.high_watermark, assumed.remote_storage)
     findings += start_concerns(source, findings, without=SNAPSHOTS_ALONE)
     return FollowerFetchPathView(result, findings, source)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options, SelectionOptions
-from snaprebuild.cli.options.follower_plan import PlanAssumptions
-from snaprebuild.cli.options.remote_storage import TierOptions
+from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.followers import FollowerPlanOptions, PlanAssumptions
 from snaprebuild.cli.render.leader_view import FollowerPlanView
 from snaprebuild.cli.runs.log_and_tier import open_log_and_tier
 from snaprebuild.cli.runs.remote_storage import key_files
@@ -12,7 +11,6 @@ from snaprebuild.cli.runs.run_settings import run_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, start_concerns
-from snaprebuild.followers import Profile
 from snaprebuild.followers.bootstrap_rules import BootstrapFollower
 from snaprebuild.followers.plan import LeaderAssumptions, plan_followers
 
@@ -20,20 +18,11 @@ __all__ = ["run_follower_plan"]
 
 
 def run_follower_plan(
-    *,
-    store: str,
-    path: str,
-    profile: Profile,
-    assumed: PlanAssumptions,
-    tier_options: TierOptions,
-    partitions: SelectionOptions,
-    jobs: int | None,
-    out: OutputOptions,
-    s3: S3Options,
+    store: str, path: str, options: FollowerPlanOptions, assumed: PlanAssumptions, out: OutputOptions, s3: S3Options
 ) -> View:
     """Plans how an empty follower would start from remote storage."""
-    out.begin(private_key=key_files(tier_options))
-    source, tier = open_log_and_tier(store, path, tier_options, partitions, s3)
+    out.begin(private_key=key_files(options))
+    source, tier = open_log_and_tier(store, path, options, s3)
     assert tier is not None
     follower = BootstrapFollower(
         fetch_offset=assumed.follower_end if assumed.follower_offset is None else assumed.follower_offset,
@@ -51,6 +40,6 @@ def run_follower_plan(
         last_stable=assumed.last_stable,
         remote_storage=assumed.remote_storage,
     )
-    plan, findings = plan_followers(source, tier, follower, profile, leader, run_of(s3, jobs=jobs))
+    plan, findings = plan_followers(source, tier, follower, options.profile, leader, run_of(s3, jobs=options.jobs))
     findings += start_concerns(source, findings, without=SNAPSHOTS_ALONE)
     return FollowerPlanView(plan, findings, source)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from snaprebuild.cli.file_kinds import check_directories
-from snaprebuild.cli.options.common import S3Options, SelectionOptions
-from snaprebuild.cli.options.remote_storage import TierOptions
+from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.remote_storage import RemoteOptions
 from snaprebuild.cli.runs.remote_storage import check_order, private_keys, tier_root
 from snaprebuild.cli.runs.run_settings import run_of
 from snaprebuild.cli.runs.sources import selection_of
@@ -31,8 +31,7 @@ def store_and_path(places: list[str]) -> tuple[str | None, str]:
 def open_log_and_tier(
     store: str | None,
     path: str,
-    options: TierOptions,
-    partitions: SelectionOptions,
+    options: RemoteOptions,
     s3: S3Options,
 ) -> tuple[Source, Tier | None]:
     """The log and the store that arguments and options ask for.
@@ -44,7 +43,7 @@ def open_log_and_tier(
     if store is None and options.metadata_log:
         raise UsageError("--metadata-log belongs to a STORE: name it before PATH")
     keys = private_keys(options)
-    source = open_source([path], None, selection_of(partitions), run_of(s3))
+    source = open_source([path], None, selection_of(options), run_of(s3))
     yield_to_brokers(source)
     if store is None:
         return source, None

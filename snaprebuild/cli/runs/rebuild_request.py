@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from snaprebuild.cli.command_words import given_words
 from snaprebuild.cli.file_kinds import SAVED_PLAN, check_directories, check_file
 from snaprebuild.cli.options.common import S3Options, as_of_ms, check_paths
@@ -47,6 +49,9 @@ def request_of(
     """
     selection = selection_of(options, options.offsets)
     check_directories(options.paths, server_properties=options.server_properties, out=to_dir)
+    for directory in stage or ():
+        if os.path.lexists(directory) and not os.path.isdir(directory):
+            raise UsageError(f"--to: expected a directory, found the file {directory}")
     check_metadata(options.metadata)
     release_of(options.kafka_release)
     return RebuildRequest(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.remote_storage import TierOptions
+from snaprebuild.cli.options.remote_storage import RemoteOptions
 from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.value_text import size_text
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import pluralize
 from snaprebuild.snapshots.source.source import Source
-from snaprebuild.storage.log_dir import directory_fault, find_partitions
+from snaprebuild.storage.log_dir import directory_fault, find_partitions, read_log_dir
 from snaprebuild.storage.private_keys import PrivateKeys, split_private_key
 from snaprebuild.storage.remote.listing import split_key_prefix
 from snaprebuild.storage.store import absolute, is_object
@@ -22,6 +22,7 @@ from snaprebuild.tier.remote_store import Tier
 
 __all__ = [
     "announced",
+    "check_no_log_dir",
     "check_order",
     "key_files",
     "open_tier",
@@ -30,12 +31,12 @@ __all__ = [
 ]
 
 
-def key_files(options: TierOptions) -> list[str]:
+def key_files(options: RemoteOptions) -> list[str]:
     """The files of private keys that the options name."""
     return [split_private_key(each)[1] for each in options.private_key]
 
 
-def private_keys(options: TierOptions) -> PrivateKeys:
+def private_keys(options: RemoteOptions) -> PrivateKeys:
     """The private keys, checked before anything is asked of a store.
 
     Raises:
@@ -44,7 +45,7 @@ def private_keys(options: TierOptions) -> PrivateKeys:
     return PrivateKeys.of(options.private_key)
 
 
-def open_tier(store: str, s3: S3Options, options: TierOptions) -> Tier:
+def open_tier(store: str, s3: S3Options, options: RemoteOptions) -> Tier:
     """Lists the remote storage that a verb names.
 
     Raises:
@@ -78,7 +79,7 @@ def check_order(store: str, source: Source | None = None) -> None:
         raise UsageError("is a log directory: STORE comes before PATH", path=store)
 
 
-def tier_root(location: str, s3: S3Options, options: TierOptions) -> tuple[StorePath, str]:
+def tier_root(location: str, s3: S3Options, options: RemoteOptions) -> tuple[StorePath, str]:
     """A location with its store, and ``key.prefix`` below the location.
 
     Raises:
@@ -90,7 +91,22 @@ def tier_root(location: str, s3: S3Options, options: TierOptions) -> tuple[Store
         root, prefix = split_key_prefix(root)
     if root.is_local and (fault := directory_fault(root.path)) is not None:
         raise UsageError(fault, path=location)
+    check_no_log_dir(root, "name STORE, where the copies of segments are")
     return root, prefix
+
+
+def check_no_log_dir(root: StorePath, advice: str) -> None:
+    """Makes sure that STORE is no log directory, which holds no copies: nothing would be found in it, and nothing wrong.
+
+    Args:
+        root: of STORE.
+        advice: ends the sentence.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if root.is_local and read_log_dir(root).is_broker_directory:
+        raise UsageError(f"is a log directory: {advice}", path=root.path)
 
 
 def announced(cost: AuditCost) -> None:

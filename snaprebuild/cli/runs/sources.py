@@ -46,8 +46,18 @@ def partition_named(text: str) -> tuple[str, int]:
     """
     match = re.fullmatch(r"([A-Za-z0-9._-]+)-(0|[1-9][0-9]{0,9})", text)
     if match is None or int(match[2]) > INT32_MAX:
-        raise UsageError(f"--topic-partition: expected TOPIC-N, found {quoted(text)}")
+        raise UsageError(f"--topic-partition: expected TOPIC-N, found {quoted(text)}{_meant_partition(text)}")
     return match[1], int(match[2])
+
+
+def _meant_partition(text: str) -> str:
+    """What was probably meant by a text that names no partition, as the end of a sentence; empty if that is unknown."""
+    match = re.fullmatch(r"([A-Za-z0-9._-]+?)[:/@#, ]([0-9]{1,10})", text)
+    if match is not None:
+        return f"; did you mean {match[1]}-{int(match[2])}?"
+    if any(character in text for character in "*?["):
+        return "; patterns go with `--topic`"
+    return f"; `--topic {text}` takes all partitions of a topic" if re.fullmatch(r"[A-Za-z0-9._-]+", text) else ""
 
 
 def open_selected(paths: list[str] | None, server_properties: str | None, selection: Selection, s3: S3Options) -> Source:

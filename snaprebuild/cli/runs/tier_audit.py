@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from snaprebuild.cli.file_kinds import check_directories
-from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOptions
+from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.engine import EngineOptions
 from snaprebuild.cli.options.metadata import check_metadata
-from snaprebuild.cli.options.remote_storage import TierOptions
+from snaprebuild.cli.options.tier_audit import AuditOptions
 from snaprebuild.cli.render.tier import TierAuditView
 from snaprebuild.cli.runs.engine_choice import engine_of
 from snaprebuild.cli.runs.remote_storage import announced, key_files, private_keys, tier_root
@@ -27,46 +27,36 @@ from snaprebuild.tier.audit.window import read_local_starts
 __all__ = ["run_tier_audit"]
 
 
-def run_tier_audit(
-    *,
-    store: str,
-    partitions: SelectionOptions,
-    tier_options: TierOptions,
-    level: AuditLevel,
-    local_log_start: list[str] | None,
-    log_dir: list[str] | None,
-    metadata: str | None,
-    expiry: ExpiryOptions,
-    jobs: int | None,
-    engine: EngineOptions,
-    out: MeasuredOutput,
-    s3: S3Options,
-) -> View:
+def run_tier_audit(store: str, options: AuditOptions, engine: EngineOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Compares the snapshots in remote storage with a replay."""
-    out.begin(private_key=key_files(tier_options))
-    check_directories([store, *(tier_options.metadata_log or []), *(log_dir or [])])
-    check_metadata(metadata)
-    if (local_log_start or log_dir) and level is not AuditLevel.REACHABLE:
+    out.begin(private_key=key_files(options))
+    check_directories([store, *(options.metadata_log or []), *(options.log_dir or [])])
+    check_metadata(options.metadata)
+    if (options.local_log_start or options.log_dir) and options.level is not AuditLevel.REACHABLE:
         raise UsageError("--local-log-start and --log-dir go with --level reachable")
-    keys = private_keys(tier_options)
-    clock = clock_at(expiry.as_of, expiry.expiration_ms)
-    root, prefix = tier_root(store, s3, tier_options)
-    run = run_of(s3, clock=clock, jobs=jobs)
-    cluster = None if metadata is None else MetadataLogs(absolute(metadata), run).named()
+    keys = private_keys(options)
+    clock = clock_at(options.as_of, options.expiration_ms)
+    root, prefix = tier_root(store, s3, options)
+    run = run_of(s3, clock=clock, jobs=options.jobs)
+    cluster = None if options.metadata is None else MetadataLogs(absolute(options.metadata), run).named()
+    starts = None
+    if options.local_log_start or options.log_dir:
+        starts = read_local_starts(options.local_log_start or (), options.log_dir or (), run)
     started = time.perf_counter()
     with engine_of(engine) as chosen:
         result = audit.tier_audit(
             root,
             run,
-            level=level,
-            selection=selection_of(partitions),
-            metadata_logs=tier_options.metadata_log or (),
+            level=options.level,
+            selection=selection_of(options),
+            metadata_logs=options.metadata_log or (),
             private_keys=keys,
             key_prefix=prefix,
             engine=lambda size_bytes: chosen.reading(size_bytes, None),
             announce=announced,
-            local_starts=read_local_starts(local_log_start or (), log_dir or (), run),
+            local_starts=starts,
             cluster=cluster,
         )
     seconds = time.perf_counter() - started
-    return TierAuditView(result, clock, seconds, local_start_concerns(log_dir or (), run, without=SNAPSHOTS_ALONE))
+    concerns = local_start_concerns(options.log_dir, run, without=SNAPSHOTS_ALONE) if options.log_dir else []
+    return TierAuditView(result, clock, seconds, concerns)

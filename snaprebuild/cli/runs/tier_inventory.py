@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from snaprebuild.cli.file_kinds import check_directories
-from snaprebuild.cli.options.common import S3Options, SelectionOptions
-from snaprebuild.cli.options.remote_storage import TierOptions
+from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.remote_storage import RemoteOptions
 from snaprebuild.cli.render.tier import TierInventoryView
 from snaprebuild.cli.runs.remote_storage import tier_root
 from snaprebuild.cli.runs.sources import selection_of
@@ -16,18 +16,11 @@ from snaprebuild.tier import inventory
 __all__ = ["run_tier_inventory"]
 
 
-def run_tier_inventory(
-    *,
-    store: str,
-    partitions: SelectionOptions,
-    tier_options: TierOptions,
-    out: MeasuredOutput,
-    s3: S3Options,
-) -> View:
+def run_tier_inventory(store: str, options: RemoteOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Lists the copies of segments in remote storage."""
     out.begin()
-    check_directories([store, *(tier_options.metadata_log or [])])
-    root, prefix = tier_root(store, s3, tier_options)
-    selection = selection_of(partitions)
-    result, findings = inventory.tier_inventory(root, tier_options.metadata_log or (), stores_of(s3), prefix, selection)
-    return TierInventoryView(result, findings, tier_options.private_key)
+    check_directories([store, *(options.metadata_log or [])])
+    root, prefix = tier_root(store, s3, options)
+    selection = selection_of(options)
+    result, findings = inventory.tier_inventory(root, options.metadata_log or (), stores_of(s3), prefix, selection)
+    return TierInventoryView(result, findings, options.private_key)

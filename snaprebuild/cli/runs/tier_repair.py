@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from snaprebuild.cli.file_kinds import check_directories
-from snaprebuild.cli.options.common import ExpiryOptions, S3Options, SelectionOptions
-from snaprebuild.cli.options.remote_storage import TierOptions
+from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.tier_repair import TierRepairOptions
 from snaprebuild.cli.render.tier import TierRepairView
 from snaprebuild.cli.runs.remote_storage import announced, key_files, private_keys, tier_root
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
@@ -17,34 +17,22 @@ from snaprebuild.tier.repair import repair
 __all__ = ["run_tier_repair"]
 
 
-def run_tier_repair(
-    *,
-    store: str,
-    partitions: SelectionOptions,
-    tier_options: TierOptions,
-    allow_unverified: bool,
-    dry_run: bool,
-    receipt: str | None,
-    expiry: ExpiryOptions,
-    jobs: int | None,
-    out: OutputOptions,
-    s3: S3Options,
-) -> View:
+def run_tier_repair(store: str, options: TierRepairOptions, out: OutputOptions, s3: S3Options) -> View:
     """Writes the right snapshots into remote storage, unless ``dry_run``."""
-    out.begin(private_key=key_files(tier_options), receipt=receipt)
-    check_directories([store, *(tier_options.metadata_log or [])], receipt=receipt)
-    keys = private_keys(tier_options)
-    clock = clock_at(expiry.as_of, expiry.expiration_ms)
-    root, prefix = tier_root(store, s3, tier_options)
+    out.begin(private_key=key_files(options), receipt=options.receipt)
+    check_directories([store, *(options.metadata_log or [])], receipt=options.receipt)
+    keys = private_keys(options)
+    clock = clock_at(options.as_of, options.expiration_ms)
+    root, prefix = tier_root(store, s3, options)
     result = repair.tier_repair(
         root,
-        run_of(s3, clock=clock, jobs=jobs),
-        selection=selection_of(partitions),
-        metadata_logs=tier_options.metadata_log or (),
+        run_of(s3, clock=clock, jobs=options.jobs),
+        selection=selection_of(options),
+        metadata_logs=options.metadata_log or (),
         private_keys=keys,
         key_prefix=prefix,
         announce=announced,
-        allow_unverified=allow_unverified,
-        undo_path=None if dry_run else receipt or default_receipt_path(None),
+        allow_unverified=options.allow_unverified,
+        undo_path=None if options.dry_run else options.receipt or default_receipt_path(None),
     )
     return TierRepairView(result, clock)

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options, as_of_ms
 from snaprebuild.cli.options.metadata import check_metadata, voter_log_of
-from snaprebuild.cli.options.remote_storage import TierOptions
 from snaprebuild.cli.options.tier_upload import UploadOptions
 from snaprebuild.cli.render.tier_upload import UploadView
 from snaprebuild.cli.runs import upload_inputs
+from snaprebuild.cli.runs.remote_storage import check_no_log_dir
 from snaprebuild.cli.runs.run_settings import run_of
 from snaprebuild.cli.runs.sources import selection_of, topic_ids_of
 from snaprebuild.cli.runs.stores import stores_of
@@ -46,7 +46,6 @@ def run_tier_upload(
     store: str,
     path: str,
     options: UploadOptions,
-    tier_options: TierOptions,
     *,
     voter_ids: tuple[int, ...] | None,
     out: OutputOptions,
@@ -55,32 +54,33 @@ def run_tier_upload(
     """Uploads rolled segments of the selected partitions, and announces their copies, unless ``dry_run``."""
     records_file = None if options.dry_run else options.records
     out.begin({"--records-file": records_file})
-    _check_options(store, path, options, tier_options)
+    _check_options(store, path, options)
     if records_file is not None:
         check_new_place(records_file)  # before the work, which would be recorded nowhere
     stores = stores_of(s3)
     topic_ids = topic_ids_of(options.topic_id)
     root = path_of(absolute(store), stores)
+    check_no_log_dir(root, "STORE comes before PATH")
     run = run_of(s3)
     replay = ReplayOptions(as_of_ms(options.as_of), options.expiration_ms or DEFAULT_EXPIRATION_MS, s3=stores)
     source = open_source([path], selection=selection_of(options), run=run)
     yield_to_brokers(source)
     partitions = list(source.partitions)
-    upload_inputs.check_target(root, tier_options.key_prefix, partitions)
-    logs, found = read_remote_logs(tier_options.metadata_log or (), stores)
+    upload_inputs.check_target(root, options.key_prefix, partitions)
+    logs, found = read_remote_logs(options.metadata_log or (), stores)
     sources = _sources(partitions, options, run, voter_ids)
     to_announce = upload_inputs.wanted_partitions(partitions, topic_ids)
     with upload_inputs.announcing(options.produce_to, options.producer_config, to_announce) as announcer:
         request = UploadRequest(
             root=root,
-            key_prefix=tier_options.key_prefix,
+            key_prefix=options.key_prefix,
             uploader=_uploader(partitions, options, stores.run),
             host=socket.gethostname(),
             topic_ids=topic_ids,
             metadata_partitions=upload_inputs.metadata_partitions_of(options.metadata_partitions, announcer),
             dry_run=options.dry_run,
             logs=logs if announcer is None else announcer.logs,
-            verified=(bool(tier_options.metadata_log) and not found) if announcer is None else announcer.verified,
+            verified=(bool(options.metadata_log) and not found) if announcer is None else announcer.verified,
             allow_unverified=options.allow_unverified,
             allow_plain=options.allow_plain,
             announcer=announcer,
@@ -107,15 +107,15 @@ def run_tier_upload(
     )
 
 
-def _check_options(store: str, path: str, options: UploadOptions, tier_options: TierOptions) -> None:
+def _check_options(store: str, path: str, options: UploadOptions) -> None:
     """Makes sure that no path is empty, and that the options go with each other.
 
     Raises:
         UsageError: one is, or they do not.
     """
-    check_directories([store, path, *(tier_options.metadata_log or []), *(options.peer or [])])
+    check_directories([store, path, *(options.metadata_log or []), *(options.peer or [])])
     check_metadata(options.metadata)
-    if options.produce_to is not None and (options.records is not None or tier_options.metadata_log):
+    if options.produce_to is not None and (options.records is not None or options.metadata_log):
         raise UsageError(
             "with --produce-to the topic itself is read and written: neither --records-file nor --metadata-log go with it"
         )

@@ -4,42 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 import typer
 
-from formats.limits import INT64_MAX
-from snaprebuild.cli.options.assumptions import Assumption
-from snaprebuild.cli.options.common import (
-    AllowUnproven,
-    DryRun,
-    ExpiryOptions,
-    Jobs,
-    S3Options,
-    SelectionOptions,
-    ServerProperties,
-    TopicIds,
-    WholeNumber,
-)
-from snaprebuild.cli.options.description import OptionText, option
+from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.followers import BuildAssumptions, FollowerBuildOptions
 from snaprebuild.cli.options.io_limits import Load
-from snaprebuild.cli.options.metadata import AcceptOwnLog, Metadata
-from snaprebuild.cli.options.remote_storage import ProofOption, RemoteLevel, TierLocation, TierOptions
+from snaprebuild.cli.options.remote_storage import TierLocation
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
 __all__ = ["follower_build"]
-
-
-class BuildAssumptions(msgspec.Struct, frozen=True):
-    """What remote storage does not show."""
-
-    log_start: Annotated[
-        int | None,
-        Assumption(
-            WholeNumber(0, INT64_MAX),
-            OptionText(short="Log start offset of the leader", default="the first copy; refused if others are below a gap"),
-        ),
-    ] = None
 
 
 @verb(Load)
@@ -47,28 +21,8 @@ def follower_build(
     *,
     store: TierLocation,
     directory: Annotated[str, typer.Argument(metavar="DIR", help="Log directory of the broker that gets the follower.")],
-    partitions: SelectionOptions,
-    topic_id: TopicIds = None,
-    target: Annotated[
-        int | None,
-        option(
-            "--target",
-            metavar="OFFSET",
-            click_type=WholeNumber(1, INT64_MAX),
-            short="Offset below which everything comes from remote storage (ListOffsets -6 of the leader)",
-            default="the end of the copies of the newest leader epoch",
-        ),
-    ] = None,
+    options: FollowerBuildOptions,
     assumed: BuildAssumptions,
-    tier_options: TierOptions,
-    proof: ProofOption = RemoteLevel.FULL,
-    server_properties: ServerProperties = None,
-    metadata: Metadata = None,
-    accept_own_log: AcceptOwnLog = False,
-    allow_unproven: AllowUnproven = False,
-    dry_run: DryRun = False,
-    expiry: ExpiryOptions,
-    jobs: Jobs = None,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
@@ -82,22 +36,4 @@ def follower_build(
     """
     from snaprebuild.cli.runs.follower_build import run_follower_build
 
-    return run_follower_build(
-        store=store,
-        directory=directory,
-        partitions=partitions,
-        topic_id=topic_id,
-        target=target,
-        log_start=assumed.log_start,
-        tier_options=tier_options,
-        level=proof,
-        server_properties=server_properties,
-        metadata=metadata,
-        accept_own_log=accept_own_log,
-        allow_unproven=allow_unproven,
-        dry_run=dry_run,
-        expiry=expiry,
-        jobs=jobs,
-        out=out,
-        s3=s3,
-    )
+    return run_follower_build(store, directory, options, assumed.log_start, out, s3)

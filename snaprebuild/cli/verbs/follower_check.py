@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import (
-    ExpiryOptions,
-    Jobs,
-    S3Options,
-    SelectionOptions,
-)
+from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.followers import FollowerCheckOptions
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.log_and_tier import LogPath
-from snaprebuild.cli.options.remote_storage import ProofOption, RemoteLevel, TierLocation, TierOptions
+from snaprebuild.cli.options.remote_storage import TierLocation
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
 
@@ -19,16 +15,7 @@ __all__ = ["follower_check"]
 
 @verb(Load)
 def follower_check(
-    *,
-    store: TierLocation,
-    path: LogPath,
-    tier_options: TierOptions,
-    proof: ProofOption = RemoteLevel.FULL,
-    partitions: SelectionOptions,
-    expiry: ExpiryOptions,
-    jobs: Jobs = None,
-    out: MeasuredOutput,
-    s3: S3Options,
+    *, store: TierLocation, path: LogPath, options: FollowerCheckOptions, out: MeasuredOutput, s3: S3Options
 ) -> View:
     """Reads only: finds replicas that lost their producer state when they started from remote storage, and what they lost.
 
@@ -39,14 +26,4 @@ def follower_check(
     """
     from snaprebuild.cli.runs.follower_check import run_follower_check
 
-    return run_follower_check(
-        store=store,
-        path=path,
-        tier_options=tier_options,
-        level=proof,
-        partitions=partitions,
-        expiry=expiry,
-        jobs=jobs,
-        out=out,
-        s3=s3,
-    )
+    return run_follower_check(store, path, options, out, s3)

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from snaprebuild.cli.options.assumptions import HighWatermark, RemoteStorage
-from snaprebuild.cli.options.common import LogOffset, S3Options, SelectionOptions
+from snaprebuild.cli.options.common import LogOffset, S3Options
+from snaprebuild.cli.options.followers import FetchAssumptions
 from snaprebuild.cli.options.io_limits import LoadAlone
 from snaprebuild.cli.options.log_and_tier import StoreAndPath
-from snaprebuild.cli.options.remote_storage import TierOptions
+from snaprebuild.cli.options.remote_storage import RemoteOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
 __all__ = ["follower_fetch_path"]
-
-
-class FetchAssumptions(msgspec.Struct, frozen=True):
-    """What the files of the leader do not show."""
-
-    high_watermark: HighWatermark = None
-    remote_storage: RemoteStorage = None
 
 
 @verb(LoadAlone)
@@ -28,8 +19,7 @@ def follower_fetch_path(
     places: StoreAndPath,
     offset: LogOffset = None,
     assumed: FetchAssumptions,
-    tier_options: TierOptions,
-    partitions: SelectionOptions,
+    options: RemoteOptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
@@ -41,13 +31,4 @@ def follower_fetch_path(
     """
     from snaprebuild.cli.runs.follower_fetch_path import run_follower_fetch_path
 
-    return run_follower_fetch_path(
-        places=places,
-        offset=offset or 0,
-        high_watermark=assumed.high_watermark,
-        remote_storage=assumed.remote_storage,
-        tier_options=tier_options,
-        partitions=partitions,
-        out=out,
-        s3=s3,
-    )
+    return run_follower_fetch_path(places, offset or 0, assumed, options, out, s3)

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import Jobs, S3Options, SelectionOptions
-from snaprebuild.cli.options.follower_plan import PlanAssumptions
+from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.followers import FollowerPlanOptions, PlanAssumptions
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.log_and_tier import LogPath
-from snaprebuild.cli.options.remote_storage import ProfileOption, TierLocation, TierOptions
+from snaprebuild.cli.options.remote_storage import TierLocation
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
-from snaprebuild.followers import Profile
 
 __all__ = ["follower_plan"]
 
 
 @verb(Load)
 def follower_plan(
-    *,
-    store: TierLocation,
-    path: LogPath,
-    profile: ProfileOption = Profile.KAFKA,
-    assumed: PlanAssumptions,
-    tier_options: TierOptions,
-    partitions: SelectionOptions,
-    jobs: Jobs = None,
-    out: OutputOptions,
-    s3: S3Options,
+    *, store: TierLocation, path: LogPath, options: FollowerPlanOptions, assumed: PlanAssumptions, out: OutputOptions, s3: S3Options
 ) -> View:
     """Reads only: how an empty follower would start from remote storage (KIP-1023), and what it would replicate.
 
@@ -36,14 +26,4 @@ def follower_plan(
     """
     from snaprebuild.cli.runs.follower_plan import run_follower_plan
 
-    return run_follower_plan(
-        store=store,
-        path=path,
-        profile=profile,
-        assumed=assumed,
-        tier_options=tier_options,
-        partitions=partitions,
-        jobs=jobs,
-        out=out,
-        s3=s3,
-    )
+    return run_follower_plan(store, path, options, assumed, out, s3)

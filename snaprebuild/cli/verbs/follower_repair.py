@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import (
-    DryRun,
-    ExpiryOptions,
-    Jobs,
-    ReceiptFile,
-    S3Options,
-    SelectionOptions,
-)
+from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.followers import FollowerRepairOptions
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.log_and_tier import LogPath
-from snaprebuild.cli.options.rebuild import SetAside
-from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions
+from snaprebuild.cli.options.remote_storage import TierLocation
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
@@ -22,18 +15,7 @@ __all__ = ["follower_repair"]
 
 @verb(Load)
 def follower_repair(
-    *,
-    store: TierLocation,
-    path: LogPath,
-    tier_options: TierOptions,
-    partitions: SelectionOptions,
-    set_aside: SetAside = False,
-    dry_run: DryRun = False,
-    receipt: ReceiptFile = None,
-    expiry: ExpiryOptions,
-    jobs: Jobs = None,
-    out: OutputOptions,
-    s3: S3Options,
+    *, store: TierLocation, path: LogPath, options: FollowerRepairOptions, out: OutputOptions, s3: S3Options
 ) -> View:
     """WRITES the right snapshots into replicas that lost their producer state; wrong ones are replaced with --set-aside only.
 
@@ -44,16 +26,4 @@ def follower_repair(
     """
     from snaprebuild.cli.runs.follower_repair import run_follower_repair
 
-    return run_follower_repair(
-        store=store,
-        path=path,
-        tier_options=tier_options,
-        partitions=partitions,
-        set_aside=set_aside,
-        dry_run=dry_run,
-        receipt=receipt,
-        expiry=expiry,
-        jobs=jobs,
-        out=out,
-        s3=s3,
-    )
+    return run_follower_repair(store, path, options, out, s3)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import S3Options, SelectionOptions
-from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions
+from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.remote_storage import RemoteOptions, TierLocation
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
 
@@ -11,14 +11,7 @@ __all__ = ["tier_inventory"]
 
 
 @verb()
-def tier_inventory(
-    *,
-    store: TierLocation,
-    partitions: SelectionOptions,
-    tier_options: TierOptions,
-    out: MeasuredOutput,
-    s3: S3Options,
-) -> View:
+def tier_inventory(*, store: TierLocation, options: RemoteOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Reads only: lists the copies of segments in remote storage, and the state of each by the metadata log.
 
     STORE is a directory or s3://BUCKET/PREFIX with the objects, as Aiven's plugin or LocalTieredStorage wrote them. Without
@@ -27,10 +20,4 @@ def tier_inventory(
     """
     from snaprebuild.cli.runs.tier_inventory import run_tier_inventory
 
-    return run_tier_inventory(
-        store=store,
-        partitions=partitions,
-        tier_options=tier_options,
-        out=out,
-        s3=s3,
-    )
+    return run_tier_inventory(store, options, out, s3)

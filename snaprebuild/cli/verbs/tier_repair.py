@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import (
-    AllowUnverified,
-    DryRun,
-    ExpiryOptions,
-    Jobs,
-    ReceiptFile,
-    S3Options,
-    SelectionOptions,
-)
+from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.io_limits import Load
-from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions
+from snaprebuild.cli.options.remote_storage import TierLocation
+from snaprebuild.cli.options.tier_repair import TierRepairOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
@@ -20,19 +13,7 @@ __all__ = ["tier_repair"]
 
 
 @verb(Load)
-def tier_repair(
-    *,
-    store: TierLocation,
-    partitions: SelectionOptions,
-    tier_options: TierOptions,
-    allow_unverified: AllowUnverified = False,
-    dry_run: DryRun = False,
-    receipt: ReceiptFile = None,
-    expiry: ExpiryOptions,
-    jobs: Jobs = None,
-    out: OutputOptions,
-    s3: S3Options,
-) -> View:
+def tier_repair(*, store: TierLocation, options: TierRepairOptions, out: OutputOptions, s3: S3Options) -> View:
     """WRITES the right producer snapshots into remote storage, for copies of segments whose snapshot is wrong.
 
     STORE is a directory or s3://BUCKET/PREFIX with the objects of Aiven's plugin. The command audits it first, and
@@ -42,15 +23,4 @@ def tier_repair(
     """
     from snaprebuild.cli.runs.tier_repair import run_tier_repair
 
-    return run_tier_repair(
-        store=store,
-        partitions=partitions,
-        tier_options=tier_options,
-        allow_unverified=allow_unverified,
-        dry_run=dry_run,
-        receipt=receipt,
-        expiry=expiry,
-        jobs=jobs,
-        out=out,
-        s3=s3,
-    )
+    return run_tier_repair(store, options, out, s3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.log_and_tier import LogPath
 from snaprebuild.cli.options.metadata import QuorumAssumptions
-from snaprebuild.cli.options.remote_storage import TierLocation, TierOptions
+from snaprebuild.cli.options.remote_storage import TierLocation
 from snaprebuild.cli.options.tier_upload import UploadOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -19,7 +19,6 @@ def tier_upload(
     store: TierLocation,
     path: LogPath,
     options: UploadOptions,
-    tier_options: TierOptions,
     assumed: QuorumAssumptions,
     out: OutputOptions,
     s3: S3Options,
@@ -39,4 +38,4 @@ def tier_upload(
     """
     from snaprebuild.cli.runs.tier_upload import run_tier_upload
 
-    return run_tier_upload(store, path, options, tier_options, voter_ids=assumed.voters, out=out, s3=s3)
+    return run_tier_upload(store, path, options, voter_ids=assumed.voters, out=out, s3=s3)

@@ -102,7 +102,7 @@ class ClusterView:
 
     def sorted_placements(self) -> list[tuple[PartitionKey, Placement]]:
         """By topic and partition."""
-        return sorted(self.placements.items(), key=lambda each: each[0][:2])
+        return sorted(self.placements.items(), key=lambda item: item[0][:2])
 
 
 def read_cluster_view(location: str, run: Run) -> ClusterView:

@@ -53,14 +53,14 @@ class ElectionRisks:
         """A partition with the risk of its election, if one is needed."""
         broker = partition.elect
         leader = None if partition.placement is None else partition.placement.leader
-        sizes = [each.size_bytes for each in partition.replicas if each.node_id == broker]
+        sizes = [replica.size_bytes for replica in partition.replicas if replica.node_id == broker]
         if broker is None or broker == leader:
             return partition
         return replace(partition, election_risk=self._risk_of(partition.key[0], broker, *sizes))
 
     def of_elections(self, partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
         """One finding for each reason, not for each partition."""
-        risks = [(each.election_risk, each.name) for each in partitions if each.election_risk is not None]
+        risks = [(partition.election_risk, partition.name) for partition in partitions if partition.election_risk is not None]
         affected = [name for risk, name in risks if risk.outcome is Risk.AFFECTED]
         if affected:
             size_bytes = sum(risk.size_bytes or 0 for risk, _ in risks)

@@ -71,16 +71,16 @@ def elections_of(partitions: Iterable[FleetPartition], steps: Sequence[Restart],
     nodes = [step.node_id for step in steps]
     step_of = {key: number for number, step in enumerate(steps, 1) for key in step.keys}
     due: dict[int, list[LeaderElection]] = {}
-    for each in partitions:
-        placement = each.placement
-        is_safe = risky or each.election_risk is None or each.election_risk.outcome is Risk.NOT_AFFECTED
-        if placement is None or placement.is_reassigned or each.condition is not None or not is_safe:
+    for partition in partitions:
+        placement = partition.placement
+        is_safe = risky or partition.election_risk is None or partition.election_risk.outcome is Risk.NOT_AFFECTED
+        if placement is None or placement.is_reassigned or partition.condition is not None or not is_safe:
             continue
-        leads_already = placement.leader == each.elect and placement.replicas[:1] == (each.elect,)
-        if each.elect is not None and each.elect in placement.replicas and not leads_already:
-            order = (each.elect, *(node for node in placement.replicas if node != each.elect))
-            election = LeaderElection(each.key[0], each.key[1], each.name, order, placement.replicas)
-            due.setdefault(step_of.get(each.key, 0), []).append(election)
+        leads_already = placement.leader == partition.elect and placement.replicas[:1] == (partition.elect,)
+        if partition.elect is not None and partition.elect in placement.replicas and not leads_already:
+            order = (partition.elect, *(node for node in placement.replicas if node != partition.elect))
+            election = LeaderElection(partition.key[0], partition.key[1], partition.name, order, placement.replicas)
+            due.setdefault(step_of.get(partition.key, 0), []).append(election)
     return tuple(
         ElectionMoment(step or None, nodes[step - 1] if step else None, elections) for step, elections in sorted(due.items())
     )
@@ -119,10 +119,10 @@ def write_elections(elections: Iterable[ElectionMoment], directory: str) -> list
 
 
 def _files(moment: ElectionMoment) -> Iterator[tuple[str, str]]:
-    reordered = [each for each in moment.partitions if each.replicas != each.replicas_before]
+    reordered = [partition for partition in moment.partitions if partition.replicas != partition.replicas_before]
     if reordered:
         yield "reassignment", _reassignment((each, each.replicas) for each in reordered)
-    yield "election", _lines("", ({"topic": each.topic, "partition": each.partition} for each in moment.partitions))
+    yield "election", _lines("", ({"topic": partition.topic, "partition": partition.partition} for partition in moment.partitions))
     if reordered:
         yield "reassignment-back", _reassignment((each, each.replicas_before) for each in reordered)
 

@@ -72,10 +72,10 @@ class FleetPartition(msgspec.Struct, frozen=True):
     def stuck_bytes(self) -> int:
         """Bytes of segments that cannot be uploaded: of the leader if it is known, else of the replica with most."""
         if self.placement is not None:
-            of_leader = [each.stuck_bytes for each in self.replicas if each.node_id == self.placement.leader]
+            of_leader = [replica.stuck_bytes for replica in self.replicas if replica.node_id == self.placement.leader]
             if of_leader:
                 return of_leader[0]
-        return max((each.stuck_bytes for each in self.replicas), default=0)
+        return max((replica.stuck_bytes for replica in self.replicas), default=0)
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:

@@ -67,7 +67,7 @@ class ReplicaStanding:
 
 def acknowledged_by(replicas: Sequence[ScannedReplica]) -> ScannedReplica | None:
     """The replica with the greatest high watermark; None if no replica has one."""
-    return max((each for each in replicas if each.high_watermark), key=lambda each: each.high_watermark or 0, default=None)
+    return max((replica for replica in replicas if replica.high_watermark), key=lambda each: each.high_watermark or 0, default=None)
 
 
 def standings_of(
@@ -81,7 +81,7 @@ def standings_of(
         down: brokers that count as stopped.
         brokers: that were scanned.
     """
-    by_node = {each.node_id: each for each in replicas}
+    by_node = {replica.node_id: replica for replica in replicas}
     nodes = sorted(by_node) if placement is None else sorted({*by_node, *placement.replicas})
     evidence = _ScanEvidence(replicas, placement, brokers)
     standings: dict[int, ReplicaStanding] = {}
@@ -99,16 +99,16 @@ def may_all_lead(replicas: Sequence[ScannedReplica], placement: Placement | None
     """Whether ``standings_of`` finds nothing but fit replicas: a quick look, which most partitions of a cluster pass."""
     if not replicas or (placement is not None and len(placement.replicas) != len(replicas)):
         return False
-    acknowledged = max(each.high_watermark or 0 for each in replicas)
+    acknowledged = max(replica.high_watermark or 0 for replica in replicas)
     epoch = replicas[0].leader_epoch
     return all(
-        each.must_not_lead is None
-        and each.log_end_offset is not None
-        and each.log_end_offset >= acknowledged
-        and each.leader_epoch == epoch
-        and each.node_id not in down
-        and (placement is None or each.node_id in placement.in_sync)
-        for each in replicas
+        replica.must_not_lead is None
+        and replica.log_end_offset is not None
+        and replica.log_end_offset >= acknowledged
+        and replica.leader_epoch == epoch
+        and replica.node_id not in down
+        and (placement is None or replica.node_id in placement.in_sync)
+        for replica in replicas
     )
 
 
@@ -122,9 +122,9 @@ class _ScanEvidence:
         self._brokers = brokers
         self._holder = acknowledged_by(replicas)
         self._acknowledged = 0 if self._holder is None else self._holder.high_watermark or 0
-        with_epoch = [each for each in replicas if each.leader_epoch is not None]
+        with_epoch = [replica for replica in replicas if replica.leader_epoch is not None]
         self._newest = max(with_epoch, key=lambda each: each.leader_epoch or 0, default=None)
-        with_mark = [each for each in replicas if each.high_watermark_epoch is not None]
+        with_mark = [replica for replica in replicas if replica.high_watermark_epoch is not None]
         self._committed = max(with_mark, key=lambda each: each.high_watermark_epoch or 0, default=None)
 
     def standing_of(self, replica: ScannedReplica) -> ReplicaStanding:

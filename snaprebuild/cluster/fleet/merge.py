@@ -128,14 +128,16 @@ def merge_scans(
     )
     if cluster.cluster_id is not None:
         fleet.take_cluster(cluster.cluster_id, cluster.path)
-    if view is None and not any(each.is_kraft for each in fleet.brokers.values()):
+    if view is None and not any(broker.is_kraft for broker in fleet.brokers.values()):
         refuse_outdated(fleet)
     _check_down(down, fleet, cluster)
     fleet.count_as_down(down)
     all_partitions = [_fleet_partition(key, replicas, view) for key, replicas in fleet.sorted_partitions()]
     all_partitions += _without_scan(fleet, cluster)
-    all_partitions.sort(key=lambda each: (each.key[0], each.key[1], each.key[2] or ""))
-    partitions = tuple(each for each in all_partitions if each.replicas or each.outcome is FleetOutcome.NOT_SCANNED)
+    all_partitions.sort(key=lambda partition: (partition.key[0], partition.key[1], partition.key[2] or ""))
+    partitions = tuple(
+        partition for partition in all_partitions if partition.replicas or partition.outcome is FleetOutcome.NOT_SCANNED
+    )
     safety = RestartSafety(_leader_sets(fleet, view), fleet.start_faults, down, fleet.brokers)
     cover, steps = _repairs(partitions, safety, controllers | cluster.controllers, cluster.quorum_leader, rate_bytes_per_second)
     unknown = unknown_brokers(fleet, view, down)
@@ -196,7 +198,7 @@ def _leader_sets(fleet: ScannedFleet, view: ClusterView | None) -> Iterator[Lead
         replicas = (*fleet.partitions.get(key, ()), *fleet.never_uploaded.get(key, ()))
         placement = None if view is None else view.placements[key]
         if placement is not None:
-            replicas = tuple(each for each in replicas if each.node_id in placement.replicas)
+            replicas = tuple(replica for replica in replicas if replica.node_id in placement.replicas)
         yield LeaderSet(key, replicas, placement)
 
 
@@ -211,7 +213,7 @@ def _repairs(
 
     A broker that something must be corrected for is left out where another one helps as well.
     """
-    stuck = [each for each in partitions if each.outcome is FleetOutcome.REPAIR]
+    stuck = [partition for partition in partitions if partition.outcome is FleetOutcome.REPAIR]
     avoided: set[int] = set()
     while True:
         choices = [(each, _repairable(each, avoided)) for each in stuck]
@@ -243,11 +245,11 @@ def _fleet_partition(key: PartitionKey, replicas: list[ScannedReplica], view: Cl
     placement = view.placements.get(key)
     if placement is None:
         return FleetPartition(key, tuple(replicas), FleetOutcome.GONE)
-    here = {each.node_id for each in replicas}
+    here = {replica.node_id for replica in replicas}
     absent = tuple(node for node in placement.replicas if node not in here)
     # A broker that was down while the partition was moved away from it still has its files; to elect it would be to add a replica.
-    own = [each for each in replicas if each.node_id in placement.replicas]
-    left = tuple(each.node_id for each in replicas if each.node_id not in placement.replicas)
+    own = [replica for replica in replicas if replica.node_id in placement.replicas]
+    left = tuple(replica.node_id for replica in replicas if replica.node_id not in placement.replicas)
     # Without a leader any member in sync may be the next one.
     needed = placement.in_sync if placement.leader is None else {placement.leader}
     is_judged = bool(own) and needed <= here
@@ -265,7 +267,7 @@ def _without_scan(fleet: ScannedFleet, view: ClusterView) -> Iterator[FleetParti
 
 
 def _outcome(replicas: list[ScannedReplica], placement: Placement | None) -> tuple[FleetOutcome, int | None, str | None]:
-    states = {each.state for each in replicas}
+    states = {replica.state for replica in replicas}
     # A disk is replaced while its broker is down, and then another leader is elected: in epoch 0 the replica was never written to.
     is_first_epoch = placement is not None and placement.leader_epoch == 0
     if len(replicas) == 1 and replicas[0].is_empty and not is_first_epoch:
@@ -273,7 +275,7 @@ def _outcome(replicas: list[ScannedReplica], placement: Placement | None) -> tup
     if states == {ReplicaReadiness.READY}:
         return FleetOutcome.HEALTHY, None, None
     if ReplicaReadiness.READY in states:
-        ready = [each for each in replicas if each.state is ReplicaReadiness.READY]
+        ready = [replica for replica in replicas if replica.state is ReplicaReadiness.READY]
         conditions = [(_condition(each, replicas, placement), each.node_id) for each in ready]
         # The present leader first, then whom nothing speaks against.
         leader = None if placement is None else placement.leader
@@ -313,7 +315,7 @@ def _condition_by_log(replica: ScannedReplica, placement: Placement, committed: 
 
 def _repairable(partition: FleetPartition, avoided: Collection[int]) -> dict[int, ScannedReplica]:
     """By broker, replicas that a rebuild or a start gets ready; of brokers to avoid only where no other has one."""
-    every = {each.node_id: each for each in partition.replicas if each.state in REPAIRABLE}
+    every = {replica.node_id: replica for replica in partition.replicas if replica.state in REPAIRABLE}
     return {node: each for node, each in every.items() if node not in avoided} or every
 
 
@@ -344,26 +346,30 @@ def _findings(partitions: Iterable[FleetPartition], fleet: ScannedFleet, steps: 
         count = pluralize(step.partitions, "partition")
         message = f"no replica of {count} can be uploaded from as it is: repair broker {step.node_id}"
         yield Finding("stuck-until-repaired", Severity.FINDING, fleet.brokers[step.node_id].document, message)
-    for each in partitions:
-        if each.not_scanned and each.outcome in (FleetOutcome.REPAIR, FleetOutcome.WAIT):
-            nodes = ", ".join(map(str, each.not_scanned))
+    for partition in partitions:
+        if partition.not_scanned and partition.outcome in (FleetOutcome.REPAIR, FleetOutcome.WAIT):
+            nodes = ", ".join(map(str, partition.not_scanned))
             message = f"replicas on {nodes} were not scanned: one may have every snapshot"
-            yield Finding("replica-not-scanned", Severity.NOTE, each.name, message)
-    elected = Counter(each.elect for each in partitions if each.outcome is FleetOutcome.ELECT and each.elect is not None)
+            yield Finding("replica-not-scanned", Severity.NOTE, partition.name, message)
+    elected = Counter(
+        partition.elect for partition in partitions if partition.outcome is FleetOutcome.ELECT and partition.elect is not None
+    )
     for node, many in sorted(elected.items()):
         message = (
             f"broker {node} has every snapshot of {pluralize(many, 'partition')} that others lack: elect it instead of a rebuild"
         )
         yield Finding("stuck-until-elected", Severity.FINDING, fleet.brokers[node].document, message)
-    empty = {each.key for each in partitions if each.outcome is FleetOutcome.VERIFY and each.replicas[0].is_empty}
+    empty = {
+        partition.key for partition in partitions if partition.outcome is FleetOutcome.VERIFY and partition.replicas[0].is_empty
+    }
     topics = {
         "stuck-for-good": Counter(
-            each.key[0]
-            for each in partitions
-            if each.outcome is FleetOutcome.WAIT and not all(one.must_not_lead for one in each.replicas)
+            partition.key[0]
+            for partition in partitions
+            if partition.outcome is FleetOutcome.WAIT and not all(one.must_not_lead for one in partition.replicas)
         ),
         "every-replica-suspect": Counter(
-            each.key[0] for each in partitions if each.outcome is FleetOutcome.VERIFY and each.key not in empty
+            partition.key[0] for partition in partitions if partition.outcome is FleetOutcome.VERIFY and partition.key not in empty
         ),
         "only-replica-empty": Counter(topic for topic, _, _ in empty),
     }
@@ -383,7 +389,7 @@ _OF_TOPICS = {
 
 def _same_name(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
     """Replicas of one name and several topic ids: the topic was deleted and made again, and some disk is old."""
-    for (topic, number), several in grouped((each.key[:2], each) for each in partitions).items():
+    for (topic, number), several in grouped((partition.key[:2], partition) for partition in partitions).items():
         if len(several) > 1:
             detail = "; ".join(f"{each.key[2] or 'none'} on {_nodes(each)}" for each in several)
             message = f"has several topic ids ({detail}): each is reported separately; `cluster source` shows the cluster's"
@@ -391,7 +397,7 @@ def _same_name(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
 
 
 def _nodes(partition: FleetPartition) -> str:
-    return ", ".join(str(each.node_id) for each in partition.replicas)
+    return ", ".join(str(replica.node_id) for replica in partition.replicas)
 
 
 def _not_whole(fleet: ScannedFleet) -> Iterator[Finding]:
@@ -403,7 +409,7 @@ def _not_whole(fleet: ScannedFleet) -> Iterator[Finding]:
 
 def _not_scanned(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
     """Partitions that are not judged: the replica of the leader is in no scan."""
-    absent = [(each, each.placement) for each in partitions if each.outcome is FleetOutcome.NOT_SCANNED]
+    absent = [(partition, partition.placement) for partition in partitions if partition.outcome is FleetOutcome.NOT_SCANNED]
     if absent:
         needed = {
             node
@@ -419,7 +425,7 @@ def _not_scanned(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
 
 
 def _gone(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
-    names = [each.name for each in partitions if each.outcome is FleetOutcome.GONE]
+    names = [partition.name for partition in partitions if partition.outcome is FleetOutcome.GONE]
     if names:
         message = (
             f"the metadata log has no topic of these ids: {partitions_text(names)}. "
@@ -430,7 +436,7 @@ def _gone(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
 
 def _not_assigned(partitions: Iterable[FleetPartition], fleet: ScannedFleet) -> Iterator[Finding]:
     """Replicas that were scanned and are none of the partition's: it was moved away while the broker was down, or the log is older."""
-    names = grouped((node, each.name) for each in partitions for node in each.not_assigned)
+    names = grouped((node, partition.name) for partition in partitions for node in partition.not_assigned)
     for node, several in sorted(names.items()):
         message = (
             f"broker {node} has files of {partitions_text(several)}, and no replica of them by the metadata log: "
@@ -443,8 +449,11 @@ def _alone(partitions: Iterable[FleetPartition], steps: tuple[Restart, ...], vie
     """Partitions that are offline while a broker restarts, because no other replica is in sync."""
     restarted = {step.node_id for step in steps}
     holders = [
-        ({one.node_id for one in each.replicas} if each.placement is None else each.placement.in_sync, each.name)
-        for each in partitions
+        (
+            {one.node_id for one in partition.replicas} if partition.placement is None else partition.placement.in_sync,
+            partition.name,
+        )
+        for partition in partitions
     ]
     for node, names in sorted(
         grouped((next(iter(nodes)), name) for nodes, name in holders if len(nodes) == 1 and nodes <= restarted).items()

@@ -76,8 +76,8 @@ def _short_logs(fleet: ScannedFleet, broker: ScannedBroker) -> int:
 
 
 def _is_short(replicas: list[ScannedReplica], node_id: int) -> bool:
-    own = [each for each in replicas if each.node_id == node_id]
-    committed = max((each.high_watermark or 0 for each in replicas if each.node_id != node_id), default=0)
+    own = [replica for replica in replicas if replica.node_id == node_id]
+    committed = max((replica.high_watermark or 0 for replica in replicas if replica.node_id != node_id), default=0)
     return bool(own) and own[0].log_end_offset is not None and own[0].log_end_offset < committed
 
 

@@ -122,12 +122,12 @@ class ScannedBroker(FleetBroker, frozen=True):
     @property
     def paths(self) -> list[str]:
         """Paths of its log directories, ascending."""
-        return [each.path for each in self.log_dirs]
+        return [log_dir.path for log_dir in self.log_dirs]
 
     @property
     def is_running(self) -> bool:
         """Whether it was at work when it was scanned."""
-        return any(each.shutdown is Shutdown.RUNNING for each in self.log_dirs)
+        return any(log_dir.shutdown is Shutdown.RUNNING for log_dir in self.log_dirs)
 
 
 class FleetReplica(Part, frozen=True):
@@ -235,7 +235,7 @@ class ScannedFleet:
         self.start_faults.pop(broker.node_id, None)
         for partitions in (self.partitions, self.never_uploaded):
             for key, replicas in list(partitions.items()):
-                partitions[key] = [each for each in replicas if each.node_id != broker.node_id]
+                partitions[key] = [replica for replica in replicas if replica.node_id != broker.node_id]
                 if not partitions[key]:
                     del partitions[key]
 
@@ -243,12 +243,12 @@ class ScannedFleet:
         """Marks the replicas of brokers that the operator counts as stopped."""
         for partitions in (self.partitions, self.never_uploaded):
             for replicas in partitions.values():
-                replicas[:] = [replace(each, is_down=True) if each.node_id in nodes else each for each in replicas]
+                replicas[:] = [replace(replica, is_down=True) if replica.node_id in nodes else replica for replica in replicas]
 
     def sorted_partitions(self) -> Iterator[tuple[PartitionKey, list[ScannedReplica]]]:
         """By topic, partition and topic id; the replicas of each by node id."""
-        for key in sorted(self.partitions, key=lambda each: (each[0], each[1], each[2] or "")):
-            yield key, sorted(self.partitions[key], key=lambda each: each.node_id)
+        for key in sorted(self.partitions, key=lambda partition: (partition[0], partition[1], partition[2] or "")):
+            yield key, sorted(self.partitions[key], key=lambda partition: partition.node_id)
 
 
 def read_scans(
@@ -278,7 +278,7 @@ def read_scans(
     for partitions in (fleet.partitions, fleet.never_uploaded):
         if fleet.start_faults:
             for replicas in partitions.values():
-                replicas[:] = [_with_start_faults(each, fleet.start_faults.get(each.node_id, [])) for each in replicas]
+                replicas[:] = [_with_start_faults(replica, fleet.start_faults.get(replica.node_id, [])) for replica in replicas]
         _join_unnamed(partitions, placed)
     return fleet
 
@@ -407,7 +407,7 @@ class _ScanReader:
         if partition.log_dir in self._replaced or self._path in self._fleet.refused:
             return
         broker = self._fleet.brokers[node_id]
-        newest_ms = max((each.modified_ms for each in partition.segments), default=0)
+        newest_ms = max((segment.modified_ms for segment in partition.segments), default=0)
         self._newest_ms[node_id] = max(self._newest_ms.get(node_id, 0), newest_ms)
         self._sizes_bytes.setdefault(node_id, []).append(partition.totals.size_bytes)
         name = (partition.topic, partition.partition, partition.topic_id)
@@ -444,11 +444,12 @@ def _replica_of(partition: ScannedPartition, node_id: int, *, is_running: bool) 
     upload = partition.upload
     log_start_offset = partition.log_start_offset
     missing = [
-        each.offset
-        for each in partition.boundaries
-        if each.offset > log_start_offset and (each.state in ("missing", "irregular") or each.at_next_start == "removed")
+        boundary.offset
+        for boundary in partition.boundaries
+        if boundary.offset > log_start_offset
+        and (boundary.state in ("missing", "irregular") or boundary.at_next_start == "removed")
     ]
-    suspect = sum(_is_suspect(each, log_start_offset) for each in partition.boundaries)
+    suspect = sum(_is_suspect(boundary, log_start_offset) for boundary in partition.boundaries)
     blocked = len(upload.blocked_segments)
     unfit = _unfit(partition)
     end = max(missing, default=0)
@@ -466,14 +467,14 @@ def _replica_of(partition: ScannedPartition, node_id: int, *, is_running: bool) 
         suspect=suspect,
         blocked_segments=blocked,
         stuck_bytes=upload.stuck_bytes,
-        replay_bytes=sum(each.size_bytes for each in partition.segments if each.base_offset < end),
+        replay_bytes=sum(segment.size_bytes for segment in partition.segments if segment.base_offset < end),
         is_running=is_running,
         must_not_lead=unfit,
         log_dir=partition.log_dir,
         leader_epoch_start_offset=partition.leader_epoch_start_offset,
         high_watermark_epoch=partition.high_watermark_epoch,
         newest_snapshot=partition.newest_snapshot,
-        rolled_bytes=sum(each.size_bytes for each in upload.rolled_segments),
+        rolled_bytes=sum(segment.size_bytes for segment in upload.rolled_segments),
     )
 
 
@@ -491,7 +492,7 @@ def _unfit(partition: ScannedPartition) -> MustNotLead | None:
     """Why it must not lead. Earlier scans show only that a rolled segment has no leader epoch."""
     if partition.must_not_lead is not None:
         return partition.must_not_lead
-    is_lost = any(each.blocker == "leader-epochs-lost" for each in partition.upload.blockers)
+    is_lost = any(blocker.blocker == "leader-epochs-lost" for blocker in partition.upload.blockers)
     return MustNotLead("no leader epochs", "damaged") if is_lost else None
 
 
@@ -507,7 +508,7 @@ def _state_of(upload: Upload, suspect: int, blocked: int) -> ReplicaReadiness:
         return ReplicaReadiness.SUSPECT if suspect else ReplicaReadiness.READY
     if upload.stuck_bytes_after_rebuild:
         return ReplicaReadiness.BLOCKED
-    freed_by = {each.freed_by for each in upload.blockers}
+    freed_by = {blocker.freed_by for blocker in upload.blockers}
     return ReplicaReadiness.START if freed_by == {"broker start"} else ReplicaReadiness.REBUILD
 
 

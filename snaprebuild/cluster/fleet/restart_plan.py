@@ -73,10 +73,10 @@ def _disjoint(partitions: list[frozenset[int]]) -> list[frozenset[int]]:
     """Partitions that share no broker: each needs one of its own."""
     brokers: set[int] = set()
     disjoint = []
-    for each in sorted(partitions, key=len):
-        if brokers.isdisjoint(each):
-            brokers |= each
-            disjoint.append(each)
+    for partition in sorted(partitions, key=len):
+        if brokers.isdisjoint(partition):
+            brokers |= partition
+            disjoint.append(partition)
     return disjoint
 
 
@@ -106,7 +106,7 @@ class _Search:
             chosen |= {best}
             left = [each for each in left if best not in each]
         for broker in sorted(chosen):  # what was chosen early may be needless by now
-            if not any(each & chosen == {broker} for each in partitions):
+            if not any(partition & chosen == {broker} for partition in partitions):
                 chosen -= {broker}
         return chosen
 
@@ -205,10 +205,16 @@ def restart_order(
     while repairs:
         # What frees most for each byte that is read comes first; who is a controller waits for those who are none.
         if ranks is not None:
-            node = min(repairs, key=lambda each: ranks[each])
+            node = min(repairs, key=lambda repair: ranks[repair])
         else:
             node = min(
-                repairs, key=lambda each: (each == quorum_leader, each in controllers, -freed[each] / (replayed[each] + 1), each)
+                repairs,
+                key=lambda repair: (
+                    repair == quorum_leader,
+                    repair in controllers,
+                    -freed[repair] / (replayed[repair] + 1),
+                    repair,
+                ),
             )
         own = [(partition, replica) for partition, replica in repairs.pop(node) if partition.key in nodes_of]
         for partition, _ in own:

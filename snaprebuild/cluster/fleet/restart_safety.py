@@ -106,12 +106,16 @@ class _Partition:
         self.standings = standings_of(leaders.replicas, leaders.placement, down, brokers)
         self.fit = {node for node, each in self.standings.items() if each.standing is LeaderStanding.FIT}
         self.damaged = {
-            each.node_id: each.must_not_lead.cause
-            for each in leaders.replicas
-            if each.must_not_lead is not None and each.must_not_lead.finding_severity is Severity.DAMAGED
+            replica.node_id: replica.must_not_lead.cause
+            for replica in leaders.replicas
+            if replica.must_not_lead is not None and replica.must_not_lead.finding_severity is Severity.DAMAGED
         }
         # A broker that does not start is held for that, and a log directory that goes offline elects nothing.
-        unfit = {each.node_id: each for each in leaders.replicas if each.must_not_lead is not None and not each.is_broker_unfit}
+        unfit = {
+            replica.node_id: replica
+            for replica in leaders.replicas
+            if replica.must_not_lead is not None and not replica.is_broker_unfit
+        }
         self.unfit = {
             node: each.must_not_lead.cause for node, each in unfit.items() if each.must_not_lead is not None and node not in down
         }
@@ -121,7 +125,7 @@ class _Partition:
             node for node in self.unfit if (unfit[node].is_running if placement is None else node in placement.in_sync)
         }
 
-        running = {each.node_id for each in leaders.replicas if each.is_running}
+        running = {replica.node_id for replica in leaders.replicas if replica.is_running}
         is_offline = placement is not None and placement.is_offline and not running & placement.in_sync
         self.first = self.fit if is_offline else set()
 
@@ -189,7 +193,9 @@ class RestartSafety:
             if may_all_lead(leaders.replicas, leaders.placement, self._down):
                 continue
             partition = _Partition(leaders, down, brokers)
-            self._short_logs += [(leaders, each) for each in partition.standings.values() if each.standing is LeaderStanding.SHORT]
+            self._short_logs += [
+                (leaders, standing) for standing in partition.standings.values() if standing.standing is LeaderStanding.SHORT
+            ]
             for node in partition.standings:
                 if node in self._unsafe and not partition.is_safe_without(node, ()):
                     self._unsafe[node].append(partition)

@@ -45,7 +45,7 @@ def start_fault_findings(fleet: ScannedFleet) -> Iterator[Finding]:
         subject = f"broker {node}" if first.log_dir is None else f"log directory {first.log_dir} of broker {node}"
         more = f" (and {pluralize(len(faults) - 1, 'more cause')})" if len(faults) > 1 else ""
         message = f"{subject} {first.what}: {first.cause}{more}; correct this before any restart. {first.remedy or UNKNOWN_REMEDY}"
-        yield Finding("broker-does-not-start", max(each.severity for each in faults), fleet.brokers[node].document, message)
+        yield Finding("broker-does-not-start", max(fault.severity for fault in faults), fleet.brokers[node].document, message)
 
 
 def _may_be_elected(partition: FleetPartition, replica: ScannedReplica, restarted: Collection[int]) -> bool:
@@ -58,7 +58,7 @@ def _may_be_elected(partition: FleetPartition, replica: ScannedReplica, restarte
 
 
 def _names(partitions: Iterable[FleetPartition]) -> str:
-    return partitions_text([each.name for each in partitions])
+    return partitions_text([partition.name for partition in partitions])
 
 
 def _worst(pairs: Iterable[tuple[FleetPartition, Severity]]) -> Severity:

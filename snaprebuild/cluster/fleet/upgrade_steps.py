@@ -85,7 +85,7 @@ def upgrade_steps(
         unknown: brokers of which the scans do not show everything, with the reason.
     """
     brokers = [each for _, each in sorted(fleet.brokers.items()) if each.document not in fleet.refused]
-    is_kraft = view is not None or any(each.is_kraft for each in brokers)
+    is_kraft = view is not None or any(broker.is_kraft for broker in brokers)
     checks: tuple[UpgradeStep, ...] = (
         _topic_ids(fleet, is_kraft=is_kraft),
         _missing(fleet, partitions),
@@ -94,7 +94,7 @@ def upgrade_steps(
         _backlog(brokers, partitions, view),
     )
     if unknown or fleet.not_whole:
-        checks = tuple(_not_known(each, [*unknown]) for each in checks)
+        checks = tuple(_not_known(check, [*unknown]) for check in checks)
     return (*_restarts(fleet, order), _metadata_version(view) if is_kraft else _protocol(brokers), *checks)
 
 

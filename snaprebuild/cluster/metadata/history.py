@@ -418,7 +418,7 @@ def _history(log: MetadataLog, question: HistoryQuestion, run: Run | None) -> Hi
     fold = begin.fold
     timelines = reader.timelines
     findings = [*listing_findings(log), *checkpoint_findings(begin.bad_checkpoints), *read_on(log, begin.next_offset, reader.take)]
-    is_damaged = any(each.severity is Severity.DAMAGED for each in findings)
+    is_damaged = any(finding.severity is Severity.DAMAGED for finding in findings)
     first_offset = reader.first_offset
     end = question.end
     if (first_offset is None or (end is not None and fold.offset < first_offset)) and not is_damaged:
@@ -428,14 +428,14 @@ def _history(log: MetadataLog, question: HistoryQuestion, run: Run | None) -> Hi
     first_offset = begin.next_offset if first_offset is None else first_offset
     findings += fault_findings(log, fold)
     is_empty = not timelines.partitions and (timelines.broker is None or not timelines.broker.entries)
-    if is_empty and not any(each.severity is Severity.DAMAGED for each in findings):
+    if is_empty and not any(finding.severity is Severity.DAMAGED for finding in findings):
         names = {each.name for each in fold.topics.values()}
         wanted = () if question.selection is None else question.selection.topics
         meant = " or ".join(filter(None, (did_you_mean(each, names) for each in wanted if each not in names)))
         text = f"nothing from offset {first_offset} to {fold.offset} mentions {_selection_text(question)}"
         raise UsageError(f"{text}{'; ' if meant else ''}{meant}", path=log.path)
     if question.selection is not None and not is_damaged:
-        known = {f"{each.topic}-{each.partition}" for each in timelines.partitions.values()}
+        known = {f"{partition.topic}-{partition.partition}" for partition in timelines.partitions.values()}
         known.update(f"{topic.name}-{number}" for topic in fold.topics.values() for number in topic.partitions)
         findings += question.selection.absent_findings(known, log.path)
     findings += proof_findings(log, proof, fold.offset, reported=findings)
@@ -509,6 +509,6 @@ def _cut(batch: MetadataBatch, offset: int) -> tuple[MetadataBatch | None, Metad
         return None, batch
     if offset > batch.last_offset:
         return batch, None
-    below = tuple(each for each in batch.records if each.offset < offset)
+    below = tuple(record for record in batch.records if record.offset < offset)
     above = batch.records[len(below) :]
     return replace(batch, last_offset=offset - 1, records=below), replace(batch, base_offset=offset, records=above)

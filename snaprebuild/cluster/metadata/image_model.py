@@ -352,7 +352,7 @@ def setting_of(resource: ConfigResource, name: str) -> KafkaSetting | None:
     match = _LISTENER.fullmatch(name)
     if match is None:
         return None
-    return settings.get(next((each for each in _OF_MECHANISMS if match[1].endswith(each)), match[1]))
+    return settings.get(next((mechanism for mechanism in _OF_MECHANISMS if match[1].endswith(mechanism)), match[1]))
 
 
 def remark_on_releases(image: MetadataImage, resource: ConfigResource, name: str) -> str:

@@ -134,7 +134,7 @@ def fold_oldest(log: MetadataLog) -> FoldStart:
     first = log.first_base_offset
     if first is None:
         return fold_checkpoint(log)
-    return _fold_first_whole(log, [each for each in log.checkpoints if 0 < first <= each.end_offset])
+    return _fold_first_whole(log, [checkpoint for checkpoint in log.checkpoints if 0 < first <= checkpoint.end_offset])
 
 
 def _fold_first_whole(log: MetadataLog, checkpoints: Iterable[MetadataCheckpoint]) -> FoldStart:
@@ -198,5 +198,5 @@ class FollowedImage:
         """From where it was read to; None if that is gone."""
         if log.first_base_offset is None or log.first_base_offset > following:
             return None
-        is_there = self._position is not None and any(each.base_offset == self._position.base_offset for each in log.segments)
+        is_there = self._position is not None and any(segment.base_offset == self._position.base_offset for segment in log.segments)
         return log.walk_on(self._position) if is_there and self._position is not None else log.walk(following)

@@ -142,7 +142,7 @@ def _image(log: MetadataLog, question: ImageQuestion, run: Run | None) -> ImageR
         *epoch_findings(begin.checkpoint, proof.lineage),
     ]
     findings += read_on(log, begin.next_offset, take, at)
-    if at is not None and fold.offset < at and not any(each.severity is Severity.DAMAGED for each in findings):
+    if at is not None and fold.offset < at and not any(finding.severity is Severity.DAMAGED for finding in findings):
         raise UsageError(f"the log ends before offset {at}: its last one is {fold.offset}", path=log.path)
     findings += fault_findings(log, fold)
     findings += proof_findings(log, proof, fold.offset, reported=findings)

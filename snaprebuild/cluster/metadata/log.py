@@ -226,7 +226,9 @@ class MetadataLog:
         Raises:
             ReadFailedError: one cannot be read.
         """
-        newest_first = (each for each in reversed(self.checkpoints) if at_most is None or each.end_offset <= at_most)
+        newest_first = (
+            checkpoint for checkpoint in reversed(self.checkpoints) if at_most is None or checkpoint.end_offset <= at_most
+        )
         return next((each for each in newest_first if self.checkpoint_fault(each) is None), None)
 
     def log_end_offset(self) -> int:
@@ -377,13 +379,13 @@ def _found(directory: StorePath, stores: S3Settings) -> StorePath:
     if below.names():
         return below
     paths = [
-        each.path
+        partition.path
         for log_dir in find_partitions([path], stores).log_dirs
-        for each in log_dir.partitions
-        if each.name.topic == METADATA_TOPIC
+        for partition in log_dir.partitions
+        if partition.name.topic == METADATA_TOPIC
     ]
     if not paths:
-        raise UsageError(f"holds no {METADATA_DIRECTORY}", path=path)
+        raise UsageError(f"holds no {METADATA_DIRECTORY}: name a log directory of a KRaft node, or its metadata.log.dir", path=path)
     if len(paths) > 1:
         raise UsageError(f"holds several metadata logs, name one of them: {', '.join(paths[:5])}", path=path)
     return directory.at(paths[0])
@@ -433,7 +435,7 @@ def _list(directory: StorePath, deadline: float | None) -> MetadataLog:
     return MetadataLog(
         directory=directory,
         segments=tuple(segments),
-        checkpoints=tuple(sorted(checkpoints, key=lambda each: each.order)),
+        checkpoints=tuple(sorted(checkpoints, key=lambda checkpoint: checkpoint.order)),
         part_files=tuple(names["part"]),
         deleted_files=tuple(names["deleted"]),
         misnamed_files=tuple(names["misnamed"]),

@@ -85,7 +85,7 @@ def log_end_evidence(log: MetadataLog, end_offset: int, *, is_torn: bool) -> Log
         ReadFailedError: a segment can no longer be read.
         FormatError: it is damaged.
     """
-    newest = max((each.end_offset for each in log.checkpoints), default=0)
+    newest = max((checkpoint.end_offset for checkpoint in log.checkpoints), default=0)
     snapshots = [_offset_of(name) for name in log.producer_snapshots]
     below = lost = None
     if end_offset < newest:

@@ -74,7 +74,7 @@ def _gap(log: MetadataLog, start: int, at: int | None) -> Finding | None:
     first = log.first_base_offset
     if first is None or first <= start or (at is not None and at < start):
         return None
-    if at is not None and at < max((each.end_offset for each in log.checkpoints), default=0):
+    if at is not None and at < max((checkpoint.end_offset for checkpoint in log.checkpoints), default=0):
         raise UsageError(f"nothing is known at offset {at}: no checkpoint is so old, and the log begins at {first}", path=log.path)
     message = f"the log begins at offset {first}, and no whole checkpoint goes further than {start}: records between are missing"
     return Finding("metadata-gap", Severity.DAMAGED, log.segments[0].path, message, first)

@@ -351,7 +351,7 @@ def _reason_not_to_count(
     if node_id not in voters:
         return f"node {node_id} is not a voter"
     directory_id = None if quorum.kraft_version == 0 or owner is None else owner.directory_id
-    voting_directory = next((each.directory_id for each in quorum.voters or () if each.voter_id == node_id), None)
+    voting_directory = next((voter.directory_id for voter in quorum.voters or () if voter.voter_id == node_id), None)
     if None not in (voting_directory, directory_id) and voting_directory != directory_id:
         return f"the directory is not the one that voter {node_id} votes with: its disk was replaced"
     return None

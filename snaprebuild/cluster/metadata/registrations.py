@@ -89,7 +89,9 @@ def _listeners(message: Message) -> tuple[Listener, ...]:
 
 def _sorted(directories: list[bytes]) -> tuple[str, ...]:
     """Directory ids in the order of Java's UUIDs, whose halves are signed."""
-    ids = sorted(directories, key=lambda each: [int.from_bytes(half, "big", signed=True) for half in (each[:8], each[8:])])
+    ids = sorted(
+        directories, key=lambda directory: [int.from_bytes(half, "big", signed=True) for half in (directory[:8], directory[8:])]
+    )
     return tuple(map(directory_text, ids))
 
 
@@ -185,7 +187,7 @@ def _incremented(epoch: int, by: bool) -> int:
 
 def _directories(directories: tuple[str, ...], replicas: int) -> tuple[str, ...]:
     """Where none is known, all are as in a cluster without directory ids (``PartitionRegistration.defaultToMigrating``)."""
-    if all(each == MIGRATING_DIRECTORY for each in directories):
+    if all(directory == MIGRATING_DIRECTORY for directory in directories):
         return (MIGRATING_DIRECTORY,) * replicas
     if len(directories) != replicas:
         raise BadValueError("directories of a partition", expected=f"{replicas}, as there are replicas", found=len(directories))

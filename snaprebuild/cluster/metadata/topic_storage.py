@@ -67,9 +67,11 @@ def read_topic_storages(location: str) -> TopicStorages:
     changed, reconfigured = _changed_since(read.log, proof.proven_end_offset)
     configs = {each.name: values for each, values in image.configs.items() if each.type == ResourceType.TOPIC}
     by_id = {
-        each.topic_id: None if each.name in changed else is_remote(configs.get(each.name, {})) for each in image.topics.values()
+        topic.topic_id: None if topic.name in changed else is_remote(configs.get(topic.name, {})) for topic in image.topics.values()
     }
-    topic_configs = {each.topic_id: configs.get(each.name, {}) for each in image.topics.values() if each.name not in reconfigured}
+    topic_configs = {
+        topic.topic_id: configs.get(topic.name, {}) for topic in image.topics.values() if topic.name not in reconfigured
+    }
     brokers: dict[int | None, Mapping[str, str]] = {
         int(each.name) if each.name else None: values for each, values in image.configs.items() if each.type == ResourceType.BROKER
     }
@@ -77,7 +79,7 @@ def read_topic_storages(location: str) -> TopicStorages:
     walk = read.walk
     end = log_end_evidence(read.log, walk.end_offset, is_torn=walk.torn_tail is not None)
     is_whole = not end.is_torn and end.reason(was_stopped_cleanly=False) is None
-    epochs = {each.node_id: each.epoch for each in image.brokers.values()} if is_whole else {}
+    epochs = {broker.node_id: broker.epoch for broker in image.brokers.values()} if is_whole else {}
     return TopicStorages(by_id, changed, reason, broker_epochs=epochs, configs=topic_configs, broker_configs=brokers, image=image)
 
 

@@ -189,11 +189,13 @@ def model_of(node: NodeFacts) -> MetadataLogModel:
     """The log of a node as its policies see it, as it was before the node stopped."""
     facts = node.facts
     checkpoints = [
-        CheckpointOfLog(each.id, each.size_bytes, NEVER_MS if each.timestamp_ms is None else each.timestamp_ms)
-        for each in facts.checkpoints
-        if each.id.offset >= facts.start_offset
+        CheckpointOfLog(
+            checkpoint.id, checkpoint.size_bytes, NEVER_MS if checkpoint.timestamp_ms is None else checkpoint.timestamp_ms
+        )
+        for checkpoint in facts.checkpoints
+        if checkpoint.id.offset >= facts.start_offset
     ]
-    segments = [SegmentOfLog(each.base_offset, each.size_bytes) for each in node.segments]
+    segments = [SegmentOfLog(segment.base_offset, segment.size_bytes) for segment in node.segments]
     return MetadataLogModel(OffsetAndEpoch(facts.start_offset, facts.start_epoch or 0), facts.end_offset, segments, checkpoints)
 
 
@@ -265,18 +267,18 @@ def _is_own_leader(node: NodeFacts) -> bool:
 
 
 def _check_one_cluster(nodes: Sequence[NodeFacts]) -> None:
-    clusters = {each.cluster_id for each in nodes if each.cluster_id is not None}
+    clusters = {node.cluster_id for node in nodes if node.cluster_id is not None}
     if len(clusters) > 1:
         raise UsageError(f"the directories are of {len(clusters)} clusters: {', '.join(sorted(clusters)[:5])}")
-    ids = [each.node_id for each in nodes if each.node_id is not None]
+    ids = [node.node_id for node in nodes if node.node_id is not None]
     if twice := next((each for each in ids if ids.count(each) > 1), None):
         raise UsageError(f"two directories are of node {twice}: name the one that is in use")
 
 
 def _replicas(rest: Sequence[NodeFacts], readers: Readers) -> tuple[Progress, ...]:
-    named = {each.name for each in readers.replicas}
+    named = {replica.name for replica in readers.replicas}
     by_directories = [Progress(str(each.node_id or each.location), each.facts.end_offset) for each in rest]
-    return (*readers.replicas, *(each for each in by_directories if each.name not in named))
+    return (*readers.replicas, *(directory for directory in by_directories if directory.name not in named))
 
 
 def _unknown_replicas(node: NodeFacts, replicas: Sequence[Progress]) -> tuple[int, ...] | None:
@@ -285,8 +287,8 @@ def _unknown_replicas(node: NodeFacts, replicas: Sequence[Progress]) -> tuple[in
         fold = image_at(node.log).fold
     except (FormatError, UsageError, ReadFailedError):
         return None
-    ids = {each.voter_id for each in fold.quorum.voters or ()} | fold.brokers.keys() | fold.controllers.keys()
-    return tuple(sorted(ids - {node.node_id} - {int(each.name) for each in replicas if each.name.isdecimal()}))
+    ids = {voter.voter_id for voter in fold.quorum.voters or ()} | fold.brokers.keys() | fold.controllers.keys()
+    return tuple(sorted(ids - {node.node_id} - {int(replica.name) for replica in replicas if replica.name.isdecimal()}))
 
 
 def _advice(advice: StartAdvice, policy: Policy, mode: FollowerMode) -> PolicyAdvice:
@@ -321,11 +323,11 @@ def _advice(advice: StartAdvice, policy: Policy, mode: FollowerMode) -> PolicyAd
 def _reason_to_stay(advice: StartAdvice, policy: Policy, model: MetadataLogModel) -> str:
     if policy is Policy.KAFKA_14932 and not advice.is_leader:
         return _reason_of_follower_to_stay(advice, model)
-    newer = [each.id for each in model.checkpoints if each.id.offset > model.start.offset]
+    newer = [checkpoint.id for checkpoint in model.checkpoints if checkpoint.id.offset > model.start.offset]
     if not newer:
         return "no checkpoint ends above it"
     if policy is Policy.KAFKA_14932:
-        slowest = min((*advice.replicas, *advice.listeners), key=lambda each: each.offset, default=None)
+        slowest = min((*advice.replicas, *advice.listeners), key=lambda replica: replica.offset, default=None)
         if slowest is None:  # without readers all have read everything, and that is less
             return f"the log ends at {model.end_offset}, below {newer[0]}"
         return f"{slowest.name} is at {slowest.offset}, and has not read past {newer[0]}, which may still wait"
@@ -347,7 +349,7 @@ def _reason_of_follower_to_stay(advice: StartAdvice, model: MetadataLogModel) ->
 
 def _below(readers: Sequence[Progress], before: OffsetAndEpoch, after: OffsetAndEpoch) -> tuple[str, ...]:
     """Readers whose next offset the move deletes. A reader that was below the start before loses nothing by it."""
-    return tuple(each.name for each in readers if before.offset <= each.offset < after.offset)
+    return tuple(reader.name for reader in readers if before.offset <= reader.offset < after.offset)
 
 
 def _assumptions(advice: StartAdvice) -> list[str]:

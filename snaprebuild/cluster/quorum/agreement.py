@@ -198,7 +198,7 @@ def _diverged(
     node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts], difference: LogDifference
 ) -> Iterator[tuple[NodeFacts, QuorumRuleResult]]:
     here = node.facts
-    committed = max((each.id.offset for each in here.checkpoints if each.fault is None), default=0)
+    committed = max((checkpoint.id.offset for checkpoint in here.checkpoints if checkpoint.fault is None), default=0)
     if not difference.is_impossible and difference.offset >= committed:
         then = f"this node drops offsets {{0}} to {here.end_offset - 1} when it follows a leader with that log"
         yield node, _tail_differs(node, other, difference, Grade.WARNING, then)
@@ -236,22 +236,22 @@ def _epoch_before(node: NodeFacts, offset: int) -> tuple[int | None, str]:
     epoch = node.facts.epoch_at(offset - 1)
     if epoch is not None:
         return epoch, "the log"
-    ids = {each.id.offset: each.id.epoch for each in node.facts.checkpoints}
+    ids = {checkpoint.id.offset: checkpoint.id.epoch for checkpoint in node.facts.checkpoints}
     return ids.get(offset), "a checkpoint"
 
 
 def _checkpoint_epochs(node: NodeFacts, other: NodeFacts, nodes: Sequence[NodeFacts]) -> Iterator[QuorumRuleResult]:
     """The id of a checkpoint against the log and the checkpoints of another node. K7 reports one that contradicts its own log."""
-    for each in node.facts.checkpoints:
-        offset = each.id.offset
+    for checkpoint in node.facts.checkpoints:
+        offset = checkpoint.id.offset
         epoch, where = _epoch_before(other, offset)
-        if epoch is None or not offset or epoch == each.id.epoch or each.has_other_epoch:
+        if epoch is None or not offset or epoch == checkpoint.id.epoch or checkpoint.has_other_epoch:
             continue
         epochs = [_epoch_before(other_node, offset)[0] for other_node in nodes]
-        if agreed(answer for answer in epochs if answer is not None) == each.id.epoch:
+        if agreed(answer for answer in epochs if answer is not None) == checkpoint.id.epoch:
             continue  # the other node is the odd one
-        evidence = f"has epoch {each.id.epoch} at offset {offset - 1}, and {where} of {_name(other)} has epoch {epoch}"
-        yield _disagrees(node, Grade.ERROR, evidence, each.path, offset)
+        evidence = f"has epoch {checkpoint.id.epoch} at offset {offset - 1}, and {where} of {_name(other)} has epoch {epoch}"
+        yield _disagrees(node, Grade.ERROR, evidence, checkpoint.path, offset)
 
 
 def _first_record(node: NodeFacts, other: NodeFacts, offset: int) -> int:
@@ -346,7 +346,7 @@ def contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[QuorumRuleResu
     Raises:
         ReadFailedError: a file cannot be read.
     """
-    waiting = {each.id for each in node.facts.checkpoints if each.fault is None and each.id.offset}
+    waiting = {checkpoint.id for checkpoint in node.facts.checkpoints if checkpoint.fault is None and checkpoint.id.offset}
     results = _compared_with(node, node, waiting)
     contradictions = [each for each in results.values() if each is not None]
     waiting -= results.keys()
@@ -361,7 +361,7 @@ def contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[QuorumRuleResu
             elif result.state is RuleState.BROKEN:
                 disputed.setdefault(id_, result)
     contradictions += disputed.values()
-    is_held = all(each.rule is not QuorumRule.K16 for each in contradictions)
+    is_held = all(contradiction.rule is not QuorumRule.K16 for contradiction in contradictions)
     return [*contradictions, holds(QuorumRule.K16, path=node.log.path)] if is_held else contradictions
 
 

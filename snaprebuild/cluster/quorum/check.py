@@ -111,7 +111,7 @@ def check_quorum(
         UsageError: a location holds no metadata log, the leader is none of them, or one directory is named twice.
         ReadFailedError: one cannot be read.
     """
-    nodes = [read_node(each, run) for each in locations]
+    nodes = [read_node(location, run) for location in locations]
     paths = Counter(each.log.path for each in nodes)
     if twice := next((path for path, count in paths.items() if count > 1), None):
         raise UsageError("is named twice", path=twice)
@@ -129,14 +129,14 @@ def check_quorum(
         path = check.node.log.path
         compared = [each for each in agreements if each.path == path or each.path.startswith(f"{path}/")]
         if any(each.rule is QuorumRule.K19 for each in compared):  # which was not judged of the directory alone
-            check.results = [each for each in check.results if each.rule is not QuorumRule.K19]
+            check.results = [result for result in check.results if result.rule is not QuorumRule.K19]
         check.results += compared
         check.results += contents(check.node, nodes)
         for rule in (QuorumRule.K13, QuorumRule.K20):
-            if all(each.rule is not rule for each in check.results):
+            if all(result.rule is not rule for result in check.results):
                 alone = not_applicable(rule, "one node was given", path)
                 check.results.append(alone if len(nodes) == 1 else holds(rule, path=path))
-        check.results.sort(key=lambda each: list(QuorumRule).index(each.rule))
+        check.results.sort(key=lambda result: list(QuorumRule).index(result.rule))
         findings += violations(check.results)
     for node in nodes:
         _decode_rest(node)
@@ -171,13 +171,13 @@ def _foreign_producers(path: str, now_ms: int) -> list[Finding]:
     if is_object(path) or name != METADATA_DIRECTORY or not os.path.isfile(os.path.join(log_dir, META_PROPERTIES)):
         return []
     source = open_source([log_dir])
-    unread = [each for each in source.findings if each.is_unread]
+    unread = [finding for finding in source.findings if finding.is_unread]
     return [*unread, *producer_id_findings(source, now_ms)]
 
 
 def _decode_rest(node: NodeFacts) -> None:
     """Decodes the records after the newest checkpoint, which no rule needs: what of them is not known is counted as well."""
-    compared = max((each.id.offset for each in node.facts.checkpoints if each.fault is None), default=0)
+    compared = max((checkpoint.id.offset for checkpoint in node.facts.checkpoints if checkpoint.fault is None), default=0)
     # What is wrong with the bytes, the rules have found.
     with contextlib.suppress(FormatError, ReadFailedError, ChangedFileError), node.log.walk(compared).until() as batches:
         for _ in batches:
@@ -186,7 +186,7 @@ def _decode_rest(node: NodeFacts) -> None:
 
 def violations(results: Iterable[QuorumRuleResult]) -> list[Finding]:
     """The findings of the rules that are broken."""
-    return [finding_of(each, CODES[each.rule]) for each in results if each.state is RuleState.BROKEN]
+    return [finding_of(result, CODES[result.rule]) for result in results if result.state is RuleState.BROKEN]
 
 
 def leader_among(nodes: Sequence[NodeFacts], named: str | None) -> NodeFacts | None:
@@ -196,17 +196,17 @@ def leader_among(nodes: Sequence[NodeFacts], named: str | None) -> NodeFacts | N
         UsageError: ``named`` is none of them.
     """
     if named is not None:
-        for each in nodes:
-            if named in (each.location, each.log.path):
-                return each
+        for node in nodes:
+            if named in (node.location, node.log.path):
+                return node
         raise UsageError("--leader: is not one of the directories", path=named)
-    states = [each.log.quorum_state for each in nodes]
+    states = [node.log.quorum_state for node in nodes]
     leaders = [(state.leader_epoch, state.leader_id) for state in states if state is not None and state.leader_id >= 0]
     if not leaders:
         return None
     _, leader_id = max(leaders)
-    candidates = [each for each in nodes if each.node_id == leader_id]
-    return max(candidates, key=lambda each: each.facts.end_offset, default=None)
+    candidates = [node for node in nodes if node.node_id == leader_id]
+    return max(candidates, key=lambda candidate: candidate.facts.end_offset, default=None)
 
 
 def _owners(nodes: Sequence[NodeFacts]) -> Iterator[QuorumRuleResult]:

@@ -93,8 +93,8 @@ def checkpoint_content(batches: Iterable[MetadataBatch]) -> CheckpointContent:
 
 def _noting_topics(batches: Iterable[MetadataBatch], topics: set[str]) -> Iterator[MetadataBatch]:
     for batch in batches:
-        values = [each.content for each in batch.records if isinstance(each.content, ClusterMetadataRecord)]
-        topics |= {str(each.message["name"]) for each in values if each.api_key == MetadataRecordType.TOPIC}
+        values = [record.content for record in batch.records if isinstance(record.content, ClusterMetadataRecord)]
+        topics |= {str(value.message["name"]) for value in values if value.api_key == MetadataRecordType.TOPIC}
         yield batch
 
 
@@ -153,7 +153,7 @@ def compare_with_log(log: MetadataLog, owner: MetadataLog, whole: Collection[Off
     start = begin.next_offset
     if not log.segments or log.segments[0].base_offset > start:
         return
-    ascending = sorted(owner.checkpoints, key=lambda each: each.end_offset)
+    ascending = sorted(owner.checkpoints, key=lambda checkpoint: checkpoint.end_offset)
     waiting = [each for each in ascending if each.end_offset > start and OffsetAndEpoch(each.end_offset, each.epoch) in whole]
     try:
         with log.walk(start).until() as batches:
@@ -202,6 +202,6 @@ def _difference(by_log: MetadataImage, by_checkpoint: MetadataImage) -> str:
         elif one != other:
             parts.append(name)
     quorums = by_log.quorum, by_checkpoint.quorum
-    if all(each.kraft_version for each in quorums) and quorums[0].voters != quorums[1].voters:
+    if all(quorum.kraft_version for quorum in quorums) and quorums[0].voters != quorums[1].voters:
         parts.append("voters")
     return ", ".join(parts)

@@ -119,7 +119,7 @@ def election_of(checked: Sequence[tuple[NodeFacts, Sequence[QuorumRuleResult]]])
     if best.voter_sets:
         # A LeaderChange names voters without their directories.
         voting_directories = {
-            each.voter_id: each.directory_id for voters in best.voter_sets for each in voters if any(each.directory_id or b"")
+            voter.voter_id: voter.directory_id for voters in best.voter_sets for voter in voters if any(voter.directory_id or b"")
         }
         directory_of = {each.voter_id: voting_directories.get(each.voter_id) for each in best.voter_sets[-1]}
     elif best.quorum_state is not None and best.quorum_state.voters:
@@ -150,7 +150,7 @@ def election_of(checked: Sequence[tuple[NodeFacts, Sequence[QuorumRuleResult]]])
         )
     node_ids = {each.node_id for each in nodes}
     voters = tuple(sorted(directory_of)) if directory_of else None
-    voters_not_given = tuple(each for each in voters or () if each not in node_ids)
+    voters_not_given = tuple(voter for voter in voters or () if voter not in node_ids)
     return QuorumElection(voters, voters_not_given, tuple(directories))
 
 
@@ -175,9 +175,9 @@ def _chance_without_vote(
     voting_directory = directory_of[node.node_id]
     if None not in (voting_directory, node.directory_id) and voting_directory != node.directory_id:
         return Chance(CanWin.NO, f"voter {node.node_id} votes with another directory: its disk was replaced")
-    if any(each.rule is QuorumRule.K17 and each.grade is not None for each in results):
+    if any(result.rule is QuorumRule.K17 and result.grade is not None for result in results):
         return Chance(CanWin.UNKNOWN, "its log may have lost its end (K17)")
-    damage = sorted({each.rule.name for each in results if each.grade is Grade.DAMAGE})
-    if damage or any(each.is_unread for each in node.findings):
+    damage = sorted({result.rule.name for result in results if result.grade is Grade.DAMAGE})
+    if damage or any(finding.is_unread for finding in node.findings):
         return Chance(CanWin.UNKNOWN, f"the directory is damaged ({', '.join(damage) or 'see the findings'})")
     return None

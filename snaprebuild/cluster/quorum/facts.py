@@ -114,7 +114,7 @@ class _NodeReader:
         log = self._log
         # The leader epochs may be older than the first segment, below which nothing can be read.
         start_offset = max(log.start_offset or 0, log.first_base_offset or 0)
-        self._walk(sorted({start_offset, *(each.end_offset for each in log.checkpoints)}))
+        self._walk(sorted({start_offset, *(checkpoint.end_offset for checkpoint in log.checkpoints)}))
         checkpoints = tuple(self._checkpoints())
         faults = filter(None, (log.leader_epochs_fault, log.quorum_state_fault))
         self._findings += [finding_of_error(fault, log.path) for fault in faults]
@@ -235,22 +235,22 @@ class _NodeReader:
             self._cut_offset = offset
 
     def _checkpoints(self) -> Iterator[CheckpointFacts]:
-        for each in self._log.checkpoints:
+        for checkpoint in self._log.checkpoints:
             try:
-                fault = self._log.checkpoint_fault(each)
-                timestamp = self._header_timestamp(each)
+                fault = self._log.checkpoint_fault(checkpoint)
+                timestamp = self._header_timestamp(checkpoint)
             except ReadFailedError as error:
                 if error.errno != errno.ENOENT:
                     raise
-                self.vanished.append(os.path.basename(each.path))
+                self.vanished.append(os.path.basename(checkpoint.path))
                 continue
             yield CheckpointFacts(
-                OffsetAndEpoch(each.end_offset, each.epoch),
-                each.path,
-                each.identity.size_bytes,
+                OffsetAndEpoch(checkpoint.end_offset, checkpoint.epoch),
+                checkpoint.path,
+                checkpoint.identity.size_bytes,
                 None if fault is None else fault.message,
                 timestamp,
-                self._below.get(each.end_offset),
+                self._below.get(checkpoint.end_offset),
             )
 
     def _header_timestamp(self, checkpoint: MetadataCheckpoint) -> int | None:

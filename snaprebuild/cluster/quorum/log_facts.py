@@ -57,7 +57,7 @@ class BatchColumns:
 
         columns = (self.base_offset, self.epoch, self.crc)
         part = slice(bisect_left(self.base_offset, begin), bisect_left(self.base_offset, end))
-        rows = np.stack([np.array(each[part], dtype=np.int64) for each in columns], axis=1)
+        rows = np.stack([np.array(column[part], dtype=np.int64) for column in columns], axis=1)
         for gap_begin, gap_end in without:
             rows = rows[(rows[:, 0] < gap_begin) | (rows[:, 0] >= gap_end)]
         return rows
@@ -228,7 +228,7 @@ class LogFacts:
     @property
     def is_emptied(self) -> bool:
         """Whether a node that starts empties the log and begins at its latest checkpoint (``truncateToLatestSnapshot``)."""
-        remaining = [each.id for each in self.checkpoints if each.id.offset >= self.base]
+        remaining = [checkpoint.id for checkpoint in self.checkpoints if checkpoint.id.offset >= self.base]
         if self.cut_offset is not None:
             return any(each.offset > self.cut_offset for each in remaining)
         return bool(remaining) and remaining[-1] > OffsetAndEpoch(self.end_offset, self.last_epoch)
@@ -242,7 +242,7 @@ class LogFacts:
     @property
     def end_after_start(self) -> OffsetAndEpoch:
         """Where the log ends once a node has started from it, with the epoch of its last record."""
-        remaining = [each.id for each in self.checkpoints if each.id.offset >= self.base]
+        remaining = [checkpoint.id for checkpoint in self.checkpoints if checkpoint.id.offset >= self.base]
         if self.is_emptied:
             return remaining[-1]
         if self.cut_offset is not None:
@@ -266,5 +266,5 @@ class LogFacts:
     @property
     def start_epoch(self) -> int | None:
         """Epoch of the record before the start: of the checkpoint that ends there, else of the log."""
-        at_start = [each.id.epoch for each in self.checkpoints if each.id.offset == self.start_offset]
+        at_start = [checkpoint.id.epoch for checkpoint in self.checkpoints if checkpoint.id.offset == self.start_offset]
         return max(at_start) if at_start else epoch_before(self.start_offset, self.below_start)

@@ -125,9 +125,9 @@ class MetadataLogModel:
         self.start = start
         self.end_offset = end_offset
         self.segments = deque(segments) or deque((SegmentOfLog(start.offset, 0),))
-        self.checkpoints = sorted(checkpoints, key=lambda each: each.id)
-        self.log_bytes = sum(each.size_bytes for each in self.segments)
-        self.checkpoint_bytes = sum(each.size_bytes for each in self.checkpoints)
+        self.checkpoints = sorted(checkpoints, key=lambda checkpoint: checkpoint.id)
+        self.log_bytes = sum(segment.size_bytes for segment in self.segments)
+        self.checkpoint_bytes = sum(checkpoint.size_bytes for checkpoint in self.checkpoints)
 
     @property
     def latest(self) -> CheckpointOfLog | None:
@@ -210,12 +210,12 @@ class MetadataLogModel:
             self.log_bytes -= gone.size_bytes
         checkpoints = self.checkpoints[:forgotten]
         del self.checkpoints[:forgotten]
-        self.checkpoint_bytes -= sum(each.size_bytes for each in checkpoints)
-        return DeletedBefore(tuple(segments), tuple(each.id for each in checkpoints), before - self.size_bytes)
+        self.checkpoint_bytes -= sum(checkpoint.size_bytes for checkpoint in checkpoints)
+        return DeletedBefore(tuple(segments), tuple(checkpoint.id for checkpoint in checkpoints), before - self.size_bytes)
 
     def copy(self) -> MetadataLogModel:
         """A log of its own, as it is now."""
-        segments = [SegmentOfLog(each.base_offset, each.size_bytes) for each in self.segments]
+        segments = [SegmentOfLog(segment.base_offset, segment.size_bytes) for segment in self.segments]
         return MetadataLogModel(self.start, self.end_offset, segments, self.checkpoints)
 
     def restart_at(self, checkpoint: CheckpointOfLog) -> None:
@@ -399,7 +399,7 @@ def advance_leader(
         listeners: of this node.
     """
     readers = (*live_replicas, *listeners)
-    slowest = min(readers, key=lambda each: each.offset, default=None)
+    slowest = min(readers, key=lambda reader: reader.offset, default=None)
     reached = log.newest_at_or_below(log.end_offset if slowest is None else slowest.offset)
     if reached is not None:
         detail = "the log has no readers"
@@ -424,7 +424,7 @@ def advance_follower(
     latest = log.latest
     if latest is None or latest.id.offset <= leader_start.offset or log.start.offset >= leader_start.offset:
         return None
-    if any(each.offset < leader_start.offset for each in listeners):
+    if any(listener.offset < leader_start.offset for listener in listeners):
         return None
     before = log.start
     reason = f"the leader's log starts at {leader_start}"

@@ -154,7 +154,7 @@ def judge_log(facts: LogFacts, leader_start: OffsetAndEpoch | None = None) -> li
 
 def _is_covered(facts: LogFacts) -> bool:
     """K1: whether a node that starts here finds a checkpoint. It looks at names only."""
-    return not facts.base or any(each.id.offset >= facts.base for each in facts.checkpoints)
+    return not facts.base or any(checkpoint.id.offset >= facts.base for checkpoint in facts.checkpoints)
 
 
 def _see(rule: QuorumRule, other: QuorumRule, facts: LogFacts) -> QuorumRuleResult:
@@ -175,7 +175,7 @@ def _k2(facts: LogFacts, leader_start: OffsetAndEpoch | None) -> list[QuorumRule
         return [_see(QuorumRule.K2, QuorumRule.K1, facts)]
     start = facts.start_offset
     is_leaders = leader_start is not None and start == leader_start.offset
-    if not start or is_leaders or any(each.id.offset == start for each in facts.checkpoints):
+    if not start or is_leaders or any(checkpoint.id.offset == start for checkpoint in facts.checkpoints):
         return []
     rest = "" if facts.base else "; the segments still begin at 0, where a node that starts begins anew"
     return [
@@ -221,48 +221,55 @@ def _k5(facts: LogFacts, _: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
         return [_see(QuorumRule.K5, QuorumRule.K11, facts)]
     then = "empties it, and begins at the latest" if facts.is_emptied else "leaves it as it is, as its last epoch is a later one"
     evidence = f"ends beyond the log, which ends at {facts.end_offset}; a node that starts {then}"
-    beyond = [each for each in facts.checkpoints if each.id.offset > facts.end_offset]
+    beyond = [checkpoint for checkpoint in facts.checkpoints if checkpoint.id.offset > facts.end_offset]
     return [broken(QuorumRule.K5, Grade.WARNING, evidence, each.path, each.id.offset) for each in beyond]
 
 
 def _k6(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[QuorumRuleResult]:
-    for each in facts.checkpoints:
-        below = each.below
-        if below is None or each.id.offset > below.last_offset:
+    for checkpoint in facts.checkpoints:
+        below = checkpoint.below
+        if below is None or checkpoint.id.offset > below.last_offset:
             continue
         then = "a replica that loads it fails when it fetches what follows"
         evidence = f"ends inside of the batch {below.base_offset} to {below.last_offset}; {then}"
-        yield broken(QuorumRule.K6, Grade.ERROR, evidence, each.path, each.id.offset)
+        yield broken(QuorumRule.K6, Grade.ERROR, evidence, checkpoint.path, checkpoint.id.offset)
 
 
 def _k7(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[QuorumRuleResult]:
-    for each in facts.checkpoints:
-        if each.has_other_epoch:
-            evidence = f"its name has epoch {each.id.epoch}, and offset {each.id.offset - 1} has epoch {each.epoch_below}"
-            is_later = facts.is_emptied and each is facts.checkpoints[-1] and each.id.offset < facts.end_offset
-            lost = f"{each.id.offset} to {facts.end_offset - 1}"
-            then = f"; a node that starts takes it for later than the log, and drops offsets {lost}" if is_later else ""
-            yield broken(QuorumRule.K7, Grade.DAMAGE if is_later else Grade.ERROR, evidence + then, each.path, each.id.offset)
+    for checkpoint in facts.checkpoints:
+        if checkpoint.has_other_epoch:
+            evidence = f"its name has epoch {checkpoint.id.epoch}, and offset {checkpoint.id.offset - 1} has epoch {checkpoint.epoch_below}"
+            is_later = facts.is_emptied and checkpoint is facts.checkpoints[-1] and checkpoint.id.offset < facts.end_offset
+            lost = f"{checkpoint.id.offset} to {facts.end_offset - 1}"
+            grade = Grade.ERROR
+            if is_later:
+                grade = Grade.DAMAGE
+                evidence += f"; a node that starts takes it for later than the log, and drops offsets {lost}"
+            yield broken(QuorumRule.K7, grade, evidence, checkpoint.path, checkpoint.id.offset)
 
 
 def _k8(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[QuorumRuleResult]:
     """A node reads the latest checkpoint when it starts, and of older ones the header, which says how old they are."""
-    for each in facts.checkpoints:
-        below = each.below
-        if each.fault is None:
-            if below is not None and below.last_offset == each.id.offset - 1 and below.timestamp_ms != each.timestamp_ms:
-                evidence = f"its header says {each.timestamp_ms} ms, and the batch before its end has {below.timestamp_ms} ms"
-                yield broken(QuorumRule.K8, Grade.INFO, evidence, each.path, each.id.offset)
+    for checkpoint in facts.checkpoints:
+        below = checkpoint.below
+        if checkpoint.fault is None:
+            if (
+                below is not None
+                and below.last_offset == checkpoint.id.offset - 1
+                and below.timestamp_ms != checkpoint.timestamp_ms
+            ):
+                evidence = f"its header says {checkpoint.timestamp_ms} ms, and the batch before its end has {below.timestamp_ms} ms"
+                yield broken(QuorumRule.K8, Grade.INFO, evidence, checkpoint.path, checkpoint.id.offset)
         else:
             grade = Grade.ERROR
             then = "a newer one is what nodes load"
-            if each is facts.checkpoints[-1]:
+            if checkpoint is facts.checkpoints[-1]:
                 grade = Grade.DAMAGE
                 then = "it is the latest, which a node reads when it starts"
-            elif each.timestamp_ms is None:
+            elif checkpoint.timestamp_ms is None:
                 grade = Grade.DAMAGE
                 then = "a running node fails when it asks how old this checkpoint is"
-            yield broken(QuorumRule.K8, grade, f"{each.fault}; {then}", each.path, each.id.offset)
+            yield broken(QuorumRule.K8, grade, f"{checkpoint.fault}; {then}", checkpoint.path, checkpoint.id.offset)
 
 
 def _k9(facts: LogFacts, _: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
@@ -286,7 +293,7 @@ def _k11(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[QuorumRuleResult
     if not _is_covered(facts):
         yield _see(QuorumRule.K11, QuorumRule.K1, facts)
         return
-    usable = max((each.id.offset for each in facts.checkpoints if each.fault is None), default=0)
+    usable = max((checkpoint.id.offset for checkpoint in facts.checkpoints if checkpoint.fault is None), default=0)
     if facts.cut_offset is not None:
         then = f", and begins anew at its latest checkpoint, {facts.checkpoints[-1].id.offset}" if facts.is_emptied else ""
         evidence = f"damaged from offset {facts.cut_offset} on: a node that starts cuts the log there{then}; later records are lost"
@@ -321,11 +328,13 @@ def _k15(facts: LogFacts, _: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
     state = facts.quorum_state
     path = f"{facts.path}/quorum-state"
     # The epoch of a checkpoint that contradicts the log is reported by K7.
-    known_epoch = max([facts.last_epoch, *(each.id.epoch for each in facts.checkpoints if not each.has_other_epoch)])
+    known_epoch = max(
+        [facts.last_epoch, *(checkpoint.id.epoch for checkpoint in facts.checkpoints if not checkpoint.has_other_epoch)]
+    )
     if facts.is_quorum_state_bad:
         return [unknown(QuorumRule.K15, "quorum-state cannot be read", facts.path)]
     if state is None:
-        if not facts.end_offset and not any(each.id.offset for each in facts.checkpoints):
+        if not facts.end_offset and not any(checkpoint.id.offset for checkpoint in facts.checkpoints):
             return []
         evidence = f"is absent: the node no longer knows for whom it voted, and may vote a second time in epoch {known_epoch}"
         return [broken(QuorumRule.K15, Grade.ERROR, evidence, path)]
@@ -341,7 +350,7 @@ def _k15(facts: LogFacts, _: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
         other_leader = f"names node {state.leader_id} as the leader of epoch {state.leader_epoch}, and the log names node {leader}"
         results.append(broken(QuorumRule.K15, Grade.ERROR, other_leader, path))
     # Only version 0 holds voters, and a file that was written before a change of the voters keeps the old ones until the next vote.
-    recorded = [{each.voter_id for each in voters} for voters in facts.voter_sets]
+    recorded = [{voter.voter_id for voter in voters} for voters in facts.voter_sets]
     if state.voters and recorded and set(state.voters) not in recorded:
         other_voters = f"names voters {ids_text(state.voters)}, and the log names {ids_text(recorded[-1])}"
         results.append(broken(QuorumRule.K15, Grade.ERROR, other_voters, path))
@@ -373,7 +382,7 @@ def _k17(facts: LogFacts, _: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
 def _has_begun(facts: LogFacts) -> bool:
     """Whether a node has run with this directory: formatting leaves a checkpoint at 0 and nothing else."""
     has_voted = facts.quorum_state is not None and facts.quorum_state.leader_epoch > 0
-    return has_voted or facts.first_epoch is not None or any(each.id.offset for each in facts.checkpoints)
+    return has_voted or facts.first_epoch is not None or any(checkpoint.id.offset for checkpoint in facts.checkpoints)
 
 
 def _k18(facts: LogFacts, _: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
@@ -431,16 +440,16 @@ _RULES: dict[QuorumRule, Callable[[LogFacts, OffsetAndEpoch | None], Iterable[Qu
 def judge_starts(leader: LogFacts | None, followers: Sequence[LogFacts], mode: Followers) -> list[QuorumRuleResult]:
     """The part of K13 that is about starts: no follower's is beyond its leader's."""
     if leader is None:
-        return [unknown(QuorumRule.K13, "which node is the leader is not known", each.path) for each in followers]
+        return [unknown(QuorumRule.K13, "which node is the leader is not known", follower.path) for follower in followers]
     grade = Grade.INFO if mode is Followers.KAFKA else Grade.ERROR
     return [
         broken(
             QuorumRule.K13,
             grade,
-            f"starts at {each.start_offset}, and its leader at {leader.start_offset}",
-            each.path,
-            each.start_offset,
+            f"starts at {follower.start_offset}, and its leader at {leader.start_offset}",
+            follower.path,
+            follower.start_offset,
         )
-        for each in followers
-        if each.start_offset > leader.start_offset
+        for follower in followers
+        if follower.start_offset > leader.start_offset
     ]

@@ -134,7 +134,7 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
         directory = directories[judged.replica.path]
         checked = CheckedSource(directory, state, judged.evidence.log, judged.metadata, judged.verdict)
         result.replicas.append(checked)
-        reported = [each.message for each in verdicts.findings]
+        reported = [finding.message for finding in verdicts.findings]
         result.findings += _findings_of(checked, directory.path in discovery.named, reported)
         if question.requested_offset is None:  # at an earlier moment the next id was smaller
             result.findings += _foreign_producers(checked, judged.evidence, now_ms, expiration_ms)
@@ -149,12 +149,12 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
 def _nothing_found(result: SourceCheck, found: Discovery, log_dirs: Sequence[str]) -> list[Finding]:
     """The finding of a selection without a replica, or of absent names; none if other findings explain it."""
     question = result.question
-    directories = [each for log_dir in found.log_dirs for each in log_dir.partitions]
+    directories = [partition for log_dir in found.log_dirs for partition in log_dir.partitions]
     path = absolute((*question.paths, *log_dirs)[0])
-    if not result.replicas and not any(each.severity for each in result.findings):
+    if not result.replicas and not any(finding.severity for finding in result.findings):
         message = question.selection.why_nothing(directories)
         return [Finding("nothing-found", Severity.FINDING, path, message, cause=FindingCause.NOTHING_FOUND)]
-    names = [each.topic_partition for each in directories]
+    names = [directory.topic_partition for directory in directories]
     return question.selection.absent_findings(names, path, are_others_read=bool(result.replicas))
 
 
@@ -167,8 +167,8 @@ def start_findings(result: SourceCheck, run: Run) -> list[Finding]:
     if not result.replicas or any(map(is_object, question.paths)):
         return []
     source = open_source(question.paths, question.server_properties, question.selection, run)
-    replicas = {each.log.path for each in result.replicas}
-    reported = [each for each in result.findings if each.severity is Severity.REFUSED or each.path not in replicas]
+    replicas = {replica.log.path for replica in result.replicas}
+    reported = [finding for finding in result.findings if finding.severity is Severity.REFUSED or finding.path not in replicas]
     return start_concerns(source, reported)
 
 
@@ -269,9 +269,11 @@ def _findings_of(checked: CheckedSource, is_named: bool, reported: list[str]) ->
         findings.append(Finding(rejected.code, Severity.FINDING, path, rejected.message) if is_left_over else rejected)
     elif verdict.outcome is VerdictOutcome.TRUSTED_BELOW:
         findings.append(Finding("source-trusted-below", Severity.NOTE, path, f"{verdict}: {verdict.reason}", verdict.trusted_below))
-    reservations = (each for each in verdict.results if each.state is RuleState.HOLDS and each.grade is not None)
-    findings += [finding_of(each, "source-warning", path) for each in reservations if each.rule is not verdict.rule]
-    reported = [*reported, *(each.message for each in findings if each.severity)]
+    reservations = (result for result in verdict.results if result.state is RuleState.HOLDS and result.grade is not None)
+    findings += [
+        finding_of(reservation, "source-warning", path) for reservation in reservations if reservation.rule is not verdict.rule
+    ]
+    reported = [*reported, *(finding.message for finding in findings if finding.severity)]
     if (unknown := verdict.unknown_finding(path, Severity.FINDING, reported)) is not None:
         findings.append(unknown)
     if (needed := verdict.confirmation_finding(path, Severity.FINDING)) is not None:

@@ -196,7 +196,7 @@ class EvidenceCollector(msgspec.Struct):
             ):  # at an earlier moment replicas were not yet what they are
                 reason = older_than_replica(cluster, read.latest_ms, log)
             if reason is not None:
-                self._older |= dict.fromkeys((state.path, *(each.path for each in self._own_siblings(state))), reason)
+                self._older |= dict.fromkeys((state.path, *(sibling.path for sibling in self._own_siblings(state))), reason)
                 message = f"{reason}. The cluster's state of the replicas in {state.path} is unknown"
                 self._add(Finding("source-metadata-older", Severity.FINDING, read.path, message))
 
@@ -253,7 +253,7 @@ class EvidenceCollector(msgspec.Struct):
 
     def _is_own(self, read: MetadataRead, state: LogDirState) -> bool:
         """Whether a metadata log is that of the broker of a log directory, also if it was named."""
-        places = [state.path, *(each.path for each in self._own_siblings(state)), self._metadata_dirs.get(state.path)]
+        places = [state.path, *(sibling.path for sibling in self._own_siblings(state)), self._metadata_dirs.get(state.path)]
         return read.is_own or os.path.dirname(read.path) in _real(place for place in places if place is not None)
 
     def _lost_end(self, read: MetadataRead, state: LogDirState, own: LogDirEvidence) -> str | None:
@@ -318,7 +318,7 @@ class ComparedReplicas(msgspec.Struct, frozen=True):
 
 
 def _real(paths: Iterable[str]) -> frozenset[str]:
-    return frozenset(each if is_object(each) else os.path.realpath(each) for each in paths)
+    return frozenset(path if is_object(path) else os.path.realpath(path) for path in paths)
 
 
 def is_judged(directory: PartitionDir) -> bool:
@@ -343,7 +343,7 @@ def read_peers(paths: Sequence[str], selection: Selection, stores: S3Settings) -
     for path in paths:
         discovery = find_partitions([path], stores)
         findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in discovery.faults]
-        directories = [each for log_dir in discovery.log_dirs for each in log_dir.partitions]
+        directories = [partition for log_dir in discovery.log_dirs for partition in log_dir.partitions]
         if not discovery.faults and not any(map(selection.takes, directories)):
             raise UsageError(f"--peer: {selection.why_nothing(directories)}", path=path)
         for log_dir in discovery.log_dirs:

@@ -54,7 +54,7 @@ def log_dir_evidence(
         is_marker_unregistered=epoch is not None and epoch < 0,
         is_live=(live_epoch is not None and clean is None) or (locks is not None and _is_held(state, locks)),
         live_epoch=live_epoch,
-        siblings=tuple(log_dir_evidence(each, locks=None) for each in siblings),
+        siblings=tuple(log_dir_evidence(sibling, locks=None) for sibling in siblings),
         faults=state.faults,
     )
 

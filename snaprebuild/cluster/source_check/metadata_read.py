@@ -418,7 +418,7 @@ def _proven(read: ImageAt, image: MetadataImage, node_id: int | None) -> tuple[i
 
     The copy of another node lags the voter's, and may have lost its end when that node was killed.
     """
-    voters = [each.voter_id for each in image.quorum.voters or ()]
+    voters = [voter.voter_id for voter in image.quorum.voters or ()]
     if voters == [node_id]:
         return image.offset + 1, "proven committed to its end: its quorum has one voter"
     if read.checkpoint is None:

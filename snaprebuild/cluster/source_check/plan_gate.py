@@ -224,11 +224,11 @@ def _limited(
         return plan, findings
     # Existing snapshots are compared all the same.
     beyond = tuple(
-        (each.offset, reason)
-        for each in plan.boundaries
-        if not each.exists and each.offset > below and (reason := reason_for_distrust(plan, each.offset))
+        (boundary.offset, reason)
+        for boundary in plan.boundaries
+        if not boundary.exists and boundary.offset > below and (reason := reason_for_distrust(plan, boundary.offset))
     )
-    trusted = tuple(each for each in plan.boundaries if each.exists or each.offset <= below)
+    trusted = tuple(boundary for boundary in plan.boundaries if boundary.exists or boundary.offset <= below)
     limited = plan if trusted else _nothing(plan, None, verdict)
     limited = replace(limited, boundaries=trusted, not_planned=tuple(sorted((*plan.not_planned, *beyond), key=itemgetter(0))))
     return limited, [*findings, *not_planned_findings(replace(limited, not_planned=beyond))]

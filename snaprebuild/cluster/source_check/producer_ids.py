@@ -153,7 +153,7 @@ def is_newer_than_batches(cluster: MetadataEvidence, log: LogEvidence) -> bool:
         return False
     if log.topic_id is not None and log.topic_id != cluster.topic_id:
         return False
-    epochs = [] if log.epochs is None else [each.epoch for each in log.epochs]
+    epochs = [] if log.epochs is None else [epoch.epoch for epoch in log.epochs]
     if log.tail_epoch is not None:
         epochs.append(log.tail_epoch)
     return bool(epochs) and cluster.partition.leader_epoch >= max(epochs)

@@ -158,7 +158,7 @@ def clean_shutdown(evidence: SourceEvidence) -> SourceRuleResult:
     flushed = max(log.recovery_point or 0, 0)
     replicated = max(log.high_watermark or 0, 0)
     siblings = _registered_siblings(evidence)
-    unclean = next((each.path for each in siblings if not each.has_marker), None)
+    unclean = next((sibling.path for sibling in siblings if not sibling.has_marker), None)
     if own.is_live and own.live_epoch is not None and not own.has_marker:
         return holds(
             SourceRule.R9,
@@ -178,7 +178,7 @@ def clean_shutdown(evidence: SourceEvidence) -> SourceRuleResult:
         )
     if unclean is not None:
         return warns(SourceRule.R9, f"stopped cleanly here, and {unclean} has no clean-shutdown marker")
-    others = {each.marker_epoch for each in siblings} - {own.marker_epoch}
+    others = {sibling.marker_epoch for sibling in siblings} - {own.marker_epoch}
     if others:
         return warns(
             SourceRule.R9, f"stopped cleanly, with epoch {own.marker_epoch} here and {', '.join(map(str, others))} elsewhere"
@@ -191,7 +191,9 @@ def clean_shutdown(evidence: SourceEvidence) -> SourceRuleResult:
 def _registered_siblings(evidence: SourceEvidence) -> tuple[LogDirEvidence, ...]:
     """The other log directories of the broker, without disks that were taken out of it, as far as the cluster knows them."""
     registered = evidence.cluster_facts.broker_directories
-    return tuple(each for each in evidence.log_dir.siblings if not (registered and each.has_meta) or each.directory in registered)
+    if not registered:
+        return evidence.log_dir.siblings
+    return tuple(each for each in evidence.log_dir.siblings if not each.has_meta or each.directory in registered)
 
 
 def high_watermark(evidence: SourceEvidence) -> SourceRuleResult:

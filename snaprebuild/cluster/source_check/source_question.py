@@ -54,4 +54,4 @@ class SourceQuestion(SourceTerms, frozen=True, kw_only=True):
     @property
     def voter_logs(self) -> tuple[tuple[int | None, str], ...]:
         """Id and location of each of ``voters``; None for an id that was not named."""
-        return tuple((self.named_voters.get(each), each) for each in self.voters)
+        return tuple((self.named_voters.get(voter), voter) for voter in self.voters)

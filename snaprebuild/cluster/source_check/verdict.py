@@ -102,7 +102,9 @@ class SourceVerdict(msgspec.Struct, frozen=True):
     @property
     def trusted_below_after_clean_stop(self) -> int | None:
         """``trusted_below`` as it would be after a clean stop of the broker: the lowest limit of another rule than R9."""
-        limits = (each.trusted_below for each in self.results if each.rule is not SourceRule.R9 and each.trusted_below is not None)
+        limits = (
+            result.trusted_below for result in self.results if result.rule is not SourceRule.R9 and result.trusted_below is not None
+        )
         return min(limits, default=None)
 
     @property
@@ -113,32 +115,32 @@ class SourceVerdict(msgspec.Struct, frozen=True):
     @property
     def reason(self) -> str:
         """The sentence of the deciding rule; empty if none decides."""
-        return next((each.evidence for each in self.results if each.rule is self.rule), "")
+        return next((result.evidence for result in self.results if result.rule is self.rule), "")
 
     @property
     def unknown_rules(self) -> tuple[SourceRule, ...]:
         """The rules whose evidence should be there, and is missing, cannot be read, or contradicts itself."""
-        return tuple(each.rule for each in self.results if each.state is RuleState.UNKNOWN)
+        return tuple(result.rule for result in self.results if result.state is RuleState.UNKNOWN)
 
     @property
     def rules_of_damaged_files(self) -> tuple[SourceRule, ...]:
         """The rules whose evidence is a file of the replica that is damaged, or missing although each broker of this kind writes it."""
-        return tuple(each.rule for each in self.results if each.basis is Basis.DAMAGED_FILE)
+        return tuple(result.rule for result in self.results if result.basis is Basis.DAMAGED_FILE)
 
     @property
     def rules_broken_so_far(self) -> tuple[SourceRule, ...]:
         """The rules that the records of the metadata log break, and that only records which it lost could mend."""
-        return tuple(each.rule for each in self.results if each.basis is Basis.RECORDS_SO_FAR)
+        return tuple(result.rule for result in self.results if result.basis is Basis.RECORDS_SO_FAR)
 
     @property
     def not_applicable_rules(self) -> tuple[SourceRule, ...]:
         """The rules for which this kind of cluster, or this question, has no evidence."""
-        return tuple(each.rule for each in self.results if each.state is RuleState.NOT_APPLICABLE)
+        return tuple(result.rule for result in self.results if result.state is RuleState.NOT_APPLICABLE)
 
     @property
     def rules_without_result(self) -> tuple[SourceRule, ...]:
         """The rules that are unknown or not applicable."""
-        return tuple(each.rule for each in self.results if each.state in (RuleState.UNKNOWN, RuleState.NOT_APPLICABLE))
+        return tuple(result.rule for result in self.results if result.state in (RuleState.UNKNOWN, RuleState.NOT_APPLICABLE))
 
     @property
     def needs_confirmation(self) -> tuple[SourceRule, ...]:
@@ -155,11 +157,11 @@ class SourceVerdict(msgspec.Struct, frozen=True):
     @property
     def is_own_log_alone(self) -> bool:
         """After an unclean stop only the broker's own metadata log shows when it registered, and the operator did not accept that."""
-        return any(each.basis is Basis.OWN_LOG_ALONE for each in self.results)
+        return any(result.basis is Basis.OWN_LOG_ALONE for result in self.results)
 
     def evidence_of(self, rule: SourceRule) -> str:
         """The sentence of a rule."""
-        return next(each.evidence for each in self.results if each.rule is rule)
+        return next(result.evidence for result in self.results if result.rule is rule)
 
     def summary(self) -> VerdictSummary:
         """The verdict in a document, without the results of its rules."""
@@ -176,7 +178,7 @@ class SourceVerdict(msgspec.Struct, frozen=True):
 
     def rejection_finding(self, path: str) -> Finding:
         """The finding of a source that was refused."""
-        rejection = next(each for each in self.results if each.rule is self.rule)
+        rejection = next(result for result in self.results if result.rule is self.rule)
         prefix = f"no source for {_PURPOSE_TEXTS[self.purpose]}, {self}: "
         return finding_of(rejection, "source-rejected", path, prefix=prefix, reason=rejection.rule.value)
 
@@ -245,9 +247,9 @@ def judge(evidence: SourceEvidence) -> SourceVerdict:
     """
     purpose = evidence.purpose
     results = tuple(_proven(_result(rule, evidence), evidence) for rule in _RULES)
-    asserted = tuple(each.evidence for each in results if each.basis is Basis.OPERATOR)
+    asserted = tuple(result.evidence for result in results if result.basis is Basis.OPERATOR)
     order = [*_IDENTITY_RULES, *(rule for rule in SourceRule if rule not in _IDENTITY_RULES)]
-    failed = [each.rule for each in results if each.state is RuleState.BROKEN]
+    failed = [result.rule for result in results if result.state is RuleState.BROKEN]
     is_without = not evidence.has_metadata_log and evidence.needs_metadata_log
 
     def verdict(outcome: VerdictOutcome, trusted_below: int | None, rule: SourceRule | None) -> SourceVerdict:
@@ -263,12 +265,12 @@ def judge(evidence: SourceEvidence) -> SourceVerdict:
 
     if failed:
         return verdict(VerdictOutcome.REJECTED, None, min(failed, key=order.index))
-    limits = [(each.trusted_below, each.rule) for each in results if each.trusted_below is not None]
-    offset, drawn_by = min(limits, key=lambda each: each[0], default=(None, None))
-    unknown = [each.rule for each in results if each.state is RuleState.UNKNOWN]
+    limits = [(result.trusted_below, result.rule) for result in results if result.trusted_below is not None]
+    offset, drawn_by = min(limits, key=lambda limit: limit[0], default=(None, None))
+    unknown = [result.rule for result in results if result.state is RuleState.UNKNOWN]
     # Below 0 nothing is trusted, whatever its own files leave open; what the cluster leaves open is said all the same.
     if unknown and (offset != 0 or any(rule in _CLUSTER_RULES for rule in unknown)):
-        broken = [each.rule for each in results if each.basis is Basis.RECORDS_SO_FAR]
+        broken = [result.rule for result in results if result.basis is Basis.RECORDS_SO_FAR]
         return verdict(VerdictOutcome.UNKNOWN, offset, min(broken or unknown, key=order.index))
     outcome = VerdictOutcome.TRUSTED if offset is None else VerdictOutcome.TRUSTED_BELOW
     return verdict(outcome, offset, drawn_by)

@@ -225,7 +225,7 @@ def change_partition(
         The same value where nothing changes, and then no record is written.
     """
     after = _with_reassignment_ended(partition, tuple(isr))
-    candidates = [each for each in after.replicas if each in after.isr and active.get(each, False)]
+    candidates = [replica for replica in after.replicas if replica in after.isr and active.get(replica, False)]
     leader = partition.leader
     if leader not in candidates:
         leader = candidates[0] if candidates else NO_LEADER
@@ -243,7 +243,7 @@ def change_partition(
 def _with_reassignment_ended(partition: PartitionRegistration, isr: tuple[int, ...]) -> PartitionRegistration:
     """``maybeCompleteReassignment``: all that are added are in sync, and where replicas become fewer, all that stay."""
     without = tuple(each for each in isr if each not in partition.removing)
-    replicas = tuple(each for each in partition.replicas if each not in partition.removing)
+    replicas = tuple(replica for replica in partition.replicas if replica not in partition.removing)
     pairs = zip(partition.replicas, partition.directories, strict=True)
     is_going_on = bool(partition.adding or partition.removing)
     waits_for = partition.adding if len(partition.adding) >= len(partition.removing) else (*partition.adding, *replicas)

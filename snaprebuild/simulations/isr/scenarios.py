@@ -296,14 +296,14 @@ def play_scenarios(
 
 def scenario_findings(scenarios: Iterable[PlayedScenario]) -> Iterator[Finding]:
     """One finding for each loss, and one for steps that were not possible. A loss that the KIP accepts is a note."""
-    for each in scenarios:
-        for loss in each.losses:
+    for scenario in scenarios:
+        for loss in scenario.losses:
             records = f"{pluralize(len(loss.records), 'committed record')} from offset {loss.first_offset} on"
-            yield _loss_finding(loss, each.scenario, f"{each.mode}: {records}, when broker {loss.leader} begins to lead")
-        left_out = sum(not step.happened for step in each.steps)
+            yield _loss_finding(loss, scenario.scenario, f"{scenario.mode}: {records}, when broker {loss.leader} begins to lead")
+        left_out = sum(not step.happened for step in scenario.steps)
         if left_out:
-            message = f"{each.mode}: {pluralize(left_out, 'step')} left out, which could not happen"
-            yield Finding("isr-step-left-out", Severity.NOTE, each.scenario, message)
+            message = f"{scenario.mode}: {pluralize(left_out, 'step')} left out, which could not happen"
+            yield Finding("isr-step-left-out", Severity.NOTE, scenario.scenario, message)
 
 
 def search_findings(results: Iterable[SearchResult]) -> Iterator[Finding]:

@@ -245,7 +245,7 @@ def _without_pairs(history: Sequence[ClusterStep]) -> Iterator[Sequence[ClusterS
 def _first_losing(
     fresh: Callable[[], Cluster], histories: Iterator[Sequence[ClusterStep]], cause: SimulatedLossCause
 ) -> tuple[tuple[ClusterStep, ...], SimulatedLoss] | None:
-    return next((lost for each in histories if (lost := _replayed(fresh, each, cause)) is not None), None)
+    return next((lost for history in histories if (lost := _replayed(fresh, history, cause)) is not None), None)
 
 
 def _replayed(

@@ -41,7 +41,9 @@ class Cluster:
         report: Callable[[str], None] = self.effects.append if reports else _discard
         controller = SimulatedController(mode, BROKERS)
         image = controller.image
-        replicas = {each: SimulatedReplica(each, mode, image.brokers[each].epoch, image, min_insync_replicas) for each in BROKERS}
+        replicas = {
+            broker: SimulatedReplica(broker, mode, image.brokers[broker].epoch, image, min_insync_replicas) for broker in BROKERS
+        }
         self._ledger = Ledger(report)
         self.traffic = Traffic(controller, replicas, self._ledger, report, messages)
         self._controller = controller
@@ -116,16 +118,16 @@ class Cluster:
         image = self._controller.image
         brokers = tuple(
             SimulatedBroker(
-                node_id=each.node_id,
-                is_running=each.is_running,
-                epoch=image.brokers[each.node_id].epoch,
-                fenced=image.brokers[each.node_id].fenced,
-                in_controlled_shutdown=image.brokers[each.node_id].in_controlled_shutdown,
-                log_end_offset=len(each.log),
-                high_watermark=each.high_watermark,
-                leads=each.leading is not None,
+                node_id=replica.node_id,
+                is_running=replica.is_running,
+                epoch=image.brokers[replica.node_id].epoch,
+                fenced=image.brokers[replica.node_id].fenced,
+                in_controlled_shutdown=image.brokers[replica.node_id].in_controlled_shutdown,
+                log_end_offset=len(replica.log),
+                high_watermark=replica.high_watermark,
+                leads=replica.leading is not None,
             )
-            for each in self._replicas.values()
+            for replica in self._replicas.values()
         )
         return ClusterState(image.partition, brokers, len(self._ledger.committed), self.traffic.texts())
 

@@ -192,9 +192,9 @@ class Traffic:
         self.replicas = replicas
         self.ledger = ledger
         self.report = report
-        self._fetches: dict[int, list[FetchRequest]] = {each: [] for each in replicas}
-        self._proposals: dict[int, list[AlterProposal]] = {each: [] for each in replicas}
-        self._answers: dict[int, list[_SentAnswer]] = {each: [] for each in replicas}
+        self._fetches: dict[int, list[FetchRequest]] = {replica: [] for replica in replicas}
+        self._proposals: dict[int, list[AlterProposal]] = {replica: [] for replica in replicas}
+        self._answers: dict[int, list[_SentAnswer]] = {replica: [] for replica in replicas}
         self._delayed: dict[Channel, set[int]] = {channel: set() for channel in Channel}
 
     def texts(self) -> tuple[str, ...]:
@@ -349,7 +349,7 @@ class Traffic:
     def fail_over(self) -> None:
         """Another controller takes over; what was under way between the brokers and the one before is lost, and sent again."""
         for broker_id, replica in self.replicas.items():
-            lost = [each.proposal for each in self._answers[broker_id]] + self._proposals[broker_id]
+            lost = [answer.proposal for answer in self._answers[broker_id]] + self._proposals[broker_id]
             self._answers[broker_id].clear()
             self._proposals[broker_id] = [each for each in lost if replica.is_running and each.incarnation == replica.incarnation]
             for proposal in self._proposals[broker_id]:

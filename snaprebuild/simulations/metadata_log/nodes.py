@@ -74,7 +74,7 @@ class SimulatedNode:
     def __init__(self, settings: NodeSettings, listeners: tuple[ScenarioListener, ...]) -> None:
         self.settings = settings
         self.log = MetadataLogModel(OffsetAndEpoch(0, 0), 0)
-        self.listeners = [Position(each) for each in listeners]
+        self.listeners = [Position(listener) for listener in listeners]
         self.taken = 0
         self.checkpoint_ms = 0
         self.bytes_at_checkpoint = 0
@@ -96,18 +96,18 @@ class SimulatedNode:
 
     def listener_progress(self, now_ms: int) -> list[Progress]:
         """How far its listeners are."""
-        for each in self.listeners:
-            each.settle(now_ms, self.log.end_offset)
-        return [each.progress for each in self.listeners]
+        for listener in self.listeners:
+            listener.settle(now_ms, self.log.end_offset)
+        return [listener.progress for listener in self.listeners]
 
     def reload_listeners(self, now_ms: int) -> list[str]:
         """Gives the latest checkpoint to the listeners below the start, and returns their names (``updateListenersProgress``)."""
         reloaded: list[str] = []
-        for each in self.listeners:
-            each.settle(now_ms, self.log.end_offset)
-            if each.offset < self.log.start.offset and self.log.latest is not None:
-                each.jump(now_ms, self.log.latest.id.offset)
-                reloaded.append(each.reader.name)
+        for listener in self.listeners:
+            listener.settle(now_ms, self.log.end_offset)
+            if listener.offset < self.log.start.offset and self.log.latest is not None:
+                listener.jump(now_ms, self.log.latest.id.offset)
+                reloaded.append(listener.reader.name)
         return reloaded
 
 

@@ -274,12 +274,14 @@ def _from_toml(kind: type[Any], value: object) -> object:
 def _checked(scenario: MetadataLogScenario, file: str) -> MetadataLogScenario:
     """The scenario, after the checks that a type cannot express."""
     duration_ms = scenario.duration_ms
-    appends = [msgspec.structs.replace(each, end_ms=min(each.end_ms, duration_ms)) for each in scenario.appends]
-    names = [each.name for each in scenario.replicas]
-    readers = [(each.node, each.name) for each in scenario.listeners]
+    appends = [msgspec.structs.replace(append, end_ms=min(append.end_ms, duration_ms)) for append in scenario.appends]
+    names = [replica.name for replica in scenario.replicas]
+    readers = [(listener.node, listener.name) for listener in scenario.listeners]
     bytes_max = max(61, scenario.nodes.segment_bytes)
-    spans = [("replica", each.down) for each in scenario.replicas] + [("replica", each.stuck) for each in scenario.replicas]
-    spans += [("listener", each.stuck) for each in scenario.listeners]
+    spans = [("replica", replica.down) for replica in scenario.replicas] + [
+        ("replica", replica.stuck) for replica in scenario.replicas
+    ]
+    spans += [("listener", listener.stuck) for listener in scenario.listeners]
     wrong = [
         ("elections", "ascending times within the duration")
         for before, after in zip((0, *scenario.elections), (*scenario.elections, duration_ms), strict=True)

@@ -148,9 +148,10 @@ class _Simulation:
         self._policy = policy
         self._leader = SimulatedLeader(scenario.nodes, _listeners(scenario, LEADER))
         self._followers = {
-            each.name: SimulatedFollower(each, scenario.nodes, _listeners(scenario, each.name)) for each in scenario.replicas
+            replica.name: SimulatedFollower(replica, scenario.nodes, _listeners(scenario, replica.name))
+            for replica in scenario.replicas
         }
-        self._counts = _Counts({f"{each.node}/{each.name}": 0 for each in scenario.listeners})
+        self._counts = _Counts({f"{listener.node}/{listener.name}": 0 for listener in scenario.listeners})
         self._events: list[tuple[int, _Kind, int, Callable[[int], None]]] = []
         self._pushed = 0
         for number in range(1, samples + 1):
@@ -326,7 +327,7 @@ def _turn_listener(node: SimulatedNode, position: Position, time_ms: int) -> Non
 
 
 def _listeners(scenario: MetadataLogScenario, node: str) -> tuple[ScenarioListener, ...]:
-    return tuple(each for each in scenario.listeners if each.node == node)
+    return tuple(listener for listener in scenario.listeners if listener.node == node)
 
 
 def simulate_policies(

@@ -28,6 +28,7 @@ from snaprebuild.replay.broker_start import SnapshotOrigin, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.receipts.own_snapshots import can_be_written, default_receipt_places, listed_receipts, state_directory
+from snaprebuild.snapshots.receipts.part_files import part_names
 from snaprebuild.snapshots.receipts.receipt_lines import KIND
 from snaprebuild.snapshots.receipts.receipt_reader import PartitionReceipt, WrittenFile, WrittenReceipt, header_of, load_receipt
 from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source, yield_to_brokers
@@ -311,12 +312,14 @@ def receipt_path(name: str) -> str:
     """The path of a receipt that is named as ``list_receipts`` names it; any other name as it is.
 
     Raises:
-        UsageError: it is a directory, whose newest receipt the text names.
+        UsageError: it is a directory with whole receipts and no part of one; the text names the newest.
+        ReadFailedError: it is a directory that cannot be listed.
     """
     if os.path.isdir(name):
         newest = next(listed_receipts(name), None)
-        text = "is a directory, not a receipt" if newest is None else f"is a directory: its newest receipt is {newest.path}"
-        raise UsageError(text, path=name)
+        if newest is not None and not part_names(name):
+            raise UsageError(f"has no part of a receipt: its newest receipt is {newest.path}", path=name)
+        return name
     if os.path.dirname(name) or os.path.lexists(name):
         return name
     listed = os.path.join(state_directory() or "", name)

@@ -101,7 +101,7 @@ class Selection(msgspec.Struct, frozen=True):
         if not as_options:
             close = [each for topic in self.topics for each in difflib.get_close_matches(topic, sorted(names), 1)]
             return f"; did you mean {close[0]!r}?" if close else f"; topics: {first_of(sorted(names), 5)}"
-        meant = self._meant(names)
+        meant = self._meant(frozenset(names))
         return f"; did you mean `{meant}`?" if meant else f"; topics: {first_of(sorted(names), 5)}"
 
     def absent(self, names: Collection[str]) -> list[str]:
@@ -128,12 +128,15 @@ class Selection(msgspec.Struct, frozen=True):
         cause = None if are_others_read else FindingCause.NOTHING_FOUND
         return [Finding("nothing-found", Severity.FINDING, place, self.why_absent(names), cause=cause)]
 
-    def _meant(self, names: Collection[str]) -> str | None:
+    def _meant(self, names: frozenset[str]) -> str | None:
         """Options that select something, where a topic looks like one of ``names``."""
         for pattern in self.topics:
             topic, dash, number = pattern.rpartition("-")
             if dash and number.isdecimal() and topic in names:
                 return f"--topic-partition {shell_word(f'{topic}-{int(number)}')}"
+            several = [each.strip() for each in pattern.split(",") if each.strip()]
+            if len(several) > 1 and names.issuperset(several):
+                return " ".join(f"--topic {shell_word(each)}" for each in several)
             close = difflib.get_close_matches(pattern, sorted(names), 1) or [
                 name for name in sorted(names) if name.startswith(pattern)
             ]

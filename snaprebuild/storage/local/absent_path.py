@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 import re
 
-__all__ = ["absent_text", "unexpanded_part", "unexpanded_value_text"]
+__all__ = ["ABSENT", "absent_text", "unexpanded_part", "unexpanded_value_text"]
+
+ABSENT = "does not exist"
+"""The text of a path of which nothing else is known."""
 
 _PROVIDED = re.compile(r"\$\{[^{}]*\}")
+_STORE = re.compile(r"s3(?::/(?!/)|//|:(?!/))(?=[a-z0-9])")
+"""A location in an object store with a typing error."""
 _VARIABLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -27,7 +32,8 @@ def absent_text(path: str) -> str:
     """That an argument of the command line does not exist, and what to write instead if the shell left a part of it as it was."""
     part = unexpanded_part(path)
     if part is None:
-        return "does not exist"
+        store = _STORE.match(path)
+        return ABSENT if store is None else f"{ABSENT}: write s3://{path[store.end() :]}"
     if part.startswith("~"):
         expanded = os.path.expanduser(path)
         instead = f": write {expanded}" if expanded != path else ""

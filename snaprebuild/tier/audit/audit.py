@@ -131,8 +131,11 @@ class _PartitionWork:
         if self.level is AuditLevel.REACHABLE:
             start = self.starts.of(self.audit.remote.id)
             return [_PlannedReplay(log, stretch, window) for stretch, window in reachable_windows(log, self.clock, start)]
-        windows = [None if each.is_from_zero else whole_window(log, each, self.clock) for each in log.stretches]
-        return [_PlannedReplay(log, stretch, window) for stretch, window in zip(log.stretches, windows, strict=True)]
+        replays = []
+        for stretch in log.stretches:
+            window = None if stretch.is_from_zero else whole_window(log, stretch, self.clock)
+            replays.append(_PlannedReplay(log, stretch, window))
+        return replays
 
     def reads(self) -> Iterator[CopyRead]:
         """The reads of the level, apart from the manifests."""
@@ -227,7 +230,7 @@ def tier_audit(
     listed = cold_bytes(copy.copy.objects for each in audits for copy in each.copies)
     refuse_cold(listed, run.stores.max_read_bytes, root.path)
     _read_manifests(audits)
-    starts = (local_starts or LocalStarts()).checked({each.remote.id for each in audits})
+    starts = LocalStarts() if local_starts is None else local_starts.checked({each.remote.id for each in audits})
     work = [_PartitionWork(each, level, run.clock, starts) for each in audits]
     for each in work:
         if each.audit.ends_are_known:

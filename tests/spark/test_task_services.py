@@ -1,0 +1,55 @@
+"""A rate is divided among the tasks of a stage, however many of them run at once."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from snaprebuild.spark.task_services import RATED_TASKS, rated_tasks, task_services
+from snaprebuild.storage.io_limits.policy import IoLimits, current_limits, limited_io
+from snaprebuild.storage.s3.request_limits import meters
+
+pytestmark = pytest.mark.full
+
+
+def session(**settings: str) -> Any:
+    """The settings of a session."""
+    conf = {f"spark.{name.replace('_', '.')}": value for name, value in settings.items()}
+    return SimpleNamespace(conf=SimpleNamespace(get=conf.get))
+
+
+@pytest.mark.parametrize(
+    ("settings", "tasks"),
+    [
+        ({"master": "local"}, 1),
+        ({"master": "local[2]"}, 2),
+        ({"master": "local[3,4]"}, 3),
+        ({"master": "local[64]"}, RATED_TASKS),
+        ({"master": "local[*]"}, RATED_TASKS),
+        ({"master": "local-cluster[2,2,1024]"}, 4),
+        ({"master": "spark://h:7077", "cores_max": "5"}, 5),
+        ({"master": "spark://h:7077"}, RATED_TASKS),
+        ({"master": "yarn", "executor_instances": "2", "executor_cores": "3"}, 6),
+        ({"master": "yarn", "dynamicAllocation_enabled": "true", "dynamicAllocation_maxExecutors": "3", "executor_cores": "1"}, 3),
+        ({"master": "yarn", "dynamicAllocation_enabled": "true", "executor_instances": "1", "executor_cores": "1"}, RATED_TASKS),
+        ({}, RATED_TASKS),
+    ],
+)
+def test_as_many_tasks_as_can_run_at_once(settings: dict[str, str], tasks: int) -> None:
+    assert rated_tasks(session(**settings)) == tasks
+
+
+@pytest.mark.parametrize(("settings", "share"), [({}, 250), ({"speculation": "true"}, 125)])
+def test_all_attempts_together_have_the_rate(settings: dict[str, str], share: int) -> None:
+    """Two attempts at a task may run at once with speculation; and two stages of a union."""
+    limits = current_limits().io
+    try:
+        with limited_io(IoLimits(leaves_page_cache=True, bytes_per_second=1000, at_idle_priority=False)):
+            services = task_services(session(**settings))
+            assert list(services.wrap(iter, 4)([])) == []  # type: ignore[arg-type]
+            assert current_limits().io == IoLimits(leaves_page_cache=True, bytes_per_second=share)
+            assert list(services.for_stages(2).wrap(iter, 4)([])) == []  # type: ignore[arg-type]
+            assert current_limits().io.bytes_per_second == share // 2
+    finally:
+        meters.counter = None
+    assert current_limits().io == limits
