@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from snaprebuild.library.call_engine import THIS_MACHINE, CallEngine
 from snaprebuild.snapshots.engine.partition_task import ProgressStoppedError
 
 __all__ = ["CallProgress", "progress_of"]
@@ -14,12 +14,12 @@ __all__ = ["CallProgress", "progress_of"]
 class CallProgress:
     """Calls the function of the caller. An error of it ends the run, not only the partition that was being read.
 
-    An engine may call from a thread of its own, which cannot end the run: the error is then raised when the engine is done.
+    Another engine than this machine cannot be stopped in the middle: its tasks would go on writing. The error is raised after its end.
     """
 
-    def __init__(self, function: Callable[[str, int], None]) -> None:
+    def __init__(self, function: Callable[[str, int], None], *, can_stop: bool) -> None:
         self._function = function
-        self._thread = threading.get_ident()
+        self._can_stop = can_stop
         self.error: Exception | None = None
 
     def __call__(self, what: str, size_bytes: int) -> None:
@@ -30,13 +30,17 @@ class CallProgress:
             self._function(what, size_bytes)
         except Exception as error:
             self.error = error
-            if threading.get_ident() == self._thread:
+            if self._can_stop:
                 raise ProgressStoppedError from error
 
 
 @contextmanager
-def progress_of(function: Callable[[str, int], None] | None) -> Iterator[CallProgress | None]:
+def progress_of(function: Callable[[str, int], None] | None, engine: CallEngine) -> Iterator[CallProgress | None]:
     """The progress of a call inside the block; None without a function.
+
+    Args:
+        function: of the caller.
+        engine: that reads.
 
     Raises:
         Exception: what the function raised, with the notes of the run that it ended.
@@ -44,7 +48,7 @@ def progress_of(function: Callable[[str, int], None] | None) -> Iterator[CallPro
     if function is None:
         yield None
         return
-    progress = CallProgress(function)
+    progress = CallProgress(function, can_stop=engine is THIS_MACHINE)
     try:
         yield progress
     except ProgressStoppedError as stopped:

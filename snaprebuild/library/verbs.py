@@ -261,7 +261,7 @@ def rebuild(
         receipt: file that lists the written files; None for a new one in the usual place (``snaprebuild undo`` lists them).
         results: file for a row of each boundary, JSON lines or ``.parquet``; it must not exist.
         jobs: worker processes; None for as many as processors, or as disks if those are more.
-        progress: called with a topic-partition and the bytes that were read since the last call.
+        progress: called with a topic-partition and the bytes that were read since the last call. An error of it ends the run.
         impact: ``low``, ``normal`` or ``full``, as ``--impact``; None for low while a broker runs.
         max_read_rate: bytes a second; None for any number.
         engine: where segments are read and replayed; None for worker processes of this machine.
@@ -279,7 +279,7 @@ def rebuild(
     table_file = _table_file(given["results"], given["receipt"])
     facts = RunFacts()
     invocation = Invocation.now(command.text)
-    with _reading(invocation, given), progress_of(given["progress"]) as called:
+    with _reading(invocation, given), progress_of(given["progress"], used_engine) as called:
         planned = _plan_to_carry_out(given, used_engine, facts)
         if table_file is not None:
             check_new_place(table_file)
@@ -333,7 +333,7 @@ def verify(
         expiration_ms: ``producer.id.expiration.ms``; None for that of ``server_properties``, else Kafka's default.
         s3: how object stores are reached, and the limits of the call.
         jobs: worker processes; None for as many as processors, or as disks if those are more.
-        progress: called with a topic-partition and the bytes that were read since the last call.
+        progress: called with a topic-partition and the bytes that were read since the last call. An error of it ends the run.
         impact: ``low``, ``normal`` or ``full``, as ``--impact``; None for low while a broker runs.
         max_read_rate: bytes a second; None for any number.
         engine: where segments are read and replayed; None for worker processes of this machine.
@@ -348,7 +348,7 @@ def verify(
     command = command_of("verify", given, used_engine)
     stores = s3.for_run()
     invocation = Invocation.now(command.text)
-    with _reading(invocation, given), progress_of(given["progress"]) as called:
+    with _reading(invocation, given), progress_of(given["progress"], used_engine) as called:
         opened = _opened(given, Run(stores=stores))
         clock = Clock(moment_of(given), given["expiration_ms"] or opened.expiration_ms or DEFAULT_EXPIRATION_MS)
         used_engine.keep_effects(opened.partitions, stores)

@@ -162,7 +162,7 @@ class Tier:
         remote = self.listed_partition(partition)
         if not self.has_metadata and remote.copies:
             take_all_for_finished(remote)
-        elif incomplete := remote.incomplete:
+        elif incomplete := [each for each in remote.incomplete if each.record is not None]:
             message = (
                 f"{pluralize(len(incomplete), 'copy', 'copies')} finished, and objects of them are missing: reads of them fail"
             )

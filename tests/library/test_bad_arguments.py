@@ -30,6 +30,8 @@ from snaprebuild import (
     prepare_upload,
     validate_snapshot,
 )
+from snaprebuild.snapshots.engine import schedule
+from snaprebuild.snapshots.run import Run
 
 LOGS = FIXTURES / "kafka27-mixed" / "logs"
 MIXED = LOGS / "mixed-0"
@@ -330,8 +332,6 @@ class ExampleError(Exception):
 @pytest.mark.parametrize("calls", [1, 3, 9])
 def test_an_error_of_progress_ends_the_run(calls: int, jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It arrives at the caller. Each file is whole or absent, and the receipt is closed and lists what is there."""
-    from snaprebuild.snapshots.engine import schedule
-
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
     logs = copy_of("kafka27-mixed", tmp_path)
     before = tree(logs)
@@ -362,6 +362,44 @@ def test_an_error_of_progress_ends_the_run(calls: int, jobs: int, tmp_path: Path
     assert not [each for each in library.verify(logs) for one in each.snapshots if one.comparison.proven_wrong]
     assert in_json("undo", receipt).exit_code == 0
     assert tree(logs).keys() - {".lock"} == before.keys() - {".lock"}
+
+
+def test_an_error_of_progress_is_raised_at_the_end_of_another_engine(tmp_path: Path) -> None:
+    """Tasks elsewhere would go on writing: they are done first, and the receipt has all of their files."""
+
+    class Elsewhere:
+        """An engine that calls at its end, in the thread of the caller."""
+
+        cache = None
+        words = ()
+
+        def planning(self) -> None:
+            return None
+
+        def reading(self, progress: Any) -> Any:
+            def read(tasks: Any) -> None:
+                schedule.run_tasks(tasks, Run())
+                progress("tasks", 5)
+                progress("tasks", 5)
+
+            return read
+
+        def keep_effects(self, *_: object) -> None:
+            pass
+
+    calls: list[int] = []
+
+    def enough(_: str, size: int) -> None:
+        calls.append(size)
+        raise ExampleError
+
+    logs = copy_of("kafka27-mixed", tmp_path)
+    receipt = tmp_path / "receipt.jsonl"
+    with pytest.raises(ExampleError):
+        library.rebuild(logs, receipt=receipt, progress=enough, engine=Elsewhere())  # type: ignore[arg-type]
+    assert len(calls) == 1
+    assert receipt.read_text().splitlines()[-1].startswith('{"step":"end"')
+    assert in_json("undo", receipt).document["totals"]["removed"] == 14
 
 
 def test_an_error_of_progress_ends_a_verification() -> None:

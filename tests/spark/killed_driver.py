@@ -37,6 +37,8 @@ from snaprebuild.spark.summary_rows import SCHEMA
 from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
 
 SECONDS_MAX = 300
+TASKS = 4
+"""Of each stage: two run at once."""
 
 MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -108,7 +110,7 @@ def main(happens: str, logs: str, out: str, receipt: str, signs: str) -> None:
         change_tasks(happens, signs)
         rate = os.environ.get("TEST_RATE")
         with limited_io(IoLimits(bytes_per_second=None if rate is None else int(rate))):
-            result = rebuild(plan, Run(engine=SparkEngine(session)), receipt=Receipt(receipt, plan))
+            result = rebuild(plan, Run(engine=SparkEngine(session, tasks=TASKS)), receipt=Receipt(receipt, plan))
     document = {
         "exit_code": exit_code_of(result.findings),
         "findings": [str(each) for each in result.findings],
