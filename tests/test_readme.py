@@ -100,6 +100,15 @@ def test_the_readme_is_short() -> None:
     assert next(number for number, line in enumerate(lines, 1) if "snapshots written" in line) <= 25
 
 
+def test_the_changelog_says_each_thing_once() -> None:
+    """No line is there twice, and none begins as another one does: a merge brings lines back that were reworded."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    lines = [" ".join(each.split()) for each in re.findall(r"^\* .*(?:\n  .*)*", text, re.MULTILINE)]
+    assert len(lines) > 50
+    beginnings = [line[:45] for line in lines]
+    assert sorted(beginnings) == sorted(set(beginnings))
+
+
 def test_the_steps_of_the_readme_are_those_of_the_guide() -> None:
     """What README does in a step, the guide does under the same number."""
     in_readme = re.findall(r"^\| (\d) \|[^|]*`snaprebuild (\w+) ", (ROOT / "README.md").read_text(), re.MULTILINE)
