@@ -70,7 +70,7 @@ ONLY_IN = {
     "boto3": ("snaprebuild/storage/s3/requests.py",),
     "botocore": tuple(f"snaprebuild/storage/s3/{name}.py" for name in ("store", "answers", "listing", "multipart", "requests")),
     "confluent_kafka": ("snaprebuild/storage/remote/metadata_topic.py",),
-    "pyspark": ("snaprebuild/spark/", "snaprebuild/library/verb_result.py"),  # there for its types alone
+    "pyspark": ("snaprebuild/spark/",),
 }
 
 
