@@ -44,7 +44,7 @@ from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, TaskOutcome
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.spark import calls, chunks, job, packing
+from snaprebuild.spark import calls, chunks, job, packing, read_rows
 from snaprebuild.spark.job import SparkEngine
 
 if TYPE_CHECKING:
@@ -302,6 +302,7 @@ def test_reading_is_balanced(spark: SparkSession, event_log: Path, tmp_path: Pat
         return packed[-1][1]
 
     monkeypatch.setattr(job, "pack", recorded)
+    monkeypatch.setattr(read_rows, "ROWS_TOGETHER", 1)  # so that records of Spark are segments
     work = Counts(logs / "t-0")
     with new_tasks(spark, event_log) as ended:
         SparkEngine(spark, tasks=8)([work])
