@@ -36,6 +36,7 @@ __all__ = [
     "AlreadyExistsError",
     "BusyError",
     "ChangedFileError",
+    "DamagedCopyError",
     "DeadlinePassedError",
     "GoneFileError",
     "GonePartitionError",

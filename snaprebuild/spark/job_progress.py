@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from snaprebuild.findings import pluralize
-from snaprebuild.spark.session import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,6 +85,8 @@ def watched(
         task_bytes: what each task reads.
         other_tasks: how many tasks do something else in the same stage, for each query that may be the first to read.
     """
+    from snaprebuild.spark.session import is_remote
+
     if progress is None:
         yield
         return

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_dirs import copy_of, snapshot_name
 from manifests import FIXTURES
-from sentences import RECORDS_REMOVED, STRAY_WITHOUT_ID
+from sentences import NOT_READY, RAISE_THE_PROTOCOL, RECORDS_REMOVED, STRAY_WITHOUT_ID
 from stopped_broker import made
 
 from snaprebuild.broker.fates import Fate, FateKind
@@ -164,8 +164,8 @@ def test_a_line_that_is_shortened_is_whole_below(status: Status) -> None:
 @pytest.mark.parametrize(
     ("waiting", "first", "below"),
     [
-        (0, "Also: 17 snapshots missing.", "Raise the protocol first."),
-        (4, "Also: 17 missing, 2-6 waiting.", "Raise the protocol first. 17 snapshots missing, 2 to 6 segments waiting."),
+        (0, "Also: 17 snapshots missing.", RAISE_THE_PROTOCOL),
+        (4, "Also: 17 missing, 2-6 waiting.", f"{RAISE_THE_PROTOCOL} 17 snapshots missing, 2 to 6 segments waiting."),
     ],
 )
 def test_topics_without_an_id_are_said_once(waiting: int, first: str, below: str) -> None:
@@ -173,7 +173,7 @@ def test_topics_without_an_id_are_said_once(waiting: int, first: str, below: str
         [], wrong=0, suspect=0, missing=17, waiting=2 if waiting else 0, unread=0, waiting_unknown=waiting,
         topics_without_id=["a", "b"],
     )  # fmt: skip
-    assert status_line(status) == f"Not ready for remote storage: 2 topics have no id. {first}"
+    assert status_line(status) == f"{NOT_READY}2 topics have no id. {first}"
     assert status_details(status) == below
 
 

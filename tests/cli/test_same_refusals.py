@@ -187,7 +187,7 @@ ROWS = (
     Row("output in a log directory", BELOW, in_log_dir, 3, "--out leads into", ("output_directory.check_output",)),
     Row("output is a file", BELOW, named("out"), 2, "it is not a directory"),
     Row("stage in a log directory", STAGED, in_log_dir, 3, "--to leads into", ("output_directory.staged_directories",)),
-    Row("stage is a file", STAGED, named("stage"), 5, "Not a directory"),
+    Row("stage is a file", STAGED, named("stage"), 2, "--to: expected a directory, found the file"),
     Row("stage on another file system", STAGED, other_file_system, 2, "no --to directory is on its file system"),
     Row("another run stages", STAGED, stage_is_held, 3, "another run stages into this directory", ("directories._locked",)),
     Row(

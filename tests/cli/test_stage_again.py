@@ -11,7 +11,7 @@ from command import in_json, snaprebuild
 from log_dirs import batch_positions, copy_of, flip, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, truth
 from manifests import CLUSTER, FIXTURES
 from plans import make_plan
-from sentences import CONFIGURATION_UNREAD, STAGE_AGAIN
+from sentences import CONFIGURATION_UNREAD, NO_START, STAGE_AGAIN
 from staged_logs import AS_OF, DAY_MS, aged, bases_of, earlier, installed, running, staged
 
 from snaprebuild.snapshots import stage as module
@@ -207,9 +207,7 @@ def test_nothing_is_staged_for_a_broker_that_does_not_start(tmp_path: Path) -> N
     ran = snaprebuild("stage", logs, "--to", tmp_path / "staged")
     assert ran.exit_code == 3
     answer = " ".join(ran.stdout.split())
-    assert answer.startswith(
-        "This broker does not start: a directory that is no partition (unknown). Nothing was staged; 14 snapshots"
-    )
+    assert answer.startswith(f"{NO_START}a directory that is no partition (unknown). Nothing was staged; 14 snapshots")
     assert not (tmp_path / "staged").exists()
     planned = in_json("plan", logs, "--to", tmp_path / "staged").document
     assert sum(len(each["boundaries"]) for each in planned["partitions"]) == 0

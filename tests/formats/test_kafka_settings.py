@@ -54,8 +54,8 @@ def test_levels_and_files() -> None:
 
 def test_the_catalogue_has_the_releases_of_the_documentation() -> None:
     releases = list(kafka_releases.catalogued_releases())
-    page = (SCRIPTS.parent / "docs" / "reference" / "commands.md").read_text()
-    assert f"Release of the broker that answers, {releases[0]} to {releases[-1]}." in page
+    page = (SCRIPTS.parent / "docs" / "guides" / "inspect.md").read_text()
+    assert f"`--kafka-release` for another release ({releases[0]} to {releases[-1]})." in page
 
 
 def test_a_scan_reads_none_of_it() -> None:

@@ -24,6 +24,7 @@ EXIT_CODES = {
     "AlreadyExistsError": 5,
     "BusyError": 5,
     "ChangedFileError": 3,
+    "DamagedCopyError": 4,
     "GoneFileError": 3,
     "GonePartitionError": 3,
     "OutcomeUnknownError": 5,

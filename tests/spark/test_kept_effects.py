@@ -214,7 +214,9 @@ def test_a_notebook_has_the_verbs_of_the_command(spark: SparkSession, logs: Path
     for each in (scanned, planned, verified):
         of_spark = each.toDF(spark)
         assert of_spark.columns == list(each.columns)
-        assert [row.asDict() for row in of_spark.collect()] == each.rows() != []
+        assert [row.asDict() for row in of_spark.collect()] == each.rows()
+    assert scanned.rows() != [] != planned.rows()
+    assert verified.rows() == [], "there is no snapshot to compare"
     nothing = library.rebuild(logs, topics="none", dry_run=True).toDF(spark)
     assert (nothing.count(), nothing.columns) == (0, frame.columns)
 

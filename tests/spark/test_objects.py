@@ -210,7 +210,7 @@ def test_a_notebook_asks_as_the_command_does(spark: SparkSession, store: FaultyS
         ({"out": None, "set_aside": True}, "objects are never renamed"),
         ({"boundaries": "some"}, "expected missing, all, found 'some'"),
         ({"replay_from": "start"}, "expected auto, window, log-start"),
-        ({"out": ""}, "a path is empty"),
+        ({"out": ""}, "out: the path is empty"),
         ({"out": "s3a://b/out"}, "s3a://...: expected a path, or s3://BUCKET/PREFIX"),
         ({"metadata": str(tmp_path / "nowhere")}, "nowhere"),
     ):
