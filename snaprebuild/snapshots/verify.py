@@ -436,5 +436,4 @@ def snapshot_needs(directory: PartitionDir) -> tuple[int, int] | None:
         return None
     sizes = [listed.identity.size_bytes for _, listed in directory.snapshots]
     sizes += [each.transaction_index or 0 for each in directory.segments]
-    sizes += [size for each in directory.segments if each.has_checked_indexes for size in each.compared_bytes]
     return sum(-(-size // RANGE_BYTES) for size in sizes), sum(sizes)

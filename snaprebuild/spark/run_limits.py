@@ -34,10 +34,10 @@ def settings_of(store: ReadStore) -> S3Settings | None:
 
 
 def needs_of(task: ReadTask) -> Needs:
-    """The cost of reading a segment: of its ranges, one after the other."""
+    """The cost of reading a segment: of its ranges, one after the other, and of the indexes that are compared with it."""
     stored = task.store.stored_bytes(task.path) if isinstance(task.store, TierStore) else None
-    size = task.identity.size_bytes if stored is None else stored
-    return -(-size // RANGE_BYTES), size
+    sizes = [task.identity.size_bytes if stored is None else stored, *(task.compared_bytes or ())]
+    return sum(-(-size // RANGE_BYTES) for size in sizes), sum(sizes)
 
 
 def limits_of(tasks: Iterable[PartitionTask]) -> S3Settings | None:

@@ -112,9 +112,7 @@ def test_what_was_announced_suffices_and_less_does_not(store: FaultyStore, comma
     manifest_bytes = sum(len(data) for key, data in store.objects.items() if key.endswith(".rsm-manifest"))
     size = manifest_bytes + document["estimate"]["read_bytes"]
     for setting, enough in (("max_requests", requests), ("max_read_bytes", size)):
-        g = command(*line, "--set", f"{setting}={enough}")
-        print(g.stdout[:3000], g.stderr)
-        assert reported(g) == reported(run)
+        assert reported(command(*line, "--set", f"{setting}={enough}")) == reported(run)
         store.seen.clear()
         limited = command(*line, "--set", f"{setting}={enough - 1}")
         assert (limited.exit_code, f"{setting} {enough - 1}" in limited.stderr) == (1, True)

@@ -67,7 +67,7 @@ class ReadTask(msgspec.Struct, frozen=True):
         with_first_events: also find the first events of each producer (``replay.first_events``).
         deadline: nothing is read after this ``time.monotonic()``, which all processes of a machine share; None for none.
         until: batches from this offset on do not count; None if all do.
-        check_indexes: compare the indexes next to it with its batches.
+        compared_bytes: stored bytes of each index next to it that is compared with its batches; None if none is.
         extras: other analyses of its batches.
     """
 
@@ -82,7 +82,7 @@ class ReadTask(msgspec.Struct, frozen=True):
     deadline: float | None = None
     store: ReadStore = LOCAL
     until: int | None = None
-    check_indexes: bool = False
+    compared_bytes: tuple[int, ...] | None = None
     extras: tuple[Analysis, ...] = ()
 
 
@@ -130,7 +130,7 @@ def read_tasks(
                 cuts=tuple(inner_cuts),
                 extras=extras,
                 with_first_events=with_first_events,
-                check_indexes=segment.has_checked_indexes,
+                compared_bytes=segment.compared_bytes if segment.has_checked_indexes else None,
             )
         )
     return tasks
@@ -158,7 +158,7 @@ def open_segment(task: ReadTask, *, splits: bool = False) -> Iterator[tuple[Open
 
 def index_entries_of(task: ReadTask) -> IndexEntries | None:
     """The entries of the indexes next to the segment of a task; None if they are not compared with its batches."""
-    if not task.check_indexes:
+    if task.compared_bytes is None:
         return None
     from snaprebuild.snapshots.engine.index_check import read_index_entries  # needed for remote storage alone
 
