@@ -80,6 +80,16 @@ def test_what_cannot_be_read_comes_first(verb: str, tmp_path: Path) -> None:
     assert met
 
 
+def test_a_newest_snapshot_that_cannot_be_compared_with_the_cluster(tmp_path: Path) -> None:
+    verb = VERBS["cluster source"]
+    written(verb, tmp_path)
+    newest = max((tmp_path / "node" / "payments-0").glob("*.snapshot"))
+    with refused(newest, errno.EIO, []):
+        ran = snaprebuild(*filled(verb.arguments, tmp_path))
+    check_says_so(ran, "cluster source without the newest snapshot")
+    assert str(newest) in ran.text + ran.stderr
+
+
 def test_a_partition_that_cannot_be_listed(tmp_path: Path) -> None:
     logs = copy_of("kafka27-killed", tmp_path)
     unread = logs / "k-magicup-0"

@@ -17,13 +17,13 @@ from snaprebuild.cluster.source_check.metadata_logs import BrokerMetadata, Metad
 from snaprebuild.cluster.source_check.producer_ids import (
     foreign_producers,
     is_newer_than_log,
-    newest_entries,
     producer_id_finding,
+    read_newest_entries,
 )
 from snaprebuild.cluster.source_check.source_question import SourceQuestion
 from snaprebuild.cluster.source_check.source_verdicts import JudgedReplica, ReadLogs, SourceReplica, judge_sources, replica_of
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
-from snaprebuild.errors import SnaprebuildError
+from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
@@ -212,7 +212,11 @@ def _foreign_producers(checked: CheckedSource, evidence: SourceEvidence, now_ms:
     directory = checked.directory
     if read is None or not is_newer_than_log(evidence):
         return []
-    foreign = foreign_producers(newest_entries(directory), read.image, now_ms, expiration_ms)
+    try:
+        entries = read_newest_entries(directory)
+    except ReadFailedError as error:
+        return [finding_of_error(error, directory.path)]
+    foreign = foreign_producers(entries, read.image, now_ms, expiration_ms)
     if foreign is None:
         return []
     return [producer_id_finding(directory.path, [directory.topic_partition], [foreign], Severity.FINDING)]

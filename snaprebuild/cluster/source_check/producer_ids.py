@@ -36,6 +36,7 @@ __all__ = [
     "is_newer_than_log",
     "newest_entries",
     "producer_id_finding",
+    "read_newest_entries",
     "unknown_producer_ids",
     "with_later_batches",
 ]
@@ -89,13 +90,25 @@ class ForeignProducers(msgspec.Struct, frozen=True):
 
 def newest_entries(directory: PartitionDir) -> np.ndarray | None:
     """The entries of the newest snapshot; None without one, and of one that cannot be read: ``verify`` reports that."""
+    try:
+        return read_newest_entries(directory)
+    except ReadFailedError:
+        return None
+
+
+def read_newest_entries(directory: PartitionDir) -> np.ndarray | None:
+    """The entries of the newest snapshot; None without one, and of one that changes or is damaged: ``verify`` reports that.
+
+    Raises:
+        ReadFailedError: it cannot be read.
+    """
     if not directory.snapshots:
         return None
     _, newest = directory.snapshots[-1]
     try:
         data = directory.file(newest.name).read_small(limits.SNAPSHOT_BYTES_MAX)
         return None if data is None else read_entries(data)
-    except (ReadFailedError, ChangedFileError, FormatError):
+    except (ChangedFileError, FormatError):
         return None
 
 
