@@ -46,9 +46,8 @@ def run_follower_build(
     named = _only_name(selection)
     if named is not None:
         build.check_log_dir(log_dir, named, log_dirs)  # before anything is asked of the store
+    check_order(store)
     tier = open_tier(store, s3, options)
-    if not tier.partitions and not tier.logs.partitions:
-        check_order(store)
     name = named or _only_partition(tier, selection)
     build.check_log_dir(log_dir, name, log_dirs)
     topic, partition = partition_named(name)

@@ -23,9 +23,9 @@ def run_follower_check(store: str, path: str, options: FollowerCheckOptions, out
     """Compares the producer state of replicas with that of remote storage."""
     out.begin(private_key=key_files(options))
     clock = clock_at(options.as_of, options.expiration_ms)
-    tier = open_tier(store, s3, options)
     source = open_selected([path], None, selection_of(options), s3)
     check_order(store, source)
+    tier = open_tier(store, s3, options)
     started = time.perf_counter()
     run = run_of(s3, clock=clock, jobs=options.jobs)
     check = check_replicas(source, tier, run, replays_remote=options.proof is RemoteLevel.FULL, announce=announced)

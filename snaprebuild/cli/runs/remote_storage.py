@@ -55,11 +55,7 @@ def open_tier(store: str, s3: S3Options, options: RemoteOptions) -> Tier:
     check_directories([store, *(options.metadata_log or [])])
     keys = private_keys(options)
     root, prefix = tier_root(store, s3, options)
-    try:
-        return remote_store.open_tier(root, options.metadata_log or (), stores_of(s3), keys, prefix)
-    except UsageError:
-        check_order(store)
-        raise
+    return remote_store.open_tier(root, options.metadata_log or (), stores_of(s3), keys, prefix)
 
 
 def check_order(store: str, source: Source | None = None) -> None:
@@ -67,15 +63,20 @@ def check_order(store: str, source: Source | None = None) -> None:
 
     Args:
         store: that was named.
-        source: of PATH; None where another result shows that STORE has no copy.
+        source: of PATH; None for a path that is written to.
 
     Raises:
         UsageError: STORE holds partitions of a broker, and PATH holds none.
     """
     if is_object(store) or (source is not None and (source.partitions or source.skipped)):
         return
-    if any(log_dir.partitions for log_dir in find_partitions([store]).log_dirs):
+    if _is_log_dir(store):
         raise UsageError("is a log directory: STORE comes before PATH", path=store)
+
+
+def _is_log_dir(path: str) -> bool:
+    is_of_broker = read_log_dir(path_of(path)).is_broker_directory
+    return is_of_broker or any(log_dir.partitions for log_dir in find_partitions([path]).log_dirs)
 
 
 def tier_root(location: str, s3: S3Options, options: RemoteOptions) -> tuple[StorePath, str]:
@@ -90,18 +91,9 @@ def tier_root(location: str, s3: S3Options, options: RemoteOptions) -> tuple[Sto
         root, prefix = split_key_prefix(root)
     if root.is_local and (fault := directory_fault(root.path)) is not None:
         raise UsageError(fault, path=location)
-    _check_no_log_dir(root)
-    return root, prefix
-
-
-def _check_no_log_dir(root: StorePath) -> None:
-    """Makes sure that STORE is no log directory, which holds no copies: nothing would be found in it, and nothing wrong.
-
-    Raises:
-        UsageError: it is one.
-    """
-    if root.is_local and read_log_dir(root).is_broker_directory:
+    if root.is_local and _is_log_dir(root.path):  # nothing would be found in it, and nothing wrong
         raise UsageError("is a log directory: name STORE, where the copies of segments are", path=root.path)
+    return root, prefix
 
 
 def announced(cost: AuditCost) -> None:
