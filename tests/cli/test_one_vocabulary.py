@@ -231,6 +231,12 @@ def test_a_store_and_a_path_that_were_swapped_are_told_apart(words: str, tmp_pat
     assert run.stderr.endswith("logs: is a log directory: STORE comes before PATH\n")
 
 
+def test_a_store_may_have_log_directories_below_it() -> None:
+    run = snaprebuild("tier", "inventory", FIXTURES / "tiered-local", "--output", "json")
+    assert run.exit_code == 0
+    assert json.loads(run.stdout)["partitions"]
+
+
 def test_an_upload_takes_patterns_and_names_together(tmp_path: Path) -> None:
     logs = FIXTURES / "kafka4-mixed" / "logs"
     words = ("--topic", "deleted", "--topic-partition", "mixed-0", "--i-am-the-leader", "--dry-run", *TIME)

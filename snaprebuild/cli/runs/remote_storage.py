@@ -11,7 +11,7 @@ from snaprebuild.cli.value_text import size_text
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import pluralize
 from snaprebuild.snapshots.source.source import Source
-from snaprebuild.storage.log_dir import directory_fault, find_partitions, read_log_dir
+from snaprebuild.storage.log_dir import directory_fault, read_log_dir
 from snaprebuild.storage.private_keys import PrivateKeys, split_private_key
 from snaprebuild.storage.remote.listing import split_key_prefix
 from snaprebuild.storage.store import absolute, is_object
@@ -66,7 +66,7 @@ def check_order(store: str, source: Source | None = None) -> None:
         source: of PATH; None for a path that is written to.
 
     Raises:
-        UsageError: STORE holds partitions of a broker, and PATH holds none.
+        UsageError: STORE is the log directory of a broker, and PATH holds no partition.
     """
     if is_object(store) or (source is not None and (source.partitions or source.skipped)):
         return
@@ -75,8 +75,8 @@ def check_order(store: str, source: Source | None = None) -> None:
 
 
 def _is_log_dir(path: str) -> bool:
-    is_of_broker = read_log_dir(path_of(path)).is_broker_directory
-    return is_of_broker or any(log_dir.partitions for log_dir in find_partitions([path]).log_dirs)
+    """Whether a directory has a file that only a broker writes. A store may have partitions next to its copies, and below them."""
+    return read_log_dir(path_of(path)).is_broker_directory
 
 
 def tier_root(location: str, s3: S3Options, options: RemoteOptions) -> tuple[StorePath, str]:
