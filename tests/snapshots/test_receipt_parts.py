@@ -25,7 +25,7 @@ from snaprebuild.snapshots.receipts import part_files, receipt_parts
 from snaprebuild.snapshots.receipts.part_files import PREFIX, PartsPlace, close_parts, part_names
 from snaprebuild.snapshots.receipts.receipt_parts import end_own_parts
 from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
-from snaprebuild.snapshots.receipts.undo import undo
+from snaprebuild.snapshots.receipts.undo import UndoResult, undo
 from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
 from snaprebuild.storage.local.file_calls import FileCalls
 from snaprebuild.storage.store import S3Settings
@@ -87,15 +87,43 @@ def test_a_run_that_writes_nothing_leaves_nothing(tmp_path: Path) -> None:
     assert tree(tmp_path).keys() == before.keys()
 
 
+class UndoneMeanwhile(TasksElsewhere):
+    """All tasks have ended, and somebody undoes the run before its driver goes on."""
+
+    def __init__(self, receipt: Path) -> None:
+        super().__init__()
+        self._receipt = receipt
+        self.undone: UndoResult | None = None
+
+    def __call__(self, tasks: Sequence[PartitionTask]) -> None:
+        super().__call__(tasks)
+        self.undone = undo(load_receipt(str(self._receipt)))
+
+
+def test_a_run_whose_parts_an_undo_took_keeps_its_receipt(tmp_path: Path) -> None:
+    """Nothing keeps an undo from a run with ``--out``. Its receipt is not empty, although the run itself wrote no line about files."""
+    logs, out, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "out", tmp_path / "receipt.jsonl"
+    engine = UndoneMeanwhile(receipt)
+    result = rebuilt_elsewhere(logs, out, receipt, engine)
+    assert engine.undone is not None
+    assert {each.action for each in engine.undone.files} == {"removed"}
+    assert result.receipt == str(receipt)
+    assert [each.message for each in result.findings if each.code == "refused" and "closed its parts" in each.message]
+    assert len(load_receipt(str(receipt)).files) == len(engine.undone.files)
+
+
 def test_a_task_without_the_place_of_the_driver_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another machine may have a directory of the same name, and there the first part is not."""
     logs, out, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "out", tmp_path / "receipt.jsonl"
 
-    def elsewhere(_: int) -> None:
-        for path in parts_in(out):
-            path.rename(tmp_path / path.name)
+    class OnAnotherMachine(TasksElsewhere):
+        def __call__(self, tasks: Sequence[PartitionTask]) -> None:
+            [part] = parts_in(out)
+            part.rename(tmp_path / part.name)
+            super().__call__(tasks)
+            (tmp_path / part.name).rename(part)
 
-    result = rebuilt_elsewhere(logs, out, receipt, TasksElsewhere(between=elsewhere))
+    result = rebuilt_elsewhere(logs, out, receipt, OnAnotherMachine())
     messages = {each.message for each in result.findings if each.code == "refused"}
     assert any("has no place here" in each and "--receipt FILE" in each for each in messages), result.findings
     assert [name for name in files_below(out) if name.endswith(".snapshot")] == []

@@ -19,12 +19,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from snaprebuild import __version__
-from snaprebuild.errors import SnaprebuildError, UsageError, WriteFailedError
+from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
 from snaprebuild.published import RunRecord, line_of
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.receipts.announcements import Announcements
 from snaprebuild.snapshots.receipts.own_snapshots import can_be_written, default_receipt_places
-from snaprebuild.snapshots.receipts.part_files import PartsPlace, close_parts, remove_parts
+from snaprebuild.snapshots.receipts.part_files import PartsPlace, close_first_part, close_parts, remove_parts
 from snaprebuild.snapshots.receipts.receipt_lines import (
     SCHEMA,
     EndStep,
@@ -205,6 +205,7 @@ class Receipt:
 
         Raises:
             SnaprebuildError: it cannot be written, or a part of it cannot be read. The parts stay then, and ``undo`` reads them.
+            RefusedError: an ``undo`` closed the parts during the run, so tasks were refused. The receipt stays.
         """
         self._join()
         self._remove_if_empty()
@@ -253,6 +254,10 @@ class Receipt:
         from snaprebuild.snapshots.receipts.receipt_join import JoinedLines  # a run in one process reads no receipt
 
         journal = self._lines.open()
+        if not close_first_part(place.directory, place.run):
+            # The lines are in the receipt by now, or the other process is about to add them.
+            message = "an `undo` of this receipt closed its parts during the run: run `snaprebuild undo` with it once more"
+            raise RefusedError(message, path=self.path)
         paths = close_parts(place.directory, place.run)
         joined = JoinedLines()
         for line in joined.lines_of(paths):
