@@ -112,18 +112,70 @@ def test_a_run_whose_parts_an_undo_took_keeps_its_receipt(tmp_path: Path) -> Non
     assert len(load_receipt(str(receipt)).files) == len(engine.undone.files)
 
 
+def test_an_undo_leaves_a_run_alone_that_holds_its_log_directory(tmp_path: Path) -> None:
+    """It is refused before it closes a part, so the run goes on and its receipt is whole."""
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipts" / "receipt.jsonl"
+    written: list[set[str]] = []
+
+    class Undone(UndoneMeanwhile):
+        def __call__(self, tasks: Sequence[PartitionTask]) -> None:
+            super().__call__(tasks)
+            written.append(snapshots_in(logs))
+
+    engine = Undone(receipt)
+    result = rebuilt_elsewhere(logs, None, receipt, engine)
+    assert engine.undone is not None
+    assert {each.action for each in engine.undone.files} == {"left"}
+    assert {each.code for each in engine.undone.findings} == {"refused"}
+    assert result.receipt == str(receipt)
+    assert not [each for each in result.findings if each.code == "refused"]
+    assert steps(receipt)[-1]["written"] == len(engine.undone.files)
+    assert parts_in(receipt.parent) == []
+    assert snapshots_in(logs) == written[-1]
+    undone = in_json("undo", receipt)
+    assert (undone.exit_code, undone.totals) == (0, {"removed": len(engine.undone.files)})
+
+
+def test_an_undo_before_the_first_file_closes_no_part(tmp_path: Path) -> None:
+    """Its log directories are not in the receipt yet. The same holds for one of another machine, and for ``--dry-run``."""
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipts" / "receipt.jsonl"
+    seen: list[int] = []
+
+    def undone(_: int) -> None:
+        found = load_receipt(str(receipt))
+        undo(found, dry_run=True)
+        if not found.files:
+            seen.append(len(undo(found).files))
+
+    class OtherMachine(TasksElsewhere):
+        def __call__(self, tasks: Sequence[PartitionTask]) -> None:
+            super().__call__(tasks)
+            logs.rename(tmp_path / "unmounted")
+            left = undo(load_receipt(str(receipt)))
+            (tmp_path / "unmounted").rename(logs)
+            assert {each.action for each in left.files} == {"left"}
+
+    result = rebuilt_elsewhere(logs, None, receipt, OtherMachine(between=undone))
+    assert seen == [0]
+    assert not [each for each in result.findings if each.code == "refused"]
+    assert "end" in steps(receipt)[-1].values()
+
+
 def test_a_task_without_the_place_of_the_driver_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another machine may have a directory of the same name, and there the first part is not."""
     logs, out, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "out", tmp_path / "receipt.jsonl"
 
+    def elsewhere(_: int) -> None:
+        for path in parts_in(out):
+            path.rename(tmp_path / path.name)
+
     class OnAnotherMachine(TasksElsewhere):
         def __call__(self, tasks: Sequence[PartitionTask]) -> None:
-            [part] = parts_in(out)
-            part.rename(tmp_path / part.name)
             super().__call__(tasks)
-            (tmp_path / part.name).rename(part)
+            for path in parts_in(tmp_path):
+                path.rename(out / path.name)
 
-    result = rebuilt_elsewhere(logs, out, receipt, OnAnotherMachine())
+    result = rebuilt_elsewhere(logs, out, receipt, OnAnotherMachine(between=elsewhere))
     messages = {each.message for each in result.findings if each.code == "refused"}
     assert any("has no place here" in each and "--receipt FILE" in each for each in messages), result.findings
     assert [name for name in files_below(out) if name.endswith(".snapshot")] == []
