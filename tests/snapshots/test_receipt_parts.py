@@ -255,6 +255,33 @@ def test_a_part_that_begins_when_the_others_are_listed(place: PartsPlace, tmp_pa
     assert len(close_parts(place.directory, place.run)) == 1
 
 
+@pytest.mark.parametrize("is_removed", [True, False], ids=["and is removed by its task", "and stays"])
+def test_a_part_that_appears_after_the_others_were_closed(
+    place: PartsPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_removed: bool
+) -> None:
+    """Its task has not yet found that the first part is closed. What is returned is closed, and is there."""
+    report, event = report_of(place, copy_of("kafka27-mixed", tmp_path))
+    report(event)
+    listed = part_files.part_names
+    late = Path(place.path_of("a" * 16))
+    lists = itertools.count()
+
+    def with_late_one(directory: str) -> dict[str, list[str]]:
+        is_there = next(lists) == 1
+        if is_there:
+            late.write_text(place.header + "\n")
+        names = listed(directory)
+        if is_there and is_removed:
+            late.unlink()
+        return names
+
+    monkeypatch.setattr(part_files, "part_names", with_late_one)
+    closed = close_parts(place.directory, place.run)
+    assert len(closed) == (2 if is_removed else 3)
+    assert closed == [str(path) for path in parts_in(Path(place.directory))]
+    assert all(path.endswith(".closed.jsonl") for path in closed)
+
+
 def test_parts_are_not_among_the_files_of_a_broker(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     with pytest.raises(RefusedError, match="directory of a broker"):

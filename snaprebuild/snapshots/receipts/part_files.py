@@ -125,16 +125,23 @@ def close_parts(directory: str, run: str) -> list[str]:
         WriteFailedError: a part cannot be closed.
     """
     close_first_part(directory, run)
-    for name in part_names(directory).get(run, ()):
-        _close(directory, name)
-    return [os.path.join(directory, name) for name in part_names(directory).get(run, ())]
+    while True:
+        names = part_names(directory).get(run, [])
+        still_open = [name for name in names if not _is_closed(name)]
+        if not still_open:
+            return [os.path.join(directory, name) for name in names]
+        # A task that began a part after the first was closed removes it again, so the next list may have another one.
+        for name in still_open:
+            _close(directory, name)
+
+
+def _is_closed(name: str) -> bool:
+    parsed = _NAME.fullmatch(name)
+    return parsed is not None and parsed["closed"] is not None
 
 
 def _close(directory: str, name: str) -> bool:
     """Closes a part that is open. False if it was closed before, or is gone."""
-    parsed = _NAME.fullmatch(name)
-    if parsed is None or parsed["closed"]:
-        return False
     path = os.path.join(directory, name)
     try:
         os.rename(path, f"{path.removesuffix('.jsonl')}.closed.jsonl")
