@@ -1,5 +1,6 @@
 """Parts of a receipt: tasks in other processes announce their files, and a run that is killed at any step is taken back by its parts."""
 
+import errno
 import functools
 import hashlib
 import itertools
@@ -18,7 +19,7 @@ from log_dirs import copy_of, files_below, tree
 from receipts import one_partition, steps
 from tasks_elsewhere import TasksElsewhere, attempted, rebuilt_elsewhere
 
-from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError, WriteFailedError
 from snaprebuild.snapshots.engine.partition_task import PartitionTask
 from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.receipts import part_files, receipt_parts
@@ -85,6 +86,22 @@ def test_a_run_that_writes_nothing_leaves_nothing(tmp_path: Path) -> None:
     result = rebuilt_elsewhere(logs, out, tmp_path / "new" / "place" / "second.jsonl")
     assert result.receipt is None
     assert tree(tmp_path).keys() == before.keys()
+
+
+def test_a_receipt_that_cannot_name_the_place_of_its_parts_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs, out, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "out", tmp_path / "receipts" / "receipt.jsonl"
+    write = os.write
+
+    def full(fd: int, data: Any) -> int:
+        if b'"step":"parts"' in bytes(data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(WriteFailedError, match="No space left on device"):
+        rebuilt_elsewhere(logs, out, receipt)
+    assert parts_in(out) == []
+    assert not receipt.exists()
 
 
 class UndoneMeanwhile(TasksElsewhere):

@@ -24,10 +24,11 @@ from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
 from snaprebuild.storage.local.directories import sync_entries
 from snaprebuild.storage.local.journal_file import JournalFile
 
-__all__ = ["JOINED", "PREFIX", "PartsPlace", "close_first_part", "close_parts", "part_names", "remove_parts"]
+__all__ = ["FIRST", "JOINED", "PREFIX", "PartsPlace", "close_first_part", "close_parts", "part_names", "remove_parts"]
 
 PREFIX = "snaprebuild-part-"
 FIRST = "first"
+"""Token of the part that the driver makes."""
 JOINED = "joined"
 """Token of the part that ``undo`` makes of all others."""
 
@@ -153,7 +154,7 @@ def _close(directory: str, name: str) -> bool:
 
 
 def remove_parts(paths: list[str]) -> None:
-    """Removes closed parts whose lines are in a receipt. The part ``JOINED`` and the first one are removed after the others.
+    """Removes parts whose lines are in a receipt, or that have none. The part ``JOINED`` and the first one are removed after the others.
 
     Raises:
         WriteFailedError: one cannot be removed.

@@ -24,7 +24,7 @@ from snaprebuild.published import RunRecord, line_of
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.receipts.announcements import Announcements
 from snaprebuild.snapshots.receipts.own_snapshots import can_be_written, default_receipt_places
-from snaprebuild.snapshots.receipts.part_files import PartsPlace, close_first_part, close_parts, remove_parts
+from snaprebuild.snapshots.receipts.part_files import FIRST, PartsPlace, close_first_part, close_parts, remove_parts
 from snaprebuild.snapshots.receipts.receipt_lines import (
     SCHEMA,
     EndStep,
@@ -243,7 +243,13 @@ class Receipt:
         place = PartsPlace.new(os.path.realpath(directory), self._header)
         self._new_directories += missing_directories(place.directory)
         place.begin()
-        journal.append(line_of(PartsStep(directory=place.directory, run=place.run)))
+        try:
+            journal.append(line_of(PartsStep(directory=place.directory, run=place.run)))
+        except BaseException:
+            # No task knows this place.
+            with contextlib.suppress(SnaprebuildError):
+                remove_parts([place.path_of(FIRST)])
+            raise
         return place
 
     def _join(self) -> None:
