@@ -494,8 +494,9 @@ def test_a_receipt_whose_parts_are_elsewhere_is_no_empty_one(tmp_path: Path) -> 
     logs, out, receipt = one_partition(tmp_path), tmp_path / "out", tmp_path / "receipt.jsonl"
     assert dies(-1, functools.partial(rebuilt_elsewhere, logs, out, receipt, KilledAtTheEnd()))
     out.rename(tmp_path / "unmounted")
-    with pytest.raises(ReadFailedError, match="cannot be listed"):
+    with pytest.raises(ReadFailedError, match=f"its parts are not in {out}") as caught:
         load_receipt(str(receipt))
+    assert caught.value.path == str(receipt), "for whoever asked for --last"
     out.mkdir()
     with pytest.raises(ReadFailedError, match=f"its parts are not in {out}"):
         load_receipt(str(receipt))
