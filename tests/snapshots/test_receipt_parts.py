@@ -104,6 +104,40 @@ def test_a_receipt_that_cannot_name_the_place_of_its_parts_leaves_no_part(tmp_pa
     assert not receipt.exists()
 
 
+@pytest.mark.parametrize("is_interrupted", [True, False], ids=["abandoned", "without its last line"])
+def test_a_run_that_fails_leaves_no_descriptor_open(tmp_path: Path, is_interrupted: bool) -> None:
+    """A server does many runs in one process."""
+    logs, out, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "out", tmp_path / "receipt.jsonl"
+
+    class Failing(TasksElsewhere):
+        def __call__(self, tasks: Sequence[PartitionTask]) -> None:
+            super().__call__(tasks)
+            assert str(receipt) in open_files(), "the check sees it while it is open"
+            if is_interrupted:
+                raise KeyboardInterrupt
+            for path in parts_in(out):
+                path.write_text("damaged\n")
+
+    if is_interrupted:
+        with pytest.raises(KeyboardInterrupt):
+            rebuilt_elsewhere(logs, out, receipt, Failing())
+    else:
+        assert any("is not a receipt" in each.message for each in rebuilt_elsewhere(logs, out, receipt, Failing()).findings)
+    assert receipt.exists()
+    assert str(receipt) not in open_files()
+
+
+def open_files() -> set[str]:
+    """The paths of the files that this process has open."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.add(os.readlink(f"/proc/self/fd/{name}"))
+        except FileNotFoundError:
+            continue  # the listing itself
+    return found
+
+
 class UndoneMeanwhile(TasksElsewhere):
     """All tasks have ended, and somebody undoes the run before its driver goes on."""
 

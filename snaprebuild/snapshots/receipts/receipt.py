@@ -207,21 +207,29 @@ class Receipt:
             SnaprebuildError: it cannot be written, or a part of it cannot be read. The parts stay then, and ``undo`` reads them.
             RefusedError: an ``undo`` closed the parts during the run, so tasks were refused. The receipt stays.
         """
-        self._join()
-        self._remove_if_empty()
-        if self.is_there:
-            journal = self._lines.open()
-            journal.append(line_of(EndStep(ended_ms=int(time.time() * 1000), written=self._lines.files)))
-            journal.close()
+        try:
+            self._join()
+            self._remove_if_empty()
+            if self.is_there:
+                self._lines.open().append(line_of(EndStep(ended_ms=int(time.time() * 1000), written=self._lines.files)))
+        finally:
+            self._close_journal()
 
     def abandon(self) -> None:
         """Takes in what tasks in other processes announced until now; they announce nothing more. For a run that was not completed.
 
         What cannot be taken in stays in its part, where ``undo`` finds it.
         """
-        with contextlib.suppress(SnaprebuildError):
-            self._join()
-            self._remove_if_empty()
+        try:
+            with contextlib.suppress(SnaprebuildError):
+                self._join()
+                self._remove_if_empty()
+        finally:
+            self._close_journal()
+
+    def _close_journal(self) -> None:
+        if self._lines.journal is not None:
+            self._lines.journal.close()
 
     def _number(self, partition: PartitionPlan) -> int:
         with self._numbering:
