@@ -75,6 +75,25 @@ def test_the_later_receipt_is_found_next_to_the_earlier_one(logs: Path, tmp_path
     assert tree(logs) == after
 
 
+@pytest.mark.parametrize("is_undone", [True, False], ids=["by its receipt", "by hand"])
+def test_a_later_run_that_was_taken_back_is_in_nobodys_way(logs: Path, tmp_path: Path, is_undone: bool) -> None:
+    """It had set a damaged file aside and written a new one. Then the file of the first run was brought back from a backup."""
+    first, second = tmp_path / "monday.jsonl", tmp_path / "tuesday.jsonl"
+    assert in_json("rebuild", logs, "--receipt", first).document["totals"]["written"] == 14
+    written = logs / "mixed-0" / f"{583:020}.snapshot"
+    data = written.read_bytes()
+    status = written.stat()
+    written.write_bytes(bytes(len(data)))
+    assert in_json("rebuild", logs, "--receipt", second, "--set-aside").document["totals"]["written"] == 1
+    assert in_json("undo", first, "--dry-run").document["totals"]["left"] == 1
+    if is_undone:
+        assert in_json("undo", second).document["totals"]["removed"] == 1
+    written.write_bytes(data)
+    os.utime(written, ns=(status.st_atime_ns, status.st_mtime_ns))
+    run = in_json("undo", first)
+    assert (run.exit_code, run.totals) == (0, {"removed": 14})
+
+
 def test_a_later_receipt_that_nobody_finds(logs: Path, tmp_path: Path) -> None:
     """The first one records that its files were removed: what is there with the same bytes and time is of somebody else."""
     first = installed(tmp_path)

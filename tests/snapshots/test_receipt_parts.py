@@ -1,5 +1,6 @@
 """Parts of a receipt: tasks in other processes announce their files, and a run that is killed at any step is taken back by its parts."""
 
+import errno
 import functools
 import hashlib
 import itertools
@@ -18,14 +19,14 @@ from log_dirs import copy_of, files_below, tree
 from receipts import one_partition, steps
 from tasks_elsewhere import TasksElsewhere, attempted, rebuilt_elsewhere
 
-from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError, WriteFailedError
 from snaprebuild.snapshots.engine.partition_task import PartitionTask
 from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.receipts import part_files, receipt_parts
 from snaprebuild.snapshots.receipts.part_files import PREFIX, PartsPlace, close_parts, part_names
 from snaprebuild.snapshots.receipts.receipt_parts import end_own_parts
 from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
-from snaprebuild.snapshots.receipts.undo import undo
+from snaprebuild.snapshots.receipts.undo import UndoResult, undo
 from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
 from snaprebuild.storage.local.file_calls import FileCalls
 from snaprebuild.storage.store import S3Settings
@@ -87,6 +88,130 @@ def test_a_run_that_writes_nothing_leaves_nothing(tmp_path: Path) -> None:
     assert tree(tmp_path).keys() == before.keys()
 
 
+def test_a_receipt_that_cannot_name_the_place_of_its_parts_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs, out, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "out", tmp_path / "receipts" / "receipt.jsonl"
+    write = os.write
+
+    def full(fd: int, data: Any) -> int:
+        if b'"step":"parts"' in bytes(data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(WriteFailedError, match="No space left on device"):
+        rebuilt_elsewhere(logs, out, receipt)
+    assert parts_in(out) == []
+    assert not receipt.exists()
+
+
+@pytest.mark.parametrize("is_interrupted", [True, False], ids=["abandoned", "without its last line"])
+def test_a_run_that_fails_leaves_no_descriptor_open(tmp_path: Path, is_interrupted: bool) -> None:
+    """A server does many runs in one process."""
+    logs, out, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "out", tmp_path / "receipt.jsonl"
+
+    class Failing(TasksElsewhere):
+        def __call__(self, tasks: Sequence[PartitionTask]) -> None:
+            super().__call__(tasks)
+            assert str(receipt) in open_files(), "the check sees it while it is open"
+            if is_interrupted:
+                raise KeyboardInterrupt
+            for path in parts_in(out):
+                path.write_text("damaged\n")
+
+    if is_interrupted:
+        with pytest.raises(KeyboardInterrupt):
+            rebuilt_elsewhere(logs, out, receipt, Failing())
+    else:
+        assert any("is not a receipt" in each.message for each in rebuilt_elsewhere(logs, out, receipt, Failing()).findings)
+    assert receipt.exists()
+    assert str(receipt) not in open_files()
+
+
+def open_files() -> set[str]:
+    """The paths of the files that this process has open."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.add(os.readlink(f"/proc/self/fd/{name}"))
+        except FileNotFoundError:
+            continue  # the listing itself
+    return found
+
+
+class UndoneMeanwhile(TasksElsewhere):
+    """All tasks have ended, and somebody undoes the run before its driver goes on."""
+
+    def __init__(self, receipt: Path) -> None:
+        super().__init__()
+        self._receipt = receipt
+        self.undone: UndoResult | None = None
+
+    def __call__(self, tasks: Sequence[PartitionTask]) -> None:
+        super().__call__(tasks)
+        self.undone = undo(load_receipt(str(self._receipt)))
+
+
+def test_a_run_whose_parts_an_undo_took_keeps_its_receipt(tmp_path: Path) -> None:
+    """Nothing keeps an undo from a run with ``--out``. Its receipt is not empty, although the run itself wrote no line about files."""
+    logs, out, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "out", tmp_path / "receipt.jsonl"
+    engine = UndoneMeanwhile(receipt)
+    result = rebuilt_elsewhere(logs, out, receipt, engine)
+    assert engine.undone is not None
+    assert {each.action for each in engine.undone.files} == {"removed"}
+    assert result.receipt == str(receipt)
+    assert [each.message for each in result.findings if each.code == "refused" and "closed its parts" in each.message]
+    assert len(load_receipt(str(receipt)).files) == len(engine.undone.files)
+
+
+def test_an_undo_leaves_a_run_alone_that_holds_its_log_directory(tmp_path: Path) -> None:
+    """It is refused before it closes a part, so the run goes on and its receipt is whole."""
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipts" / "receipt.jsonl"
+    written: list[set[str]] = []
+
+    class Undone(UndoneMeanwhile):
+        def __call__(self, tasks: Sequence[PartitionTask]) -> None:
+            super().__call__(tasks)
+            written.append(snapshots_in(logs))
+
+    engine = Undone(receipt)
+    result = rebuilt_elsewhere(logs, None, receipt, engine)
+    assert engine.undone is not None
+    assert {each.action for each in engine.undone.files} == {"left"}
+    assert {each.code for each in engine.undone.findings} == {"refused"}
+    assert result.receipt == str(receipt)
+    assert not [each for each in result.findings if each.code == "refused"]
+    assert steps(receipt)[-1]["written"] == len(engine.undone.files)
+    assert parts_in(receipt.parent) == []
+    assert snapshots_in(logs) == written[-1]
+    undone = in_json("undo", receipt)
+    assert (undone.exit_code, undone.totals) == (0, {"removed": len(engine.undone.files)})
+
+
+def test_an_undo_before_the_first_file_closes_no_part(tmp_path: Path) -> None:
+    """Its log directories are not in the receipt yet. The same holds for one of another machine, and for ``--dry-run``."""
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipts" / "receipt.jsonl"
+    seen: list[int] = []
+
+    def undone(_: int) -> None:
+        found = load_receipt(str(receipt))
+        undo(found, dry_run=True)
+        if not found.files:
+            seen.append(len(undo(found).files))
+
+    class OtherMachine(TasksElsewhere):
+        def __call__(self, tasks: Sequence[PartitionTask]) -> None:
+            super().__call__(tasks)
+            logs.rename(tmp_path / "unmounted")
+            left = undo(load_receipt(str(receipt)))
+            (tmp_path / "unmounted").rename(logs)
+            assert {each.action for each in left.files} == {"left"}
+
+    result = rebuilt_elsewhere(logs, None, receipt, OtherMachine(between=undone))
+    assert seen == [0]
+    assert not [each for each in result.findings if each.code == "refused"]
+    assert "end" in steps(receipt)[-1].values()
+
+
 def test_a_task_without_the_place_of_the_driver_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another machine may have a directory of the same name, and there the first part is not."""
     logs, out, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "out", tmp_path / "receipt.jsonl"
@@ -95,7 +220,13 @@ def test_a_task_without_the_place_of_the_driver_writes_nothing(tmp_path: Path, m
         for path in parts_in(out):
             path.rename(tmp_path / path.name)
 
-    result = rebuilt_elsewhere(logs, out, receipt, TasksElsewhere(between=elsewhere))
+    class OnAnotherMachine(TasksElsewhere):
+        def __call__(self, tasks: Sequence[PartitionTask]) -> None:
+            super().__call__(tasks)
+            for path in parts_in(tmp_path):
+                path.rename(out / path.name)
+
+    result = rebuilt_elsewhere(logs, out, receipt, OnAnotherMachine(between=elsewhere))
     messages = {each.message for each in result.findings if each.code == "refused"}
     assert any("has no place here" in each and "--receipt FILE" in each for each in messages), result.findings
     assert [name for name in files_below(out) if name.endswith(".snapshot")] == []
@@ -173,6 +304,33 @@ def test_a_part_that_begins_when_the_others_are_listed(place: PartsPlace, tmp_pa
 
     monkeypatch.setattr(part_files, "part_names", then_another)
     assert len(close_parts(place.directory, place.run)) == 1
+
+
+@pytest.mark.parametrize("is_removed", [True, False], ids=["and is removed by its task", "and stays"])
+def test_a_part_that_appears_after_the_others_were_closed(
+    place: PartsPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_removed: bool
+) -> None:
+    """Its task has not yet found that the first part is closed. What is returned is closed, and is there."""
+    report, event = report_of(place, copy_of("kafka27-mixed", tmp_path))
+    report(event)
+    listed = part_files.part_names
+    late = Path(place.path_of("a" * 16))
+    lists = itertools.count()
+
+    def with_late_one(directory: str) -> dict[str, list[str]]:
+        is_there = next(lists) == 1
+        if is_there:
+            late.write_text(place.header + "\n")
+        names = listed(directory)
+        if is_there and is_removed:
+            late.unlink()
+        return names
+
+    monkeypatch.setattr(part_files, "part_names", with_late_one)
+    closed = close_parts(place.directory, place.run)
+    assert len(closed) == (2 if is_removed else 3)
+    assert closed == [str(path) for path in parts_in(Path(place.directory))]
+    assert all(path.endswith(".closed.jsonl") for path in closed)
 
 
 def test_parts_are_not_among_the_files_of_a_broker(tmp_path: Path) -> None:
@@ -370,8 +528,9 @@ def test_a_receipt_whose_parts_are_elsewhere_is_no_empty_one(tmp_path: Path) -> 
     logs, out, receipt = one_partition(tmp_path), tmp_path / "out", tmp_path / "receipt.jsonl"
     assert dies(-1, functools.partial(rebuilt_elsewhere, logs, out, receipt, KilledAtTheEnd()))
     out.rename(tmp_path / "unmounted")
-    with pytest.raises(ReadFailedError, match="cannot be listed"):
+    with pytest.raises(ReadFailedError, match=f"its parts are not in {out}") as caught:
         load_receipt(str(receipt))
+    assert caught.value.path == str(receipt), "for whoever asked for --last"
     out.mkdir()
     with pytest.raises(ReadFailedError, match=f"its parts are not in {out}"):
         load_receipt(str(receipt))

@@ -105,6 +105,34 @@ def test_one_that_cannot_begin_is_not_left(tmp_path: Path, monkeypatch: pytest.M
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_interrupt_of_the_first_line_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+
+    def interrupted(fd: int) -> None:
+        opened.append(fd)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            JournalFile(str(tmp_path / "journal"), "first")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[-1])
+
+
+def test_a_second_close_closes_no_other_file(tmp_path: Path) -> None:
+    """Another file has the number of the descriptor by then."""
+    journal = JournalFile(str(tmp_path / "journal"), "first")
+    journal.close()
+    with open(tmp_path / "other", "w") as other:
+        journal.close()
+        other.write("kept")
+    with pytest.raises(WriteFailedError, match="Bad file descriptor"):
+        journal.append("second")
+    assert (tmp_path / "other").read_text() == "kept"
+
+
 def test_where_it_may_stand(tmp_path: Path) -> None:
     logs = make_log_dir(tmp_path / "logs")
     (tmp_path / "there").write_text("")

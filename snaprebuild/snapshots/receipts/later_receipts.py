@@ -1,4 +1,4 @@
-"""Which files of a receipt a later run announced again: that run wrote what is there now, and its receipt takes it back.
+"""Which files of a receipt a later run wrote again: what is there now is of that run, and its receipt takes it back.
 
 `install` links a staged file with its bytes and its time. After an undo, or a deletion by hand, the next install links the same file. The
 file alone does not show which of the two runs it is of.
@@ -10,10 +10,11 @@ import functools
 import os
 from collections.abc import Iterator, Mapping
 
-from snaprebuild.errors import SnaprebuildError
+from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.snapshots.receipts.own_snapshots import ReceiptFile, listed_receipts
 from snaprebuild.snapshots.receipts.receipt_lines import KIND
-from snaprebuild.snapshots.receipts.receipt_reader import WrittenReceipt, header_of, read_receipt
+from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, WrittenReceipt, header_of, read_receipt
+from snaprebuild.storage.local.fingerprint import fingerprint_at
 
 __all__ = ["later_receipts"]
 
@@ -21,7 +22,9 @@ HEADERS_MAX = 1_000
 
 
 def later_receipts(receipt: WrittenReceipt) -> dict[str, str]:
-    """The receipt of the newest later run that announced a file, by path of the file; only of files that ``receipt`` has.
+    """The receipt of the newest later run that wrote what is there, by path of the file; only of files that ``receipt`` has.
+
+    A later run that announced a file and was taken back, or whose file is there no more, keeps nothing from an undo.
 
     Receipts in the default places and next to ``receipt`` are read. One that ``--receipt`` put elsewhere is not seen.
 
@@ -34,9 +37,18 @@ def later_receipts(receipt: WrittenReceipt) -> dict[str, str]:
         later = _announced_in(listed)
         if later is None or later.began_ms <= receipt.began_ms or later.host != receipt.host:
             continue
-        for path in paths.intersection(each.path for each in later.files):
-            newest[path] = max(newest.get(path, (0, "")), (later.began_ms, listed.path))
+        for file in later.files:
+            if file.path in paths and not file.is_undone and _is_there(file):
+                newest[file.path] = max(newest.get(file.path, (0, "")), (later.began_ms, listed.path))
     return {path: name for path, (_, name) in newest.items()}
+
+
+def _is_there(file: WrittenFile) -> bool:
+    """Whether what has the name now is a file of that run."""
+    try:
+        return fingerprint_at(file.path) in file.fingerprints
+    except ReadFailedError:
+        return False
 
 
 def _candidates(receipt: WrittenReceipt) -> Iterator[ReceiptFile]:

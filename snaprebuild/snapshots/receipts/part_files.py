@@ -24,10 +24,11 @@ from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
 from snaprebuild.storage.local.directories import sync_entries
 from snaprebuild.storage.local.journal_file import JournalFile
 
-__all__ = ["JOINED", "PREFIX", "PartsPlace", "close_parts", "part_names", "remove_parts"]
+__all__ = ["FIRST", "JOINED", "PREFIX", "PartsPlace", "close_first_part", "close_parts", "part_names", "remove_parts"]
 
 PREFIX = "snaprebuild-part-"
 FIRST = "first"
+"""Token of the part that the driver makes."""
 JOINED = "joined"
 """Token of the part that ``undo`` makes of all others."""
 
@@ -102,6 +103,18 @@ def part_names(directory: str) -> dict[str, list[str]]:
     return names
 
 
+def close_first_part(directory: str, run: str) -> bool:
+    """Closes the first part of a run: no task begins a part after that.
+
+    Returns:
+        Whether this call closed it. Else somebody did before, and may have taken the lines of the parts.
+
+    Raises:
+        WriteFailedError: it cannot be closed.
+    """
+    return _close(directory, os.path.basename(PartsPlace(directory, run, "").path_of(FIRST)))
+
+
 def close_parts(directory: str, run: str) -> list[str]:
     """Closes all parts of a run. Tasks that still run announce nothing more, and so write nothing more.
 
@@ -112,26 +125,36 @@ def close_parts(directory: str, run: str) -> list[str]:
         ReadFailedError: the directory cannot be listed.
         WriteFailedError: a part cannot be closed.
     """
-    _close(directory, os.path.basename(PartsPlace(directory, run, "").path_of(FIRST)))
-    for name in part_names(directory).get(run, ()):
-        _close(directory, name)
-    return [os.path.join(directory, name) for name in part_names(directory).get(run, ())]
+    close_first_part(directory, run)
+    while True:
+        names = part_names(directory).get(run, [])
+        still_open = [name for name in names if not _is_closed(name)]
+        if not still_open:
+            return [os.path.join(directory, name) for name in names]
+        # A task that began a part after the first was closed removes it again, so the next list may have another one.
+        for name in still_open:
+            _close(directory, name)
 
 
-def _close(directory: str, name: str) -> None:
+def _is_closed(name: str) -> bool:
     parsed = _NAME.fullmatch(name)
-    if parsed is None or parsed["closed"]:
-        return
+    return parsed is not None and parsed["closed"] is not None
+
+
+def _close(directory: str, name: str) -> bool:
+    """Closes a part that is open. False if it was closed before, or is gone."""
     path = os.path.join(directory, name)
     try:
-        with contextlib.suppress(FileNotFoundError):  # closed before, by an undo
-            os.rename(path, f"{path.removesuffix('.jsonl')}.closed.jsonl")
+        os.rename(path, f"{path.removesuffix('.jsonl')}.closed.jsonl")
+    except FileNotFoundError:
+        return False
     except OSError as error:
         raise WriteFailedError(f"cannot be renamed: {error.strerror}", path=path, errno=error.errno) from error
+    return True
 
 
 def remove_parts(paths: list[str]) -> None:
-    """Removes closed parts whose lines are in a receipt. The part ``JOINED`` and the first one are removed after the others.
+    """Removes parts whose lines are in a receipt, or that have none. The part ``JOINED`` and the first one are removed after the others.
 
     Raises:
         WriteFailedError: one cannot be removed.

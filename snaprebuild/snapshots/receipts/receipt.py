@@ -19,12 +19,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from snaprebuild import __version__
-from snaprebuild.errors import SnaprebuildError, UsageError, WriteFailedError
+from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
 from snaprebuild.published import RunRecord, line_of
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.receipts.announcements import Announcements
 from snaprebuild.snapshots.receipts.own_snapshots import can_be_written, default_receipt_places
-from snaprebuild.snapshots.receipts.part_files import PartsPlace, close_parts, remove_parts
+from snaprebuild.snapshots.receipts.part_files import FIRST, PartsPlace, close_first_part, close_parts, remove_parts
 from snaprebuild.snapshots.receipts.receipt_lines import (
     SCHEMA,
     EndStep,
@@ -205,22 +205,31 @@ class Receipt:
 
         Raises:
             SnaprebuildError: it cannot be written, or a part of it cannot be read. The parts stay then, and ``undo`` reads them.
+            RefusedError: an ``undo`` closed the parts during the run, so tasks were refused. The receipt stays.
         """
-        self._join()
-        self._remove_if_empty()
-        if self.is_there:
-            journal = self._lines.open()
-            journal.append(line_of(EndStep(ended_ms=int(time.time() * 1000), written=self._lines.files)))
-            journal.close()
+        try:
+            self._join()
+            self._remove_if_empty()
+            if self.is_there:
+                self._lines.open().append(line_of(EndStep(ended_ms=int(time.time() * 1000), written=self._lines.files)))
+        finally:
+            self._close_journal()
 
     def abandon(self) -> None:
         """Takes in what tasks in other processes announced until now; they announce nothing more. For a run that was not completed.
 
         What cannot be taken in stays in its part, where ``undo`` finds it.
         """
-        with contextlib.suppress(SnaprebuildError):
-            self._join()
-            self._remove_if_empty()
+        try:
+            with contextlib.suppress(SnaprebuildError):
+                self._join()
+                self._remove_if_empty()
+        finally:
+            self._close_journal()
+
+    def _close_journal(self) -> None:
+        if self._lines.journal is not None:
+            self._lines.journal.close()
 
     def _number(self, partition: PartitionPlan) -> int:
         with self._numbering:
@@ -242,7 +251,13 @@ class Receipt:
         place = PartsPlace.new(os.path.realpath(directory), self._header)
         self._new_directories += missing_directories(place.directory)
         place.begin()
-        journal.append(line_of(PartsStep(directory=place.directory, run=place.run)))
+        try:
+            journal.append(line_of(PartsStep(directory=place.directory, run=place.run)))
+        except BaseException:
+            # No task knows this place.
+            with contextlib.suppress(SnaprebuildError):
+                remove_parts([place.path_of(FIRST)])
+            raise
         return place
 
     def _join(self) -> None:
@@ -253,6 +268,10 @@ class Receipt:
         from snaprebuild.snapshots.receipts.receipt_join import JoinedLines  # a run in one process reads no receipt
 
         journal = self._lines.open()
+        if not close_first_part(place.directory, place.run):
+            # The lines are in the receipt by now, or the other process is about to add them.
+            message = "an `undo` of this receipt closed its parts during the run: run `snaprebuild undo` with it once more"
+            raise RefusedError(message, path=self.path)
         paths = close_parts(place.directory, place.run)
         joined = JoinedLines()
         for line in joined.lines_of(paths):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -219,7 +220,7 @@ def read_receipt(path: str) -> WrittenReceipt:
     reading.take_file(path)
     parts = reading.parts
     if parts is not None:
-        names = part_names(parts.directory).get(parts.run, ())
+        names = _names_of(parts)
         if not names:
             message = (
                 f"the run of this receipt was killed, and its parts are not in {parts.directory}: mount it, or bring them back"
@@ -228,6 +229,16 @@ def read_receipt(path: str) -> WrittenReceipt:
         for name in names:
             reading.take_file(os.path.join(parts.directory, name), is_part=True)
     return reading.whole(parts)
+
+
+def _names_of(parts: ReceiptParts) -> list[str]:
+    """The names of the parts; none where their directory is not there."""
+    try:
+        return part_names(parts.directory).get(parts.run, [])
+    except ReadFailedError as error:
+        if error.errno == errno.ENOENT:
+            return []
+        raise
 
 
 def _read_directory(directory: str) -> WrittenReceipt:

@@ -130,10 +130,10 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
         receipt: from ``load_receipt``.
         dry_run: report, and change nothing.
     """
-    not_joined: SnaprebuildError | None = None
+    not_joined: StorageError | None = None
     try:
         if not dry_run:
-            receipt = with_joined_parts(receipt)
+            receipt = _with_joined_parts(receipt)
     except StorageError as error:
         not_joined = error
     result = UndoResult(receipt, dry_run, later=later_receipts(receipt))
@@ -159,8 +159,35 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
         lock_file = os.path.join(log_dir, LOCK_FILE_NAME)
         if receipt.in_place and os.path.lexists(lock_file):
             result.lock_files.append(lock_file)
-    _record(result, UndoneStep, _removed(result, undoing, unsynced))
+    removed = _removed(result, undoing, unsynced)
+    _record(result, UndoneStep, removed)
+    if receipt.parts is not None and not_joined is None and any(removed.values()):
+        alive = RefusedError("the parts of this receipt stay, because its run may be at work")
+        result.findings.append(_not_updated(receipt, alive))
     return result
+
+
+def _with_joined_parts(receipt: WrittenReceipt) -> WrittenReceipt:
+    """The receipt as one file. The parts of a run that may be alive stay open: its tasks could announce nothing more.
+
+    A run that writes to log directories holds them until its receipt is whole, so it has ended where all of them can be held.
+
+    Raises:
+        StorageError: as of ``with_joined_parts``.
+    """
+    if receipt.parts is None or not receipt.in_place:
+        return with_joined_parts(receipt)
+    log_dirs = {os.path.dirname(file.partition.target) for file in receipt.files}
+    if not all(read_log_dir(path_of(log_dir)).is_broker_directory for log_dir in log_dirs):
+        return receipt  # those of another machine, where the run may be at work
+    with contextlib.ExitStack() as locks:
+        try:
+            for log_dir in sorted(log_dirs):
+                locks.enter_context(hold(log_dir))
+        except (RefusedError, WriteFailedError):
+            return receipt  # reported for each directory, when its own files are due
+        # Without any file it is unknown which log directories the run holds, and there is nothing to take back.
+        return with_joined_parts(receipt) if log_dirs else receipt
 
 
 def _numbers(receipt: WrittenReceipt) -> dict[int, int]:

@@ -16,6 +16,9 @@ __all__ = ["JournalFile", "append_to_journal"]
 
 _TAIL_BYTES = 1 << 16
 
+_CLOSED = -1
+"""In place of a descriptor; the kernel refuses it."""
+
 
 def append_to_journal(path: str, text: str) -> None:
     """Appends lines to a journal of an earlier run, and syncs them. Half a line at its end is removed first.
@@ -77,11 +80,13 @@ class JournalFile:
         try:
             self.append(first_line)
             sync_entries(directory)
-        except (OSError, WriteFailedError) as error:
-            os.close(self._fd)
+        except BaseException as error:
+            self.close()
             with contextlib.suppress(OSError):
                 os.unlink(path)  # nothing was announced yet
-            raise (self._failed(error) if isinstance(error, OSError) else error) from error
+            if isinstance(error, OSError):
+                raise self._failed(error) from error
+            raise
 
     def append(self, line: str, *, sync: bool = True) -> None:
         """Appends a line, or several.
@@ -147,5 +152,8 @@ class JournalFile:
             os.unlink(self.path)
 
     def close(self) -> None:
-        """Closes the file."""
-        os.close(self._fd)
+        """Closes the file. A second call does nothing; what is appended later fails."""
+        fd = self._fd
+        self._fd = _CLOSED
+        if fd != _CLOSED:
+            os.close(fd)
