@@ -13,7 +13,7 @@ import pickle
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, TypeVar
@@ -180,14 +180,17 @@ class SparkEngine:
         running = set(range(len(tasks)))
         try:
             services = task_services(self.session)
-            for number, outcome in self._rounds(tasks, dict(enumerate(first for _, first in wave)), services):
-                running.discard(number)
-                try:
-                    if isinstance(outcome, Exception):
-                        raise outcome
-                    tasks[number].adopt(outcome)
-                except (SnaprebuildError, FormatError) as error:
-                    _fail(tasks[number], error)
+            rounds = self._rounds(tasks, dict(enumerate(first for _, first in wave)), services)
+            # Closed at once: an error here must not leave rows in the memory of the executors, or settings of the session changed.
+            with contextlib.closing(rounds):
+                for number, outcome in rounds:
+                    running.discard(number)
+                    try:
+                        if isinstance(outcome, Exception):
+                            raise outcome
+                        tasks[number].adopt(outcome)
+                    except (SnaprebuildError, FormatError) as error:
+                        _fail(tasks[number], error)
         except Exception as error:  # of the job as a whole
             failure = self._failure(error)
             is_of_job = isinstance(failure, StorageError)
@@ -215,7 +218,7 @@ class SparkEngine:
 
     def _rounds(
         self, tasks: list[PartitionTask], requested: dict[int, list[ReadTask]], services: TaskServices
-    ) -> Iterator[tuple[int, Any]]:
+    ) -> Generator[tuple[int, Any]]:
         """Number and outcome of each task, as they arrive."""
         persisted: list[TaskFrame] = []
         handed_out: dict[int, dict[int, ReadTask]] = {}
