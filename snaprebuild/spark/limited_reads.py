@@ -27,8 +27,8 @@ from snaprebuild.snapshots.engine.partition_task import PartitionTask, ReadBudge
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_segment
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.packing import pack
-from snaprebuild.spark.run_limits import Needs, check_limits, needs_of
-from snaprebuild.storage.s3.request_limits import BYTES, OPTIONS, REQUESTS, meter_of, meters
+from snaprebuild.spark.run_limits import Needs, check_limits, left_of, needs_of
+from snaprebuild.storage.s3.request_limits import BYTES, OPTIONS, REQUESTS, limit_used_up, meter_of, meters
 from snaprebuild.storage.store import S3Settings
 
 __all__ = ["ShareCounter", "read_with_shares", "run_with_shares", "shares_of"]
@@ -68,7 +68,7 @@ class ShareCounter:
         """
         with self._lock:
             if count > self._left[kind]:
-                raise LimitReachedError(f"the limit of {option} {most} is used up: no more requests are sent")
+                raise limit_used_up(option, most)
             self._left[kind] -= count
             self._used[kind] += count
 
@@ -144,13 +144,6 @@ def shares_of(needs: Sequence[Needs], left: tuple[int | None, int | None]) -> li
     return list(zip(*columns, strict=True))
 
 
-def _left(settings: S3Settings) -> tuple[int | None, int | None]:
-    meter = meter_of(settings.run)
-    requests = None if settings.max_requests is None else max(settings.max_requests - meter.requests, 0)
-    read_bytes = None if settings.max_read_bytes is None else max(settings.max_read_bytes - meter.read_bytes, 0)
-    return requests, read_bytes
-
-
 def read_with_shares(session: SparkSession, wrap: Wrap, settings: S3Settings, reads: Sequence[ReadTask]) -> list[Outcome]:
     """Reads segments on executors, and never sends more requests or reads more bytes than the run may.
 
@@ -166,13 +159,13 @@ def read_with_shares(session: SparkSession, wrap: Wrap, settings: S3Settings, re
     outcomes: dict[int, Outcome] = {}
     waiting = list(range(len(reads)))
     while waiting:
-        before = _left(settings)
+        before = left_of(settings)
         fitting = _fitting(reads, waiting, before)
         if fitting:
             outcomes |= _job(session, wrap, settings, reads, fitting)
         # A share may be used up before the budget is; and a task that was repeated has read nothing.
         again = [number for number in fitting if isinstance(outcomes.get(number), LimitReachedError | None)]
-        is_stuck = len(again) == len(fitting) and _left(settings) == before
+        is_stuck = len(again) == len(fitting) and left_of(settings) == before
         for number in waiting[0 if is_stuck else len(fitting) :]:
             outcomes.setdefault(number, _used_up(settings))
         waiting = [] if is_stuck else again
@@ -180,12 +173,12 @@ def read_with_shares(session: SparkSession, wrap: Wrap, settings: S3Settings, re
 
 
 def _used_up(settings: S3Settings) -> LimitReachedError:
-    requests, _ = _left(settings)
+    requests, _ = left_of(settings)
     option = (
         "max_read_bytes" if settings.max_requests is None or (requests and settings.max_read_bytes is not None) else "max_requests"
     )
     most = settings.max_requests if option == "max_requests" else settings.max_read_bytes
-    return LimitReachedError(f"the limit of {option} {most} is used up: no more requests are sent")
+    return limit_used_up(option, most)
 
 
 def _fitting(reads: Sequence[ReadTask], waiting: Sequence[int], left: tuple[int | None, int | None]) -> list[int]:
@@ -214,7 +207,7 @@ def _job(
     for at, place in enumerate(pack([reads[number].identity.size_bytes for number in numbers], count)):
         places[place].append(at)
     here = [reads[number] for number in numbers]
-    shares = shares_of([_sum(_needs(here[at]) for at in place) for place in places], _left(settings))
+    shares = shares_of([_sum(_needs(here[at]) for at in place) for place in places], left_of(settings))
     limits = settings.max_requests, settings.max_read_bytes
     meter = meter_of(settings.run)
     for kind, each in enumerate(_sum(shares)):
