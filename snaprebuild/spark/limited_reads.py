@@ -28,6 +28,7 @@ from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_s
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.packing import pack
 from snaprebuild.spark.run_limits import Needs, check_limits, left_of, needs_of
+from snaprebuild.spark.task_services import is_speculative
 from snaprebuild.storage.s3.request_limits import BYTES, OPTIONS, REQUESTS, limit_used_up, meter_of, meters
 from snaprebuild.storage.store import S3Settings
 
@@ -213,7 +214,7 @@ def _job(
     for kind, each in enumerate(_sum(shares)):
         if limits[kind] is not None:
             meter.take(kind, each, limits[kind], OPTIONS[kind])
-    function = _ReadShares(here, places, shares, waits=str(session.conf.get("spark.speculation", "false")) == "true")
+    function = _ReadShares(here, places, shares, waits=is_speculative(session))
     outcomes: dict[int, Outcome] = {}
     # Partitions without a shuffle before them, as the docstring of this module needs them.
     for row in session.range(0, count, 1, count).mapInArrow(wrap(function, count), ddl(ROW_SCHEMA)).collect():
