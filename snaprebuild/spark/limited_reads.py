@@ -162,13 +162,15 @@ def read_with_shares(session: SparkSession, wrap: Wrap, settings: S3Settings, re
     while waiting:
         before = left_of(settings)
         fitting = _fitting(reads, waiting, before)
+        taken = set(fitting)
         if fitting:
             outcomes |= _job(session, wrap, settings, reads, fitting)
         # A share may be used up before the budget is; and a task that was repeated has read nothing.
         again = [number for number in fitting if isinstance(outcomes.get(number), LimitReachedError | None)]
         is_stuck = len(again) == len(fitting) and left_of(settings) == before
-        for number in waiting[0 if is_stuck else len(fitting) :]:
-            outcomes.setdefault(number, _used_up(settings))
+        for number in waiting:
+            if is_stuck or number not in taken:
+                outcomes.setdefault(number, _used_up(settings))
         waiting = [] if is_stuck else again
     return [outcomes[number] for number in range(len(reads))]
 
@@ -183,15 +185,17 @@ def _used_up(settings: S3Settings) -> LimitReachedError:
 
 
 def _fitting(reads: Sequence[ReadTask], waiting: Sequence[int], left: tuple[int | None, int | None]) -> list[int]:
-    """The first of the segments that wait whose needs together are left."""
+    """Segments that wait and whose needs together are left; the first ones take precedence.
+
+    One that does not fit is left out, as a run on one machine does. Those after it may need less, and local ones need nothing.
+    """
     fitting = []
-    needed = [0, 0]
+    needed: Needs = (0, 0)
     for number in waiting:
-        for kind, need in enumerate(_needs(reads[number])):
-            needed[kind] += need
-        if any(most is not None and total > most for total, most in zip(needed, left, strict=True)):
-            break
-        fitting.append(number)
+        total = _sum((needed, _needs(reads[number])))
+        if all(most is None or each <= most for each, most in zip(total, left, strict=True)):
+            needed = total
+            fitting.append(number)
     return fitting
 
 

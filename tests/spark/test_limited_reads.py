@@ -22,7 +22,7 @@ from snaprebuild.spark.task_services import TaskServices
 from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS
 from snaprebuild.storage.s3.request_limits import BYTES, OPTIONS, REQUESTS, meter_of, meters
 from snaprebuild.storage.s3.store import S3Store
-from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.store import FileIdentity, S3Settings
 
 pytestmark = pytest.mark.full
 
@@ -173,3 +173,21 @@ def test_never_more_than_the_limit(store: FaultyStore, monkeypatch: pytest.Monke
             assert bool(failed) is (spare < 0)
         right = [at for at, outcome in enumerate(outcomes) if not isinstance(outcome, Exception)]
         assert [as_read(outcomes[at]) for at in right] == [whole[at] for at in right]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_one_that_does_not_fit_leaves_out_only_itself(store: FaultyStore, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
+    """Segments after it may need less, and local ones need nothing."""
+    context = SimpleNamespace(attemptNumber=lambda: 0)
+    monkeypatch.setattr(limited_reads, "TaskContext", SimpleNamespace(get=lambda: context))
+    settings = S3Settings(endpoint_url=store.endpoint, path_style=True, run=secrets.token_hex(8), max_requests=1)
+    free = S3Settings(endpoint_url=store.endpoint, path_style=True)
+    first = reads_of(store, free)[0]
+    one = ReadTask(first.path, None, first.base_offset, first.identity, False, store=S3Store(settings))
+    large = ReadTask("s3://b/large", None, 0, FileIdentity(1 << 30, 0, 0, "e"), False, store=S3Store(settings))
+    file = LOGS / first.path.rpartition("/")[2]
+    reads = [one, ReadTask(str(file), None, first.base_offset, FileIdentity.of(file.stat()), False)]
+    reads.insert(place, large)
+    outcomes = read_with_shares(Session(random.Random(1), lambda *_: False), lambda function, _: function, settings, reads)  # type: ignore[arg-type]
+    assert [isinstance(each, LimitReachedError) for each in outcomes] == [at == place for at in range(3)]
+    assert not any(isinstance(each, Exception) for each in outcomes[:place] + outcomes[place + 1 :])
