@@ -32,7 +32,7 @@ from snaprebuild.spark.chunks import CHUNK_BYTES, ChunkPlan, is_splittable, may_
 from snaprebuild.spark.effect_cache import JobCache
 from snaprebuild.spark.effect_files import CacheWriter, EffectCache
 from snaprebuild.spark.job_progress import Progress, watched
-from snaprebuild.spark.limited_reads import Outcome, read_with_shares, run_with_shares
+from snaprebuild.spark.limited_reads import Outcome, check_keeps_limits, read_with_shares, run_with_shares
 from snaprebuild.spark.packing import TASKS_MAX, pack, sent_to_tasks, task_bytes, tasks_for
 from snaprebuild.spark.range_reader import read_range
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
@@ -97,9 +97,14 @@ class SparkEngine:
     cache: EffectCache | None = None
 
     def __call__(self, tasks: Sequence[PartitionTask]) -> None:
-        """Runs all tasks. A failure of one does not stop the others."""
+        """Runs all tasks. A failure of one does not stop the others.
+
+        Raises:
+            UsageError: requests or bytes are limited, and the session is one of Spark Connect.
+        """
         limits = limits_of(tasks)
         if limits is not None:
+            check_keeps_limits(self.session)
             run_with_shares(tasks, limits, partial(self._read_with_shares, limits))
             return
         wave: list[tuple[PartitionTask, list[ReadTask]]] = []

@@ -22,17 +22,18 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from formats.errors import FormatError
-from snaprebuild.errors import LimitReachedError, SnaprebuildError
+from snaprebuild.errors import LimitReachedError, SnaprebuildError, UsageError
 from snaprebuild.snapshots.engine.partition_task import PartitionTask, ReadBudget, ReadGroup, TaskQueue, hand_out, to_domain_error
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_segment
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.packing import pack
 from snaprebuild.spark.run_limits import Needs, check_limits, left_of, needs_of
+from snaprebuild.spark.session import is_remote
 from snaprebuild.spark.task_services import is_speculative
 from snaprebuild.storage.s3.request_limits import BYTES, OPTIONS, REQUESTS, limit_used_up, meter_of, meters
 from snaprebuild.storage.store import S3Settings
 
-__all__ = ["ShareCounter", "read_with_shares", "run_with_shares", "shares_of"]
+__all__ = ["ShareCounter", "check_keeps_limits", "read_with_shares", "run_with_shares", "shares_of"]
 
 SEGMENTS_AT_ONCE = 1_000
 """What a job reads goes through the driver at once."""
@@ -143,6 +144,23 @@ def shares_of(needs: Sequence[Needs], left: tuple[int | None, int | None]) -> li
                 spare = [each * room // wanted for each in spare]
         columns.append([need + more for need, more in zip(needed, spare, strict=True)])
     return list(zip(*columns, strict=True))
+
+
+def check_keeps_limits(session: SparkSession) -> None:
+    """Makes sure that no share can be used twice.
+
+    A client of Spark Connect that loses its connection may send a job again. To the tasks of the second job it is their first attempt.
+
+    Args:
+        session: that would run the tasks.
+
+    Raises:
+        UsageError: it is one of Spark Connect.
+    """
+    if is_remote(session):
+        raise UsageError(
+            "max_requests and max_read_bytes cannot be kept with Spark Connect: it may run a job twice; leave them out"
+        )
 
 
 def read_with_shares(session: SparkSession, wrap: Wrap, settings: S3Settings, reads: Sequence[ReadTask]) -> list[Outcome]:

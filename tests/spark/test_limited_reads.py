@@ -13,16 +13,18 @@ from faulty_store import FaultyStore, faulty_store
 from log_dirs import files_below
 from manifests import FIXTURES
 
-from snaprebuild.errors import LimitReachedError, RefusedError
+from snaprebuild.errors import LimitReachedError, RefusedError, UsageError
+from snaprebuild.snapshots.engine.partition_task import PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.spark import limited_reads
+from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.limited_reads import ShareCounter, read_with_shares, shares_of
 from snaprebuild.spark.run_limits import needs_of
 from snaprebuild.spark.task_services import TaskServices
 from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS
 from snaprebuild.storage.s3.request_limits import BYTES, OPTIONS, REQUESTS, meter_of, meters
 from snaprebuild.storage.s3.store import S3Store
-from snaprebuild.storage.store import FileIdentity, S3Settings
+from snaprebuild.storage.store import FileIdentity, ReadStore, S3Settings
 
 pytestmark = pytest.mark.full
 
@@ -191,3 +193,18 @@ def test_one_that_does_not_fit_leaves_out_only_itself(store: FaultyStore, monkey
     outcomes = read_with_shares(Session(random.Random(1), lambda *_: False), lambda function, _: function, settings, reads)  # type: ignore[arg-type]
     assert [isinstance(each, LimitReachedError) for each in outcomes] == [at == place for at in range(3)]
     assert not any(isinstance(each, Exception) for each in outcomes[:place] + outcomes[place + 1 :])
+
+
+def test_a_session_of_connect_has_no_limits() -> None:
+    """Its client may send a job again, whose tasks would use their shares twice. Nothing is sent to it."""
+    session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+
+    class Limited(PartitionTask):
+        def __init__(self) -> None:
+            pass
+
+        def stores(self) -> tuple[ReadStore, ...]:
+            return (S3Store(S3Settings(max_read_bytes=9)),)
+
+    with pytest.raises(UsageError, match="max_requests and max_read_bytes cannot be kept with Spark Connect"):
+        SparkEngine(session)([Limited()])
