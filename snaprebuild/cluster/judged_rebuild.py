@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from snaprebuild.cluster.judged_plan import rebuild_findings
@@ -24,7 +26,13 @@ class JudgedRebuild(msgspec.Struct, frozen=True):
 
 
 def judged_rebuild(
-    plan: Plan, run: Run, *, dry_run: bool = False, receipt: str | None = None, progress: Progress | None = None
+    plan: Plan,
+    run: Run,
+    *,
+    dry_run: bool = False,
+    receipt: str | None = None,
+    progress: Progress | None = None,
+    at_end: Callable[[RebuildResult], None] | None = None,
 ) -> JudgedRebuild:
     """Carries out a plan, for the command, the library and a notebook.
 
@@ -34,6 +42,7 @@ def judged_rebuild(
         dry_run: replay and judge, write nothing.
         receipt: path of the receipt; None for a new one in the usual place.
         progress: called for every segment.
+        at_end: called with the result. An error of it has the same note.
 
     Raises:
         RefusedError, StorageError: as ``rebuild``; any error has a note with the receipt if anything was written until then.
@@ -42,4 +51,6 @@ def judged_rebuild(
     written = Receipt(receipt or default_receipt_path(plan.request.destination.receipt_directory), plan)
     with noting_receipt(written):
         result = rebuild(plan, run, dry_run=dry_run, receipt=written, progress=progress)
+        if at_end is not None:
+            at_end(result)
     return JudgedRebuild(result, rebuild_findings(result, run.facts))

@@ -33,6 +33,11 @@ class CallProgress:
             if self._can_stop:
                 raise ProgressStoppedError from error
 
+    def raise_error(self) -> None:
+        """Raises the error of the function of the caller, if there was one."""
+        if self.error is not None:
+            raise self.error
+
 
 @contextmanager
 def progress_of(function: Callable[[str, int], None] | None, engine: CallEngine) -> Iterator[CallProgress | None]:
@@ -57,5 +62,4 @@ def progress_of(function: Callable[[str, int], None] | None, engine: CallEngine)
         for note in getattr(stopped, "__notes__", ()):
             error.add_note(note)
         raise error from None
-    if progress.error is not None:
-        raise progress.error
+    progress.raise_error()

@@ -43,6 +43,7 @@ from snaprebuild.library.tables import PLAN, REBUILD, SCAN, VERIFY
 from snaprebuild.library.verb_result import PlanResult, Result
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.plan.plan_model import Plan
+from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.rebuild.results_file import result_file, write_results
 from snaprebuild.snapshots.run import Run, RunFacts
 from snaprebuild.snapshots.run_record import Invocation
@@ -285,9 +286,14 @@ def rebuild(
             check_new_place(table_file)
         used_engine.keep_effects((each.source for each in planned.partitions), planned.request.s3)
         run = Run(jobs=given["jobs"], engine=used_engine.reading(called), facts=facts)
-        rebuilt = judged_rebuild(planned, run, dry_run=dry_run, receipt=given["receipt"], progress=called)
-    if table_file is not None:
-        write_results(rebuilt.result, table_file)
+
+        def at_end(result: RebuildResult) -> None:
+            if table_file is not None:
+                write_results(result, table_file)
+            if called is not None:
+                called.raise_error()
+
+        rebuilt = judged_rebuild(planned, run, dry_run=dry_run, receipt=given["receipt"], progress=called, at_end=at_end)
 
     def new_view() -> View:
         from snaprebuild.cli.render.rebuild import RebuildView

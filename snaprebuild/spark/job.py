@@ -13,7 +13,7 @@ import pickle
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, TypeVar
@@ -32,7 +32,7 @@ from snaprebuild.spark.chunks import CHUNK_BYTES, ChunkPlan, is_splittable, may_
 from snaprebuild.spark.effect_cache import JobCache
 from snaprebuild.spark.effect_files import CacheWriter, EffectCache
 from snaprebuild.spark.job_progress import Progress, watched
-from snaprebuild.spark.limited_reads import Outcome, read_with_shares, run_with_shares
+from snaprebuild.spark.limited_reads import Outcome, check_keeps_limits, read_with_shares, run_with_shares
 from snaprebuild.spark.packing import TASKS_MAX, pack, sent_to_tasks, task_bytes, tasks_for
 from snaprebuild.spark.range_reader import read_range
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
@@ -97,9 +97,14 @@ class SparkEngine:
     cache: EffectCache | None = None
 
     def __call__(self, tasks: Sequence[PartitionTask]) -> None:
-        """Runs all tasks. A failure of one does not stop the others."""
+        """Runs all tasks. A failure of one does not stop the others.
+
+        Raises:
+            UsageError: requests or bytes are limited, and the session is one of Spark Connect.
+        """
         limits = limits_of(tasks)
         if limits is not None:
+            check_keeps_limits(self.session)
             run_with_shares(tasks, limits, partial(self._read_with_shares, limits))
             return
         wave: list[tuple[PartitionTask, list[ReadTask]]] = []
@@ -180,14 +185,17 @@ class SparkEngine:
         running = set(range(len(tasks)))
         try:
             services = task_services(self.session)
-            for number, outcome in self._rounds(tasks, dict(enumerate(first for _, first in wave)), services):
-                running.discard(number)
-                try:
-                    if isinstance(outcome, Exception):
-                        raise outcome
-                    tasks[number].adopt(outcome)
-                except (SnaprebuildError, FormatError) as error:
-                    _fail(tasks[number], error)
+            rounds = self._rounds(tasks, dict(enumerate(first for _, first in wave)), services)
+            # Closed at once: an error here must not leave rows in the memory of the executors, or settings of the session changed.
+            with contextlib.closing(rounds):
+                for number, outcome in rounds:
+                    running.discard(number)
+                    try:
+                        if isinstance(outcome, Exception):
+                            raise outcome
+                        tasks[number].adopt(outcome)
+                    except (SnaprebuildError, FormatError) as error:
+                        _fail(tasks[number], error)
         except Exception as error:  # of the job as a whole
             failure = self._failure(error)
             is_of_job = isinstance(failure, StorageError)
@@ -215,7 +223,7 @@ class SparkEngine:
 
     def _rounds(
         self, tasks: list[PartitionTask], requested: dict[int, list[ReadTask]], services: TaskServices
-    ) -> Iterator[tuple[int, Any]]:
+    ) -> Generator[tuple[int, Any]]:
         """Number and outcome of each task, as they arrive."""
         persisted: list[TaskFrame] = []
         handed_out: dict[int, dict[int, ReadTask]] = {}

@@ -22,16 +22,18 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from formats.errors import FormatError
-from snaprebuild.errors import LimitReachedError, SnaprebuildError
+from snaprebuild.errors import LimitReachedError, SnaprebuildError, UsageError
 from snaprebuild.snapshots.engine.partition_task import PartitionTask, ReadBudget, ReadGroup, TaskQueue, hand_out, to_domain_error
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_segment
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.packing import pack
-from snaprebuild.spark.run_limits import Needs, check_limits, needs_of
-from snaprebuild.storage.s3.request_limits import BYTES, OPTIONS, REQUESTS, meter_of, meters
+from snaprebuild.spark.run_limits import Needs, check_limits, left_of, needs_of
+from snaprebuild.spark.session import is_remote
+from snaprebuild.spark.task_services import is_speculative
+from snaprebuild.storage.s3.request_limits import BYTES, OPTIONS, REQUESTS, limit_used_up, meter_of, meters
 from snaprebuild.storage.store import S3Settings
 
-__all__ = ["ShareCounter", "read_with_shares", "run_with_shares", "shares_of"]
+__all__ = ["ShareCounter", "check_keeps_limits", "read_with_shares", "run_with_shares", "shares_of"]
 
 SEGMENTS_AT_ONCE = 1_000
 """What a job reads goes through the driver at once."""
@@ -68,7 +70,7 @@ class ShareCounter:
         """
         with self._lock:
             if count > self._left[kind]:
-                raise LimitReachedError(f"the limit of {option} {most} is used up: no more requests are sent")
+                raise limit_used_up(option, most)
             self._left[kind] -= count
             self._used[kind] += count
 
@@ -144,11 +146,21 @@ def shares_of(needs: Sequence[Needs], left: tuple[int | None, int | None]) -> li
     return list(zip(*columns, strict=True))
 
 
-def _left(settings: S3Settings) -> tuple[int | None, int | None]:
-    meter = meter_of(settings.run)
-    requests = None if settings.max_requests is None else max(settings.max_requests - meter.requests, 0)
-    read_bytes = None if settings.max_read_bytes is None else max(settings.max_read_bytes - meter.read_bytes, 0)
-    return requests, read_bytes
+def check_keeps_limits(session: SparkSession) -> None:
+    """Makes sure that no share can be used twice.
+
+    A client of Spark Connect that loses its connection may send a job again. To the tasks of the second job it is their first attempt.
+
+    Args:
+        session: that would run the tasks.
+
+    Raises:
+        UsageError: it is one of Spark Connect.
+    """
+    if is_remote(session):
+        raise UsageError(
+            "max_requests and max_read_bytes cannot be kept with Spark Connect: it may run a job twice; leave them out"
+        )
 
 
 def read_with_shares(session: SparkSession, wrap: Wrap, settings: S3Settings, reads: Sequence[ReadTask]) -> list[Outcome]:
@@ -166,38 +178,42 @@ def read_with_shares(session: SparkSession, wrap: Wrap, settings: S3Settings, re
     outcomes: dict[int, Outcome] = {}
     waiting = list(range(len(reads)))
     while waiting:
-        before = _left(settings)
+        before = left_of(settings)
         fitting = _fitting(reads, waiting, before)
+        taken = set(fitting)
         if fitting:
             outcomes |= _job(session, wrap, settings, reads, fitting)
         # A share may be used up before the budget is; and a task that was repeated has read nothing.
         again = [number for number in fitting if isinstance(outcomes.get(number), LimitReachedError | None)]
-        is_stuck = len(again) == len(fitting) and _left(settings) == before
-        for number in waiting[0 if is_stuck else len(fitting) :]:
-            outcomes.setdefault(number, _used_up(settings))
+        is_stuck = len(again) == len(fitting) and left_of(settings) == before
+        for number in waiting:
+            if is_stuck or number not in taken:
+                outcomes.setdefault(number, _used_up(settings))
         waiting = [] if is_stuck else again
     return [outcomes[number] for number in range(len(reads))]
 
 
 def _used_up(settings: S3Settings) -> LimitReachedError:
-    requests, _ = _left(settings)
+    requests, _ = left_of(settings)
     option = (
         "max_read_bytes" if settings.max_requests is None or (requests and settings.max_read_bytes is not None) else "max_requests"
     )
     most = settings.max_requests if option == "max_requests" else settings.max_read_bytes
-    return LimitReachedError(f"the limit of {option} {most} is used up: no more requests are sent")
+    return limit_used_up(option, most)
 
 
 def _fitting(reads: Sequence[ReadTask], waiting: Sequence[int], left: tuple[int | None, int | None]) -> list[int]:
-    """The first of the segments that wait whose needs together are left."""
+    """Segments that wait and whose needs together are left; the first ones take precedence.
+
+    One that does not fit is left out, as a run on one machine does. Those after it may need less, and local ones need nothing.
+    """
     fitting = []
-    needed = [0, 0]
+    needed: Needs = (0, 0)
     for number in waiting:
-        for kind, need in enumerate(_needs(reads[number])):
-            needed[kind] += need
-        if any(most is not None and total > most for total, most in zip(needed, left, strict=True)):
-            break
-        fitting.append(number)
+        total = _sum((needed, _needs(reads[number])))
+        if all(most is None or each <= most for each, most in zip(total, left, strict=True)):
+            needed = total
+            fitting.append(number)
     return fitting
 
 
@@ -214,13 +230,13 @@ def _job(
     for at, place in enumerate(pack([reads[number].identity.size_bytes for number in numbers], count)):
         places[place].append(at)
     here = [reads[number] for number in numbers]
-    shares = shares_of([_sum(_needs(here[at]) for at in place) for place in places], _left(settings))
+    shares = shares_of([_sum(_needs(here[at]) for at in place) for place in places], left_of(settings))
     limits = settings.max_requests, settings.max_read_bytes
     meter = meter_of(settings.run)
     for kind, each in enumerate(_sum(shares)):
         if limits[kind] is not None:
             meter.take(kind, each, limits[kind], OPTIONS[kind])
-    function = _ReadShares(here, places, shares, waits=str(session.conf.get("spark.speculation", "false")) == "true")
+    function = _ReadShares(here, places, shares, waits=is_speculative(session))
     outcomes: dict[int, Outcome] = {}
     # Partitions without a shuffle before them, as the docstring of this module needs them.
     for row in session.range(0, count, 1, count).mapInArrow(wrap(function, count), ddl(ROW_SCHEMA)).collect():

@@ -10,13 +10,13 @@ from snaprebuild.snapshots.engine.partition_task import PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
-from snaprebuild.storage.s3.request_limits import meter_of
+from snaprebuild.storage.s3.request_limits import OPTIONS, meter_of
 from snaprebuild.storage.store import ReadStore
 
 if TYPE_CHECKING:
     from snaprebuild.storage.store import S3Settings
 
-__all__ = ["Needs", "check_limits", "limits_of", "limits_of_stores", "needs_of", "settings_of"]
+__all__ = ["Needs", "check_limits", "left_of", "limits_of", "limits_of_stores", "needs_of", "settings_of"]
 
 Needs = tuple[int, int]
 """Requests, and bytes that are read."""
@@ -54,6 +54,18 @@ def limits_of_stores(stores: Iterable[ReadStore]) -> S3Settings | None:
     return None
 
 
+def left_of(settings: S3Settings) -> tuple[int | None, int | None]:
+    """Requests and bytes that a run may still use; None for any number.
+
+    Args:
+        settings: with the limits of the run.
+    """
+    meter = meter_of(settings.run)
+    requests = None if settings.max_requests is None else max(settings.max_requests - meter.requests, 0)
+    read_bytes = None if settings.max_read_bytes is None else max(settings.max_read_bytes - meter.read_bytes, 0)
+    return requests, read_bytes
+
+
 def check_limits(settings: S3Settings, segments: Iterable[ReadTask], tasks: Iterable[PartitionTask]) -> None:
     """Estimates what a run requests, as far as that is known.
 
@@ -72,12 +84,8 @@ def check_limits(settings: S3Settings, segments: Iterable[ReadTask], tasks: Iter
     for task in tasks:
         if (needs := task.needs()) is not None:
             needed = [sum(each) for each in zip(needed, needs, strict=True)]
-    meter = meter_of(settings.run)
-    limits = (
-        ("max_requests", settings.max_requests, meter.requests),
-        ("max_read_bytes", settings.max_read_bytes, meter.read_bytes),
-    )
-    for (option, most, used), total in zip(limits, needed, strict=True):
-        if most is not None and total > most - used:
-            needs_text = f"{total} are needed for this run, and {max(most - used, 0)} are left"
+    limits = settings.max_requests, settings.max_read_bytes
+    for option, most, left, total in zip(OPTIONS, limits, left_of(settings), needed, strict=True):
+        if left is not None and total > left:
+            needs_text = f"{total} are needed for this run, and {left} are left"
             raise LimitReachedError(f"the limit of {option} {most} does not suffice: {needs_text}; nothing more is read")

@@ -176,7 +176,9 @@ def opened_session(master: str | None, conf: Mapping[str, str] | None = None) ->
         java.end()
         raise
     except Exception as error:  # py4j raises one class for everything
-        raise UsageError(f"Spark does not start: {'; '.join((_reason(error), *output))}") from error
+        reason = _reason(error)  # it asks Java for its message
+        java.end()  # it may have started, and then waits for a context
+        raise UsageError(f"Spark does not start: {'; '.join((reason, *output))}") from error
     interrupts.give_back()
     try:
         ship_code(session)
@@ -342,9 +344,13 @@ def _children() -> frozenset[int]:
     """Process ids of the children of this process that run."""
     own = os.getpid()
     if not os.path.exists("/proc/self/stat"):
-        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True).stdout  # noqa: S607  as in the scripts of Spark
+        with subprocess.Popen(["ps", "-A", "-o", "pid=,ppid=,stat="], stdout=subprocess.PIPE, text=True) as lister:  # noqa: S607  as in the scripts of Spark
+            listed, _ = lister.communicate()
+        if lister.returncode != 0:
+            raise subprocess.CalledProcessError(lister.returncode, lister.args)
         rows = [line.split() for line in listed.splitlines()]
-        return frozenset(int(process_id) for process_id, parent, state in rows if int(parent) == own and state[0] != "Z")
+        children = {int(process_id) for process_id, parent, state in rows if int(parent) == own and state[0] != "Z"}
+        return frozenset(children - {lister.pid})  # it lists itself
     found = set()
     for name in os.listdir("/proc"):
         if name.isdecimal():
@@ -360,29 +366,48 @@ def _children() -> frozenset[int]:
 def _redirected(writer: int) -> Iterator[None]:
     """Inside the block descriptors 1 and 2, which programs inherit, lead to ``writer``. What Python prints goes where it went before."""
     streams = (sys.stdout, sys.stderr)
-    descriptors = (1, 2)
-    kept = []
+    kept: dict[int, int] = {}
     try:
-        for stream, descriptor in zip(streams, descriptors, strict=True):
-            stream.flush()
-            kept.append(os.dup(descriptor))
-        if _leads_to(sys.stdout, 1):
-            sys.stdout = os.fdopen(kept[0], "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, closefd=False)
-        if _leads_to(sys.stderr, 2):
-            sys.stderr = os.fdopen(kept[1], "w", encoding=sys.stderr.encoding, errors=sys.stderr.errors, closefd=False, buffering=1)
-        for descriptor in descriptors:
+        for stream, descriptor in zip(streams, (1, 2), strict=True):
+            _flush(stream)
+            if _is_inherited(descriptor):
+                kept[descriptor] = os.dup(descriptor)
+        if 1 in kept and _leads_to(sys.stdout, 1):
+            sys.stdout = os.fdopen(kept[1], "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, closefd=False)
+        if 2 in kept and _leads_to(sys.stderr, 2):
+            sys.stderr = os.fdopen(kept[2], "w", encoding=sys.stderr.encoding, errors=sys.stderr.errors, closefd=False, buffering=1)
+        for descriptor in kept:
             os.dup2(writer, descriptor)
         yield
     finally:
-        for each in (sys.stdout, sys.stderr):
-            each.flush()
-        sys.stdout, sys.stderr = streams
-        for number, descriptor in zip(kept, descriptors, strict=False):
-            os.dup2(number, descriptor)
-            os.close(number)
+        try:
+            _flush(sys.stdout)
+            _flush(sys.stderr)
+        finally:
+            sys.stdout, sys.stderr = streams
+            for descriptor, number in kept.items():
+                os.dup2(number, descriptor)
+                os.close(number)
 
 
-def _leads_to(stream: TextIO, descriptor: int) -> bool:
+def _flush(stream: TextIO | None) -> None:
+    """Flushes a stream, if there is one. Its next write reports that nobody reads it any more."""
+    if stream is not None:
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+
+
+def _is_inherited(descriptor: int) -> bool:
+    """Whether programs get it. One that was closed before is not open, or is now a file of our own."""
+    try:
+        return os.get_inheritable(descriptor)
+    except OSError:
+        return False
+
+
+def _leads_to(stream: TextIO | None, descriptor: int) -> bool:
+    if stream is None:
+        return False
     try:
         return stream.fileno() == descriptor
     except (OSError, ValueError):

@@ -16,7 +16,7 @@ from snaprebuild.snapshots.receipts.receipt_parts import end_own_parts
 from snaprebuild.storage.io_limits.policy import IoLimits, current_limits
 from snaprebuild.storage.s3.request_limits import meters
 
-__all__ = ["TaskFunction", "TaskServices", "rated_tasks", "task_services"]
+__all__ = ["TaskFunction", "TaskServices", "is_speculative", "rated_tasks", "task_services"]
 
 TaskFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What ``mapInArrow`` runs in each task."""
@@ -79,7 +79,7 @@ def _cores_at_most(session: SparkSession) -> int | None:
         return int(cluster[1]) * int(cluster[2])
     most = _number(session, "spark.cores.max")
     if most is None:
-        is_dynamic = str(session.conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true"
+        is_dynamic = _is_set(session, "spark.dynamicAllocation.enabled")
         executors = _number(session, "spark.dynamicAllocation.maxExecutors" if is_dynamic else "spark.executor.instances")
         cores = _number(session, "spark.executor.cores")
         most = None if executors is None or cores is None else executors * cores
@@ -93,8 +93,17 @@ def _number(session: SparkSession, name: str) -> int | None:
 
 def task_services(session: SparkSession) -> TaskServices:
     """The limits of the run whose work this thread does, for the tasks of a session."""
-    is_speculative = str(session.conf.get("spark.speculation", "false")).lower() == "true"
-    return TaskServices(current_limits().io, 2 if is_speculative else 1)
+    return TaskServices(current_limits().io, 2 if is_speculative(session) else 1)
+
+
+def is_speculative(session: SparkSession) -> bool:
+    """Whether a second attempt at a task may run next to the first one."""
+    return _is_set(session, "spark.speculation")
+
+
+def _is_set(session: SparkSession, name: str) -> bool:
+    """The value of a setting, which Spark reads in any case of letters; false if it is not set."""
+    return str(session.conf.get(name, "false")).strip().lower() == "true"
 
 
 @dataclass(frozen=True, slots=True)

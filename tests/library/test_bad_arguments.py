@@ -5,6 +5,7 @@ no producer, and an empty path is the working directory.
 """
 
 import inspect
+import json
 import math
 import re
 from collections.abc import Callable
@@ -365,7 +366,7 @@ def test_an_error_of_progress_ends_the_run(calls: int, jobs: int, tmp_path: Path
 
 
 def test_an_error_of_progress_is_raised_at_the_end_of_another_engine(tmp_path: Path) -> None:
-    """Tasks elsewhere would go on writing: they are done first, and the receipt has all of their files."""
+    """Tasks elsewhere would go on writing: they are done first. The receipt and the table have all of their files."""
 
     class Elsewhere:
         """An engine that calls at its end, in the thread of the caller."""
@@ -395,9 +396,12 @@ def test_an_error_of_progress_is_raised_at_the_end_of_another_engine(tmp_path: P
 
     logs = copy_of("kafka27-mixed", tmp_path)
     receipt = tmp_path / "receipt.jsonl"
-    with pytest.raises(ExampleError):
-        library.rebuild(logs, receipt=receipt, progress=enough, engine=Elsewhere())  # type: ignore[arg-type]
+    results = tmp_path / "results.jsonl"
+    with pytest.raises(ExampleError) as error:
+        library.rebuild(logs, receipt=receipt, results=results, progress=enough, engine=Elsewhere())  # type: ignore[arg-type]
     assert len(calls) == 1
+    assert error.value.__notes__ == [f"receipt of what was written: {receipt} (`snaprebuild undo` takes it back)"]
+    assert sum(json.loads(line)["action"] == "written" for line in results.read_text().splitlines()) == 14
     assert receipt.read_text().splitlines()[-1].startswith('{"step":"end"')
     assert in_json("undo", receipt).document["totals"]["removed"] == 14
 

@@ -13,16 +13,18 @@ from faulty_store import FaultyStore, faulty_store
 from log_dirs import files_below
 from manifests import FIXTURES
 
-from snaprebuild.errors import LimitReachedError, RefusedError
+from snaprebuild.errors import LimitReachedError, RefusedError, UsageError
+from snaprebuild.snapshots.engine.partition_task import PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.spark import limited_reads
+from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.limited_reads import ShareCounter, read_with_shares, shares_of
 from snaprebuild.spark.run_limits import needs_of
 from snaprebuild.spark.task_services import TaskServices
 from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS
 from snaprebuild.storage.s3.request_limits import BYTES, OPTIONS, REQUESTS, meter_of, meters
 from snaprebuild.storage.s3.store import S3Store
-from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.store import FileIdentity, ReadStore, S3Settings
 
 pytestmark = pytest.mark.full
 
@@ -173,3 +175,36 @@ def test_never_more_than_the_limit(store: FaultyStore, monkeypatch: pytest.Monke
             assert bool(failed) is (spare < 0)
         right = [at for at, outcome in enumerate(outcomes) if not isinstance(outcome, Exception)]
         assert [as_read(outcomes[at]) for at in right] == [whole[at] for at in right]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_one_that_does_not_fit_leaves_out_only_itself(store: FaultyStore, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
+    """Segments after it may need less, and local ones need nothing."""
+    context = SimpleNamespace(attemptNumber=lambda: 0)
+    monkeypatch.setattr(limited_reads, "TaskContext", SimpleNamespace(get=lambda: context))
+    settings = S3Settings(endpoint_url=store.endpoint, path_style=True, run=secrets.token_hex(8), max_requests=1)
+    free = S3Settings(endpoint_url=store.endpoint, path_style=True)
+    first = reads_of(store, free)[0]
+    one = ReadTask(first.path, None, first.base_offset, first.identity, False, store=S3Store(settings))
+    large = ReadTask("s3://b/large", None, 0, FileIdentity(1 << 30, 0, 0, "e"), False, store=S3Store(settings))
+    file = LOGS / first.path.rpartition("/")[2]
+    reads = [one, ReadTask(str(file), None, first.base_offset, FileIdentity.of(file.stat()), False)]
+    reads.insert(place, large)
+    outcomes = read_with_shares(Session(random.Random(1), lambda *_: False), lambda function, _: function, settings, reads)  # type: ignore[arg-type]
+    assert [isinstance(each, LimitReachedError) for each in outcomes] == [at == place for at in range(3)]
+    assert not any(isinstance(each, Exception) for each in outcomes[:place] + outcomes[place + 1 :])
+
+
+def test_a_session_of_connect_has_no_limits() -> None:
+    """Its client may send a job again, whose tasks would use their shares twice. Nothing is sent to it."""
+    session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+
+    class Limited(PartitionTask):
+        def __init__(self) -> None:
+            pass
+
+        def stores(self) -> tuple[ReadStore, ...]:
+            return (S3Store(S3Settings(max_read_bytes=9)),)
+
+    with pytest.raises(UsageError, match="max_requests and max_read_bytes cannot be kept with Spark Connect"):
+        SparkEngine(session)([Limited()])

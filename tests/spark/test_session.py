@@ -28,6 +28,7 @@ from snaprebuild.spark.session import (
     STORE_VARIABLES,
     _check_master,
     _check_scratch_directories,
+    _children,
     _settings_of,
     code_archive,
     python_of_driver,
@@ -360,3 +361,73 @@ def test_a_session_of_spark_connect_gets_the_code() -> None:
     ((names, pyfile),) = sent
     assert pyfile
     assert {"snaprebuild/spark/data_sources.py", "formats/__init__.py"} <= names
+
+
+@pytest.mark.parametrize("stream", ["broken", "None"])
+def test_streams_are_restored_whatever_they_are(stream: str, tmp_path: Path) -> None:
+    """A pipe that nobody reads any more, or no stream at all: descriptors lead where they did, and none is left over."""
+    script = f"""
+import os, sys
+from snaprebuild.spark.session import _redirected
+
+class Broken:
+    encoding, errors = "utf-8", "strict"
+    def flush(self):
+        raise BrokenPipeError(32, "pipe")
+    def fileno(self):
+        raise OSError
+
+listing = os.open("/proc/self/fd", os.O_RDONLY)
+_, writer = os.pipe()
+
+def files():
+    found = {{}}
+    for name in os.listdir(listing):
+        try:
+            found[name] = os.readlink(f"/proc/self/fd/{{name}}")
+        except OSError:
+            pass
+    return found
+
+before = files()
+shown = sys.stdout, sys.stderr
+sys.stdout = sys.stderr = {"Broken()" if stream == "broken" else "None"}
+streams = sys.stdout, sys.stderr
+with _redirected(writer):
+    inside = files()
+after = files()
+same = (sys.stdout, sys.stderr) == streams
+sys.stdout, sys.stderr = shown
+print(inside["1"] == inside["2"] == before[str(writer)], after == before, same)
+"""
+    run = run_process(sys.executable, "-c", script, env=dict(os.environ), timeout=SECONDS_MAX)
+    assert (run.stdout, run.exit_code) == ("True True True\n", 0), run.stderr
+
+
+def test_children_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program that lists them is one itself, and has ended since."""
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            by_proc = _children()
+            monkeypatch.setattr(os.path, "exists", lambda _: False)
+            assert _children() == by_proc
+            assert child.pid in by_proc
+        finally:
+            child.kill()
+
+
+@pytest.mark.spark
+def test_a_context_that_fails_after_java_has_started_leaves_no_java() -> None:
+    """The process lives on, as a notebook does."""
+    script = """
+from snaprebuild.errors import UsageError
+from snaprebuild.spark import session
+
+try:
+    with session.opened_session("local[1]", {"spark.driver.maxResultSize": "no size"}):
+        print("it started")
+except UsageError as error:
+    print(error.message.startswith("Spark does not start"), len(session._children()))
+"""
+    run = run_process(sys.executable, "-c", script, env=dict(os.environ), timeout=SECONDS_MAX)
+    assert (run.stdout, run.exit_code) == ("True 0\n", 0), run.stderr

@@ -39,7 +39,7 @@ def test_as_many_tasks_as_can_run_at_once(settings: dict[str, str], tasks: int) 
     assert rated_tasks(session(**settings)) == tasks
 
 
-@pytest.mark.parametrize(("settings", "share"), [({}, 250), ({"speculation": "true"}, 125)])
+@pytest.mark.parametrize(("settings", "share"), [({}, 250), ({"speculation": "true"}, 125), ({"speculation": "TRUE"}, 125)])
 def test_all_attempts_together_have_the_rate(settings: dict[str, str], share: int) -> None:
     """Two attempts at a task may run at once with speculation; and two stages of a union."""
     limits = current_limits().io

@@ -15,7 +15,7 @@ from snaprebuild.errors import LimitReachedError
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
-__all__ = ["BYTES", "OPTIONS", "REQUESTS", "Counter", "Meter", "Meters", "SharedCounts", "meter_of", "meters"]
+__all__ = ["BYTES", "OPTIONS", "REQUESTS", "Counter", "Meter", "Meters", "SharedCounts", "limit_used_up", "meter_of", "meters"]
 
 SharedCounts = dict[str, Any]
 """Counts in shared memory, by run."""
@@ -26,6 +26,16 @@ BYTES = 1
 
 OPTIONS = "max_requests", "max_read_bytes"
 """The settings with the limits, by kind."""
+
+
+def limit_used_up(option: str, most: int | None) -> LimitReachedError:
+    """The error of what would exceed a limit.
+
+    Args:
+        option: that sets the limit.
+        most: the limit.
+    """
+    return LimitReachedError(f"the limit of {option} {most} is used up: no more requests are sent")
 
 
 class Counter(Protocol):
@@ -95,7 +105,7 @@ class Meter:
             return
         with self._lock:
             if most is not None and self._counts[kind] + count > most:
-                raise LimitReachedError(f"the limit of {option} {most} is used up: no more requests are sent")
+                raise limit_used_up(option, most)
             self._counts[kind] += count
 
     def give_back(self, kind: int, count: int) -> None:
