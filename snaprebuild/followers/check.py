@@ -161,12 +161,15 @@ class ReplicaCheck:
         return self.status_of(self.replicas)
 
     def status_of(self, replicas: Sequence[CheckedReplica]) -> Status:
-        """The counts of some of the replicas: of those that a repair leaves as they are, for example."""
-        wrong = 0
+        """The counts, with the snapshots of some of the replicas: of those that a repair leaves as they are, for example.
+
+        What is wrong in remote storage counts for all replicas.
+        """
+        wrong = sum(each.has_wrong_remote for each in self.replicas)
         missing = 0
         for each in replicas:
             wrong_files = sum(snapshot.proven_wrong for snapshot in each.snapshots)
-            wrong += wrong_files + each.has_wrong_remote
+            wrong += wrong_files
             if each.verdict is ReplicaVerdict.LOST and not wrong_files:
                 missing += 1
         return status_of(
@@ -254,7 +257,8 @@ def _check(replica: CheckedReplica, tier: Tier, state_at: Callable[..., RemoteSt
     replica.damaged_copies += replica.remote.damaged_copies
     if replica.has_wrong_remote:
         assert remote is not None, "its state is that of a copy"
-        replica.findings.append(_wrong_finding(replica.remote, remote.place))
+        # No snapshot of the replica changes it, so that it stays a finding after a repair.
+        replica.remote_findings.append(_wrong_finding(replica.remote, remote.place))
     task = SnapshotsTask(replica.source, initial_state(replica.remote), run.clock, may_list)
     run_tasks([task], run)
     replica.read_bytes = task.outcome.read_bytes
