@@ -250,8 +250,10 @@ def test_a_wrong_remote_snapshot_is_rebuilt_from_the_copies(
         assert (run.exit_code, run.document["status"], run.document["counts"]["wrong"]) == (exit_code, "wrong", 1)
         assert the_replica(run)["repaired"]
     assert snapshots_in(node / "payments-0") == RIGHT
-    check = in_json("follower check", remote, node, *NOW)
-    assert (check.exit_code, check.document["status"], check.document["counts"]["wrong"]) == (exit_code, "wrong", 1)
+    for words in (("follower check",), ("follower repair", "--dry-run")):
+        again = in_json(*words, remote, node, *NOW)
+        assert (again.exit_code, again.document["status"], again.document["counts"]["wrong"]) == (exit_code, "wrong", 1)
+        assert again.document["next_command"].split()[1:3] == ["tier", "audit"], "no repair of a replica corrects it"
 
 
 def test_a_snapshot_that_was_not_replayed_repairs_nothing(tmp_path: Path) -> None:
@@ -420,6 +422,9 @@ def test_a_damaged_copy_is_no_proof(tmp_path: Path) -> None:
     log_dir, remote = small(tmp_path, 6, FORGOT)
     (log,) = remote.rglob("00000000000000000000-*.log")
     flip(log, 70)
+    check = in_json("follower check", remote, log_dir, *NOW)
+    assert (check.document["counts"]["missing"], check.document["counts"]["unproven"]) == (0, 1), "its snapshots are there"
+    assert check.document["next_command"].split()[1:3] == ["tier", "audit"], "a repair would refuse"
     run = in_json("follower repair", remote, log_dir, *NOW, "--set-aside")
     assert run.exit_code == 3
     assert snapshots_in(log_dir / "t-0") == {offset: entries_in(data) for offset, data in FORGOT.items()}
