@@ -130,6 +130,11 @@ class CheckedReplica:
         """Its snapshots need a repair."""
         return self.verdict is ReplicaVerdict.LOST or any(each.proven_wrong for each in self.snapshots)
 
+    @property
+    def is_repairable(self) -> bool:
+        """Remote storage proves the state that a repair would begin with."""
+        return self.remote is not None and self.remote.judgement.snapshot_class.is_allowed_in_place
+
 
 @dataclass(slots=True)
 class ReplicaCheck:
@@ -155,19 +160,35 @@ class ReplicaCheck:
             findings += [*replica.remote_findings, *replica.findings]
         return tuple(findings)
 
-    @property
-    def status(self) -> Status:
-        """The counts of the check. A replica that lost producers has wrong snapshots; without any file its snapshot is missing."""
-        return self.status_of(self.replicas)
+    def status(self, findings: Sequence[Finding]) -> Status:
+        """The counts of the check. A replica that lost producers has wrong snapshots; without any file its snapshot is missing.
 
-    def status_of(self, replicas: Sequence[CheckedReplica]) -> Status:
-        """The counts of some of the replicas: of those that a repair leaves as they are, for example."""
-        wrong = 0
+        Args:
+            findings: of the command.
+        """
+        return self.status_of(self.replicas, findings)
+
+    def status_of(self, replicas: Sequence[CheckedReplica], findings: Sequence[Finding]) -> Status:
+        """The counts, with the snapshots of some of the replicas: of those that a repair leaves as they are, for example.
+
+        What is wrong in remote storage counts for all replicas.
+
+        Args:
+            replicas: whose snapshots count.
+            findings: of the command.
+        """
+        wrong = sum(each.has_wrong_remote for each in self.replicas)
         missing = 0
+        unproven = sum(each.verdict is ReplicaVerdict.UNKNOWN for each in self.replicas)
         for each in replicas:
             wrong_files = sum(snapshot.proven_wrong for snapshot in each.snapshots)
-            wrong += wrong_files + each.has_wrong_remote
-            if each.verdict is ReplicaVerdict.LOST and not wrong_files:
+            wrong += wrong_files
+            if each.verdict is not ReplicaVerdict.LOST or wrong_files:
+                continue
+            if any(snapshot.status is not None for snapshot in each.snapshots):
+                # It has files, and the copies do not prove what these lack.
+                unproven += 1
+            else:
                 missing += 1
         return status_of(
             (),
@@ -175,9 +196,9 @@ class ReplicaCheck:
             suspect=0,
             missing=missing,
             waiting=0,
-            unread=len(unread_paths(self.findings)),
+            unread=len(unread_paths(findings)),
             damaged=sum(each.damaged_copies for each in self.replicas),
-            unproven=sum(each.verdict is ReplicaVerdict.UNKNOWN for each in self.replicas),
+            unproven=unproven,
         )
 
 
@@ -254,7 +275,8 @@ def _check(replica: CheckedReplica, tier: Tier, state_at: Callable[..., RemoteSt
     replica.damaged_copies += replica.remote.damaged_copies
     if replica.has_wrong_remote:
         assert remote is not None, "its state is that of a copy"
-        replica.findings.append(_wrong_finding(replica.remote, remote.place))
+        # No snapshot of the replica changes it, so that it stays a finding after a repair.
+        replica.remote_findings.append(_wrong_finding(replica.remote, remote.place))
     task = SnapshotsTask(replica.source, initial_state(replica.remote), run.clock, may_list)
     run_tasks([task], run)
     replica.read_bytes = task.outcome.read_bytes

@@ -6,16 +6,16 @@ broker's lock, wrong files set aside when asked, each file announced in a receip
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from msgspec import structs
 from msgspec.structs import replace
 
 from snaprebuild.broker.status import Status
 from snaprebuild.cluster.source_check.plan_gate import judge_plans, judge_start
 from snaprebuild.errors import RefusedError
-from snaprebuild.findings import Finding, FindingCause, Severity, unread_paths
+from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.followers.check import CheckedReplica, ReplicaCheck, initial_state
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.snapshots.destination.placement_rules import reason_against_writing_in_place, reason_for_distrust
@@ -65,11 +65,13 @@ class ReplicaRepair:
         result = self.of(replica)
         return result is not None and all(each.action in RIGHT for each in result.boundaries)
 
-    @property
-    def status(self) -> Status:
-        """The counts after the repair, or as they would be."""
-        status = self.check.status_of([each for each in self.check.replicas if not self.is_repaired(each)])
-        return structs.replace(status, unread=len(unread_paths(self.findings)))
+    def status(self, findings: Sequence[Finding]) -> Status:
+        """The counts after the repair, or as they would be.
+
+        Args:
+            findings: of the command.
+        """
+        return self.check.status_of([each for each in self.check.replicas if not self.is_repaired(each)], findings)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -190,7 +192,7 @@ def _is_unchanged(checked: PartitionSource, planned: PartitionSource) -> bool:
 def _reason_against_repair(replica: CheckedReplica) -> str | None:
     remote = replica.remote
     assert remote is not None
-    if not remote.judgement.snapshot_class.is_allowed_in_place:
+    if not replica.is_repairable:
         return f"what is right at {remote.offset} is {remote.judgement.snapshot_class.value}: {'; '.join(remote.judgement.reasons[:2])}"
     reason = reason_against_writing_in_place(replica.source, replica.first_offset, is_log_end=False)
     return None if reason is None else f"no snapshot is written at {replica.first_offset}: {reason.text}"

@@ -18,7 +18,7 @@ from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
 from formats.remote.local_tier_name import LocalTierFile
 from formats.remote.remote_log_metadata import RemoteSegment, SegmentState
-from snaprebuild.broker.status import Status, StatusCounts, StatusWord, status_of
+from snaprebuild.broker.status import StatusCounts, StatusWord, status_of
 from snaprebuild.findings import Finding, Severity, pluralize, unread_paths
 from snaprebuild.published import Document, Int64, Natural, Part, Uuid, one_of
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
@@ -57,6 +57,9 @@ __all__ = [
 
 DAMAGED = (CopyState.LOST, CopyState.UNREADABLE)
 """States of copies that cannot be read whole."""
+
+KEPT = (CopyState.LIVE, CopyState.SUPERSEDED)
+"""States of finished copies with all of their objects. Of others, faults of the objects matter to no broker, or their state is damaged."""
 
 SERVING = (CopyState.LIVE, CopyState.UNVERIFIED, CopyState.LOST)
 """States of copies that count towards gaps and overlaps."""
@@ -184,6 +187,7 @@ def tier_inventory(
     listed = (each for each in tier.partitions.values() if selection.takes_partition(each.topic, each.partition))
     findings += zero_id_findings(root.path, listed)
     partitions = []
+    damaged = 0
     for wanted in dict.fromkeys((*tier.partitions, *logs.partitions)):
         if not selection.takes_partition(wanted.topic, wanted.partition):
             continue
@@ -191,6 +195,7 @@ def tier_inventory(
         remote = tier.listed_partition(wanted)
         partition = _inventory_of(remote, logs, layout)
         partitions.append(partition)
+        damaged += _damaged_count(partition, remote)
         findings += _partition_findings(partition, remote, logs)
     if not partitions and not tier.unknown.claims:
         refuse_without_copies(tier, unreadable_objects(root.path, tier.unknown), selection)
@@ -198,25 +203,32 @@ def tier_inventory(
     names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *logs.partitions)}
     findings += selection.absent_findings(names, root.path, are_others_read=bool(partitions))
     findings += _store_findings(inventory, tier.unknown, has_metadata=tier.has_metadata)
-    status = _status_of(partitions, findings)
-    return structs.replace(inventory, status=status.word, counts=status.counts), findings
-
-
-def _status_of(partitions: Sequence[InventoryPartition], findings: Sequence[Finding]) -> Status:
-    copies = [copy for partition in partitions for copy in partition.copies]
-    # Of copies that Iceberg wrote brokers need nothing but the manifest, and one that was not handed out is unread.
-    damaged = [each for each in copies if each.state in DAMAGED and tuple(each.missing) != ICEBERG_LACKS]
-    damaged += [each for each in copies if each.state not in DAMAGED and each.fault is not None]
-    return status_of(
+    status = status_of(
         (),
         wrong=0,
         suspect=0,
         missing=0,
         waiting=0,
         unread=len(unread_paths(findings)),
-        damaged=len(damaged),
-        unproven=sum(each.state is CopyState.UNKNOWN for each in copies),
+        damaged=damaged,
+        unproven=sum(each.counts[CopyState.UNKNOWN] for each in partitions),
     )
+    return structs.replace(inventory, status=status.word, counts=status.counts), findings
+
+
+def _damaged_count(partition: InventoryPartition, remote: RemotePartition) -> int:
+    """Copies that cannot be read whole. One that the store did not hand out may be good: it counts as unread."""
+    count = 0
+    for each in partition.copies:
+        copy = remote.copies[uuid_from_text(each.segment_id)]
+        if copy.unanswered is not None or copy.facts.is_unread:
+            continue
+        if each.state in DAMAGED:
+            # Of copies that Iceberg wrote brokers need nothing but the manifest.
+            count += copy.missing != ICEBERG_LACKS
+        elif each.state in KEPT:
+            count += each.fault is not None
+    return count
 
 
 def _inventory_of(remote: RemotePartition, logs: RemoteLogs, layout: TierLayout | None) -> InventoryPartition:
@@ -346,8 +358,10 @@ def _partition_findings(partition: InventoryPartition, remote: RemotePartition, 
         if counts[state]:
             yield unrecorded_finding(logs, remote.id, place, state, counts[state], first[state])
     for copy in partition.copies:
-        if copy.fault is not None:
-            yield fault_finding(place, remote.copies[uuid_from_text(copy.segment_id)], copy.fault)
+        listed = remote.copies[uuid_from_text(copy.segment_id)]
+        is_unread = listed.unanswered is not None or listed.facts.is_unread
+        if copy.fault is not None and (is_unread or copy.state in (*DAMAGED, *KEPT, CopyState.UNKNOWN)):
+            yield fault_finding(place, listed, copy.fault)
     for gap in partition.gaps:
         message = f"offsets {gap.first_offset} to {gap.last_offset} are in no copy"
         yield Finding("tier-gap", Severity.FINDING, place, message, gap.first_offset)

@@ -234,13 +234,26 @@ def test_remote_storage_that_does_not_reach(node: Path, remote: Path) -> None:
     assert (repaired.exit_code, actions(repaired)) == (1, {})
 
 
-@pytest.mark.parametrize(("data", "verdict"), [(EMPTY_SNAPSHOT, "false-empty"), (b"", "zero-bytes"), (b"\0\1" * 20, "corrupt")])
-def test_a_wrong_remote_snapshot_is_rebuilt_from_the_copies(node: Path, remote: Path, data: bytes, verdict: str) -> None:
+@pytest.mark.parametrize(
+    ("data", "verdict", "exit_code"),
+    [(EMPTY_SNAPSHOT, "false-empty", 1), (b"", "zero-bytes", 1), (b"\0\1" * 20, "corrupt", 4)],
+)
+def test_a_wrong_remote_snapshot_is_rebuilt_from_the_copies(
+    node: Path, remote: Path, data: bytes, verdict: str, exit_code: int
+) -> None:
+    """The replica gets the right one. That of remote storage stays wrong, before the repair and after it."""
     newest_file(remote, ".snapshot").write_bytes(data)
-    run = in_json("follower repair", remote, node, *NOW, "--set-aside")
-    reported = the_replica(run)["remote"]
-    assert (run.exit_code, reported["verdict"], reported["entries_source"], reported["class"]) == (0, verdict, "rebuilt", "EXACT")
+    for dry_run in (["--dry-run"], []):
+        run = in_json("follower repair", remote, node, *NOW, "--set-aside", *dry_run)
+        reported = the_replica(run)["remote"]
+        assert (reported["verdict"], reported["entries_source"], reported["class"]) == (verdict, "rebuilt", "EXACT")
+        assert (run.exit_code, run.document["status"], run.document["counts"]["wrong"]) == (exit_code, "wrong", 1)
+        assert the_replica(run)["repaired"]
     assert snapshots_in(node / "payments-0") == RIGHT
+    for words in (("follower check",), ("follower repair", "--dry-run")):
+        again = in_json(*words, remote, node, *NOW)
+        assert (again.exit_code, again.document["status"], again.document["counts"]["wrong"]) == (exit_code, "wrong", 1)
+        assert again.document["next_command"].split()[1:3] == ["tier", "audit"], "no repair of a replica corrects it"
 
 
 def test_a_snapshot_that_was_not_replayed_repairs_nothing(tmp_path: Path) -> None:
@@ -262,7 +275,12 @@ def test_copies_that_begin_above_zero(node: Path, remote: Path, wrong: bool, ver
     (node / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 235\n")
     run = in_json("follower repair", remote, node, *NOW, "--set-aside")
     reported = the_replica(run)["remote"]
-    assert (run.exit_code, reported["verdict"], reported["entries_source"], reported["class"]) == (0, verdict, origin, "EXACT")
+    assert (run.exit_code, reported["verdict"], reported["entries_source"], reported["class"]) == (
+        int(wrong),
+        verdict,
+        origin,
+        "EXACT",
+    )
     assert reported["replayed_from_offset"] == 235
     assert snapshots_in(node / "payments-0") == RIGHT
 
@@ -404,6 +422,9 @@ def test_a_damaged_copy_is_no_proof(tmp_path: Path) -> None:
     log_dir, remote = small(tmp_path, 6, FORGOT)
     (log,) = remote.rglob("00000000000000000000-*.log")
     flip(log, 70)
+    check = in_json("follower check", remote, log_dir, *NOW)
+    assert (check.document["counts"]["missing"], check.document["counts"]["unproven"]) == (0, 1), "its snapshots are there"
+    assert check.document["next_command"].split()[1:3] == ["tier", "audit"], "a repair would refuse"
     run = in_json("follower repair", remote, log_dir, *NOW, "--set-aside")
     assert run.exit_code == 3
     assert snapshots_in(log_dir / "t-0") == {offset: entries_in(data) for offset, data in FORGOT.items()}

@@ -8,9 +8,11 @@ import pytest
 from log_dirs import snapshot_name, tree
 from manifests import FIXTURES
 
-from snaprebuild.findings import Severity
+from snaprebuild.cli.options.remote_storage import RemoteLevel
+from snaprebuild.cli.render.followers import FollowerCheckView, FollowerRepairView
+from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.check import ReplicaCheck, check_replicas
-from snaprebuild.followers.repair import repair_plan
+from snaprebuild.followers.repair import repair_plan, repair_replicas
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
@@ -27,9 +29,12 @@ def node(tmp_path: Path) -> Path:
     return Path(shutil.copytree(LOST / "node2", tmp_path / "node2"))
 
 
-def checked(node: Path) -> ReplicaCheck:
-    tier = open_tier(StorePath(LOCAL, str(LOST / "remote")))
-    return check_replicas(open_source([str(node)]), tier, Run(clock=Clock(MINUTES_AFTER, DEFAULT_EXPIRATION_MS), jobs=1))
+RUN = Run(clock=Clock(MINUTES_AFTER, DEFAULT_EXPIRATION_MS), jobs=1)
+
+
+def checked(*nodes: Path, remote: Path = LOST / "remote") -> ReplicaCheck:
+    tier = open_tier(StorePath(LOCAL, str(remote)))
+    return check_replicas(open_source([str(node) for node in nodes]), tier, RUN)
 
 
 def deletes_its_first_segment(node: Path) -> None:
@@ -88,3 +93,37 @@ def test_nothing_is_written_where_the_start_loses_records_or_fails(node: Path, f
     plan, refused = repair_plan(checked(node), set_aside=True)
     assert plan is None
     assert [finding.severity for finding in refused] == [Severity.REFUSED]
+
+
+@pytest.mark.parametrize("data", [b"", b"\0\1\0\0\0\0\0\0\0\0"])
+def test_a_repair_leaves_a_wrong_snapshot_in_remote_storage_a_fault(data: bytes, node: Path, tmp_path: Path) -> None:
+    """The replica is repaired, and the next follower still starts from the wrong snapshot."""
+    remote = Path(shutil.copytree(LOST / "remote", tmp_path / "remote"))
+    (snapshot,) = remote.rglob(f"{508:020d}-*.snapshot")
+    snapshot.write_bytes(data)
+    check = checked(node, remote=remote)
+    wrong_files = sum(each.proven_wrong for each in check.replicas[0].snapshots)
+    assert check.status(check.findings).wrong == wrong_files + 1 > 1, "those of the replica, and the one in remote storage"
+    plan, refused = repair_plan(check, set_aside=True)
+    for dry_run in (True, False):
+        repair = repair_replicas(check, plan, refused, RUN, dry_run=dry_run)
+        assert repair.is_repaired(check.replicas[0])
+        status = repair.status(repair.findings)
+        assert (status.word, status.wrong) == ("wrong", 1)
+        assert [each.code for each in repair.findings].count("tier-wrong-snapshot") == 1
+    after = checked(node, remote=remote)
+    assert (after.status(after.findings).word, after.status(after.findings).wrong) == ("wrong", 1)
+
+
+def test_a_document_counts_what_the_command_did_not_read(node: Path) -> None:
+    """Findings about the start of the broker are of the command: the document says with them what its first line says."""
+    tier = open_tier(StorePath(LOCAL, str(LOST / "remote")))
+    check = checked(node)
+    plan, refused = repair_plan(check, set_aside=True)
+    repair = repair_replicas(check, plan, refused, RUN, dry_run=True)
+    assert repair.status(repair.findings).word == "healthy"
+    unread = Finding("storage-failed", Severity.STORAGE, str(node / "meta.properties"), "cannot be read", is_unread=True)
+    checks = FollowerCheckView(check, tier, [*check.findings, unread], level=RemoteLevel.FULL, elapsed_seconds=0)
+    repairs = FollowerRepairView(repair, tier, [*repair.findings, unread], dry_run=True, elapsed_seconds=0)
+    assert (checks.document().counts.unread, repairs.document().counts.unread) == (1, 1)
+    assert repairs.document().status == "unknown"

@@ -10,6 +10,7 @@ from budgets import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_dirs import batch, snapshot_bytes
+from manifests import FIXTURES
 from tier_example import MS, written
 from tiers import Copy, write_tier
 
@@ -22,6 +23,7 @@ from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import SnapshotVerdict
+from snaprebuild.tier.inventory import tier_inventory
 
 CLOCK = Clock(MS + 1000, 86_400_000)
 
@@ -160,3 +162,50 @@ def test_one_snapshot_that_cannot_be_read_ends_nothing(tmp_path: Path) -> None:
     SickStore.is_gone = False
     with pytest.raises(ReadFailedError, match="cannot be read"):
         tier_audit(StorePath(SickStore(), root), Run(clock=CLOCK), level=AuditLevel.STRUCTURE)
+
+
+def test_two_damaged_copies_with_one_start_offset_are_two(tmp_path: Path) -> None:
+    """Each has its own segment, and the audit counts both."""
+    log = continued([], [(1, 1), (2, 2), (1, 1)], 0)
+    right = [snapshot_bytes(right_entries(log[: at + 1])) for at in range(len(log))]
+    copies = [Copy(each.offset, each.data, [(0, each.offset)], right[at]) for at, each in enumerate(log)]
+    copies.append(Copy(log[1].offset, log[1].data, [(0, log[1].offset)], right[1]))
+    root = write_tier(tmp_path, "t", 0, copies)
+    for path in root.rglob(f"{log[1].offset:020d}-*.leader_epoch_checkpoint"):
+        path.unlink()
+    whole = tier_audit(StorePath(LocalStore(), str(root)), Run(clock=CLOCK))
+    assert whole.status(whole.findings).damaged == 2
+    other = root / "other"
+    torn = write_tier(other, "t", 0, copies)
+    for path in torn.rglob(f"{log[1].offset:020d}-*.timeindex"):
+        path.write_bytes(b"\0" * 5)
+    audit = tier_audit(StorePath(LocalStore(), str(torn)), Run(clock=CLOCK))
+    assert audit.status(audit.findings).damaged == 2
+
+
+class SilentStore(LocalStore):
+    """The manifest of each copy from offset 0 on cannot be read, or is torn."""
+
+    is_torn = False
+
+    def read_small(self, location: str, bytes_max: int) -> bytes | None:
+        if location.endswith(".rsm-manifest") and f"{0:020d}-" in location:
+            if self.is_torn:
+                return b"{"
+            raise ReadFailedError("cannot be read", path=location, errno=errno.EIO)
+        return super().read_small(location, bytes_max)
+
+
+@pytest.mark.parametrize("is_torn", [True, False])
+def test_a_copy_that_was_not_handed_out_is_not_damaged(is_torn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another run may read it. One whose manifest does not parse is damaged."""
+    monkeypatch.setattr(SilentStore, "is_torn", is_torn)
+    place = FIXTURES / "aiven-layout" / "plain"
+    sick = len(list(place.rglob(f"{0:020d}-*.rsm-manifest")))
+    root = StorePath(SilentStore(), str(place))
+    inventory, _ = tier_inventory(root)
+    audit = tier_audit(root, Run(clock=CLOCK), level=AuditLevel.STRUCTURE)
+    status = audit.status(audit.findings)
+    assert (inventory.counts.damaged, status.damaged) == ((sick, sick) if is_torn else (0, 0))
+    assert (inventory.counts.unread, status.unread) == ((0, 0) if is_torn else (sick, sick))
+    assert sick > 0

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.broker.status import Status
 from snaprebuild.cli.answer import selects_nothing
 from snaprebuild.cli.command_words import COPIES, given_words, repeated_words
 from snaprebuild.cli.options.io_limits import Load
@@ -226,6 +227,7 @@ class FollowerCheckView(View):
     def document(self) -> documents.FollowerCheck:
         """The document of the verb."""
         check = self._check
+        status = check.status(self.findings)
         totals = {verdict.value: self._counts[verdict] for verdict in ReplicaVerdict}
         return documents.FollowerCheck(
             location=self._tier.base.path,
@@ -236,8 +238,8 @@ class FollowerCheckView(View):
             elapsed_seconds=round(self._elapsed_seconds, 4),
             totals=msgspec.convert(totals, documents.ReplicaTotals),
             replicas=[documents.FollowerReplica(**_replica(each)) for each in check.replicas],
-            status=check.status.word.value,
-            counts=check.status.counts,
+            status=status.word.value,
+            counts=status.counts,
         )
 
     def print_table(self) -> None:
@@ -251,15 +253,21 @@ class FollowerCheckView(View):
         if selects_nothing(self.findings):
             return nothing_read(self.findings)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self._counts.items()))
-        status = self._check.status
+        status = self._check.status(self.findings)
         head = f"{faults_text(status)}{pluralize(len(self._check.replicas), 'replica')}: {verdicts or 'none'}"
         text = answer_lines(status, self.findings, [head], [], "" if self._check.verified else LIVE_UNKNOWN)
-        is_wrong = any(each.proven_wrong for replica in self._check.replicas for each in replica.snapshots)
-        if not (is_wrong or self._counts[ReplicaVerdict.LOST]):
-            wrong_remote = any(replica.has_wrong_remote for replica in self._check.replicas)
-            return text, ["tier", "audit", *given_words(*COPIES)] if wrong_remote else []
-        aside = ["--set-aside"] if is_wrong else []
+        wrong = [each for each in self._check.replicas if each.is_wrong]
+        # A repair reads the segments: only after the same was done here it is known that it would refuse all of them.
+        if not wrong or (self._level is RemoteLevel.FULL and not any(each.is_repairable for each in wrong)):
+            return text, _audit_words(self._check, status)
+        aside = ["--set-aside"] if any(each.proven_wrong for replica in wrong for each in replica.snapshots) else []
         return text, ["follower", "repair", *repeated_words("proof", *Load.__struct_fields__), *aside, "--dry-run"]
+
+
+def _audit_words(check: ReplicaCheck, status: Status) -> list[str]:
+    """The audit, where something is wrong in remote storage, which no repair of a replica changes; no words if nothing is."""
+    is_wrong = any(replica.has_wrong_remote for replica in check.replicas)
+    return ["tier", "audit", *given_words(*COPIES)] if is_wrong or status.damaged else []
 
 
 # ---------------------------------------------------------------------------------------------------------------- follower repair
@@ -288,6 +296,7 @@ class FollowerRepairView(View):
     def document(self) -> documents.FollowerRepair:
         """The document of the verb."""
         check = self._repair.check
+        status = self._repair.status(self.findings)
         return documents.FollowerRepair(
             location=self._tier.base.path,
             verified=check.verified,
@@ -299,8 +308,8 @@ class FollowerRepairView(View):
             takes_effect=AT_START,
             totals=ActionTotals(**{action.value: count for action, count in self._totals.items()}),
             replicas=[self._repaired_replica(each) for each in check.replicas],
-            status=self._repair.status.word.value,
-            counts=self._repair.status.counts,
+            status=status.word.value,
+            counts=status.counts,
         )
 
     def _repaired_replica(self, replica: CheckedReplica) -> documents.RepairedReplica:
@@ -336,7 +345,7 @@ class FollowerRepairView(View):
             return nothing_read(self.findings)
         totals = self._totals
         actions = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in totals.items())
-        status = repair.status
+        status = repair.status(self.findings)
         replicas = pluralize(len(repair.check.replicas), "replica")
         extra = []
         if actions:
@@ -351,5 +360,5 @@ class FollowerRepairView(View):
         if self._dry_run and totals[BoundaryAction.WOULD_WRITE]:
             return text, ["follower", "repair", *repeated_words("dry_run")]
         if not totals:
-            return text, []
+            return text, _audit_words(repair.check, status)
         return text, ["follower", "check", *repeated_words("dry_run", "set_aside", "receipt")]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.broker.status import counted_status
 from snaprebuild.cli.answer import selects_nothing
@@ -13,7 +15,7 @@ from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.status import LIVE_UNKNOWN, answer_lines, faults_text, judgement_lines, nothing_read
 from snaprebuild.cli.value_text import labels_of, size_text
 from snaprebuild.cli.view import Answer, View
-from snaprebuild.findings import Finding, pluralize
+from snaprebuild.findings import Finding, pluralize, unread_paths
 from snaprebuild.followers.fetch_path import FollowerFetchPath, RecordDeletion
 from snaprebuild.followers.leader_view import ViewedPartition
 from snaprebuild.followers.list_offsets import SpecialTimestamp
@@ -198,7 +200,9 @@ class FollowerPlanView(View):
 
     def __init__(self, plan: FollowerPlan, findings: Sequence[Finding], source: Source) -> None:
         super().__init__(findings)
-        self._plan = plan
+        # The findings about the log directories are of the command, and not of the plan.
+        counts = replace(plan.counts, unread=len(unread_paths(findings)))
+        self._plan = replace(plan, status=counted_status(counts).word, counts=counts)
         self._source = source
 
     def document(self) -> FollowerPlan:

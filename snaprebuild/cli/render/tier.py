@@ -138,7 +138,7 @@ class TierAuditView(View):
 
     def document(self) -> doc.TierAudit:
         audit = self._audit
-        status = audit.status
+        status = audit.status(self.findings)
         return doc.TierAudit(
             run=run_record(),
             location=audit.location,
@@ -159,17 +159,18 @@ class TierAuditView(View):
         audit = self._audit
         if selects_nothing(self.findings) and not audit.partitions:
             return nothing_read(self.findings)
-        head = copy_counts(audit.status, pluralize(len(audit.partitions), "partition"), "No snapshot wrong")
+        status = audit.status(self.findings)
+        head = copy_counts(status, pluralize(len(audit.partitions), "partition"), "No snapshot wrong")
         if audit.foreign_producers:
             partitions = pluralize(len(audit.foreign_producers), "partition has", "partitions have")
             head = f"{partitions} producer ids that the cluster gives out again. {head}"
         tail = "" if audit.verified else LIVE_UNKNOWN
         totals = f"Snapshots: {_totals_text(audit.partitions) or 'none'}."
-        return answer_lines(audit.status, self.findings, [head], [totals], tail), self._following()
+        return answer_lines(status, self.findings, [head], [totals], tail), self._following()
 
     def _following(self) -> Sequence[str]:
         audit = self._audit
-        status = audit.status
+        status = audit.status(self.findings)
         selected = given_words(*COPIES)
         if audit.level is not AuditLevel.FULL:
             # Which of them are wrong, and what is right, all segments show.

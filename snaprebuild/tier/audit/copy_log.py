@@ -12,6 +12,7 @@ Source: ``RemoteLogManager.isRemoteSegmentWithinLeaderEpochs``, which takes or l
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,8 @@ from msgspec.structs import replace
 from formats.limits import INT64_MAX
 from formats.log.batch_headers import TailKind
 from formats.partition.producer_snapshot import write_entries
-from snaprebuild.findings import FindingCause, Severity
+from formats.remote.local_tier_name import LocalTierFile
+from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, impossible_entries
 from snaprebuild.replay.window import Clock
@@ -447,6 +449,8 @@ class CopyLog:
                 each.severity > Severity.FINDING and each.cause is not FindingCause.BAD_COPY
             ):  # a segment next to a bad index proves what it holds
                 audit.damaged(each.offset)
+            if each.cause in _OF_OBJECTS and each.severity is Severity.DAMAGED:
+                audit.damaged_ids.add(self._concerned(each).segment_id)
             if each.cause in _OF_OBJECTS and each.path != self.audit.remote.base.path:
                 audit.findings.append(replace(each, message=f"{audit.name}: {each.message}"))
             elif each.cause in _OF_OBJECTS:
@@ -460,6 +464,16 @@ class CopyLog:
                 copy.take_replayed(snapshot, times.get(snapshot.offset), clock, is_from_zero=is_from_zero)
                 if not stretch.is_from_zero:
                     copy.unproven = "the copies do not begin at offset 0" if stretch.below is None else stretch.below.reason
+
+    def _concerned(self, finding: Finding) -> RemoteCopy:
+        """The copy that a finding of a replay is about: by the object, or by the offset where the finding names none."""
+        remote = self.audit.remote
+        for each in self.copies:
+            if finding.path.startswith(remote.file_path(each.copy).removesuffix(LocalTierFile.LOG)):
+                return each.copy
+        parts = self.parts
+        starts = [each.copy.start_offset for each in parts]
+        return parts[max(bisect.bisect_right(starts, finding.offset or 0) - 1, 0)].copy
 
     def mark_provable(self, outcome: VerifyOutcome) -> None:
         """Marks the copies at whose end the replay has the exact state."""

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import bisect
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -199,6 +199,7 @@ class PartitionAudit:
         has_gap: a segment is damaged or cannot be read: what is above does not follow from what is below.
         limit: the limit of the run that ended the work on it, in words; None for none.
         damaged_at: the least offset at which an object is damaged or could not be read; None if none is.
+        damaged_ids: segment ids of copies whose objects are damaged.
         findings: what is wrong.
     """
 
@@ -213,6 +214,7 @@ class PartitionAudit:
     has_gap: bool = False
     limit: str | None = None
     damaged_at: int | None = None
+    damaged_ids: set[bytes] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -228,12 +230,7 @@ class PartitionAudit:
     @property
     def damaged_copies(self) -> list[CopyAudit]:
         """Copies that lack objects, or whose objects contradict each other or the metadata log."""
-        starts = [each.copy.start_offset for each in self.copies]
-        damaged = {number for number, each in enumerate(self.copies) if each.copy.missing not in ((), ICEBERG_LACKS)}
-        for finding in self.findings:
-            if finding.severity is Severity.DAMAGED and finding.cause is not FindingCause.WRONG_REMOTE_SNAPSHOT:
-                damaged.add(max(bisect.bisect_right(starts, finding.offset or 0) - 1, 0))
-        return [self.copies[number] for number in sorted(damaged)]
+        return [each for each in self.copies if each.copy.segment_id in self.damaged_ids or _lacks_objects(each.copy)]
 
     def add_finding(
         self,
@@ -253,6 +250,11 @@ class PartitionAudit:
         """Records that an object is damaged or could not be read; None for an unknown offset."""
         at = 0 if offset is None else offset
         self.damaged_at = at if self.damaged_at is None else min(at, self.damaged_at)
+
+
+def _lacks_objects(copy: RemoteCopy) -> bool:
+    """Whether objects of a copy are known to be gone: a request without an answer, and what Iceberg leaves out, show nothing."""
+    return copy.missing not in ((), ICEBERG_LACKS) and copy.unanswered is None
 
 
 @dataclass(slots=True)
@@ -287,9 +289,12 @@ class StoreAudit:
         """Snapshots by verdict."""
         return Counter(copy.verdict for partition in self.partitions for copy in partition.copies)
 
-    @property
-    def status(self) -> Status:
-        """The counts of the audit. The snapshot of a damaged copy that was not read counts as damaged alone."""
+    def status(self, findings: Sequence[Finding]) -> Status:
+        """The counts of the audit. The snapshot of a damaged copy that was not read counts as damaged alone.
+
+        Args:
+            findings: of the command.
+        """
         damaged = [copy for partition in self.partitions for copy in partition.damaged_copies]
         verdicts = self.verdicts
         unproven = sum(verdicts[each] for each in UNKNOWN) - sum(copy.verdict in UNKNOWN for copy in damaged)
@@ -299,7 +304,7 @@ class StoreAudit:
             suspect=verdicts[SnapshotVerdict.SUSPECT],
             missing=0,
             waiting=0,
-            unread=len(unread_paths(self.findings)),
+            unread=len(unread_paths(findings)),
             damaged=len(damaged),
             unproven=unproven,
         )
@@ -362,6 +367,7 @@ def _add_damaged(audit: PartitionAudit, each: CopyAudit, message: str, code: str
 
 
 def _add_bad_copy(audit: PartitionAudit, each: CopyAudit, message: str, code: str = BAD_COPY) -> None:
+    audit.damaged_ids.add(each.copy.segment_id)
     text = f"copy {uuid_to_text(each.copy.segment_id)}: {message}"
     audit.add_finding(code, Severity.DAMAGED, text, each.copy.start_offset)
 
@@ -372,6 +378,8 @@ def _is_readable(audit: PartitionAudit, each: CopyAudit) -> bool:
     facts = copy.facts
     if facts.fault is not None:
         each.reason = facts.fault
+        if not facts.is_unread:
+            audit.damaged_ids.add(copy.segment_id)
         audit.damaged(copy.start_offset)
         audit.findings.append(fault_finding(audit.remote.place, copy, facts.fault))
         return False

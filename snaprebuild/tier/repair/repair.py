@@ -16,7 +16,7 @@ from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.broker.status import Status
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, StorageError
-from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, pluralize, unread_paths
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.partition_names import named
@@ -104,8 +104,8 @@ class StoreRepair:
     def status(self) -> Status:
         """The counts of the audit, without the wrong snapshots that were repaired, or would be."""
         repaired = sum(each.action in (RepairAction.REPAIRED, RepairAction.WOULD_REPAIR) for each in self.copies)
-        status = self.audit.status
-        return structs.replace(status, wrong=status.wrong - repaired, unread=len(unread_paths(self.findings)))
+        status = self.audit.status(self.findings)
+        return structs.replace(status, wrong=status.wrong - repaired)
 
 
 def tier_repair(
