@@ -21,7 +21,7 @@ from snaprebuild.findings import Finding, FindingCause
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source, why_skipped
-from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, pack
+from snaprebuild.spark.packing import TASK_BYTES_MAX, pack
 from snaprebuild.spark.pushed_filters import column_of, holds, may_hold
 from snaprebuild.spark.segment_parts import Joint, joints_of
 from snaprebuild.storage.local.segment_file import check_parts
@@ -51,6 +51,9 @@ __all__ = [
 
 TASKS_MANY = 2048
 """Above this number, tasks become larger instead: a data source does not know the number of cores."""
+
+TASK_BYTES_MIN = 64 << 20
+"""A task reads no less, half of what a task of Spark's own sources reads: the rows that it makes cost more than its bytes."""
 
 FILE_COST_BYTES = 1 << 20
 """Cost of opening a file, as a number of additional bytes."""

@@ -30,6 +30,7 @@ from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.rebuild.run import rebuild
+from snaprebuild.snapshots.receipts.announcements import Announcements
 from snaprebuild.snapshots.receipts.receipt import Receipt
 from snaprebuild.snapshots.receipts.receipt_lines import WriteEvent
 from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
@@ -228,19 +229,20 @@ def test_a_driver_that_is_killed_has_a_receipt_of_all_that_is_there(
     counts: list[int] = []
     looking = threading.Lock()
 
-    record = Receipt.record
+    record = Announcements.record
+    receipt = str(tmp_path / "receipt")
 
-    def look(receipt: Receipt, partition: PartitionPlan, event: WriteEvent) -> None:
+    def look(lines: Announcements, number: int, partition: PartitionPlan, event: WriteEvent) -> None:
         with looking:
-            record(receipt, partition, event)
+            record(lines, number, partition, event)
             there = {str(path) for path in target.rglob("*.snapshot")}
-            would = {each.path for each in undo(load_receipt(receipt.path), dry_run=True).files if each.action == "would_remove"}
+            would = {each.path for each in undo(load_receipt(receipt), dry_run=True).files if each.action == "would_remove"}
             # Others go on meanwhile, and what they write is in the receipt before it is there.
             assert there <= would
             counts.append(len(there))
 
-    monkeypatch.setattr(Receipt, "record", look)
-    rebuild(plan, Run(jobs=1, engine=WithoutSpark(11, attempts=2)), receipt=Receipt(str(tmp_path / "receipt"), plan))
+    monkeypatch.setattr(Announcements, "record", look)
+    rebuild(plan, Run(jobs=1, engine=WithoutSpark(11, attempts=2)), receipt=Receipt(receipt, plan))
     assert counts[0] == 0
     assert counts[-1] > 10
     assert len(counts) > 3 * counts[-1]
