@@ -175,10 +175,14 @@ read = st.builds(
 
 @given(st.lists(st.tuples(INT64, read), max_size=6), st.integers(1, 4))
 def test_tasks(slotted: list[tuple[int, read_rows.ReadRow]], batch_rows: int) -> None:
-    slots, rows = [slot for slot, _ in slotted], [row for _, row in slotted]
-    table = read_rows.table_of(rows, slots)
-    assert table.column("slot").to_pylist() == slots
-    assert [each for chunk in table.to_batches(max_chunksize=batch_rows) for each in read_rows.rows_of(chunk)] == rows
+    """Each slot has its rows in their order, in whatever batches they arrive."""
+    table = read_rows.table_of([row for _, row in slotted], [slot for slot, _ in slotted])
+    arrived: dict[int, list[read_rows.ReadRow]] = {}
+    for record in table.to_batches(max_chunksize=1):
+        arrived.setdefault(record.column("slot")[0].as_py(), []).extend(read_rows.rows_of(record))
+    assert arrived == {slot: [row for other, row in slotted if other == slot] for slot, _ in slotted}
+    rows = [row for batch in table.to_batches(max_chunksize=batch_rows) for row in read_rows.rows_of(batch)]
+    assert rows == [row for in_slot in arrived.values() for row in in_slot]
 
 
 @given(tasks, st.integers(1, 2**40))
