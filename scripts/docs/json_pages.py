@@ -33,7 +33,7 @@ OF_ANOTHER = {
 """Schemas that are on the page of a command with another name."""
 
 BESIDES = {"stage": "`snaprebuild stage --output json` prints [the document of `rebuild`](rebuild.md)."}
-"""What a page says before its schemas."""
+"""The text of a page above its schemas."""
 
 QUERIES = (
     ("scan", "How many snapshots are missing?", ".totals.missing"),
@@ -187,7 +187,7 @@ def command_of(page: str) -> str:
 
 
 def purpose(name: str) -> str:
-    """What a schema describes: a sentence."""
+    """The sentence that describes a schema."""
     schema = schemas()[name]
     text = schema.get("description", "")
     if not text.startswith("What "):
@@ -217,8 +217,10 @@ def fields(schema: dict[str, Any], prefix: str) -> Iterator[tuple[str, dict[str,
             path = f"{prefix}{key}"
             yield path, value, cell(value.get("description", ""))
             items = value.get("items")
-            inner, sign = (items, "[].") if isinstance(items, dict) else (value, ".")
-            yield from fields(inner, path + sign)
+            if isinstance(items, dict):
+                yield from fields(items, f"{path}[].")
+            else:
+                yield from fields(value, f"{path}.")
 
 
 def kind(schema: dict[str, Any], name: str, page: str) -> str:

@@ -34,7 +34,7 @@ TOPIC_IDS_FROM = (2, 8)
 """``inter.broker.protocol.version`` from which on topics have ids."""
 
 NOT_READY_ADVICE = "Raise the protocol first."
-"""What to do about topics that would be uploaded under id zero."""
+"""The advice about topics that would be uploaded under id zero."""
 
 
 class Readiness(StrEnum):

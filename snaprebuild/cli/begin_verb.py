@@ -1,4 +1,4 @@
-"""What every verb does first: checks its output files, and prepares the log and the standard streams."""
+"""The first step of every verb: it checks its output files, and prepares the log and the standard streams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["begin_verb"]
 
 
 def begin_verb(verbose: int, documents: Mapping[str, str | None], **read: str | list[str] | None) -> None:
-    """What every verb does first: decisions (-v) and details (-vv) go to stderr, and its documents may be written where they are wanted.
+    """Begins a verb: decisions (-v) and details (-vv) go to stderr, and its documents may be written where they are wanted.
 
     Checked before the work: a later refusal would lose the result.
 

@@ -52,7 +52,7 @@ OFFSET = WholeNumber(0, INT64_MAX)
 
 
 class PlanAssumptions(msgspec.Struct, frozen=True):
-    """What the files of the leader do not show of it and of the follower."""
+    """Facts of the leader and the follower that the files of the leader do not have: values that `follower plan` assumes."""
 
     follower_end: Annotated[
         int, Assumption(OFFSET, OptionText(short="Log end offset of the follower; at 0 it is empty", default="0"))
@@ -99,7 +99,7 @@ class PlanAssumptions(msgspec.Struct, frozen=True):
 
 
 class OffsetsAssumptions(msgspec.Struct, frozen=True):
-    """What the files of the leader do not show."""
+    """Facts of the leader that its files do not have: values that `follower offsets` assumes."""
 
     leader_epoch: Annotated[
         int | None,
@@ -117,14 +117,14 @@ class OffsetsAssumptions(msgspec.Struct, frozen=True):
 
 
 class FetchAssumptions(msgspec.Struct, frozen=True):
-    """What the files of the leader do not show."""
+    """Facts of the leader that its files do not have: values that `follower fetch-path` assumes."""
 
     high_watermark: HighWatermark = None
     remote_storage: RemoteStorage = None
 
 
 class BuildAssumptions(msgspec.Struct, frozen=True):
-    """What remote storage does not show."""
+    """Facts of the leader that remote storage does not have: values that `follower build` assumes."""
 
     log_start: Annotated[
         int | None,

@@ -18,7 +18,8 @@ from snaprebuild.storage.local.fingerprint import fingerprint_at
 
 __all__ = ["later_receipts"]
 
-HEADERS_MAX = 1_000
+RECEIPTS_KEPT = 16
+"""Receipts of later runs that stay in memory: each may have many files, and an undo asks for the same few again."""
 
 
 def later_receipts(receipt: WrittenReceipt) -> dict[str, str]:
@@ -71,7 +72,7 @@ def _began_ms(path: str) -> int:
     return began_ms if isinstance(began_ms, int) and str(header.get("schema")).startswith(KIND) else 0
 
 
-@functools.lru_cache(maxsize=HEADERS_MAX)
+@functools.lru_cache(maxsize=RECEIPTS_KEPT)
 def _announced_in(listed: ReceiptFile) -> WrittenReceipt | None:
     """The receipt; None for one that cannot be read."""
     try:
