@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import select
 import struct
 import subprocess
@@ -30,6 +31,7 @@ def in_terminal(
     columns: int = 100,
     stderr_too: bool = False,
     interrupt_at: str | None = None,
+    typed: bytes = CTRL_C,
     python: tuple[str, ...] = ("-m", "snaprebuild"),
     **environment: str,
 ) -> Screen:
@@ -39,7 +41,8 @@ def in_terminal(
         arguments: of the command.
         columns: width of the terminal.
         stderr_too: a person sees stderr, with its progress bar.
-        interrupt_at: Ctrl-C is typed once this text is on the screen.
+        interrupt_at: a regular expression; once the screen has it, ``typed`` is typed.
+        typed: Ctrl-C, or other keys that somebody presses then.
         python: what the interpreter runs.
         environment: variables in addition to those of the tests; an empty one is taken away.
     """
@@ -58,7 +61,7 @@ def in_terminal(
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
     )
     os.close(theirs)
-    seen, typed, end = b"", interrupt_at is None, time.monotonic() + SECONDS_MAX
+    seen, has_typed, end = b"", interrupt_at is None, time.monotonic() + SECONDS_MAX
     try:
         while time.monotonic() < end:
             if select.select([ours], [], [], 0.05)[0]:
@@ -67,13 +70,13 @@ def in_terminal(
                 except OSError:
                     break  # the last process that held the terminal has ended
                 seen += data
-            if not typed and interrupt_at is not None and interrupt_at.encode() in seen:
-                os.write(ours, CTRL_C)
-                typed = True
+            if not has_typed and interrupt_at is not None and re.search(interrupt_at.encode(), seen):
+                os.write(ours, typed)
+                has_typed = True
         exit_code = process.wait(max(0.1, end - time.monotonic()))
     finally:
         process.kill()
         process.wait()
         os.close(ours)
-    assert typed, f"{interrupt_at!r} was never seen in {seen!r}"
+    assert has_typed, f"{interrupt_at!r} was never seen in {seen!r}"
     return Screen(exit_code, seen.decode(errors="replace").replace("\r\n", "\n"))
