@@ -1,4 +1,4 @@
-"""The arguments of ``scan``, ``plan``, ``rebuild`` and ``verify``: each is checked in one place, and described by one request.
+"""The arguments of ``scan``, ``plan``, ``rebuild``, ``verify`` and ``audit``: each is checked in one place, and described by one request.
 
 What the environment and the configuration file of the command say does not count here: a call means the same on every machine.
 """
@@ -38,8 +38,18 @@ from snaprebuild.library.verb_result import PlanResult
 from snaprebuild.snapshots.plan.plan_request import BOUNDARIES, REPLAY_STARTS, RebuildRequest
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import S3Settings, check_settings
+from snaprebuild.tier import AuditLevel
 
-__all__ = ["Arguments", "checked_arguments", "command_of", "given_with_a_plan", "moment_of", "request_of", "selection_of"]
+__all__ = [
+    "Arguments",
+    "checked_arguments",
+    "checked_values",
+    "command_of",
+    "given_with_a_plan",
+    "moment_of",
+    "request_of",
+    "selection_of",
+]
 
 Arguments = Mapping[str, Any]
 """The arguments of a call by name, checked, each in one form."""
@@ -55,7 +65,7 @@ def checked_arguments(arguments: Arguments) -> Arguments:
         UsageError: a value makes no sense.
         ReadFailedError: a file cannot be read.
     """
-    given = {name: CHECKS[name](name, value) for name, value in arguments.items()}
+    given = checked_values(arguments)
     offset_from = given.get("offset_from")
     offset_to = given.get("offset_to")
     if offset_from is not None and offset_to is not None and offset_from > offset_to:
@@ -63,6 +73,19 @@ def checked_arguments(arguments: Arguments) -> Arguments:
     check_directories(given["source"], server_properties=given["server_properties"], out=given.get("out"))
     check_metadata(given.get("metadata"))
     return given
+
+
+def checked_values(arguments: Arguments) -> dict[str, Any]:
+    """The arguments of a call, each checked alone. Iterators are read once.
+
+    Args:
+        arguments: ``locals()`` at the beginning of the function: all of its parameters.
+
+    Raises:
+        UsageError: a value makes no sense.
+        ReadFailedError: a file cannot be read.
+    """
+    return {name: CHECKS[name](name, value) for name, value in arguments.items()}
 
 
 def selection_of(given: Arguments) -> Selection:
@@ -95,10 +118,11 @@ def moment_of(given: Arguments) -> int:
 
 def command_of(verb: str, given: Arguments, engine: CallEngine) -> CommandLine:
     """The command line that does what a call with these arguments does."""
-    others = {name: value for name, value in given.items() if name not in ("source", "engine", "progress")}
+    others = {name: value for name, value in given.items() if name not in ("source", "store", "engine", "progress")}
     if isinstance(others.get("plan"), PlanResult):
         del others["plan"]
-    return CommandLine.of(verb, given["source"], engine_words=engine.words, **others)
+    paths = given["source"] if "source" in given else (given["store"],)
+    return CommandLine.of(verb, paths, engine_words=engine.words, **others)
 
 
 def given_with_a_plan(given: Arguments, defaults: Arguments) -> list[str]:
@@ -124,6 +148,10 @@ def _check_names(name: str, value: Any) -> tuple[str, ...]:
     for each in names:
         partition_named(each)
     return names
+
+
+def _check_key_prefix(name: str, value: Any) -> str:
+    return check_text(name, value) if value != "" else ""
 
 
 def _check_stores(name: str, value: Any) -> S3Settings:
@@ -152,6 +180,7 @@ def _check_engine(name: str, value: Any) -> CallEngine:
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "source": check_paths,
+    "store": check_path,
     "plan": optional(_check_plan),
     "server_properties": optional(check_path),
     "topics": check_patterns,
@@ -181,5 +210,11 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "impact": optional(check_one_of([each.value for each in Impact])),
     "max_read_rate": optional(check_size),
     "engine": _check_engine,
+    "level": check_one_of([each.value for each in AuditLevel]),
+    "metadata_logs": check_paths,
+    "key_prefix": _check_key_prefix,
+    "private_keys": check_paths,
+    "local_log_starts": check_patterns,
+    "log_dirs": check_paths,
 }
 """The check of each argument."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from engine_results import all_bytes
 from log_dirs import tree
-from manifests import FIXTURES
+from manifests import AIVEN, FIXTURES
 from same_result import OF_ONE_RUN, RUN_AND_FILES, without
 
 import snaprebuild as library
@@ -64,6 +65,38 @@ def test_the_results_of_this_process(connected: SparkSession, tmp_path: Path, mo
         str(each) for each in library.plan(logs, as_of_ms=NOW)
     ]
     assert tree(logs) == before
+
+
+AUDITS: dict[str, tuple[list[Path], dict[str, Any]]] = {
+    "all variants of the plugin": (sorted(AIVEN.glob("*/store")), {"private_keys": [AIVEN / "keys" / "key1.private.pem"]}),
+    "LocalTieredStorage": ([FIXTURES / "tiered-local" / "remote"], {}),
+    "LocalTieredStorage, reachable": (
+        [FIXTURES / "tiered-local" / "remote"],
+        {"level": "reachable", "local_log_starts": "mixed-0=1500"},
+    ),
+    "LocalTieredStorage, live copies known": (
+        [FIXTURES / "tiered-local" / "remote"],
+        {"metadata_logs": FIXTURES / "tiered-local" / "logs"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AUDITS)
+def test_the_audit_of_this_process(connected: SparkSession, tmp_path: Path, name: str) -> None:
+    """Equal documents: verdicts, reasons, counts, estimate and findings."""
+    stores, arguments = AUDITS[name]
+    for each in stores:
+        shutil.copytree(each, tmp_path / "store", dirs_exist_ok=True)
+    before = tree(tmp_path)
+    options: Any = {**arguments, "as_of_ms": NOW}
+    here = library.audit(tmp_path / "store", **options)
+    there = notebook.audit(connected, tmp_path / "store", **options)
+    assert document(there) == document(here)
+    assert (there.exit_code, there.findings, there.answer) == (here.exit_code, here.findings, here.answer)
+    assert len(there.rows()) >= 12
+    assert [row.asDict() for row in there.toDF(connected).collect()] == here.rows()
+    assert there.document.run.command == here.document.run.command.replace("tier audit", "tier audit --engine spark")
+    assert tree(tmp_path) == before
 
 
 def test_effects_are_kept(connected: SparkSession, tmp_path: Path) -> None:
