@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,50 @@ def test_the_results_of_this_process(connected: SparkSession, tmp_path: Path, mo
         str(each) for each in library.plan(logs, as_of_ms=NOW)
     ]
     assert tree(logs) == before
+
+
+def no_memory(batches: Iterable[Any], new_writer: object = None) -> Iterator[Any]:
+    """In place of what reads segments: the job fails, however often it is repeated."""
+    del batches, new_writer
+    raise RuntimeError("no memory is left")
+    yield
+
+
+no_memory.__module__ = "__main__"  # so that the function itself is sent: the server has no tests
+
+
+def test_a_job_that_fails(connected: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One finding has the reason and the others refer to its partition. Nothing is written, and the session goes on."""
+    logs = FIXTURES / "kafka27-mixed" / "logs"
+    options: Any = {"boundaries": "all", "as_of_ms": NOW}
+    with monkeypatch.context() as patched:
+        patched.setattr(job, "_read_segments", no_memory)
+        result = notebook.rebuild(connected, logs, out=tmp_path / "out", receipt=tmp_path / "receipt.jsonl", **options)
+    assert result.exit_code == 5
+    failed = [each for each in result.findings if each.code == "storage-failed"]
+    assert [each.message for each in failed] == [
+        "the Spark job failed: RuntimeError: no memory is left",
+        *[f"the Spark job failed: the reason is with {failed[0].path}"] * 3,
+    ]
+    assert not list((tmp_path / "out").rglob("*.snapshot"))
+    again = notebook.rebuild(connected, logs, out=tmp_path / "out", receipt=tmp_path / "again.jsonl", **options)
+    assert (again.exit_code, again.document.totals.written) == (0, 23)
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_the_number_of_tasks(connected: SparkSession, tmp_path: Path, tasks: int) -> None:
+    """The server reports how many tasks read, and each byte is counted once."""
+    seen: list[tuple[str, int]] = []
+    result = notebook.verify(
+        connected,
+        FIXTURES / "kafka27-mixed" / "logs",
+        as_of_ms=NOW,
+        tasks=tasks,
+        progress=lambda what, size: seen.append((what, size)),
+    )
+    assert seen[-1][0] == ("1 of 1 task read" if tasks == 1 else "3 of 3 tasks read")
+    assert sum(size for _, size in seen) == sum(each.read_bytes for each in result.partitions) > 0
+    assert document(result) == document(library.verify(FIXTURES / "kafka27-mixed" / "logs", as_of_ms=NOW))
 
 
 AUDITS: dict[str, tuple[list[Path], dict[str, Any]]] = {
