@@ -141,6 +141,8 @@ class WrittenReceipt(msgspec.Struct):
         began_ms: when the run began to write, ms since 1970.
         in_place: it wrote next to the segments.
         host: of the run.
+        server_properties: path of the configuration that the run followed; None without one.
+        kafka_release: that the run was told to expect at the next start; None without one.
         ended: the run was completed; else it was killed.
         partitions: by number.
         files: in the order of partitions and offsets.
@@ -155,6 +157,8 @@ class WrittenReceipt(msgspec.Struct):
     host: str = ""
     command: str = ""
     cluster_ids: tuple[str, ...] = ()
+    server_properties: str | None = None
+    kafka_release: str | None = None
     ended: bool = False
     partitions: dict[int, PartitionReceipt] = {}
     files: list[WrittenFile] = []
@@ -305,6 +309,12 @@ def _object(path: str, number: int, line: bytes) -> dict[str, Any]:
     return value
 
 
+def _text_of(request: dict[str, Any], name: str) -> str | None:
+    """A member of the request of a run, which is another one for each verb; None where it is not there or no text."""
+    value = request.get(name)
+    return value if isinstance(value, str) else None
+
+
 def _header(path: str, value: dict[str, Any], line: bytes) -> ReceiptHeader:
     schema = value.get("schema")
     if schema != SCHEMA:
@@ -370,7 +380,16 @@ class _Reading:
     def _take_header(self, path: str, header: ReceiptHeader) -> None:
         if self._receipt is None:
             run = header.run
-            self._receipt = WrittenReceipt(path, header.began_ms, header.in_place, run.host, run.command, run.cluster_ids)
+            self._receipt = WrittenReceipt(
+                path=path,
+                began_ms=header.began_ms,
+                in_place=header.in_place,
+                host=run.host,
+                command=run.command,
+                cluster_ids=run.cluster_ids,
+                server_properties=_text_of(header.request, "server_properties"),
+                kafka_release=_text_of(header.request, "kafka_release"),
+            )
         elif (self._receipt.began_ms, self._receipt.in_place) != (header.began_ms, header.in_place):
             raise ValueError("the header of another run")
 
