@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from snaprebuild import __version__
+from snaprebuild.broker.status import StatusWord, word_with_findings
 from snaprebuild.documents.common import ExitCode
 from snaprebuild.findings import Finding, ReportedFinding, exit_code_of, unread_paths
 from snaprebuild.published import Document, Natural, Part, Streamed, encoded_members
@@ -50,10 +51,20 @@ def members_of_document(
         answer: what the command prints first; None for a command that only lists.
         next_command: that it prints as the next one; None without one.
     """
+    exit_code = exit_code_of(findings)
     paths = unread_paths(findings)
     head = FirstMembers(schema_id=document.schema_id(), snaprebuild=__version__, unread=len(paths), unread_paths=paths)
-    tail = LastMembers(findings=map(reported, findings), exit_code=exit_code_of(findings), answer=answer, next_command=next_command)
-    return {**encoded_members(head), **encoded_members(document), **encoded_members(tail)}
+    tail = LastMembers(findings=map(reported, findings), exit_code=exit_code, answer=answer, next_command=next_command)
+    return {**encoded_members(head), **encoded_members(_with_status(document, exit_code)), **encoded_members(tail)}
+
+
+def _with_status(document: Document, exit_code: int) -> Document:
+    """The document, whose status counts the findings too; one without a status as it is."""
+    status = getattr(document, "status", None)
+    if status is None:
+        return document
+    word = word_with_findings(StatusWord(status), exit_code)
+    return document if word == status else msgspec.structs.replace(document, status=word.value)
 
 
 def reported(finding: Finding) -> ReportedFinding:

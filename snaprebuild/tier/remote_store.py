@@ -162,10 +162,11 @@ class Tier:
         remote = self.listed_partition(partition)
         if not self.has_metadata and remote.copies:
             take_all_for_finished(remote)
-        elif incomplete := [each for each in remote.incomplete if each.record is not None]:
-            message = (
-                f"{pluralize(len(incomplete), 'copy', 'copies')} finished, and objects of them are missing: reads of them fail"
-            )
+            return remote
+        incomplete = [each for each in remote.incomplete if each.record is not None]
+        if incomplete:
+            copies = pluralize(len(incomplete), "copy", "copies")
+            message = f"{copies} finished, and objects of {'it' if len(incomplete) == 1 else 'them'} are missing: reads fail"
             remote.findings = (Finding("tier-lost", Severity.DAMAGED, remote.place, message, incomplete[0].start_offset),)
         return remote
 
