@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,7 +13,9 @@ from snaprebuild.documents.common import ExitCode
 from snaprebuild.findings import Finding, ReportedFinding, exit_code_of, unread_paths
 from snaprebuild.published import Document, Natural, Part, Streamed, encoded_members
 
-__all__ = ["FirstMembers", "LastMembers", "members_of_document", "reported"]
+__all__ = ["FirstMembers", "LastMembers", "members_of_document", "reported", "with_status"]
+
+DocumentT = TypeVar("DocumentT", bound=Document)
 
 
 class FirstMembers(Part, frozen=True):
@@ -55,11 +57,16 @@ def members_of_document(
     paths = unread_paths(findings)
     head = FirstMembers(schema_id=document.schema_id(), snaprebuild=__version__, unread=len(paths), unread_paths=paths)
     tail = LastMembers(findings=map(reported, findings), exit_code=exit_code, answer=answer, next_command=next_command)
-    return {**encoded_members(head), **encoded_members(_with_status(document, exit_code)), **encoded_members(tail)}
+    return {**encoded_members(head), **encoded_members(with_status(document, exit_code)), **encoded_members(tail)}
 
 
-def _with_status(document: Document, exit_code: int) -> Document:
-    """The document, whose status counts the findings too; one without a status as it is."""
+def with_status(document: DocumentT, exit_code: int) -> DocumentT:
+    """A document whose status has the findings, too; one without a status as it is.
+
+    Args:
+        document: of a command.
+        exit_code: that follows from its findings.
+    """
     status = getattr(document, "status", None)
     if status is None:
         return document
