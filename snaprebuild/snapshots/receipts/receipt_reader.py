@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,7 @@ from snaprebuild.snapshots.receipts.receipt_lines import (
     KIND,
     OTHER_VERSION_ADVICE,
     SCHEMA,
+    STORE_KIND,
     EndStep,
     FileStep,
     JoinedStep,
@@ -45,10 +46,12 @@ from snaprebuild.storage.store_path import path_of
 
 __all__ = [
     "PartitionReceipt",
+    "ReceiptHeading",
     "ReceiptParts",
     "WrittenFile",
     "WrittenReceipt",
     "header_of",
+    "heading_of",
     "load_receipt",
     "read_receipt",
     "steps_of",
@@ -191,6 +194,35 @@ def header_of(path: str) -> dict[str, object]:
     except (ValueError, RecursionError):
         return {}
     return header if isinstance(header, dict) else {}
+
+
+class ReceiptHeading(NamedTuple):
+    """A receipt by its first line.
+
+    Attributes:
+        path: of it.
+        began_ms: when the run began to write, ms since 1970.
+        is_of_store: it is one of `tier repair`.
+    """
+
+    path: str
+    began_ms: int
+    is_of_store: bool
+
+
+def heading_of(path: str) -> ReceiptHeading | None:
+    """The heading of a receipt, of any version; None for another file.
+
+    Raises:
+        UsageError: no such file.
+        ReadFailedError: it cannot be read.
+    """
+    header = header_of(path)
+    began_ms = header.get("began_ms")
+    schema = str(header.get("schema"))
+    if not isinstance(began_ms, int) or not schema.startswith((KIND, STORE_KIND)):
+        return None
+    return ReceiptHeading(path, began_ms, schema.startswith(STORE_KIND))
 
 
 def load_receipt(path: str) -> WrittenReceipt:
