@@ -1,6 +1,6 @@
 """The records of many batches of any magic as columns: keys, values and headers are ranges of bytes, not objects.
 
-``records.read_records`` is the definition: the tests prove the two equal, in records, errors and their positions.
+``formats.log.records.read_records`` is the definition: the tests prove the two equal, in records, errors and their positions.
 
 Source: ``DefaultRecordBatch.iterator``, ``DefaultRecord.readFrom``, ``AbstractLegacyRecordBatch.DeepRecordsIterator``.
 """
