@@ -164,10 +164,12 @@ def choose_log(replicas: Sequence[Replica]) -> ChosenLog:
     directory = source.directory
     findings = []
     if others:
-        message = f"{len(others)} more directories have this partition; the one with the newest leader epoch and highest end is read"
+        message = (
+            f"{len(others)} more directories have this partition; the one with the newest leader epoch and highest end is read"
+        )
         if len(others) == 1:
             message = f"{others[0].path} has this partition, too; the one with the newest leader epoch and highest end is read"
-        findings.append(Finding("several-replicas", Severity.NOTE, directory.path, message))
+        findings.append(Finding("records-of-several-replicas", Severity.NOTE, directory.path, message))
     findings += _high_watermark_findings(chosen, high_watermark)
     return ChosenLog(
         topic=directory.name.topic,
@@ -221,11 +223,14 @@ def _high_watermark_findings(chosen: Replica, high_watermark: int | None) -> lis
     if not chosen.source.directory.segments:
         return []
     if high_watermark is None:
-        message = "no checkpoint has a high watermark of this log: it is read to its end, and the last records may never have been acknowledged"
-        return [Finding("no-high-watermark", Severity.FINDING, path, message)]
+        message = (
+            "no checkpoint has a high watermark of this log: it is read to its end, and the last records may never have been "
+            "acknowledged"
+        )
+        return [Finding("records-without-high-watermark", Severity.FINDING, path, message)]
     if high_watermark > chosen.log_end:
         message = f"the log ends at {chosen.log_end}, below its high watermark {high_watermark}: acknowledged records are not here"
-        return [Finding("log-end-below-high-watermark", Severity.FINDING, path, message, chosen.log_end)]
+        return [Finding("records-lost", Severity.FINDING, path, message, chosen.log_end)]
     if high_watermark == chosen.log_end:
         return []
     above = chosen.log_end - high_watermark
@@ -264,4 +269,6 @@ def _open_before(source: PartitionSource) -> tuple[OpenTransaction, ...]:
         return ()
     is_open = entries["current_txn_first_offset"] >= 0
     firsts = entries["current_txn_first_offset"][is_open].tolist()
-    return tuple(OpenTransaction(first, producer) for first, producer in zip(firsts, entries["producer_id"][is_open].tolist(), strict=True))
+    return tuple(
+        OpenTransaction(first, producer) for first, producer in zip(firsts, entries["producer_id"][is_open].tolist(), strict=True)
+    )

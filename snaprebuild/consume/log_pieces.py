@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 import msgspec
 import numpy as np
@@ -116,7 +116,7 @@ OnFault = Callable[[BatchFault], None]
 
 def blocks_of(
     piece: LogPiece, source: OpenBytes, columns: tuple[str, ...], on_fault: OnFault | None, *, check_crc: bool
-) -> Iterator[HeaderBlock]:
+) -> Generator[HeaderBlock]:
     """The headers of a segment, block by block, of batches whose offsets ascend.
 
     Args:
@@ -130,7 +130,7 @@ def blocks_of(
         FormatError: the segment is damaged, and ``on_fault`` is None.
         ReadFailedError, RefusedError: it cannot be read.
     """
-    start = 0
+    start: int | None = 0
     previous = piece.base_offset - 1
     while start is not None:
         reader = HeaderReader(

@@ -91,8 +91,8 @@ class _Planner:
         if start is None:
             start = self._start_by_time(survey, horizon)
         end = self._end(named_end, horizon, survey)
-        if start > end:
-            raise UsageError(f"the range of {log.topic_partition} begins at {start} and ends at {end}", path=log.place)
+        if start > named_end >= 0:
+            raise UsageError(f"the range of {log.topic_partition} begins at {start} and ends at {named_end}", path=log.place)
         damage = None
         outcomes = None
         if survey is not None and query.needs_outcomes:
@@ -161,10 +161,12 @@ class _Planner:
         if named > log.log_end:
             self._lose(log.log_end, named, f"the log ends at {log.log_end}")
         elif named > log.visible_end:
-            message = f"the ending offset {named} is above the high watermark {log.visible_end}: records there may never be acknowledged"
+            message = (
+                f"the ending offset {named} is above the high watermark {log.visible_end}: records there may never be acknowledged"
+            )
             if self._query.isolation is Isolation.READ_COMMITTED:
                 message = f"the ending offset {named} is above the high watermark {log.visible_end}: the read ends there"
-            self._findings.append(Finding("above-high-watermark", Severity.FINDING, log.place, message, log.visible_end))
+            self._findings.append(Finding("records-above-high-watermark", Severity.FINDING, log.place, message, log.visible_end))
         return min(named, horizon)
 
     def _stable_end(self, survey: LogSurvey, start: int, end: int) -> tuple[int, FormatError | None]:
@@ -193,10 +195,10 @@ class _Planner:
             f"the transaction of producer {unstable.producer_id} that begins at {unstable.first_offset} has no marker below the high "
             f"watermark: the read ends at the last stable offset {stable}, and {end - stable} offsets above it are left out"
         )
-        self._findings.append(Finding("ends-at-open-transaction", Severity.FINDING, self._log.place, message, stable))
+        self._findings.append(Finding("records-end-at-transaction", Severity.FINDING, self._log.place, message, stable))
         return max(stable, start), None
 
     def _note_passed(self, passed: list[BatchFault]) -> None:
         if passed and self._query.skips_faults:
             message = "damaged batches may hide how transactions ended: these are judged by the batches that can be read"
-            self._findings.append(Finding("outcomes-after-damage", Severity.DAMAGED, self._log.place, message))
+            self._findings.append(Finding("records-judged-after-damage", Severity.DAMAGED, self._log.place, message))

@@ -74,9 +74,7 @@ def good_parts(block: HeaderBlock) -> Iterator[tuple[HeaderBlock, int | None]]:
 
 
 class _Survey:
-    def __init__(
-        self, log: ChosenLog, end: int, times: Iterable[int], fails_from: int | None, *, with_outcomes: bool
-    ) -> None:
+    def __init__(self, log: ChosenLog, end: int, times: Iterable[int], fails_from: int | None, *, with_outcomes: bool) -> None:
         self._log = log
         self._end = end
         self._fails_from = fails_from
@@ -102,7 +100,7 @@ class _Survey:
                 f"{pluralize(self._unlisted, 'aborted transaction')} of the log are missing in transaction indexes: the records are "
                 f"left out here, and consumers of a broker get them as if they were committed"
             )
-            survey.findings.append(Finding("aborts-not-in-index", Severity.FINDING, self._unlisted_in, message))
+            survey.findings.append(Finding("records-aborted-without-index", Severity.FINDING, self._unlisted_in, message))
         return survey
 
     def _is_done(self) -> bool:
@@ -118,7 +116,9 @@ class _Survey:
                 if bad_row is not None:
                     position = int(block.position_bytes[bad_row])
                     what = "checksum of a batch"
-                    error = BadChecksumError(what, file=piece.path, position=position, expected="that in its header", found="another")
+                    error = BadChecksumError(
+                        what, file=piece.path, position=position, expected="that in its header", found="another"
+                    )
                     self._on_fault(BatchFault(piece, position, error, int(block.column("base_offset")[bad_row])))
                 if self._is_done():
                     return

@@ -94,7 +94,8 @@ class TransactionOutcomes(msgspec.Struct, frozen=True):
         place = np.searchsorted(runs[:, 2], offsets)  # the first run that ends at the offset or above it
         is_inside: np.ndarray = place < len(runs)
         place = np.minimum(place, len(runs) - 1)
-        return is_inside & (offsets > runs[place, 1])
+        is_aborted: np.ndarray = is_inside & (offsets > runs[place, 1])
+        return is_aborted
 
     def within(self, begin: int, end: int) -> TransactionOutcomes:
         """What is needed for batches from ``begin`` up to ``end``, which is sent to the task that reads them."""
