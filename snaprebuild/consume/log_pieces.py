@@ -7,15 +7,19 @@ from collections.abc import Callable, Generator
 import msgspec
 import numpy as np
 
+from formats import limits
 from formats.errors import BadValueError, FormatError
-from formats.log.batch_headers import HeaderBlock, HeaderReader, TailKind
+from formats.log.batch_headers import HeaderBlock, HeaderReader, Tail, TailKind
 from formats.log.record_batch import LENGTH_MIN, LOG_OVERHEAD_BYTES, MAGIC_POSITION
+from formats.partition.index_entries import Index
+from formats.partition.offset_index import OffsetIndexEntry, read_offset_index
+from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.snapshots.engine.log_facts import ends_at_log_end
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles, read_positions_hint
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 from snaprebuild.storage.store_path import ReadPath
 
-__all__ = ["BatchFault", "LogPiece", "blocks_of", "pieces_of"]
+__all__ = ["BatchFault", "LogPiece", "blocks_of", "pieces_of", "split_offsets"]
 
 BLOCK_ROWS = 4096
 """Headers of a block, at least, unless the segment ends."""
@@ -115,7 +119,7 @@ OnFault = Callable[[BatchFault], None]
 
 
 def blocks_of(
-    piece: LogPiece, source: OpenBytes, columns: tuple[str, ...], on_fault: OnFault | None, *, check_crc: bool
+    piece: LogPiece, source: OpenBytes, columns: tuple[str, ...], on_fault: OnFault | None, *, check_crc: bool, low: int = 0
 ) -> Generator[HeaderBlock]:
     """The headers of a segment, block by block, of batches whose offsets ascend.
 
@@ -125,12 +129,13 @@ def blocks_of(
         columns: of the blocks; ``base_offset`` and ``last_offset_delta`` are among them.
         on_fault: takes the fault that ends the segment early; None to raise it.
         check_crc: the blocks list batches with wrong checksums.
+        low: batches that end below it may be left out.
 
     Raises:
         FormatError: the segment is damaged, and ``on_fault`` is None.
         ReadFailedError, RefusedError: it cannot be read.
     """
-    start: int | None = 0
+    start: int | None = _start_of(piece, source, low)
     previous = piece.base_offset - 1
     while start is not None:
         reader = HeaderReader(
@@ -153,6 +158,62 @@ def blocks_of(
             return
         _report(fault, on_fault)
         start = _after(source, fault.position_bytes)
+
+
+LOOK_BACK_BYTES = 256 << 10
+"""Bytes before a position of an offset index, at least, in which whole batches must lead to it."""
+
+LOOK_BACK_BYTES_MAX = 16 << 20
+"""If the index has no entry for longer than this, its position is not used."""
+
+
+def split_offsets(piece: LogPiece, part_bytes: int) -> list[int]:
+    """Offsets of a segment that are about so many bytes apart, by its offset index; none if it has no index that can be read."""
+    index = _read_index(piece)
+    if index is None or not len(index):
+        return []
+    positions = index.column("position")
+    ideal = np.arange(part_bytes, piece.size_bytes, part_bytes)
+    places = np.unique(np.searchsorted(positions, ideal))
+    offsets = index.column("relative_offset")[places[places < len(positions)]] + piece.base_offset + 1
+    return [offset for offset in offsets.tolist() if piece.low < offset < piece.high]
+
+
+def _read_index(piece: LogPiece) -> Index[OffsetIndexEntry] | None:
+    if piece.index is None:
+        return None
+    try:
+        data = ReadPath(piece.store, piece.index).read_small(limits.INDEX_BYTES_MAX)
+        return None if data is None else read_offset_index(data, file=piece.index)
+    except (FormatError, ReadFailedError, ChangedFileError):
+        return None
+
+
+def _start_of(piece: LogPiece, source: OpenBytes, low: int) -> int:
+    """Where a batch begins that no batch with an offset at or above ``low`` is before; 0 unless the offset index has such a position.
+
+    Whole batches with right checksums must lead there from an earlier entry, and its offset must not be above ``low``.
+    """
+    if low <= piece.base_offset or source.size_bytes < LOOK_BACK_BYTES:
+        return 0
+    index = _read_index(piece)
+    if index is None:
+        return 0
+    positions = index.column("position")
+    place = int(np.searchsorted(index.column("relative_offset"), low - piece.base_offset))
+    if not place:
+        return 0
+    position = int(positions[place - 1])
+    before = int(np.searchsorted(positions, position - LOOK_BACK_BYTES, side="right"))
+    anchor = int(positions[before - 1]) if before else 0
+    if not 0 < position < source.size_bytes or position - anchor > LOOK_BACK_BYTES_MAX:
+        return 0
+    look = HeaderReader(source, check_crc=True, start_bytes=anchor, end_bytes=position, columns=(), read_markers=False)
+    is_right = not any(len(block.bad_crc) for block in look) and look.tail == Tail(TailKind.CLEAN, position)
+    first = next(iter(HeaderReader(source, start_bytes=position, block_bytes=1, columns=("base_offset",))), None)
+    if not is_right or first is None or int(first.column("base_offset")[0]) > low:
+        return 0
+    return position
 
 
 def _last_offsets(block: HeaderBlock) -> np.ndarray:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from formats.errors import FormatError
 from snaprebuild.consume.chosen_log import ChosenLog
-from snaprebuild.consume.log_pieces import BatchFault, LogPiece
+from snaprebuild.consume.log_pieces import BatchFault, LogPiece, split_offsets
 from snaprebuild.consume.record_query import EARLIEST, LATEST, Isolation, NoMatch, Offsets, RecordQuery
 from snaprebuild.consume.survey import LogSurvey, survey_log
 from snaprebuild.consume.transaction_outcomes import TransactionOutcomes
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity
 
-__all__ = ["PartitionPlan", "check_offsets", "plan_partition"]
+__all__ = ["PartitionPlan", "check_offsets", "parts_of", "plan_partition"]
 
 
 class PartitionPlan(msgspec.Struct, frozen=True):
@@ -41,6 +42,37 @@ class PartitionPlan(msgspec.Struct, frozen=True):
     def pieces(self) -> tuple[LogPiece, ...]:
         """The segments that may have records of the range."""
         return tuple(each for each in self.log.pieces if each.low < self.end and self.start < each.high)
+
+
+PARTS_MAX = 4096
+"""Parts of the range of one partition."""
+
+
+def parts_of(plan: PartitionPlan, part_bytes: int) -> list[PartitionPlan]:
+    """The range of a plan in parts, each of about so many bytes, which can be read at the same time.
+
+    Each part has a range of offsets, so that every record is in one part, whatever the offset index of its segment has: the index only
+    shows where to split, and where to begin to read.
+    """
+    bounds = [plan.start]
+    filled = 0
+    for piece in plan.pieces:
+        if filled and filled + piece.size_bytes > part_bytes:
+            bounds.append(max(piece.low, plan.start))
+            filled = 0
+        filled += piece.size_bytes
+        if piece.size_bytes > part_bytes:
+            bounds += [offset for offset in split_offsets(piece, part_bytes) if plan.start < offset < plan.end]
+    bounds = sorted({*bounds})[:PARTS_MAX]
+    parts = []
+    for number, start in enumerate(bounds):
+        is_last = number == len(bounds) - 1
+        end = plan.end if is_last else bounds[number + 1]
+        pieces = tuple(each for each in plan.log.pieces if each.low < end and start < each.high)
+        log = replace(plan.log, pieces=pieces, source=None, findings=())
+        outcomes = None if plan.outcomes is None else plan.outcomes.within(start, end)
+        parts.append(PartitionPlan(log, start, end, outcomes, plan.damage if is_last else None))
+    return parts
 
 
 def check_offsets(query: RecordQuery, partitions: Iterable[tuple[str, int]]) -> None:

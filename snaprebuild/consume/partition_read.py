@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -51,7 +51,7 @@ class PartitionCounts(msgspec.Struct):
 
 @dataclass(slots=True)
 class PartitionReader:
-    """Reads the records of one partition, or a part of its range.
+    """Reads the records of a plan.
 
     Attributes:
         plan: of the partition.
@@ -69,11 +69,8 @@ class PartitionReader:
     _faults: list[BatchFault] = field(default_factory=list)
     _first_gap: tuple[int, int] | None = None
 
-    def batches(self, pieces: Sequence[LogPiece] | None = None) -> Iterator[pa.RecordBatch]:
+    def batches(self) -> Iterator[pa.RecordBatch]:
         """The records in the order of their offsets.
-
-        Args:
-            pieces: some segments of the plan that follow one another; None for all.
 
         Raises:
             FormatError: a batch is damaged, with the mode FAILFAST.
@@ -81,16 +78,14 @@ class PartitionReader:
             RefusedError: a segment changed.
         """
         plan = self.plan
-        pieces = plan.pieces if pieces is None else pieces
         self._is_compacted = plan.log.may_have_gaps
-        self._next_offset = max(plan.start, pieces[0].low) if pieces and pieces[0] is not plan.pieces[0] else plan.start
-        for piece in pieces:
+        self._next_offset = plan.start
+        for piece in plan.pieces:
             with piece.open() as source:
                 yield from self._piece(piece, source)
-        if not pieces or pieces[-1] is plan.pieces[-1]:
-            if plan.damage is not None:
-                raise plan.damage
-            self._pass_to(plan.end)
+        if plan.damage is not None:
+            raise plan.damage
+        self._pass_to(plan.end)
         self._report_gaps()
 
     def _piece(self, piece: LogPiece, source: OpenBytes) -> Iterator[pa.RecordBatch]:
@@ -98,7 +93,7 @@ class PartitionReader:
         on_fault = self._faults.append if self.query.skips_faults else None
         low = max(plan.start, piece.low)
         high = min(plan.end, piece.high)
-        with contextlib.closing(blocks_of(piece, source, HEADER_COLUMNS, on_fault, check_crc=True)) as blocks:
+        with contextlib.closing(blocks_of(piece, source, HEADER_COLUMNS, on_fault, check_crc=True, low=low)) as blocks:
             for block in blocks:
                 yield from self._block(piece, source, block, low, high)
                 yield from self._fault_rows()
