@@ -7,17 +7,28 @@ Source: ``DefaultRecordBatch.iterator``, ``DefaultRecord.readFrom``, ``AbstractL
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from itertools import islice
 
 import msgspec
 import numpy as np
 
 from formats import limits
 from formats.checksum import crc32, crc32c
+from formats.compression import CODECS, decompress_into
 from formats.errors import BadChecksumError, FormatError, LimitExceededError, TruncatedError
 from formats.log.batch_headers import HEADER_COLUMNS, HeaderBlock, SegmentBytes
-from formats.log.record_batch import ATTRIBUTE_LOG_APPEND_TIME, CRC_START, BatchHeader, RecordHeader
-from formats.log.records import LogRecord, Piped, read_records
+from formats.log.record_batch import (
+    ATTRIBUTE_CODEC,
+    ATTRIBUTE_LOG_APPEND_TIME,
+    CRC_START,
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    RecordHeader,
+)
+from formats.log.record_decoder import PADDING_BYTES, RecordFields, decode_headers, decode_records, find_records, walk_records
+from formats.log.records import LogRecord, Piped, RecordWindow, check_end, next_record, read_records, walk_decompressed
 
 __all__ = ["GROUP_BYTES", "GROUP_RECORDS", "RecordGroup", "record_groups"]
 
@@ -26,6 +37,9 @@ GROUP_BYTES = 8 << 20
 
 GROUP_RECORDS = 1 << 17
 """Most records of a group: some of its columns are int64, and the smallest record has seven bytes."""
+
+DECODED_RECORDS = 1 << 14
+"""Most records that are decoded at a time: their columns are in the processor's cache meanwhile."""
 
 GROUP_HEADERS = 1 << 17
 """Most headers of the records of a group, unless one record has more."""
@@ -71,8 +85,16 @@ class RecordGroup(msgspec.Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.offset)
 
-    def chosen(self, rows: np.ndarray) -> RecordGroup:
-        """The records at ``rows``: indices, ascending, or a mask."""
+    def without_headers(self) -> RecordGroup:
+        """The records as if they had no headers."""
+        none = np.zeros(0, dtype=np.int64)
+        columns = {name: getattr(self, name) for name in RECORD_COLUMNS if name != "header_count"}
+        return RecordGroup(
+            data=self.data, **columns, header_count=np.zeros_like(self.header_count), **dict.fromkeys(HEADER_RANGES, none)
+        )
+
+    def chosen(self, rows: np.ndarray | slice) -> RecordGroup:
+        """The records at ``rows``: indices, ascending, or a mask, or a slice."""
         rows = np.arange(len(self))[rows]
         first = np.cumsum(self.header_count) - self.header_count
         counts = self.header_count[rows]
@@ -150,50 +172,353 @@ def record_groups(
         FormatError: records do not follow the format, as from ``read_records``. The records before the fault were yielded.
     """
     wanted = np.arange(len(block)) if rows is None else rows
-    bad = {int(row) for row in block.bad_crc}
-    collector = _Collector(with_headers)
-    for row in wanted.tolist():
-        header = BatchHeader(*(int(block.columns[name][row]) for name in HEADER_COLUMNS))
-        position = int(block.position_bytes[row])
+    reader = _GroupReader(source, block, with_headers, group_bytes, piped, on_damage)
+    return reader.groups(wanted)
+
+
+class _GroupReader:
+    """Reads the records of batches of one block; see ``record_groups``."""
+
+    def __init__(
+        self,
+        source: SegmentBytes,
+        block: HeaderBlock,
+        with_headers: bool,
+        group_bytes: int,
+        piped: Piped | None,
+        on_damage: Damaged | None,
+    ) -> None:
+        self._source = source
+        self._block = block
+        self._with_headers = with_headers
+        self._group_bytes = group_bytes
+        self._piped = piped
+        self._on_damage = on_damage
+        self._single = _Collector(with_headers)
+        self._position = block.position_bytes
+        self._size = block.columns["length"].astype(np.int64) + LOG_OVERHEAD_BYTES
+        self._codec = block.columns["attributes"] & ATTRIBUTE_CODEC
+        self._count = block.columns["record_count"].astype(np.int64)
+        self._bad_crc = np.zeros(len(block), dtype=bool)
+        self._bad_crc[block.bad_crc] = True
+
+    def groups(self, rows: np.ndarray) -> Iterator[RecordGroup]:
+        """The records of batches."""
+        is_empty = (self._block.columns["magic"] == 2) & (self._count == 0) & (self._size == limits.BATCH_HEADER_BYTES_MAX)
+        rows = rows[~(is_empty & ~self._bad_crc)[rows]]
+        is_plain = (self._block.columns["magic"] == 2) & ~self._bad_crc & (self._count > 0) & (self._codec < len(CODECS))
+        is_plain &= (self._count <= GROUP_RECORDS) & (self._size <= self._group_bytes)
+        others = np.flatnonzero(~is_plain[rows])
+        start = self._position[rows]
+        end = start + self._size[rows]
+        records = np.cumsum(self._count[rows])
+        at = 0
+        while at < len(rows):
+            other = int(np.searchsorted(others, at))
+            stop = int(others[other]) if other < len(others) else len(rows)
+            if stop == at:
+                yield from self._alone(int(rows[at]))
+                at += 1
+                continue
+            stop = min(stop, int(np.searchsorted(end, start[at] + self._group_bytes, side="right")))
+            before = records[at] - self._count[rows[at]]
+            stop = min(stop, at + int(np.searchsorted(records[at:stop], before + GROUP_RECORDS, side="right")))
+            yield from self._together(rows[at:stop])
+            at = stop
+        yield from self._rest()
+
+    def _rest(self) -> Iterator[RecordGroup]:
+        """The records that were read one by one, if there are any."""
+        if len(self._single):
+            yield self._single.group()
+
+    def _together(self, rows: np.ndarray) -> Iterator[RecordGroup]:
+        """The records of batches that are near to each other, none larger than a group as it is stored."""
+        first = int(self._position[rows[0]])
+        size = int(self._position[rows[-1]] + self._size[rows[-1]]) - first
+        stored = np.empty(size + PADDING_BYTES, dtype=np.uint8)
+        stored[size:] = 0
+        if self._source.read_into(first, stored.data[:size]) != size:
+            for row in rows.tolist():
+                yield from self._alone(row)
+            return
+        start = self._position[rows] - first + limits.BATCH_HEADER_BYTES_MAX
+        end = self._position[rows] - first + self._size[rows]
+        if not self._codec[rows].any():
+            yield from self._decoded(stored, rows, start, end)
+            return
+        at = 0
+        while at < len(rows):
+            room = np.empty(self._group_bytes + PADDING_BYTES, dtype=np.uint8)
+            ends = self._unpacked(stored, rows[at:], start[at:], end[at:], room)
+            if not ends:
+                yield from self._alone(int(rows[at]))
+                at += 1
+                continue
+            bounds = np.array([0, *ends], dtype=np.int64)
+            room = room[: ends[-1] + PADDING_BYTES]
+            room[ends[-1] :] = 0
+            yield from self._decoded(room, rows[at : at + len(ends)], bounds[:-1], bounds[1:])
+            at += len(ends)
+
+    def _unpacked(self, stored: np.ndarray, rows: np.ndarray, start: np.ndarray, end: np.ndarray, room: np.ndarray) -> list[int]:
+        """Decompresses the records of the first batches, back to back, until one is damaged or does not fit. Returns where each ends."""
+        view = room.data[: self._group_bytes]
+        ends = list[int]()
+        filled = 0
+        for codec, first, last in zip(self._codec[rows].tolist(), start.tolist(), end.tolist(), strict=True):
+            if codec:
+                count = decompress_into(codec, stored[first:last].tobytes(), view[filled:])
+                if count is None:
+                    break
+            else:
+                count = last - first
+                if filled + count > self._group_bytes:
+                    break
+                view[filled : filled + count] = stored.data[first:last]
+            filled += count
+            ends.append(filled)
+        return ends
+
+    def _decoded(self, buffer: np.ndarray, rows: np.ndarray, start: np.ndarray, end: np.ndarray) -> Iterator[RecordGroup]:
+        """The records of batches that are in a buffer. Batches with others than plain records are read once more, one by one."""
+        yield from self._rest()
+        count = self._count[rows]
+        record_start, is_whole = find_records(buffer, start, end, count)
+        record_end = np.empty_like(record_start)
+        record_end[:-1] = record_start[1:]
+        first = np.cumsum(count) - count
+        record_end[first + count - 1] = end
+        batch = np.repeat(np.arange(len(rows)), count)
+        is_readable = is_whole[batch] if not is_whole.all() else None
+        at = 0
+        while at < len(batch):
+            part = slice(at, at + DECODED_RECORDS)
+            fields = decode_records(buffer, record_start[part], record_end[part])
+            if is_readable is not None:
+                fields.is_plain[~is_readable[part]] = False
+                fields.header_count[~is_readable[part]] = 0
+            plain = yield from self._plain_groups(buffer, rows[batch[part]], fields, record_end[part])
+            at += plain
+            if plain < len(fields.is_plain):
+                row = int(batch[at])
+                yield from self._alone(int(rows[row]), at - int(first[row]))
+                yield from self._rest()
+                at = int(first[row] + count[row])
+
+    def _plain_groups(
+        self, buffer: np.ndarray, batch: np.ndarray, fields: RecordFields, end: np.ndarray
+    ) -> Generator[RecordGroup, None, int]:
+        """The plain records at the beginning of some. Returns how many they are."""
+        at = 0
+        for stop in _header_parts(fields.header_count):
+            part = slice(at, stop)
+            group, plain = self._group(buffer, batch[part], _part(fields, part), end[part])
+            if plain:
+                yield group
+            at += plain
+            if at < stop:
+                break
+        return at
+
+    def _group(self, buffer: np.ndarray, batch: np.ndarray, fields: RecordFields, end: np.ndarray) -> tuple[RecordGroup, int]:
+        """The plain records at the beginning of some, and how many they are."""
+        headers, is_plain = decode_headers(buffer, fields.header_start, fields.header_count, end)
+        is_plain &= fields.is_plain
+        plain = len(is_plain) if is_plain.all() else int(np.argmin(is_plain))
+        columns = self._block.columns
+        attributes = columns["attributes"][batch]
+        is_append_time = (attributes & ATTRIBUTE_LOG_APPEND_TIME) != 0
+        timestamp = columns["base_timestamp"][batch] + fields.timestamp_delta
+        if is_append_time.any():
+            timestamp = np.where(is_append_time, columns["max_timestamp"][batch], timestamp)
+        group = RecordGroup(
+            data=buffer[:-PADDING_BYTES],
+            batch=batch,
+            offset=columns["base_offset"][batch] + fields.offset_delta,
+            timestamp=timestamp,
+            timestamp_type=is_append_time.astype(np.int8),
+            sequence=_sequences(columns["base_sequence"][batch], fields.offset_delta),
+            key_start=fields.key_start,
+            key_size=fields.key_size,
+            value_start=fields.value_start,
+            value_size=fields.value_size,
+            header_count=fields.header_count,
+            header_key_start=headers.key_start,
+            header_key_size=headers.key_size,
+            header_value_start=headers.value_start,
+            header_value_size=headers.value_size,
+        )
+        if plain < len(is_plain):
+            group = group.chosen(slice(0, plain))
+        return group if self._with_headers else group.without_headers(), plain
+
+    def _alone(self, row: int, skipped: int = 0) -> Iterator[RecordGroup]:
+        """The records of a batch of any size after some of them, or the error of the batch."""
+        header = BatchHeader(*(int(self._block.columns[name][row]) for name in HEADER_COLUMNS))
+        position = int(self._position[row])
         try:
-            batch = _batch(source, header, position)
-            if row in bad:
-                raise _bad_checksum(header, batch, position)
-            for record in read_records(header, batch, position=position, piped=piped):
-                if not record.is_valid:
-                    what = "checksum of a message in a wrapper"
-                    raise BadChecksumError(what, position=position, expected=f"that of offset {record.offset}", found="another")
-                collector.add(row, header, record)
-                if collector.size_bytes >= group_bytes or len(collector) >= GROUP_RECORDS:
-                    yield collector.group()
+            if header.size_bytes > limits.DATA_BATCH_BYTES_MAX:
+                expected = f"at most {limits.DATA_BATCH_BYTES_MAX} bytes"
+                raise LimitExceededError("batch", position=position, expected=expected, found=header.size_bytes)
+            if self._bad_crc[row]:
+                raise self._bad_checksum(header, position)
+            if (
+                header.magic == 2
+                and not skipped
+                and header.record_count >= 0
+                and (header.codec or header.size_bytes > self._group_bytes)
+            ):
+                yield from self._large(row, header, position)
+            else:
+                yield from self._one_by_one(row, header, position, skipped)
         except FormatError as error:
-            if len(collector):
-                yield collector.group()
-            if on_damage is None:
-                raise error.in_file(source.name) from None
-            on_damage(row, error.in_file(source.name))
-    if len(collector):
-        yield collector.group()
+            yield from self._rest()
+            if self._on_damage is None:
+                raise error.in_file(self._source.name) from None
+            self._on_damage(row, error.in_file(self._source.name))
+
+    def _one_by_one(self, row: int, header: BatchHeader, position: int, skipped: int) -> Iterator[RecordGroup]:
+        records = read_records(header, self._batch(header, position), position=position, piped=self._piped)
+        for record in islice(records, skipped, None):
+            if not record.is_valid:
+                what = "checksum of a message in a wrapper"
+                raise BadChecksumError(what, position=position, expected=f"that of offset {record.offset}", found="another")
+            self._single.add(row, header, record)
+            if self._is_full:
+                yield self._single.group()
+
+    @property
+    def _is_full(self) -> bool:
+        single = self._single
+        return single.size_bytes >= self._group_bytes or len(single) >= GROUP_RECORDS or single.header_count >= GROUP_HEADERS
+
+    def _large(self, row: int, header: BatchHeader, position: int) -> Iterator[RecordGroup]:
+        """The records of a batch of magic 2, of which a part is in memory at a time."""
+        start = limits.BATCH_HEADER_BYTES_MAX
+        if header.codec:
+            data = self._batch(header, position)[start:]
+            walk = partial(self._windowed, row, header, position)
+            yield from walk_decompressed(header, data, position + start, self._piped, walk)
+            return
+        reading = _Reading(self._source, position + start, position + header.size_bytes)
+        window = RecordWindow(b"", reading.read, position, header.size_bytes - start)
+        yield from self._windowed(row, header, position, window)
+
+    def _windowed(self, row: int, header: BatchHeader, position: int, window: RecordWindow) -> Iterator[RecordGroup]:
+        number = 0
+        at = 0
+        singles = 0
+        singles_next = SINGLES_LEAST
+        while number < header.record_count:
+            if singles:
+                record, at = next_record(header, window, at, number, position)
+                self._single.add(row, header, record)
+                if self._is_full:
+                    yield self._single.group()
+                number += 1
+                singles -= 1
+                continue
+            starts = walk_records(window.data, at, min(header.record_count - number, GROUP_RECORDS))
+            if len(starts) == 1:  # no whole record that is plain
+                if len(window.data) - at >= self._group_bytes:
+                    singles = SINGLES_LEAST
+                    continue
+                if not window.more(at, self._group_bytes):
+                    singles = SINGLES_LEAST
+                at = 0
+                continue
+            yield from self._rest()
+            plain = yield from self._decoded_part(row, window.data, np.array(starts, dtype=np.int64))
+            number += plain
+            at = starts[plain]
+            if plain == len(starts) - 1:
+                singles_next = SINGLES_LEAST
+            else:
+                singles = singles_next
+                singles_next = min(2 * singles_next, SINGLES_MOST)
+        yield from self._rest()
+        check_end(header, window, at, position)
+
+    def _decoded_part(self, row: int, data: bytes, bounds: np.ndarray) -> Generator[RecordGroup, None, int]:
+        """The plain records at the beginning of those between the bounds. Returns how many they are."""
+        start = int(bounds[0])
+        size = int(bounds[-1]) - start
+        buffer = np.empty(size + PADDING_BYTES, dtype=np.uint8)
+        buffer[:size] = np.frombuffer(data, dtype=np.uint8, count=size, offset=start)
+        buffer[size:] = 0
+        record_start = bounds[:-1] - start
+        record_end = bounds[1:] - start
+        fields = decode_records(buffer, record_start, record_end)
+        batch = np.full(len(record_start), row, dtype=np.int64)
+        at = 0
+        while at < len(batch):
+            part = slice(at, at + DECODED_RECORDS)
+            fields = decode_records(buffer, record_start[part], record_end[part])
+            plain = yield from self._plain_groups(buffer, batch[part], fields, record_end[part])
+            at += plain
+            if plain < len(fields.is_plain):
+                break
+        return at
+
+    def _bad_checksum(self, header: BatchHeader, position: int) -> BadChecksumError:
+        function = crc32c if header.magic == 2 else crc32
+        reading = _Reading(self._source, position + CRC_START[header.magic], position + header.size_bytes)
+        computed = 0
+        while part := reading.read(limits.HEADER_BLOCK_BYTES):
+            computed = function(part, computed)
+        found = f"{header.crc:#010x}"
+        return BadChecksumError("checksum of a batch", position=position, expected=f"{computed:#010x}", found=found)
+
+    def _batch(self, header: BatchHeader, position: int) -> bytes:
+        """The bytes of a batch."""
+        batch = bytearray(header.size_bytes)
+        count = self._source.read_into(position, memoryview(batch))
+        if count != header.size_bytes:
+            expected = f"{header.size_bytes} bytes"
+            raise TruncatedError("batch", position=position, expected=expected, found=f"{count} bytes")
+        return bytes(batch)
 
 
-def _batch(source: SegmentBytes, header: BatchHeader, position: int) -> bytes:
-    """The bytes of a batch."""
-    size = header.size_bytes
-    if size > limits.DATA_BATCH_BYTES_MAX:
-        expected = f"at most {limits.DATA_BATCH_BYTES_MAX} bytes"
-        raise LimitExceededError("batch", position=position, expected=expected, found=size)
-    batch = bytearray(size)
-    count = source.read_into(position, memoryview(batch))
-    if count != size:
-        raise TruncatedError("batch", position=position, expected=f"{size} bytes", found=f"{count} bytes")
-    return bytes(batch)
+SINGLES_LEAST = 64
+SINGLES_MOST = 1 << 12
+"""Records of a large batch that are read one by one after one that is not plain. The number doubles with each attempt that finds one."""
 
 
-def _bad_checksum(header: BatchHeader, batch: bytes, position: int) -> BadChecksumError:
-    function = crc32c if header.magic == 2 else crc32
-    computed = function(memoryview(batch)[CRC_START[header.magic] :])
-    found = f"{header.crc:#010x}"
-    return BadChecksumError("checksum of a batch", position=position, expected=f"{computed:#010x}", found=found)
+class _Reading:
+    """Reads a range of a segment from its start to its end."""
+
+    def __init__(self, source: SegmentBytes, start: int, end: int) -> None:
+        self._source = source
+        self._at = start
+        self._end = end
+
+    def read(self, count: int) -> bytes:
+        """The next bytes, none at the end."""
+        part = bytearray(min(count, self._end - self._at))
+        read = self._source.read_into(self._at, memoryview(part)) if part else 0
+        self._at += read
+        return bytes(memoryview(part)[:read])
+
+
+def _header_parts(header_count: np.ndarray) -> list[int]:
+    """Where groups of records end that have at most ``GROUP_HEADERS`` headers, unless one record has more."""
+    total = int(header_count.sum())
+    if total <= GROUP_HEADERS:
+        return [len(header_count)]
+    parts = (np.cumsum(header_count) - 1) // GROUP_HEADERS
+    return [*(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(header_count)]
+
+
+def _part(fields: RecordFields, part: slice) -> RecordFields:
+    return RecordFields(*(getattr(fields, name)[part] for name in RecordFields.__struct_fields__))
+
+
+def _sequences(base: np.ndarray, offset_delta: np.ndarray) -> np.ndarray:
+    """The sequence number of each record, -1 for none; 0 follows 2^31 - 1 (``incremented_sequence``)."""
+    sequence = base + offset_delta
+    sequence = np.where(sequence > limits.INT32_MAX, sequence - limits.INT32_MAX - 1, sequence)
+    return np.where(base >= 0, sequence, -1).astype(np.int32)
 
 
 def _int64(number: int) -> int:
@@ -220,6 +545,11 @@ class _Collector:
     def size_bytes(self) -> int:
         """Bytes of keys, values and headers."""
         return len(self._data)
+
+    @property
+    def header_count(self) -> int:
+        """Headers of all records."""
+        return len(self._headers)
 
     def add(self, row: int, header: BatchHeader, record: LogRecord) -> None:
         """Adds a record of the batch of a row."""
