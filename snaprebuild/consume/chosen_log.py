@@ -1,8 +1,9 @@
 """The log of each selected partition: which of several replicas is read, from where to where, and what of that is not certain.
 
-If the selection has several directories of one partition, one of them is read: that with the newest leader epoch, among these the one with
-the highest end of the log, among these the first by path. Every other one must agree with it below the high watermarks: records below a
-high watermark are on all replicas that count. So no record is read twice, and none that two directories contradict.
+If the selection has several directories of one partition, one of them is read: that with the newest leader epoch. Among several of these it
+is the one with the highest end of the log, and then the first by path.
+Every other one must agree with it below the high watermarks: records below a high watermark are on all replicas that count.
+So no record is read twice, and none that two directories contradict.
 
 The high watermark is the highest that any of these directories has in its checkpoint. A broker writes that file every five seconds.
 """
@@ -56,7 +57,7 @@ class Replica(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """Of the directory."""
+        """Path of the directory."""
         return self.source.directory.path
 
 

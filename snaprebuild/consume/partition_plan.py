@@ -10,16 +10,16 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from snaprebuild.consume.chosen_log import ChosenLog
 from snaprebuild.consume.log_pieces import BatchFault, LogPiece, split_offsets
-from snaprebuild.consume.record_query import EARLIEST, LATEST, Isolation, NoMatch, Offsets, RecordQuery
+from snaprebuild.consume.record_query import EARLIEST, LATEST, NoMatch, Offsets, RecordIsolation, RecordQuery
 from snaprebuild.consume.survey import LogSurvey, survey_log
 from snaprebuild.consume.transaction_outcomes import TransactionOutcomes
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity
 
-__all__ = ["PartitionPlan", "check_offsets", "parts_of", "plan_partition"]
+__all__ = ["RecordPlan", "check_offsets", "parts_of", "plan_partition"]
 
 
-class PartitionPlan(msgspec.Struct, frozen=True):
+class RecordPlan(msgspec.Struct, frozen=True):
     """What is read of a partition.
 
     Attributes:
@@ -48,11 +48,11 @@ PARTS_MAX = 4096
 """Parts of the range of one partition."""
 
 
-def parts_of(plan: PartitionPlan, part_bytes: int) -> list[PartitionPlan]:
+def parts_of(plan: RecordPlan, part_bytes: int) -> list[RecordPlan]:
     """The range of a plan in parts, each of about so many bytes, which can be read at the same time.
 
-    Each part has a range of offsets, so that every record is in one part, whatever the offset index of its segment has: the index only
-    shows where to split, and where to begin to read.
+    Each part has a range of offsets, so that every record is in one part. The offset index of a segment only shows where to split, and
+    where to begin to read.
     """
     bounds = [plan.start]
     filled = 0
@@ -71,7 +71,7 @@ def parts_of(plan: PartitionPlan, part_bytes: int) -> list[PartitionPlan]:
         pieces = tuple(each for each in plan.log.pieces if each.low < end and start < each.high)
         log = replace(plan.log, pieces=pieces, source=None, findings=())
         outcomes = None if plan.outcomes is None else plan.outcomes.within(start, end)
-        parts.append(PartitionPlan(log, start, end, outcomes, plan.damage if is_last else None))
+        parts.append(RecordPlan(log, start, end, outcomes, plan.damage if is_last else None))
     return parts
 
 
@@ -93,7 +93,7 @@ def check_offsets(query: RecordQuery, partitions: Iterable[tuple[str, int]]) -> 
                 raise UsageError(f"{name}: {problem} {listed}, {reason}")
 
 
-def plan_partition(log: ChosenLog, query: RecordQuery) -> PartitionPlan:
+def plan_partition(log: ChosenLog, query: RecordQuery) -> RecordPlan:
     """Decides what is read of a partition. Reads its headers, if transactions or times matter.
 
     Raises:
@@ -111,12 +111,12 @@ class _Planner:
         self._query = query
         self._findings = list(log.findings)
 
-    def plan(self) -> PartitionPlan:
+    def plan(self) -> RecordPlan:
         log = self._log
         query = self._query
         named_end = self._named(query.ending_offsets) if query.ending_timestamp is None else LATEST
         horizon = log.visible_end
-        if named_end != LATEST and query.isolation is not Isolation.READ_COMMITTED:
+        if named_end != LATEST and query.isolation is not RecordIsolation.READ_COMMITTED:
             horizon = max(horizon, min(named_end, log.log_end))
         start = None if query.starting_timestamp is not None else self._start()
         survey = self._survey(horizon, start)
@@ -132,7 +132,7 @@ class _Planner:
             end, damage = self._stable_end(survey, start, end)
         if survey is not None:
             self._findings += survey.findings
-        return PartitionPlan(log, start, max(start, end), outcomes, damage, tuple(self._findings))
+        return RecordPlan(log, start, max(start, end), outcomes, damage, tuple(self._findings))
 
     def _named(self, offsets: Offsets) -> int:
         if isinstance(offsets, Mapping):
@@ -196,7 +196,7 @@ class _Planner:
             message = (
                 f"the ending offset {named} is above the high watermark {log.visible_end}: records there may never be acknowledged"
             )
-            if self._query.isolation is Isolation.READ_COMMITTED:
+            if self._query.isolation is RecordIsolation.READ_COMMITTED:
                 message = f"the ending offset {named} is above the high watermark {log.visible_end}: the read ends there"
             self._findings.append(Finding("records-above-high-watermark", Severity.FINDING, log.place, message, log.visible_end))
         return min(named, horizon)
@@ -212,7 +212,7 @@ class _Planner:
             if undecided:
                 return undecided[0], damage.error
         self._note_passed(survey.passed)
-        if self._query.isolation is not Isolation.READ_COMMITTED:
+        if self._query.isolation is not RecordIsolation.READ_COMMITTED:
             return end, None
         unstable = next(iter(survey.outcomes.unstable), None)
         if unstable is None:
@@ -224,8 +224,8 @@ class _Planner:
         if hidden is not None and not self._query.skips_faults:
             return max(stable, start), hidden.error
         message = (
-            f"the transaction of producer {unstable.producer_id} that begins at {unstable.first_offset} has no marker below the high "
-            f"watermark: the read ends at the last stable offset {stable}, and {end - stable} offsets above it are left out"
+            f"producer {unstable.producer_id} has a transaction from {unstable.first_offset} on without a marker below the high "
+            f"watermark: the read ends there, and {end - stable} offsets are left out"
         )
         self._findings.append(Finding("records-end-at-transaction", Severity.FINDING, self._log.place, message, stable))
         return max(stable, start), None

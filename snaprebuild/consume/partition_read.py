@@ -16,8 +16,8 @@ from formats.log.record_batch import ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL
 from formats.log.record_groups import RecordGroup, record_groups
 from snaprebuild.consume.arrow_batches import arrow_batch, record_schema
 from snaprebuild.consume.log_pieces import BatchFault, LogPiece, blocks_of
-from snaprebuild.consume.partition_plan import PartitionPlan
-from snaprebuild.consume.record_query import DamageMode, Isolation, RecordQuery
+from snaprebuild.consume.partition_plan import RecordPlan
+from snaprebuild.consume.record_query import DamageMode, RecordIsolation, RecordQuery
 from snaprebuild.consume.transaction_outcomes import Outcome
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding, Severity, pluralize
@@ -60,7 +60,7 @@ class PartitionReader:
         findings: that came up while reading.
     """
 
-    plan: PartitionPlan
+    plan: RecordPlan
     query: RecordQuery
     counts: PartitionCounts = field(default_factory=PartitionCounts)
     findings: list[Finding] = field(default_factory=list)
@@ -111,10 +111,10 @@ class PartitionReader:
         outcomes = self._outcomes(block)
         is_control = block.column("attributes") & ATTRIBUTE_CONTROL != 0
         wanted = in_range
-        if self.query.isolation is not Isolation.ALL:
+        if self.query.isolation is not RecordIsolation.ALL:
             wanted = wanted & ~is_control
             self.counts.control_batches += int((in_range & is_control).sum())
-        if self.query.isolation is Isolation.READ_COMMITTED and outcomes is not None:
+        if self.query.isolation is RecordIsolation.READ_COMMITTED and outcomes is not None:
             is_aborted = outcomes == Outcome.ABORTED
             self.counts.aborted_batches += int((wanted & is_aborted).sum())
             wanted = wanted & ~is_aborted
@@ -248,7 +248,7 @@ def _least_offsets(block: HeaderBlock) -> np.ndarray:
     return base
 
 
-def error_row(plan: PartitionPlan, query: RecordQuery, fault: BatchFault) -> pa.RecordBatch:
+def error_row(plan: RecordPlan, query: RecordQuery, fault: BatchFault) -> pa.RecordBatch:
     """The row for batches that cannot be read: where they are, and why they cannot."""
     values = {
         "topic": plan.log.topic,

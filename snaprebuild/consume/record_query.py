@@ -11,7 +11,7 @@ import msgspec
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.partition_names import TopicKind, topic_kind_of
 
-__all__ = ["EARLIEST", "LATEST", "DamageMode", "Isolation", "NoMatch", "Offsets", "RecordQuery"]
+__all__ = ["EARLIEST", "LATEST", "DamageMode", "NoMatch", "Offsets", "RecordIsolation", "RecordQuery"]
 
 EARLIEST = -2
 LATEST = -1
@@ -21,15 +21,15 @@ Offsets = int | Mapping[str, Mapping[int, int]]
 """``EARLIEST`` or ``LATEST`` for all partitions, or an offset for each, by topic and number."""
 
 
-class Isolation(StrEnum):
+class RecordIsolation(StrEnum):
     """Which records are read."""
 
     READ_COMMITTED = "read_committed"
-    """Those below the last stable offset, without aborted transactions."""
+    """Records below the last stable offset, without aborted transactions."""
     READ_UNCOMMITTED = "read_uncommitted"
-    """Those below the high watermark."""
+    """Records below the high watermark, also of transactions that were aborted or are open."""
     ALL = "all"
-    """Those below the high watermark, and control records."""
+    """Records and control records below the high watermark."""
 
 
 class DamageMode(StrEnum):
@@ -78,7 +78,7 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
     starting_timestamp: int | None = None
     ending_timestamp: int | None = None
     no_match: NoMatch = NoMatch.ERROR
-    isolation: Isolation = Isolation.READ_COMMITTED
+    isolation: RecordIsolation = RecordIsolation.READ_COMMITTED
     mode: DamageMode = DamageMode.FAILFAST
     columns: tuple[str, ...] = ()
     fails_on_data_loss: bool = True
@@ -100,7 +100,7 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needs_outcomes(self) -> bool:
         """Whether it matters how transactions ended."""
-        return self.isolation is Isolation.READ_COMMITTED or "transaction" in self.columns
+        return self.isolation is RecordIsolation.READ_COMMITTED or "transaction" in self.columns
 
     @property
     def skips_faults(self) -> bool:

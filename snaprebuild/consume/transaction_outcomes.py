@@ -58,8 +58,8 @@ class TransactionOutcomes(msgspec.Struct, frozen=True):
     """The outcomes of all transactions of a log up to an offset.
 
     Attributes:
-        aborted: int64 (n, 3), a row for each run of aborted transactions of a producer: its id, the offset of the marker before the run
-            (-1 for none), and the offset of the last abort marker. By producer id, then by offset.
+        aborted: int64 (n, 3), a row for each run of aborted transactions of a producer, by producer id and then by offset. It has the
+            producer id, the offset of the marker before the run (-1 for none), and the offset of its last abort marker.
         last_marker: the offset of the last marker of each producer with an open transaction (-1 for none), by producer id.
         open_at_end: the open transactions, the oldest first.
         unstable: those that were open at the high watermark, the oldest first.
@@ -121,8 +121,8 @@ class OutcomeReplay:
     """Takes the headers of a log in their order.
 
     Attributes:
-        aborted: transactions with an abort marker in the last block that was taken, if they have a batch in the log or are known to have
-            been open before it: the entries that a ``.txnindex`` should have.
+        aborted: transactions with an abort marker in the last block that was taken, the entries that a ``.txnindex`` should have. Each
+            has a batch in the log, or is known to have been open before it.
     """
 
     def __init__(self, high_watermark: int, open_before: Iterable[OpenTransaction] = ()) -> None:

@@ -22,8 +22,8 @@ from snaprebuild.argument_checks import (
 )
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.io_limits import Impact, Load
-from snaprebuild.consume.partition_plan import PartitionPlan, plan_partition
-from snaprebuild.consume.record_query import EARLIEST, LATEST, DamageMode, Isolation, NoMatch, Offsets, RecordQuery
+from snaprebuild.consume.partition_plan import RecordPlan, plan_partition
+from snaprebuild.consume.record_query import EARLIEST, LATEST, DamageMode, NoMatch, Offsets, RecordIsolation, RecordQuery
 from snaprebuild.consume.record_source import RecordSource, open_record_source
 from snaprebuild.documents.envelope import reported
 from snaprebuild.errors import SnaprebuildError, UsageError
@@ -62,9 +62,9 @@ class RecordRange(Part, frozen=True):
     records: Natural
     """Rows, without those about damage."""
     first_offset: OffsetOrNone
-    """Of the first record; -1 without one."""
+    """Offset of the first record; -1 without one."""
     last_offset: OffsetOrNone
-    """Of the last record; -1 without one."""
+    """Offset of the last record; -1 without one."""
     aborted_batches: Natural
     """Batches of aborted transactions that were left out."""
     control_batches: Natural
@@ -155,7 +155,7 @@ def records(
                 "starting_offsets_by_timestamp_strategy", starting_offsets_by_timestamp_strategy
             )
         ),
-        isolation=Isolation(check_one_of([each.value for each in Isolation])("isolation", isolation)),
+        isolation=RecordIsolation(check_one_of([each.value for each in RecordIsolation])("isolation", isolation)),
         mode=chosen_mode,
         columns=names,
         fails_on_data_loss=check_flag("fail_on_data_loss", fail_on_data_loss),
@@ -255,7 +255,7 @@ class RecordStream:
 
 
 def _range_of(reader: PartitionReader) -> RecordRange:
-    plan: PartitionPlan = reader.plan
+    plan: RecordPlan = reader.plan
     counts = reader.counts
     return RecordRange(
         topic=plan.log.topic,
