@@ -27,7 +27,7 @@ PARTS = (
         "snaprebuild/published.py",
         "snaprebuild/argument_checks.py",
         "snaprebuild/shell_words.py",
-        "snaprebuild/records",
+        "snaprebuild/consume",
         "snaprebuild/replay",
         "snaprebuild/report",
     ),

@@ -134,14 +134,14 @@ def columns(source: OpenSegment) -> int:
 
 def arrow(source: OpenSegment) -> int:
     """As batches of Arrow, with headers."""
-    from snaprebuild.records.arrow_batches import arrow_batch
+    from snaprebuild.consume.arrow_batches import arrow_batch
 
     return sum(len(arrow_batch(group, block, topic="orders", partition=0)) for block, group in _groups(source))
 
 
 def arrow_without_headers(source: OpenSegment) -> int:
     """As batches of Arrow, without headers."""
-    from snaprebuild.records.arrow_batches import DEFAULT_COLUMNS, arrow_batch
+    from snaprebuild.consume.arrow_batches import DEFAULT_COLUMNS, arrow_batch
 
     names = DEFAULT_COLUMNS[:-1]
     groups = _groups(source, with_headers=False)
@@ -152,7 +152,7 @@ def parquet(source: OpenSegment) -> int:
     """To a file of Parquet, as pyarrow writes it."""
     import pyarrow.parquet as pq
 
-    from snaprebuild.records.arrow_batches import arrow_batch, record_schema
+    from snaprebuild.consume.arrow_batches import arrow_batch, record_schema
 
     count = 0
     with tempfile.TemporaryFile() as file, pq.ParquetWriter(file, record_schema()) as writer:
@@ -176,7 +176,7 @@ def measure(way: str, path: str) -> dict[str, float]:
     if way in {"Arrow", "Arrow, no headers", "Parquet"}:
         import pyarrow.parquet  # noqa: F401
 
-        import snaprebuild.records.arrow_batches  # noqa: F401
+        import snaprebuild.consume.arrow_batches  # noqa: F401
     source = OpenSegment(path)
     WAYS[way](OpenSegment(os.devnull))
     begun = time.process_time()

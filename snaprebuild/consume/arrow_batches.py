@@ -6,6 +6,7 @@ What a column has where a record has no such value, or one that the type cannot 
 * ``headers`` is null for a record without headers, as in Spark's Kafka source.
 * ``key`` of a header that is not UTF-8 has U+FFFD where Kafka's consumer has it: Java decodes it so.
 * ``schema_id`` is null unless the value begins with a byte 0 and four bytes more.
+* ``error`` is null for a record. A row for damage has only it, and where the damage is.
 * ``leader_epoch``, ``producer_id``, ``producer_epoch`` and ``sequence`` are those of the log: -1 for none.
 """
 
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 
 from formats.limits import INT64_MAX
 from formats.log.batch_headers import HeaderBlock
-from formats.log.record_batch import ATTRIBUTE_TRANSACTIONAL
+from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from formats.log.record_groups import RecordGroup
 
 __all__ = [
@@ -51,10 +52,12 @@ COLUMN_TYPES: Final = {
     "sequence": pa.int32(),
     "transactional": pa.bool_(),
     "transaction": pa.string(),
+    "control": pa.bool_(),
     "segment_base_offset": pa.int64(),
     "position_bytes": pa.int64(),
     "source": pa.string(),
     "schema_id": pa.int32(),
+    "error": pa.string(),
 }
 """All columns. ``timestampType`` is 0 for CreateTime, 1 for LogAppendTime, -1 for none. ``position_bytes`` is that of the batch in its
 segment. ``schema_id`` is that of a value in the format of Confluent's registry."""
@@ -107,6 +110,8 @@ def arrow_batch(
     for name in columns:
         if name in same:
             arrays.append(pa.repeat(pa.scalar(same[name], COLUMN_TYPES[name]), len(group)))
+        elif name == "error":
+            arrays.append(pa.nulls(len(group), pa.string()))
         elif name == "transaction":
             arrays.append(_transaction(group, transaction))
         elif name in _OF_BATCH:
@@ -117,15 +122,16 @@ def arrow_batch(
 
 
 _OF_BATCH = {"leader_epoch": "partition_leader_epoch", "producer_id": "producer_id", "producer_epoch": "producer_epoch"}
-_OF_BATCH |= {"transactional": "attributes", "position_bytes": ""}
+_OF_BATCH |= {"transactional": "attributes", "control": "attributes", "position_bytes": ""}
+_FLAGS = {"transactional": ATTRIBUTE_TRANSACTIONAL, "control": ATTRIBUTE_CONTROL}
 
 
 def _of_batch(name: str, block: HeaderBlock) -> np.ndarray:
     if name == "position_bytes":
         return block.position_bytes
     column = block.column(_OF_BATCH[name])
-    if name == "transactional":
-        column = (column & ATTRIBUTE_TRANSACTIONAL) != 0
+    if name in _FLAGS:
+        column = (column & _FLAGS[name]) != 0
     return column
 
 
