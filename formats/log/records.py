@@ -267,6 +267,7 @@ def next_record(header: BatchHeader, window: RecordWindow, at: int, number: int,
             raise TruncatedError("batch", position=position, expected=f"{header.record_count} records", found=number)
         data = window.data
         at = 0
+    fault_position = base_position + (0 if header.codec else window.passed + at)
     while True:
         try:
             end, timestamp_delta, offset_delta, key, value, headers = _record(data, at)
@@ -278,14 +279,14 @@ def next_record(header: BatchHeader, window: RecordWindow, at: int, number: int,
             if is_whole or not window.more(at, needed):
                 raise TruncatedError(
                     "record",
-                    position=base_position + (0 if header.codec else window.passed + at),
+                    position=fault_position,
                     expected="more bytes",
                     found="the end of its batch",
                 ) from None
             data = window.data
             at = 0
         except FormatError as error:
-            raise error.shifted_by(base_position + (0 if header.codec else window.passed + at)) from None
+            raise error.shifted_by(fault_position) from None
     sequence = incremented_sequence(header.base_sequence, offset_delta) if header.base_sequence >= 0 else -1
     timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
     return LogRecord(header.base_offset + offset_delta, timestamp, key, value, sequence, headers), end
