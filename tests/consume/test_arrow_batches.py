@@ -17,7 +17,7 @@ from formats.errors import FormatError
 from formats.log.batch_headers import BytesSegment, HeaderReader
 from formats.log.record_batch import Record, RecordHeader
 from formats.log.record_groups import record_groups
-from snaprebuild.records.arrow_batches import (
+from snaprebuild.consume.arrow_batches import (
     COLUMN_TYPES,
     DEFAULT_COLUMNS,
     TRANSACTION_STATES,
