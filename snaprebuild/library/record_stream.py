@@ -13,6 +13,7 @@ from snaprebuild.argument_checks import (
     check_path,
     check_paths,
     check_patterns,
+    check_text,
     optional,
 )
 from snaprebuild.cli.file_kinds import check_directories
@@ -27,6 +28,7 @@ from snaprebuild.consume.query_arguments import (
 )
 from snaprebuild.consume.record_query import EARLIEST, LATEST, DamageMode, NoMatch, RecordIsolation, RecordQuery
 from snaprebuild.consume.record_source import RecordSource, open_record_source
+from snaprebuild.consume.remote_logs import RemoteRequest
 from snaprebuild.documents.envelope import reported
 from snaprebuild.errors import SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, ReportedFinding, exit_code_of, finding_of_error
@@ -37,6 +39,7 @@ from snaprebuild.published import Natural, OffsetOrNone, Part
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import yield_to_brokers
 from snaprebuild.storage.io_limits.policy import RunLimits, current_limits
+from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 if TYPE_CHECKING:
@@ -94,6 +97,10 @@ def records(
     columns: Sequence[str] = (),
     include_headers: bool = True,
     fail_on_data_loss: bool = True,
+    remote: FilePath | None = None,
+    metadata_log: Paths = (),
+    private_key: str | Sequence[str] = (),
+    key_prefix: str = "",
     s3: S3Settings = USUAL_S3,
     impact: str | None = None,
     max_read_rate: int | None = None,
@@ -122,6 +129,11 @@ def records(
         columns: of the batches, in their order; none for those of Spark's Kafka source.
         include_headers: False leaves the column ``headers`` out, if ``columns`` does not name it.
         fail_on_data_loss: offsets of the range that are not there are an error; False for a finding.
+        remote: remote storage, a directory or ``s3://BUCKET/PREFIX``. Its copies are read below the log on disk, or alone if there is
+            none.
+        metadata_log: log directories with partitions of ``__remote_log_metadata``; without one every complete copy counts as finished.
+        private_key: files of the keys of encrypted copies, ``FILE`` or ``NAME=FILE``.
+        key_prefix: of Aiven's plugin, below ``remote``.
         s3: how object stores are reached, and the limits of the call.
         impact: ``low``, ``normal`` or ``full``, as ``--impact``; None for low while a broker runs.
         max_read_rate: bytes a second; None for any number.
@@ -163,15 +175,30 @@ def records(
         fails_on_data_loss=check_flag("fail_on_data_loss", fail_on_data_loss),
     )
     check_one_selection(query)
+    request = _remote_request(remote, metadata_log, private_key, key_prefix)
     CHECKS["s3"]("s3", s3)
     CHECKS["max_read_rate"]("max_read_rate", max_read_rate)
     chosen_impact = CHECKS["impact"]("impact", impact)
     load = Load(impact=None if chosen_impact is None else Impact(chosen_impact), max_read_rate=max_read_rate)
     with load.limits():
-        opened = open_record_source(paths, query, Run(stores=s3.for_run()), properties)
+        opened = open_record_source(paths, query, Run(stores=s3.for_run()), properties, request)
         yield_to_brokers(opened.source)
         limits = current_limits()
     return RecordStream(opened, query, limits)
+
+
+def _remote_request(
+    remote: FilePath | None, metadata_log: Paths, private_key: str | Sequence[str], key_prefix: str
+) -> RemoteRequest | None:
+    location = optional(check_path)("remote", remote)
+    logs = check_paths("metadata_log", metadata_log)
+    keys = check_patterns("private_key", private_key)
+    prefix = check_text("key_prefix", key_prefix) if key_prefix else ""
+    if location is None:
+        if logs or keys or prefix:
+            raise UsageError("metadata_log, private_key and key_prefix are of remote storage: name it with remote")
+        return None
+    return RemoteRequest(location, logs, PrivateKeys.of(keys), prefix)
 
 
 class RecordStream:

@@ -20,8 +20,10 @@ from snaprebuild.consume.query_arguments import (
     pattern_of,
 )
 from snaprebuild.consume.record_query import EARLIEST, LATEST, DamageMode, NoMatch, RecordIsolation, RecordQuery
+from snaprebuild.consume.remote_logs import RemoteRequest
 from snaprebuild.errors import UsageError
 from snaprebuild.spark.source_options import (
+    as_location,
     check_option_names,
     existing_paths,
     flag_option,
@@ -31,6 +33,7 @@ from snaprebuild.spark.source_options import (
     paths_option,
     s3_options,
 )
+from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.store import S3Settings
 
 __all__ = ["RECORD_SCHEMA", "RecordOptions"]
@@ -40,6 +43,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 OWN = (
     *("path", "paths", "columns", "topics", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets"),
     *("startingTimestamp", "endingTimestamp", "startingOffsetsByTimestampStrategy", "failOnDataLoss", "includeHeaders"),
+    *("remote", "metadataLog", "privateKey", "keyPrefix"),
     *("isolation", "mode", "numPartitions", "pushFilters", "splitSegments"),
     *("s3EndpointUrl", "s3PathStyle", "s3Profile", "s3Anonymous", "s3RequesterPays", "s3SseCKeyFile"),
 )
@@ -59,6 +63,7 @@ class RecordOptions:
         takes_filters: leave parts out by the filters of the query.
         splits_segments: a large partition is read by several tasks.
         s3: how object stores are reached.
+        remote: remote storage; None without one.
     """
 
     paths: tuple[str, ...]
@@ -67,6 +72,7 @@ class RecordOptions:
     takes_filters: bool
     splits_segments: bool
     s3: S3Settings
+    remote: RemoteRequest | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> RecordOptions:
@@ -99,12 +105,13 @@ class RecordOptions:
         )
         check_one_selection(query)
         return cls(
-            paths=paths_option(options),
+            paths=() if options.get("remote") and not _has_paths(options) else paths_option(options),
             query=query,
             tasks=tasks,
             takes_filters=flag_option(options, "pushFilters"),
             splits_segments=flag_option(options, "splitSegments", "true"),
             s3=s3_options(options),
+            remote=_remote(options),
         )
 
     @property
@@ -113,9 +120,9 @@ class RecordOptions:
         return record_schema(self.query.columns)
 
     def with_columns(self, names: tuple[str, ...]) -> RecordOptions:
-        """The same for other columns."""
+        """These options with other columns."""
         query = replace(self.query, columns=names)
-        return RecordOptions(self.paths, query, self.tasks, self.takes_filters, self.splits_segments, self.s3)
+        return RecordOptions(self.paths, query, self.tasks, self.takes_filters, self.splits_segments, self.s3, self.remote)
 
     def existing_paths(self) -> tuple[str, ...]:
         """The paths, each pattern replaced by its present matches.
@@ -125,6 +132,25 @@ class RecordOptions:
             ReadFailedError: an object store cannot be listed.
         """
         return existing_paths(self.paths, self.s3)
+
+
+def _has_paths(options: Mapping[str, str]) -> bool:
+    return bool(options.get("path")) or options.get("paths", "[]") != "[]"
+
+
+def _remote(options: Mapping[str, str]) -> RemoteRequest | None:
+    location = options.get("remote")
+    if not location:
+        others = [name for name in ("metadataLog", "privateKey", "keyPrefix") if options.get(name)]
+        if others:
+            raise UsageError(f"option {others[0]} is of remote storage: name it with the option remote")
+        return None
+    return RemoteRequest(
+        location=as_location(location),
+        metadata_logs=tuple(map(as_location, listed_names(options.get("metadataLog")))),
+        private_keys=PrivateKeys.of(listed_names(options.get("privateKey"))),
+        key_prefix=options.get("keyPrefix", ""),
+    )
 
 
 def _columns(options: Mapping[str, str], mode: DamageMode) -> tuple[str, ...]:
