@@ -401,7 +401,7 @@ class _GroupReader:
             walk = partial(self._windowed, row, header, position)
             yield from walk_decompressed(header, data, position + start, self._piped, walk)
             return
-        reading = _Reading(self._source, position + start, position + header.size_bytes)
+        reading = _SegmentRange(self._source, position + start, position + header.size_bytes)
         window = RecordWindow(b"", reading.read, position, header.size_bytes - start)
         yield from self._windowed(row, header, position, window)
 
@@ -463,7 +463,7 @@ class _GroupReader:
 
     def _bad_checksum(self, header: BatchHeader, position: int) -> BadChecksumError:
         function = crc32c if header.magic == 2 else crc32
-        reading = _Reading(self._source, position + CRC_START[header.magic], position + header.size_bytes)
+        reading = _SegmentRange(self._source, position + CRC_START[header.magic], position + header.size_bytes)
         computed = 0
         while part := reading.read(limits.HEADER_BLOCK_BYTES):
             computed = function(part, computed)
@@ -485,7 +485,7 @@ SINGLES_MOST = 1 << 12
 """Records of a large batch that are read one by one after one that is not plain. The number doubles with each attempt that finds one."""
 
 
-class _Reading:
+class _SegmentRange:
     """Reads a range of a segment from its start to its end."""
 
     def __init__(self, source: SegmentBytes, start: int, end: int) -> None:

@@ -30,6 +30,7 @@ from snaprebuild.storage.local.pipe_reader import piped
 
 WORDS = ("order", "invoice", "region", "currency", "amount", "pending", "shipped", "retry", "payload", "total", "leader", "epoch")
 HUGE_RECORDS = 1_000_000
+ROW_GROUP_ROWS = 100_000
 
 
 class OpenSegment:
@@ -149,16 +150,23 @@ def arrow_without_headers(source: OpenSegment) -> int:
 
 
 def parquet(source: OpenSegment) -> int:
-    """To a file of Parquet, as pyarrow writes it."""
+    """To a file of Parquet, as pyarrow writes it by default, in row groups of some 100,000 rows."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     from snaprebuild.consume.arrow_batches import arrow_batch, record_schema
 
     count = 0
+    waiting = []
     with tempfile.TemporaryFile() as file, pq.ParquetWriter(file, record_schema()) as writer:
         for block, group in _groups(source):
-            writer.write_batch(arrow_batch(group, block, topic="orders", partition=0))
+            waiting.append(arrow_batch(group, block, topic="orders", partition=0))
             count += len(group)
+            if sum(map(len, waiting)) >= ROW_GROUP_ROWS:
+                writer.write_table(pa.Table.from_batches(waiting))
+                waiting = []
+        if waiting:
+            writer.write_table(pa.Table.from_batches(waiting))
     return count
 
 

@@ -104,7 +104,7 @@ def test_all_columns_of_a_record() -> None:
     first, second, third = batch.to_pylist()
     shared = {"topic": "orders", "partition": 7, "timestampType": 0, "leader_epoch": 3, "producer_id": 9, "producer_epoch": 2}
     shared |= {"transactional": True, "transaction": "aborted", "segment_base_offset": 90, "position_bytes": 0}
-    shared |= {"source": "/logs/orders-7"}
+    shared |= {"source": "/logs/orders-7", "control": False, "error": None}
     headers = [{"key": "h", "value": None}, {"key": "h", "value": b"x"}, {"key": "", "value": b""}]
     assert first == shared | {
         "key": b"key",
