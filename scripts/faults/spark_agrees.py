@@ -38,7 +38,7 @@ LEFT_OUT = (*OF_ONE_RUN, *RUN_AND_FILES, "command", "rate_bytes_per_second", "es
 
 REPLAY: dict[str, Any] = {"as_of_ms": AS_OF_MS}
 REBUILD: dict[str, Any] = {**REPLAY, "boundaries": "all", "replay_from": "log-start"}
-KEYS: dict[str, Any] = {**REPLAY, "private_keys": [AIVEN / "keys" / "key1.private.pem"]}
+KEYS: dict[str, Any] = {**REPLAY, "private_key": [AIVEN / "keys" / "key1.private.pem"]}
 
 LOGS = sorted({path.parent.parent.parent for path in FIXTURES.rglob("logs/*-[0-9]*/*.log")})
 STORES = [*sorted(AIVEN.glob("*/store")), FIXTURES / "tiered-local" / "remote"]

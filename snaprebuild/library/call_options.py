@@ -76,11 +76,11 @@ class AuditOptions(_Options, total=False):
     """Arguments of ``audit``."""
 
     level: str
-    metadata_logs: Paths
+    metadata_log: Paths
     key_prefix: str
-    private_keys: Paths
-    local_log_starts: str | Sequence[str]
-    log_dirs: Paths
+    private_key: Paths
+    local_log_start: str | Sequence[str]
+    log_dir: Paths
     metadata: FilePath | None
     as_of_ms: int | None
     expiration_ms: int | None

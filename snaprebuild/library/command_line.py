@@ -42,13 +42,13 @@ OPTIONS = {
     "impact": "--impact",
     "cache": "--cache",
     "level": "--level",
-    "metadata_logs": "--metadata-log",
-    "local_log_starts": "--local-log-start",
-    "log_dirs": "--log-dir",
+    "metadata_log": "--metadata-log",
+    "local_log_start": "--local-log-start",
+    "log_dir": "--log-dir",
 }
 """The option of each keyword argument. ``check_crc``, ``offset_from``, ``offset_to`` and ``s3`` have words of another form."""
 
-SETTINGS = {"max_read_rate": "max_read_rate", "key_prefix": "key_prefix", "private_keys": "private_key"}
+SETTINGS = {"max_read_rate": "max_read_rate", "key_prefix": "key_prefix", "private_key": "private_key"}
 """The setting of the command for each keyword argument that is one."""
 
 UNSAID = {"boundaries": "missing", "replay_from": "auto", "level": "full", "key_prefix": ""}

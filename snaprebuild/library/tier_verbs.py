@@ -33,11 +33,11 @@ def audit(
     partitions: int | Sequence[int] = (),
     topic_partitions: str | Sequence[str] = (),
     level: str = "full",
-    metadata_logs: Paths = (),
+    metadata_log: Paths = (),
     key_prefix: str = "",
-    private_keys: Paths = (),
-    local_log_starts: str | Sequence[str] = (),
-    log_dirs: Paths = (),
+    private_key: Paths = (),
+    local_log_start: str | Sequence[str] = (),
+    log_dir: Paths = (),
     metadata: FilePath | None = None,
     as_of_ms: int | None = None,
     expiration_ms: int | None = None,
@@ -55,11 +55,11 @@ def audit(
         partitions: numbers; none for all.
         topic_partitions: names such as ``orders-0``, besides those of the topics and numbers.
         level: ``full``, ``reachable`` or ``structure``, as ``--level``.
-        metadata_logs: log directories with all partitions of ``__remote_log_metadata``; without them all complete copies count as live.
+        metadata_log: log directories with all partitions of ``__remote_log_metadata``; without them all complete copies count as live.
         key_prefix: ``key.prefix`` of the plugin below ``store``; empty for the last part of it, if keys begin with that, else none.
-        private_keys: files of RSA keys in PEM, each ``FILE`` or ``NAME=FILE``, for segments that Aiven's plugin encrypted.
-        local_log_starts: ``TOPIC-PARTITION=OFFSET`` each: the first offset on the leader's disk, for the level ``reachable``.
-        log_dirs: log directories that show the first offsets on disk, best those of the leaders, for the level ``reachable``.
+        private_key: files of RSA keys in PEM, each ``FILE`` or ``NAME=FILE``, for segments that Aiven's plugin encrypted.
+        local_log_start: ``TOPIC-PARTITION=OFFSET`` each: the first offset on the leader's disk, for the level ``reachable``.
+        log_dir: log directories that show the first offsets on disk, best those of the leaders, for the level ``reachable``.
         metadata: metadata log of the cluster, with which producer ids are compared; None to leave that out.
         as_of_ms: moment for expiry, ms since 1970; None for now.
         expiration_ms: ``producer.id.expiration.ms``; None for Kafka's default.
@@ -74,17 +74,36 @@ def audit(
         RefusedError: a limit is used up, or objects are in a cold storage class and ``s3`` has no ``max_read_bytes``.
         ReadFailedError: the store cannot be listed.
     """
-    given = checked_values(locals())
+    given = checked_values(
+        store=store,
+        topics=topics,
+        partitions=partitions,
+        topic_partitions=topic_partitions,
+        level=level,
+        metadata_log=metadata_log,
+        key_prefix=key_prefix,
+        private_key=private_key,
+        local_log_start=local_log_start,
+        log_dir=log_dir,
+        metadata=metadata,
+        as_of_ms=as_of_ms,
+        expiration_ms=expiration_ms,
+        s3=s3,
+        jobs=jobs,
+        impact=impact,
+        max_read_rate=max_read_rate,
+        engine=engine,
+    )
     used_engine: CallEngine = given["engine"]
     request = AuditRequest(
         store=given["store"],
         level=AuditLevel(given["level"]),
         selection=selection_of(given),
-        metadata_logs=given["metadata_logs"],
+        metadata_logs=given["metadata_log"],
         key_prefix=given["key_prefix"],
-        private_keys=given["private_keys"],
-        local_log_starts=given["local_log_starts"],
-        log_dirs=given["log_dirs"],
+        private_keys=given["private_key"],
+        local_log_starts=given["local_log_start"],
+        log_dirs=given["log_dir"],
         metadata=given["metadata"],
     ).checked()
     command = command_of("tier audit", given, used_engine)

@@ -31,8 +31,10 @@ from snaprebuild import (
     prepare_upload,
     validate_snapshot,
 )
+from snaprebuild.library.arguments import CHECKS, checked_argument
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.run import Run
+from snaprebuild.spark import notebook
 from snaprebuild.tier import AuditLevel
 
 LOGS = FIXTURES / "kafka27-mixed" / "logs"
@@ -41,6 +43,7 @@ BOUNDARY = 1151
 STORE = FIXTURES / "tiered-local" / "remote"
 METADATA_LOG = FIXTURES / "tiered-local" / "logs"
 PRIVATE_KEY = AIVEN / "keys" / "key1.private.pem"
+ABSENT_PARTITION = (1 << 31) - 1
 SEGMENT = MIXED / f"{snapshot_name(583).removesuffix('.snapshot')}.log"
 NOW_MS = 1_795_270_000_000
 TOPIC_ID = "pnG54XS0SyKCbPV6BzO-OQ"
@@ -104,6 +107,8 @@ BAD: dict[str, tuple[Any, ...]] = {
     "max_read_rate": (*NO_NUMBERS, 0, "64MiB"),
     "engine": ("spark", 5, object()),
     "plan": (*NO_PATHS, "/nowhere", SEGMENT, library.scan(MIXED)),
+    "tasks": (*NO_NUMBERS, 0, -1, 1 << 31),
+    "cache": NO_PATHS,
 }
 """Values that every verb refuses, by argument."""
 
@@ -111,7 +116,7 @@ HEALTHY: dict[str, tuple[Any, ...]] = {
     "source": (LOGS, str(LOGS), bytes(LOGS), [LOGS], (MIXED, bytes(LOGS))),
     "server_properties": (None,),
     "topics": ((), "mixed", ["mixed", "p*"], {"mixed"}),
-    "partitions": ((), 0, [0, 7], np.int32(0), range(2), np.arange(2), (1 << 31) - 1),
+    "partitions": ((), 0, [0, 7], np.int32(0), range(2), np.arange(2), ABSENT_PARTITION),
     "topic_partitions": ((), "mixed-0", ["mixed-0", "plain-0"]),
     "offset_from": (None, 0, np.int64(5)),
     "offset_to": (None, (1 << 63) - 1, np.uint64(9000)),
@@ -138,26 +143,28 @@ HEALTHY: dict[str, tuple[Any, ...]] = {
     "max_read_rate": (None, 1 << 30, (1 << 63) - 1),
     "engine": (None,),
     "plan": (None,),
+    "tasks": (None, 1, (1 << 31) - 1),
+    "cache": (None, "/var/cache/effects", b"/var/cache/effects", "s3://bucket/effects"),
 }
 """Values that every verb takes, by argument."""
 
 BAD |= {
     "store": (*NO_PATHS, None, [STORE], "/nowhere", "s3://", "s3a://bucket/x", LOGS, SEGMENT),
     "level": (*NO_TEXTS, "all", "FULL", None),
-    "metadata_logs": (*NO_PATHS, [""], None, "/nowhere"),
+    "metadata_log": (*NO_PATHS, [""], None, "/nowhere"),
     "key_prefix": (*(each for each in NO_TEXTS if each != ""), None),
-    "private_keys": (*NO_PATHS, [""], None, "/nowhere.pem", "a=/nowhere.pem", SEGMENT, LOGS),
-    "local_log_starts": (*NO_TEXTS, "mixed-0", "mixed-0=x", "mixed-0=1500", None),
-    "log_dirs": (*NO_PATHS, [""], None, "/nowhere", LOGS),
+    "private_key": (*NO_PATHS, [""], None, "/nowhere.pem", "a=/nowhere.pem", SEGMENT, LOGS),
+    "local_log_start": (*NO_TEXTS, "mixed-0", "mixed-0=x", "mixed-0=1500", None),
+    "log_dir": (*NO_PATHS, [""], None, "/nowhere", LOGS),
 }
 HEALTHY |= {
     "store": (STORE, str(STORE), bytes(STORE)),
     "level": ("full", "reachable", "structure", AuditLevel.FULL),
-    "metadata_logs": ((), METADATA_LOG, [bytes(METADATA_LOG)]),
+    "metadata_log": ((), METADATA_LOG, [bytes(METADATA_LOG)]),
     "key_prefix": ("",),
-    "private_keys": ((), PRIVATE_KEY, [f"one={PRIVATE_KEY}", bytes(PRIVATE_KEY)]),
-    "local_log_starts": ((),),
-    "log_dirs": ((),),
+    "private_key": ((), PRIVATE_KEY, [f"one={PRIVATE_KEY}", bytes(PRIVATE_KEY)]),
+    "local_log_start": ((),),
+    "log_dir": ((),),
 }
 
 VERBS: dict[str, Callable[..., Any]] = {
@@ -170,6 +177,9 @@ VERBS: dict[str, Callable[..., Any]] = {
 NEEDED: dict[str, dict[str, Any]] = {"rebuild": {"source": MIXED, "dry_run": True}, "audit": {"store": STORE}}
 """The arguments of a healthy call of a verb, if they are not only a source."""
 CASES = [(verb, name) for verb, call in VERBS.items() for name in inspect.signature(call).parameters]
+
+IN_A_SESSION = ("tasks", "cache")
+"""Arguments that only the functions for a Spark session have."""
 
 
 def refused(call: Callable[..., Any], *values: Any, **arguments: Any) -> None:
@@ -198,7 +208,7 @@ def test_a_verb_refuses_what_makes_no_sense(verb: str, name: str, tmp_path: Path
 def test_a_verb_takes_what_is_healthy(verb: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for value in HEALTHY[name]:
-        if verb == "audit" and name == "partitions" and value == (1 << 31) - 1:
+        if verb == "audit" and value is ABSENT_PARTITION:
             continue  # where nothing is selected, a log directory was looked at, and a store was not
         arguments = {**NEEDED.get(verb, {"source": MIXED}), name: value}
         result = VERBS[verb](**arguments)
@@ -208,8 +218,28 @@ def test_a_verb_takes_what_is_healthy(verb: str, name: str, tmp_path: Path, monk
 
 def test_the_tables_have_each_argument() -> None:
     names = {name for _, name in CASES}
-    assert BAD.keys() == HEALTHY.keys() == names
-    assert all(BAD[name] and HEALTHY[name] for name in names)
+    in_a_session = {name for verb in VERBS for name in inspect.signature(getattr(notebook, verb)).parameters}
+    in_a_session -= {"session", "options"}
+    assert in_a_session - names == {*IN_A_SESSION}
+    assert BAD.keys() == HEALTHY.keys() == CHECKS.keys() == {*names, *IN_A_SESSION}
+    assert all(BAD[name] and HEALTHY[name] for name in BAD)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_function_for_a_session_refuses_what_makes_no_sense(verb: str) -> None:
+    """Before anything is sent to the session, which is none here."""
+    call = getattr(notebook, verb)
+    for name in set(inspect.signature(call).parameters) & {*IN_A_SESSION}:
+        for value in BAD[name]:
+            refused(call, object(), MIXED, **{name: value})
+        for value in HEALTHY[name]:
+            assert checked_argument(name, value) in (value, "/var/cache/effects")
+
+
+def test_a_moment_names_the_range_that_is_documented() -> None:
+    for moment in (-1, -(1 << 70), 253_402_300_800_000, 1 << 70):
+        with pytest.raises(UsageError, match=f"^as_of_ms: {moment} is not between 1970 and 9999$"):
+            library.verify(MIXED, as_of_ms=moment)
 
 
 def test_two_offsets_in_the_wrong_order() -> None:

@@ -109,18 +109,18 @@ AUDITS: dict[str, tuple[Path, dict[str, Any], list[str]]] = {
     "a wrong snapshot": (AIVEN / "diseased-zstd" / "store", {}, []),
     "encrypted": (
         AIVEN / "encrypted-zstd" / "store",
-        {"private_keys": [AIVEN / "keys" / "key1.private.pem"], "topics": "mixed", "jobs": 1},
+        {"private_key": [AIVEN / "keys" / "key1.private.pem"], "topics": "mixed", "jobs": 1},
         ["--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}", "--topic", "mixed", "--jobs", "1"],
     ),
     "without its key": (AIVEN / "encrypted-zstd" / "store", {"partitions": 0}, ["--partition", "0"]),
     "some may be reached": (
         FIXTURES / "tiered-local" / "remote",
-        {"level": "reachable", "local_log_starts": "mixed-0=1500", "expiration_ms": 1000},
+        {"level": "reachable", "local_log_start": "mixed-0=1500", "expiration_ms": 1000},
         ["--level", "reachable", "--local-log-start", "mixed-0=1500", "--expiration-ms", "1000"],
     ),
     "live copies are known": (
         FIXTURES / "tiered-local" / "remote",
-        {"metadata_logs": FIXTURES / "tiered-local" / "logs", "level": "structure"},
+        {"metadata_log": FIXTURES / "tiered-local" / "logs", "level": "structure"},
         ["--metadata-log", str(FIXTURES / "tiered-local" / "logs"), "--level", "structure"],
     ),
 }
@@ -158,8 +158,8 @@ def test_what_an_audit_refuses() -> None:
     store = FIXTURES / "tiered-local" / "remote"
     for arguments, message in (
         ({"store": FIXTURES / "kafka27-mixed" / "logs"}, "is a log directory: name STORE"),
-        ({"store": store, "log_dirs": FIXTURES / "kafka27-mixed" / "logs"}, "go with --level reachable"),
-        ({"store": store, "private_keys": [AIVEN / "keys"]}, "the private key cannot be read"),
+        ({"store": store, "log_dir": FIXTURES / "kafka27-mixed" / "logs"}, "go with --level reachable"),
+        ({"store": store, "private_key": [AIVEN / "keys"]}, "the private key cannot be read"),
         ({"store": store, "topics": "nothing"}, "has no copy of a segment that the selection takes"),
     ):
         with pytest.raises(UsageError, match=message):
@@ -194,7 +194,7 @@ NOT_OF_THE_LIBRARY = {
 }
 """Parameters of the command that are no arguments, each with the reason."""
 
-OWN = {"offset_from", "offset_to", "s3", "progress", "engine", "max_read_rate", "key_prefix", "private_keys"}
+OWN = {"offset_from", "offset_to", "s3", "progress", "engine", "max_read_rate", "key_prefix", "private_key"}
 """Arguments that are no option: parts of one, settings, and what only a program can give."""
 
 BY_ANOTHER_NAME = {
@@ -205,9 +205,6 @@ BY_ANOTHER_NAME = {
     "topic_partition": "topic_partitions",
     "as_of": "as_of_ms",
     "crc": "check_crc",
-    "metadata_log": "metadata_logs",
-    "local_log_start": "local_log_starts",
-    "log_dir": "log_dirs",
 }
 VERBS = {"scan": "scan", "plan": "plan", "rebuild": "rebuild", "verify": "verify", "audit": "tier audit"}
 """The words that call the verb of each function."""

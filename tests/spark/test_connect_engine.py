@@ -112,15 +112,15 @@ def test_the_number_of_tasks(connected: SparkSession, tmp_path: Path, tasks: int
 
 
 AUDITS: dict[str, tuple[list[Path], dict[str, Any]]] = {
-    "all variants of the plugin": (sorted(AIVEN.glob("*/store")), {"private_keys": [AIVEN / "keys" / "key1.private.pem"]}),
+    "all variants of the plugin": (sorted(AIVEN.glob("*/store")), {"private_key": [AIVEN / "keys" / "key1.private.pem"]}),
     "LocalTieredStorage": ([FIXTURES / "tiered-local" / "remote"], {}),
     "LocalTieredStorage, reachable": (
         [FIXTURES / "tiered-local" / "remote"],
-        {"level": "reachable", "local_log_starts": "mixed-0=1500"},
+        {"level": "reachable", "local_log_start": "mixed-0=1500"},
     ),
     "LocalTieredStorage, live copies known": (
         [FIXTURES / "tiered-local" / "remote"],
-        {"metadata_logs": FIXTURES / "tiered-local" / "logs"},
+        {"metadata_log": FIXTURES / "tiered-local" / "logs"},
     ),
 }
 

@@ -24,6 +24,7 @@ from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import StoreAudit
 from snaprebuild.tier.audit.window import read_local_starts
 from snaprebuild.tier.cost import AuditCost
+from snaprebuild.tier.remote_store import StoreAccess
 
 __all__ = ["AuditRequest", "JudgedAudit", "judged_audit"]
 
@@ -108,13 +109,10 @@ def judged_audit(
         starts = read_local_starts(request.local_log_starts, request.log_dirs, run)
     began = time.perf_counter()
     audit = tier_audit(
-        root,
+        StoreAccess(root, request.metadata_logs, keys, prefix),
         run,
         level=request.level,
         selection=request.selection,
-        metadata_logs=request.metadata_logs,
-        private_keys=keys,
-        key_prefix=prefix,
         engine=engine,
         announce=announce,
         local_starts=starts,
