@@ -133,7 +133,7 @@ def main() -> int:
     job.HERE_SECONDS = -1.0  # so that executors make all calls
     differences: list[str] = []
     with tempfile.TemporaryDirectory() as directory, sessions(Path(directory)) as engines:
-        print("| function | engine | runs | equal documents | snapshots with equal bytes | seconds |\n|---|---|---|---|---|---|")
+        print("| function | engine | runs | equal documents | snapshots with equal bytes | seconds |\n|---|---|---|---|---|---|", flush=True)
         for name in names:
             tallies = {(name, engine): Tally() for engine in ("processes", *engines)}
             for source in COMMANDS[name][0]:
