@@ -24,6 +24,9 @@ SETS = {
     "control-records": ("kafka-clients", r"LeaderChangeMessage|Snapshot(Header|Footer)Record|KRaftVersionRecord|VotersRecord"),
     "quorum-state": ("kafka-raft", r"QuorumStateData"),
     "transaction-state": ("kafka-transaction-coordinator", r"TransactionLog(Key|Value)"),
+    "group-coordinator": ("kafka-group-coordinator", r"\w+(Key|Value)"),
+    "share-coordinator": ("kafka-share-coordinator", r"\w+(Key|Value)"),
+    "consumer-protocol": ("kafka-clients", r"ConsumerProtocol(Subscription|Assignment)"),
     "replication-messages": ("kafka-clients", r"(AlterPartition|Fetch)(Request|Response)"),
 }
 """File of schemas: the jar that its messages are in, and their names."""
