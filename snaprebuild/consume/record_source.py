@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from formats.errors import FormatError
+from formats.partition.partition_metadata import uuid_to_text
+from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.consume.chosen_log import ChosenLog, by_partition, choose_log, read_replica
 from snaprebuild.consume.partition_plan import check_offsets
 from snaprebuild.consume.record_query import RecordQuery
+from snaprebuild.consume.remote_logs import RemoteRequest, log_in_tier, open_remote, with_remote_copies
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, FindingCause, finding_of_error, first_of
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes, open_source
+from snaprebuild.tier.remote_store import Tier
 
 __all__ = ["RecordSource", "open_record_source"]
 
@@ -33,37 +38,118 @@ class RecordSource:
     findings: list[Finding] = field(default_factory=list)
 
 
-def open_record_source(paths: Sequence[str], query: RecordQuery, run: Run, server_properties: str | None = None) -> RecordSource:
+def open_record_source(
+    paths: Sequence[str],
+    query: RecordQuery,
+    run: Run,
+    server_properties: str | None = None,
+    remote: RemoteRequest | None = None,
+) -> RecordSource:
     """Finds the partitions of a query, and chooses the log of each.
 
     Args:
-        paths: directories, or prefixes of object stores.
+        paths: directories, or prefixes of object stores; none if remote storage alone is read.
         query: what is read.
         run: how object stores are reached.
         server_properties: configuration of a broker, whose ``log.dirs`` are read too; None without one.
+        remote: remote storage of the partitions; None without one.
 
     Raises:
         UsageError: nothing to read from, or a topic or partition that is named is not there.
-        RefusedError: directories of one partition contradict each other, with the mode FAILFAST.
-        ReadFailedError: a directory cannot be read, with the mode FAILFAST.
+        RefusedError: directories or copies of one partition contradict each other, with the mode FAILFAST.
+        ReadFailedError: a directory or copy cannot be read, with the mode FAILFAST.
         FormatError: a small file is damaged, with the mode FAILFAST.
     """
-    source = open_source(paths, server_properties, run=run)
-    sources = [each for each in source.partitions if query.takes(each.directory.name.topic, each.directory.name.partition)]
-    findings = [each for each in source.findings if each.cause is not FindingCause.NOTHING_FOUND]
-    _check_names(query, sources, source)
-    if not query.skips_faults:
-        _check_listing(findings)
-    logs = []
-    for _, directories in by_partition(sources):
+    is_remote_alone = remote is not None and not paths and server_properties is None
+    source = Source((), ()) if is_remote_alone else open_source(paths, server_properties, run=run)
+    tier = None if remote is None else open_remote(remote, run.stores)
+    return _Opening(query, source, tier).opened()
+
+
+class _Opening:
+    def __init__(self, query: RecordQuery, source: Source, tier: Tier | None) -> None:
+        self._query = query
+        self._source = source
+        self._tier = tier
+        self._findings = [each for each in source.findings if each.cause is not FindingCause.NOTHING_FOUND]
+        self._findings += [] if tier is None else tier.findings
+
+    def opened(self) -> RecordSource:
+        query = self._query
+        on_disk = [each for each in self._source.partitions if query.takes(*_name_of(each))]
+        remote_alone = self._remote_alone({_name_of(each) for each in on_disk})
+        self._check_names(bool(on_disk or remote_alone))
+        if not query.skips_faults:
+            _check_listing(self._findings)
+        logs = [
+            self._tried(directories[0].directory.path, partial(self._on_disk, directories))
+            for _, directories in by_partition(on_disk)
+        ]
+        logs += [self._tried(f"{each.topic}-{each.partition}", partial(self._in_tier, each)) for each in remote_alone]
+        chosen = sorted((each for each in logs if each is not None), key=lambda each: (each.topic, each.partition))
+        check_offsets(query, [(each.topic, each.partition) for each in chosen])
+        return RecordSource(self._source, tuple(chosen), [*self._findings, *live_broker_notes(self._source)])
+
+    def _on_disk(self, directories: Sequence[PartitionSource]) -> ChosenLog:
+        log = choose_log([read_replica(each) for each in directories])
+        return log if self._tier is None else with_remote_copies(log, self._tier)
+
+    def _in_tier(self, partition: TopicIdPartition) -> ChosenLog | None:
+        assert self._tier is not None
+        return log_in_tier(self._tier, partition)
+
+    def _tried(self, path: str, choose: Callable[[], ChosenLog | None]) -> ChosenLog | None:
         try:
-            logs.append(choose_log([read_replica(each) for each in directories]))
+            return choose()
         except (FormatError, SnaprebuildError) as error:
-            if not query.skips_faults:
+            if not self._query.skips_faults or isinstance(error, UsageError):
                 raise
-            findings.append(finding_of_error(error, directories[0].directory.path))
-    check_offsets(query, [(each.topic, each.partition) for each in logs])
-    return RecordSource(source, tuple(logs), [*findings, *live_broker_notes(source)])
+            self._findings.append(finding_of_error(error, path))
+            return None
+
+    def _remote_alone(self, on_disk: Collection[tuple[str, int]]) -> list[TopicIdPartition]:
+        """The selected partitions that only remote storage has.
+
+        Raises:
+            UsageError: several topics had one name.
+        """
+        if self._tier is None:
+            return []
+        found: dict[tuple[str, int], TopicIdPartition] = {}
+        for each in self._tier.partitions:
+            name = (each.topic, each.partition)
+            if name in on_disk or not self._query.takes(*name):
+                continue
+            if name in found:
+                among = f"{uuid_to_text(found[name].topic_id)}, {uuid_to_text(each.topic_id)}"
+                raise UsageError(f"has copies of several topics called {each.topic}: {among}", path=self._tier.base.path)
+            found[name] = each
+        return list(found.values())
+
+    def _check_names(self, selects: bool) -> None:
+        """Raises UsageError if a name selects nothing: it is probably mistyped."""
+        query = self._query
+        present = {_name_of(each) for each in (*self._source.partitions, *self._source.skipped)}
+        if self._tier is not None:
+            present |= {(each.topic, each.partition) for each in self._tier.partitions}
+        topics = {topic for topic, _ in present}
+        absent = sorted(set(query.subscribe) - topics)
+        if absent:
+            hint = Selection((absent[0],)).hint(topics, as_options=False)
+            raise UsageError(f"no topic {absent[0]!r}{hint}")
+        missing = sorted(query.assign - present)
+        if missing:
+            names = first_of([f"{topic}-{number}" for topic, number in missing])
+            raise UsageError(f"no partition {names}")
+        if query.topics and present and not selects:
+            raise UsageError(Selection(query.topics).why_none(sorted(present), as_options=False))
+        if query.subscribe_pattern is not None and present and not selects:
+            raise UsageError(f"no topic matches {query.subscribe_pattern!r}: topics are {first_of(sorted(topics), 5)}")
+
+
+def _name_of(source: PartitionSource) -> tuple[str, int]:
+    name = source.directory.name
+    return name.topic, name.partition
 
 
 def _check_listing(findings: Sequence[Finding]) -> None:
@@ -72,22 +158,3 @@ def _check_listing(findings: Sequence[Finding]) -> None:
     if unread:
         others = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
         raise ReadFailedError(f"{unread[0].message}{others}; mode PERMISSIVE reads the rest", path=unread[0].path)
-
-
-def _check_names(query: RecordQuery, sources: Collection[PartitionSource], source: Source) -> None:
-    """Raises UsageError if a name selects nothing: it is probably mistyped."""
-    present = {(each.directory.name.topic, each.directory.name.partition) for each in (*source.partitions, *source.skipped)}
-    place = source.partitions[0].log_dir.path if source.partitions else None
-    topics = {topic for topic, _ in present}
-    absent = sorted(set(query.subscribe) - topics)
-    if absent:
-        hint = Selection((absent[0],)).hint(topics, as_options=False)
-        raise UsageError(f"no topic {absent[0]!r}{hint}", path=place)
-    missing = sorted(query.assign - present)
-    if missing:
-        names = first_of([f"{topic}-{number}" for topic, number in missing])
-        raise UsageError(f"no partition {names}", path=place)
-    if query.topics and present and not sources:
-        raise UsageError(Selection(query.topics).why_none(sorted(present), as_options=False), path=place)
-    if query.subscribe_pattern is not None and present and not sources:
-        raise UsageError(f"no topic matches {query.subscribe_pattern!r}: topics are {first_of(sorted(topics), 5)}", path=place)

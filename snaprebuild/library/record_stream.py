@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from formats.errors import FormatError
-from formats.limits import INT64_MAX
 from snaprebuild.argument_checks import (
     check_flag,
     check_moment,
-    check_number,
     check_one_of,
     check_path,
     check_paths,
@@ -23,11 +19,19 @@ from snaprebuild.argument_checks import (
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.io_limits import Impact, Load
 from snaprebuild.consume.partition_plan import RecordPlan, plan_partition
-from snaprebuild.consume.record_query import EARLIEST, LATEST, DamageMode, NoMatch, Offsets, RecordIsolation, RecordQuery
+from snaprebuild.consume.query_arguments import (
+    assigned_partitions,
+    check_one_selection,
+    chosen_columns,
+    offsets_of,
+    pattern_of,
+)
+from snaprebuild.consume.record_query import EARLIEST, LATEST, DamageMode, NoMatch, RecordIsolation, RecordQuery
 from snaprebuild.consume.record_source import RecordSource, open_record_source
+from snaprebuild.consume.remote_logs import RemoteRequest
 from snaprebuild.documents.envelope import reported
 from snaprebuild.errors import SnaprebuildError, UsageError
-from snaprebuild.findings import Finding, ReportedFinding, did_you_mean, exit_code_of, finding_of_error
+from snaprebuild.findings import Finding, ReportedFinding, exit_code_of, finding_of_error
 from snaprebuild.hooks import FilePath
 from snaprebuild.library.arguments import CHECKS
 from snaprebuild.library.verbs import Paths
@@ -35,6 +39,7 @@ from snaprebuild.published import Natural, OffsetOrNone, Part
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import yield_to_brokers
 from snaprebuild.storage.io_limits.policy import RunLimits, current_limits
+from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 if TYPE_CHECKING:
@@ -92,6 +97,10 @@ def records(
     columns: Sequence[str] = (),
     include_headers: bool = True,
     fail_on_data_loss: bool = True,
+    remote: FilePath | None = None,
+    metadata_log: Paths = (),
+    private_key: str | Sequence[str] = (),
+    key_prefix: str = "",
     s3: S3Settings = USUAL_S3,
     impact: str | None = None,
     max_read_rate: int | None = None,
@@ -120,6 +129,11 @@ def records(
         columns: of the batches, in their order; none for those of Spark's Kafka source.
         include_headers: False leaves the column ``headers`` out, if ``columns`` does not name it.
         fail_on_data_loss: offsets of the range that are not there are an error; False for a finding.
+        remote: remote storage, a directory or ``s3://BUCKET/PREFIX``. Its copies are read below the log on disk, or alone if there is
+            none.
+        metadata_log: log directories with partitions of ``__remote_log_metadata``; without one every complete copy counts as finished.
+        private_key: files of the keys of encrypted copies, ``FILE`` or ``NAME=FILE``.
+        key_prefix: of Aiven's plugin, below ``remote``.
         s3: how object stores are reached, and the limits of the call.
         impact: ``low``, ``normal`` or ``full``, as ``--impact``; None for low while a broker runs.
         max_read_rate: bytes a second; None for any number.
@@ -134,7 +148,7 @@ def records(
     except ImportError as error:
         raise UsageError("records need pyarrow: pip install 'snaprebuild[records]'") from error
     chosen_mode = DamageMode(check_one_of([each.value for each in DamageMode])("mode", mode))
-    names = _columns("columns", columns, tuple(COLUMN_TYPES)) or tuple(
+    names = chosen_columns("columns", columns, tuple(COLUMN_TYPES)) or tuple(
         name for name in DEFAULT_COLUMNS if name != "headers" or check_flag("include_headers", include_headers)
     )
     if chosen_mode is DamageMode.PERMISSIVE and "error" not in names:
@@ -144,8 +158,8 @@ def records(
     check_directories(list(paths), server_properties=properties)
     query = RecordQuery(
         topics=check_patterns("topics", topics),
-        subscribe_pattern=_pattern("subscribe_pattern", subscribe_pattern),
-        assign=_assigned("assign", assign),
+        subscribe_pattern=pattern_of("subscribe_pattern", subscribe_pattern),
+        assign=assigned_partitions("assign", assign),
         starting_offsets=offsets_of("starting_offsets", starting_offsets, {"earliest": EARLIEST}),
         ending_offsets=offsets_of("ending_offsets", ending_offsets, {"latest": LATEST}),
         starting_timestamp=optional(check_moment)("starting_timestamp", starting_timestamp),
@@ -161,15 +175,30 @@ def records(
         fails_on_data_loss=check_flag("fail_on_data_loss", fail_on_data_loss),
     )
     check_one_selection(query)
+    request = _remote_request(remote, metadata_log, private_key, key_prefix)
     CHECKS["s3"]("s3", s3)
     CHECKS["max_read_rate"]("max_read_rate", max_read_rate)
     chosen_impact = CHECKS["impact"]("impact", impact)
     load = Load(impact=None if chosen_impact is None else Impact(chosen_impact), max_read_rate=max_read_rate)
     with load.limits():
-        opened = open_record_source(paths, query, Run(stores=s3.for_run()), properties)
+        opened = open_record_source(paths, query, Run(stores=s3.for_run()), properties, request)
         yield_to_brokers(opened.source)
         limits = current_limits()
     return RecordStream(opened, query, limits)
+
+
+def _remote_request(
+    remote: FilePath | None, metadata_log: Paths, private_key: str | Sequence[str], key_prefix: str
+) -> RemoteRequest | None:
+    location = optional(check_path)("remote", remote)
+    logs = check_paths("metadata_log", metadata_log)
+    keys = check_patterns("private_key", private_key)
+    prefix = check_text("key_prefix", key_prefix) if key_prefix else ""
+    if location is None:
+        if logs or keys or prefix:
+            raise UsageError("metadata_log, private_key and key_prefix are of remote storage: name it with remote")
+        return None
+    return RemoteRequest(location, logs, PrivateKeys.of(keys), prefix)
 
 
 class RecordStream:
@@ -271,95 +300,3 @@ def _range_of(reader: PartitionReader) -> RecordRange:
         missing_offsets=counts.missing_offsets,
         damaged_batches=counts.damaged_batches,
     )
-
-
-# ---------------------------------------------------------------------------------------------------------------- arguments
-
-
-def check_one_selection(query: RecordQuery) -> None:
-    """Raises UsageError if topics are selected in more than one way, or a range is."""
-    ways = [bool(query.topics), bool(query.subscribe), query.subscribe_pattern is not None, bool(query.assign)]
-    if sum(ways) > 1:
-        raise UsageError("select topics in one way: by name or pattern, by a regular expression, or by partitions")
-    if query.starting_timestamp is not None and query.starting_offsets != EARLIEST:
-        raise UsageError("give a starting offset or a starting timestamp, not both")
-    if query.ending_timestamp is not None and query.ending_offsets != LATEST:
-        raise UsageError("give an ending offset or an ending timestamp, not both")
-
-
-def offsets_of(name: str, value: Any, words: Mapping[str, int]) -> Offsets:
-    """The offsets of an argument.
-
-    Args:
-        name: of the argument.
-        value: a word, an offset for each partition by topic and number, or the JSON of that.
-        words: the words that are allowed, and their offsets.
-
-    Raises:
-        UsageError: it is something else.
-    """
-    expected = f"{name}: expected {' or '.join(words)}, or offsets by topic and partition"
-    if isinstance(value, str):
-        if value.lower() in words:
-            return words[value.lower()]
-        try:
-            value = json.loads(value)
-        except ValueError:
-            raise UsageError(f"{expected}, found {value!r}") from None
-    if not isinstance(value, Mapping) or not value:
-        raise UsageError(f"{expected}, found {value!r}")
-    offsets: dict[str, dict[int, int]] = {}
-    for topic, by_number in value.items():
-        check_text(name, topic)
-        if not isinstance(by_number, Mapping):
-            raise UsageError(f"{expected}, found {by_number!r} for {topic}")
-        offsets[topic] = {_number(name, number): _offset(name, offset, words) for number, offset in by_number.items()}
-    return offsets
-
-
-def _number(name: str, value: Any) -> int:
-    if isinstance(value, str) and value.isdecimal() and value.isascii():
-        value = int(value[:11])
-    return check_number(name, value, 0, 2**31 - 1)
-
-
-def _offset(name: str, value: Any, words: Mapping[str, int]) -> int:
-    number = check_number(name, value, EARLIEST, INT64_MAX - 1)
-    if number < 0 and number not in words.values():
-        allowed = ", ".join(f"{offset} ({word})" for word, offset in words.items())
-        raise UsageError(f"{name}: expected an offset or {allowed}, found {number}")
-    return number
-
-
-def _pattern(name: str, value: Any) -> str | None:
-    if value is None:
-        return None
-    text = check_text(name, value)
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise UsageError(f"{name}: is no regular expression: {error}") from None
-    return text
-
-
-def _assigned(name: str, value: Any) -> frozenset[tuple[str, int]]:
-    if value is None:
-        return frozenset()
-    if not isinstance(value, Mapping) or not value:
-        raise UsageError(f"{name}: expected numbers of partitions by topic, found {value!r}")
-    pairs = set()
-    for topic, numbers in value.items():
-        check_text(name, topic)
-        if isinstance(numbers, str) or not isinstance(numbers, Sequence) or not numbers:
-            raise UsageError(f"{name}: expected a list of numbers for {topic}, found {numbers!r}")
-        pairs |= {(topic, check_number(name, number, 0, 2**31 - 1)) for number in numbers}
-    return frozenset(pairs)
-
-
-def _columns(name: str, value: Any, known: tuple[str, ...]) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(check_patterns(name, value)))
-    for each in names:
-        if each not in known:
-            meant = did_you_mean(each, known)
-            raise UsageError(f"{name}: expected some of {', '.join(known)}, found {each!r}{'; ' if meant else ''}{meant}")
-    return names
