@@ -239,7 +239,7 @@ def plan_followers(
         missing=0,
         waiting=0,
         unread=len(unread_paths(findings)),
-        damaged=sum(len(view.remote.incomplete) for view in leaders if view.remote is not None),
+        damaged=len({each.segment_id for view in leaders if view.remote is not None for each in view.remote.incomplete}),
         unproven=len(source.partitions) - len(partitions),
     )
     document = FollowerPlan(
@@ -398,6 +398,8 @@ def _restored(leader: _Leader, decision: BootstrapDecision) -> _Restoration:
     try:
         data = remote.read_file(state.segment, LocalTierFile.LEADER_EPOCHS)
     except ReadFailedError as error:
+        if state.segment.segment_id in remote.reported_lost:
+            return _Restoration(decision)
         message = f"{error.message}: the follower fails and tries again each time"
         return _Restoration(decision, None, (Finding("tier-lost", Severity.DAMAGED, remote.place, message),))
     restored = RestoredState(

@@ -149,7 +149,11 @@ def _replaces(result: PartitionResult, earlier: Mapping[str, StagedPartition]) -
     """Whether this run has looked at a partition, so that the line of an earlier run does not count any more."""
     plan = result.plan
     staged = earlier.get(plan.path)
-    return bool(plan.all_boundaries) or (staged is not None and is_disproved(plan, staged))
+    if staged is None:
+        return bool(plan.all_boundaries)
+    # Where the next start keeps snapshots out, only existing ones were compared: nothing took the place of what is staged.
+    looked_at = bool(plan.all_boundaries) and plan.fate is None
+    return looked_at or is_disproved(plan, staged)
 
 
 def _log_dirs(plan: Plan, run: Run) -> set[str]:

@@ -247,8 +247,8 @@ class ScannedFleet:
 
     def sorted_partitions(self) -> Iterator[tuple[PartitionKey, list[ScannedReplica]]]:
         """By topic, partition and topic id; the replicas of each by node id."""
-        for key in sorted(self.partitions, key=lambda partition: (partition[0], partition[1], partition[2] or "")):
-            yield key, sorted(self.partitions[key], key=lambda partition: partition.node_id)
+        for key in sorted(self.partitions, key=lambda key: (key[0], key[1], key[2] or "")):
+            yield key, sorted(self.partitions[key], key=lambda replica: replica.node_id)
 
 
 def read_scans(
