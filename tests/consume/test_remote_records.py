@@ -131,7 +131,7 @@ def test_a_gap_between_copies_is_a_loss() -> None:
     """The store has copies of some segments only."""
     store = AIVEN / "zstd-heuristic" / "store"
     with pytest.raises(ReadFailedError, match="offsets 1805 to 3585 of mixed-0 are in no batch"):
-        rows_of(records(remote=store))
+        rows_of(records(remote=store, isolation="all"))
     stream = records(remote=store, fail_on_data_loss=False, isolation="all", columns=COLUMNS)
     offsets = [row["offset"] for row in rows_of(stream)]
     assert offsets == sorted(set(offsets))
