@@ -29,7 +29,7 @@ from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.store import S3Settings, absolute
 from snaprebuild.storage.store_path import path_of
 from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition
-from snaprebuild.tier.remote_store import Tier, open_tier
+from snaprebuild.tier.remote_store import StoreAccess, Tier, open_tier
 
 __all__ = ["RemoteRequest", "log_in_tier", "open_remote", "with_remote_copies"]
 
@@ -59,7 +59,8 @@ def open_remote(request: RemoteRequest, stores: S3Settings) -> Tier:
         RefusedError: a limit of the run is used up.
     """
     root = path_of(absolute(request.location), stores)
-    return open_tier(root, request.metadata_logs, stores, request.private_keys, request.key_prefix)
+    access = StoreAccess(root, request.metadata_logs, request.private_keys, request.key_prefix)
+    return open_tier(access, stores)
 
 
 def with_remote_copies(log: ChosenLog, tier: Tier, *, tolerates_loss: bool) -> ChosenLog:
