@@ -16,7 +16,7 @@ from same_result import OF_ONE_RUN, RUN_AND_FILES, without
 
 import snaprebuild as library
 from snaprebuild.library.verb_result import Result
-from snaprebuild.spark import notebook
+from snaprebuild.spark import job, notebook
 
 if TYPE_CHECKING:
     from connect_server import ConnectServer
@@ -68,7 +68,7 @@ def test_the_results_of_this_process(connected: SparkSession, tmp_path: Path, na
 
 
 def no_memory(batches: Iterable[Any], new_writer: object = None) -> Iterator[Any]:
-    """In place of what reads segments: the job fails, however often it is repeated."""
+    """In place of what reads: the job fails, however often it is repeated."""
     del batches, new_writer
     raise RuntimeError("no memory is left")
     yield
@@ -77,12 +77,14 @@ def no_memory(batches: Iterable[Any], new_writer: object = None) -> Iterator[Any
 no_memory.__module__ = "__main__"  # so that the function itself is sent: the server has no tests
 
 
+@pytest.mark.usefixtures("small_partitions")
 def test_a_job_that_fails(connected: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One finding has the reason and the others refer to its partition. Nothing is written, and the session goes on."""
     logs = FIXTURES / "kafka27-mixed" / "logs"
     options: Any = {"boundaries": "all", "as_of_ms": NOW}
     with monkeypatch.context() as patched:
         patched.setattr(job, "_read_segments", no_memory)
+        patched.setattr(job, "run_whole", no_memory)
         result = notebook.rebuild(connected, logs, out=tmp_path / "out", receipt=tmp_path / "receipt.jsonl", **options)
     assert result.exit_code == 5
     failed = [each for each in result.findings if each.code == "storage-failed"]
@@ -95,6 +97,7 @@ def test_a_job_that_fails(connected: SparkSession, tmp_path: Path, monkeypatch: 
     assert (again.exit_code, again.document.totals.written) == (0, 23)
 
 
+@pytest.mark.usefixtures("as_large")
 @pytest.mark.parametrize("tasks", [1, 3])
 def test_the_number_of_tasks(connected: SparkSession, tmp_path: Path, tasks: int) -> None:
     """The server reports how many tasks read, and each byte is counted once."""
