@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from formats.errors import BadLengthError, BadValueError, BadVersionError, LimitExceededError, TruncatedError
+from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
 
-__all__ = ["CODECS", "decompress", "decompress_to"]
+__all__ = ["CODECS", "decompress", "decompress_into", "decompress_to"]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 """By their number in the attributes of a batch."""
@@ -62,7 +62,7 @@ def decompress(codec: int, data: bytes, *, bytes_max: int, position: int = 0, ma
         room = bytearray(room_bytes)
         try:
             if CODECS[codec] == "snappy":
-                count = _snappy(data, room, position)
+                count = _snappy(data, memoryview(room), position)
             else:
                 count = getattr(cramjam, CODECS[codec]).decompress_into(data, room)
             return bytes(memoryview(room)[:count])
@@ -74,6 +74,28 @@ def decompress(codec: int, data: bytes, *, bytes_max: int, position: int = 0, ma
         if room_bytes == bytes_max:
             raise LimitExceededError("records", position=position, expected=f"at most {bytes_max} bytes", found="more")
         room_bytes = min(room_bytes * ROOM_GROWTH, most_bytes)
+
+
+def decompress_into(codec: int, data: bytes, room: memoryview) -> int | None:
+    """Writes the records of a batch of magic 2 to the beginning of a buffer.
+
+    Args:
+        codec: 1 to 4.
+        data: what follows the header of the batch.
+        room: the buffer. Nothing else is allocated.
+
+    Returns:
+        How many bytes they have; None if they do not fit, or if the data does not follow the format of its codec: ``decompress``
+        raises the error.
+    """
+    import cramjam
+
+    try:
+        if CODECS[codec] == "snappy":
+            return _snappy(data, room, 0)
+        return int(getattr(cramjam, CODECS[codec]).decompress_into(data, room))
+    except (cramjam.DecompressionError, FormatError):
+        return None
 
 
 def decompress_to(codec: int, data: bytes, path: str, *, position: int, magic: int) -> None:
@@ -123,15 +145,12 @@ def _decompressed_block(block: bytes, position: int) -> bytes:
 _NO_ROOM = ("write whole buffer", "smaller than required")
 
 
-def _snappy(data: bytes, room: bytearray, position: int) -> int:
+def _snappy(data: bytes, room: memoryview, position: int) -> int:
     import cramjam
 
     count = 0
     for block in _snappy_blocks(data, position):
-        piece = bytearray(min(cramjam.snappy.decompress_raw_len(block), len(room) - count))
-        size = int(cramjam.snappy.decompress_raw_into(block, piece))
-        room[count : count + size] = piece[:size]
-        count += size
+        count += int(cramjam.snappy.decompress_raw_into(block, room[count:]))
     return count
 
 

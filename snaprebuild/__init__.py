@@ -1,8 +1,8 @@
 """Producer-snapshot recovery for Apache Kafka log directories.
 
 The names in ``__all__`` are the library (docs/reference/api.md): ``scan``, ``plan``, ``rebuild`` and ``verify`` are the commands as
-functions. ``LogDir``, ``Partition``, ``ensure_snapshot``, ``prepare_upload`` and ``validate_snapshot`` are for uploaders. Each name is
-loaded when it is first used.
+functions. ``records`` gives the records of partitions as batches of Arrow. ``LogDir``, ``Partition``, ``ensure_snapshot``,
+``prepare_upload`` and ``validate_snapshot`` are for uploaders. Each name is loaded when it is first used.
 
 Everything else belongs to the command: ``snaprebuild.replay`` computes what a log implies for its producers, ``snaprebuild.storage`` reads
 and writes files and objects, ``snaprebuild.snapshots`` makes producer snapshots, and ``snaprebuild.cli`` prints results.
@@ -65,6 +65,11 @@ if TYPE_CHECKING:
     from snaprebuild.library.call_engine import (
         CallEngine,
     )
+    from snaprebuild.library.record_stream import (
+        RecordRange,
+        RecordStream,
+        records,
+    )
     from snaprebuild.library.verb_result import (
         PlanResult,
         Result,
@@ -104,6 +109,8 @@ __all__ = [
     "ReadFailedError",
     "Rebuild",
     "RebuiltPartition",
+    "RecordRange",
+    "RecordStream",
     "RefusalReason",
     "RefusedError",
     "ReplayFrom",
@@ -131,6 +138,7 @@ __all__ = [
     "plan",
     "prepare_upload",
     "rebuild",
+    "records",
     "scan",
     "validate_snapshot",
     "verify",
@@ -148,6 +156,8 @@ _MODULES = {
     "PreparedUpload": "snaprebuild.hooks",
     "Rebuild": "snaprebuild.documents.rebuild",
     "RebuiltPartition": "snaprebuild.documents.rebuild",
+    "RecordRange": "snaprebuild.library.record_stream",
+    "RecordStream": "snaprebuild.library.record_stream",
     "ReplayFrom": "snaprebuild.snapshots.engine.partition_replay",
     "ReplayOptions": "snaprebuild.hooks",
     "ReportedFinding": "snaprebuild.findings",
@@ -165,6 +175,7 @@ _MODULES = {
     "plan": "snaprebuild.library.verbs",
     "prepare_upload": "snaprebuild.hooks",
     "rebuild": "snaprebuild.library.verbs",
+    "records": "snaprebuild.library.record_stream",
     "scan": "snaprebuild.library.verbs",
     "validate_snapshot": "snaprebuild.hooks",
     "verify": "snaprebuild.library.verbs",

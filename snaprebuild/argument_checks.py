@@ -108,16 +108,21 @@ def check_partitions(name: str, value: Any) -> tuple[int, ...]:
 
 def check_number(name: str, value: Any, least: int, most: int) -> int:
     """A whole number from ``least`` to ``most``."""
+    number = _whole_number(name, value)
+    if number < least and most == INT64_MAX:
+        raise UsageError(f"{name}: expected {least} or more, found {number}")
+    if not least <= number <= most:
+        raise UsageError(f"{name}: expected a number from {least} to {most}, found {number}")
+    return number
+
+
+def _whole_number(name: str, value: Any) -> int:
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = None
     if number is None:
         raise UsageError(f"{name}: expected a whole number, found {_shown(value)}")
-    if number < least and most == INT64_MAX:
-        raise UsageError(f"{name}: expected {least} or more, found {number}")
-    if not least <= number <= most:
-        raise UsageError(f"{name}: expected a number from {least} to {most}, found {number}")
     return number
 
 
@@ -142,12 +147,12 @@ def check_jobs(name: str, value: Any) -> int:
 
 
 def check_moment(name: str, value: Any) -> int:
-    """A moment, ms since 1970. Seconds are refused: nothing that Kafka wrote is as old as they are in milliseconds."""
-    moment_ms = check_number(name, value, -INT64_MAX, INT64_MAX)
+    """A moment from 1970 to 9999, ms since 1970. Seconds are refused: nothing that Kafka wrote is as old as they are in milliseconds."""
+    moment_ms = _whole_number(name, value)
     if moment_ms in NOT_MS:
         raise UsageError(f"{name}: expected milliseconds since 1970; {moment_ms} ms are before 1974: are they seconds?")
     if not 0 <= moment_ms <= AS_OF_MAX_MS:
-        raise UsageError(f"{name}: {moment_ms} is not between 1970 and 9999")
+        raise UsageError(f"{name}: {_shown(moment_ms)} is not between 1970 and 9999")
     return moment_ms
 
 

@@ -295,9 +295,17 @@ class ReadFailedError(StorageError):
 
 
 class DamagedCopyError(ReadFailedError):
-    """A finished copy of a segment in remote storage lacks objects, or has another size than recorded. The storage itself works."""
+    """A finished copy of a segment in remote storage lacks objects, or has another size than recorded. The storage itself works.
+
+    Attributes:
+        segment_id: 16 bytes, of the copy.
+    """
 
     exit_code = 4
+
+    def __init__(self, message: str, *, path: str | None = None, errno: int | None = None, segment_id: bytes | None = None) -> None:
+        super().__init__(message, path=path, errno=errno)
+        self.segment_id = segment_id
 
 
 class WriteFailedError(StorageError):

@@ -56,6 +56,7 @@ NOT_PUBLIC = {
 
 
 FOR_TYPES = {"SparkSession": object, "DataFrame": object, "pandas": SimpleNamespace(DataFrame=object)}
+FOR_TYPES |= {"pyarrow": SimpleNamespace(RecordBatch=object, RecordBatchReader=object, Schema=object)}
 """Names that modules import for types only, because the package need not be installed."""
 FOR_TYPES |= {"Engine": Engine, "ParallelMap": ParallelMap, "Progress": Progress, "PartitionSource": PartitionSource}
 

@@ -29,6 +29,7 @@ LAYERS = (
     ("snaprebuild.findings", 3),
     ("snaprebuild.broker", 4),
     ("snaprebuild.snapshots", 5),
+    ("snaprebuild.consume", 6),
     ("snaprebuild.inspect", 6),
     ("snaprebuild.tier", 6),
     ("snaprebuild.followers", 6),

@@ -23,7 +23,7 @@ GROUPS = PROJECT["dependency-groups"]
 
 
 def test_users_see_only_extras_that_are_for_them() -> None:
-    assert set(PROJECT["project"]["optional-dependencies"]) == {"spark", "spark-java", "encryption", "kafka"}
+    assert set(PROJECT["project"]["optional-dependencies"]) == {"spark", "spark-java", "encryption", "kafka", "records"}
     page = (REPOSITORY / "docs" / "guides" / "install.md").read_text().partition("## Extras")[2].partition("\n## ")[0]
     assert set(re.findall(r"`snaprebuild\[([\w-]+)\]`", page)) == set(PROJECT["project"]["optional-dependencies"])
 

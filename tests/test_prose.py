@@ -27,6 +27,7 @@ PARTS = (
         "snaprebuild/published.py",
         "snaprebuild/argument_checks.py",
         "snaprebuild/shell_words.py",
+        "snaprebuild/consume",
         "snaprebuild/replay",
         "snaprebuild/report",
     ),

@@ -1,7 +1,7 @@
 """Records of a batch of magic 2 as columns of numbers, without their keys and values: for commands that show sizes only.
 
-A fast path of ``records.read_records``, which is the definition: whatever is not an ordinary record is left to it. The tests prove the two
-equal.
+A fast path of ``formats.log.records.read_records``, which is the definition: whatever is not an ordinary record is left to it. The
+tests prove the two equal.
 """
 
 from __future__ import annotations

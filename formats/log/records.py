@@ -26,7 +26,16 @@ from formats.log.record_batch import (
 )
 from formats.log.record_columns import RecordColumns, plain_records
 
-__all__ = ["LogRecord", "incremented_sequence", "read_record_columns", "read_records"]
+__all__ = [
+    "LogRecord",
+    "RecordWindow",
+    "check_end",
+    "incremented_sequence",
+    "next_record",
+    "read_record_columns",
+    "read_records",
+    "walk_decompressed",
+]
 
 BEYOND_RECORD_BYTES = 64
 """The fields of a record whose length is too small take up to five bytes each after its end, until the first one that has a length."""
@@ -108,17 +117,33 @@ def read_record_columns(
     return _records(header, batch, position, piped, walk)
 
 
-class _Window:
-    """Decompressed records, read forward; only the requested part is in memory."""
+class RecordWindow:
+    """Records of a batch, decompressed, read forward; only the requested part is in memory.
 
-    def __init__(self, data: bytes, read: Callable[[int], bytes] | None = None, position: int = 0) -> None:
+    Args:
+        data: its first bytes, all of them if ``read`` is None.
+        read: takes a number of bytes and returns at most that many, none at the end of the batch.
+        position: of the batch, for messages.
+        size_bytes: of all records, if that is known.
+
+    Attributes:
+        data: what is in memory.
+        passed: bytes before ``data``.
+    """
+
+    def __init__(
+        self, data: bytes, read: Callable[[int], bytes] | None = None, position: int = 0, size_bytes: int | None = None
+    ) -> None:
         self.data = data
         self.passed = 0
         self._read = read
         self._position = position
+        self._size_bytes = size_bytes
 
     def more(self, at: int, count: int = 1) -> bool:
         """Drops what is before ``at``, and holds ``wanted`` bytes from there, or all that are left. Returns whether any were read."""
+        if self._size_bytes is not None:
+            count = max(min(count, self._size_bytes - self.passed - at), 1)
         if self._read is not None and count > limits.RECORD_BYTES_MAX:
             expected = f"at most {limits.RECORD_BYTES_MAX} bytes"
             raise LimitExceededError("record of a batch", position=self._position, expected=expected, found=count)
@@ -138,10 +163,22 @@ class _Window:
         return size > before
 
 
-def _walked(
-    header: BatchHeader, data: bytes, position: int, piped: Piped | None, walk: Callable[[_Window], Iterator[_Item]]
+def walk_decompressed(
+    header: BatchHeader, data: bytes, position: int, piped: Piped | None, walk: Callable[[RecordWindow], Iterator[_Item]]
 ) -> Iterator[_Item]:
-    """What ``walk`` yields for the decompressed records."""
+    """What ``walk`` yields for the decompressed records of a batch.
+
+    Args:
+        header: of the batch.
+        data: what follows the header, or the value of a wrapper message.
+        position: of ``data`` in its file.
+        piped: as for ``read_records``.
+        walk: takes the records.
+
+    Raises:
+        LimitExceededError: they are larger than ``limits.DATA_BATCH_BYTES_MAX``, and ``piped`` is None.
+        FormatError: the data does not follow the format of its codec.
+    """
     bytes_max = limits.DATA_BATCH_BYTES_MAX if piped is None else limits.RECORD_WINDOW_BYTES
     try:
         whole = decompress(header.codec, data, bytes_max=bytes_max, position=position, magic=header.magic)
@@ -149,10 +186,10 @@ def _walked(
         if piped is None:
             raise
     else:
-        yield from walk(_Window(whole))
+        yield from walk(RecordWindow(whole))
         return
     with piped(lambda path: decompress_to(header.codec, data, path, position=position, magic=header.magic)) as read:
-        yield from walk(_Window(b"", read, position))
+        yield from walk(RecordWindow(b"", read, position))
 
 
 def _records(
@@ -160,12 +197,12 @@ def _records(
     batch: bytes,
     position: int,
     piped: Piped | None,
-    walk: Callable[[BatchHeader, _Window, int], Iterator[_Item]],
+    walk: Callable[[BatchHeader, RecordWindow, int], Iterator[_Item]],
 ) -> Iterator[_Item]:
     start = limits.BATCH_HEADER_BYTES_MAX
     if header.record_count < 0:
         raise BadLengthError("count of records", position=position + 57, expected="0 or more", found=header.record_count)
-    yield from _walked(header, batch[start:], position + start, piped, lambda window: walk(header, window, position))
+    yield from walk_decompressed(header, batch[start:], position + start, piped, lambda window: walk(header, window, position))
 
 
 COLUMN_ROWS_MIN = 64
@@ -176,7 +213,7 @@ SKIPPED_MAX = 1 << 10
 """Records that are read one by one before columns are tried again. The number doubles with each attempt that gives few of them."""
 
 
-def _columns_of(header: BatchHeader, window: _Window, position: int) -> Iterator[RecordColumns | LogRecord]:
+def _columns_of(header: BatchHeader, window: RecordWindow, position: int) -> Iterator[RecordColumns | LogRecord]:
     at = 0
     number = 0
     skipped = 1
@@ -196,22 +233,33 @@ def _columns_of(header: BatchHeader, window: _Window, position: int) -> Iterator
                 next_try = number + skipped
                 skipped = min(2 * skipped, SKIPPED_MAX)
             continue
-        record, at = _next_record(header, window, at, number, position)
+        record, at = next_record(header, window, at, number, position)
         yield record
         number += 1
-    _check_end(header, window, at, position)
+    check_end(header, window, at, position)
 
 
-def _records_of(header: BatchHeader, window: _Window, position: int) -> Iterator[LogRecord]:
+def _records_of(header: BatchHeader, window: RecordWindow, position: int) -> Iterator[LogRecord]:
     at = 0
     for number in range(header.record_count):
-        record, at = _next_record(header, window, at, number, position)
+        record, at = next_record(header, window, at, number, position)
         yield record
-    _check_end(header, window, at, position)
+    check_end(header, window, at, position)
 
 
-def _next_record(header: BatchHeader, window: _Window, at: int, number: int, position: int) -> tuple[LogRecord, int]:
-    """The record that begins at a position of what the window holds, and where it ends there by then."""
+def next_record(header: BatchHeader, window: RecordWindow, at: int, number: int, position: int) -> tuple[LogRecord, int]:
+    """The record of magic 2 that begins at a position of what the window holds, and where it ends there by then.
+
+    Args:
+        header: of the batch.
+        window: the records of the batch.
+        at: where the record begins, in ``window.data``.
+        number: of the record in its batch, from 0.
+        position: of the batch in its file, for messages.
+
+    Raises:
+        LimitExceededError, FormatError: as ``read_records``.
+    """
     base_position = position if header.codec else position + limits.BATCH_HEADER_BYTES_MAX
     data = window.data
     if at == len(data):
@@ -219,6 +267,7 @@ def _next_record(header: BatchHeader, window: _Window, at: int, number: int, pos
             raise TruncatedError("batch", position=position, expected=f"{header.record_count} records", found=number)
         data = window.data
         at = 0
+    fault_position = base_position + (0 if header.codec else window.passed + at)
     while True:
         try:
             end, timestamp_delta, offset_delta, key, value, headers = _record(data, at)
@@ -230,21 +279,25 @@ def _next_record(header: BatchHeader, window: _Window, at: int, number: int, pos
             if is_whole or not window.more(at, needed):
                 raise TruncatedError(
                     "record",
-                    position=base_position + (0 if header.codec else at),
+                    position=fault_position,
                     expected="more bytes",
                     found="the end of its batch",
                 ) from None
             data = window.data
             at = 0
         except FormatError as error:
-            raise error.shifted_by(base_position + (0 if header.codec else at)) from None
+            raise error.shifted_by(fault_position) from None
     sequence = incremented_sequence(header.base_sequence, offset_delta) if header.base_sequence >= 0 else -1
     timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
     return LogRecord(header.base_offset + offset_delta, timestamp, key, value, sequence, headers), end
 
 
-def _check_end(header: BatchHeader, window: _Window, at: int, position: int) -> None:
-    """Fails if bytes follow the last record."""
+def check_end(header: BatchHeader, window: RecordWindow, at: int, position: int) -> None:
+    """Checks that the batch ends after its last record, at a position of what the window holds.
+
+    Raises:
+        BadLengthError: bytes follow.
+    """
     used = window.passed + at
     while window.more(len(window.data)):  # only counted
         pass
@@ -392,19 +445,23 @@ def _messages(header: BatchHeader, batch: bytes, position: int, piped: Piped | N
     value_position = position + len(batch) - len(outer.value)
     # In magic 1 the offsets inside count from the first message, and the wrapper has that of the last; see KIP-31.
     last = None
-    for data, start in _walked(header, outer.value, value_position, piped, lambda window: _messages_inside(window, position)):
+    for data, start in walk_decompressed(
+        header, outer.value, value_position, piped, lambda window: _messages_inside(window, position)
+    ):
         last = int.from_bytes(data[start : start + 8], "big", signed=True)
     if last is None:
         raise TruncatedError("wrapper message", position=position, expected="at least one message", found="none")
     base = header.base_offset - last if header.magic == 1 else 0
-    for data, start in _walked(header, outer.value, value_position, piped, lambda window: _messages_inside(window, position)):
+    for data, start in walk_decompressed(
+        header, outer.value, value_position, piped, lambda window: _messages_inside(window, position)
+    ):
         message = _message(data, start, header.magic, position)
         # All messages inside have the timestamp type of the wrapper.
         timestamp = header.max_timestamp if header.attributes & ATTRIBUTE_LOG_APPEND_TIME else message.timestamp
         yield message._replace(offset=base + message.offset, timestamp=timestamp)
 
 
-def _messages_inside(window: _Window, position: int) -> Iterator[tuple[bytes, int]]:
+def _messages_inside(window: RecordWindow, position: int) -> Iterator[tuple[bytes, int]]:
     """Bytes, and the position in them at which a whole message begins, for each message in turn."""
     at = 0
     while True:
@@ -429,7 +486,7 @@ def _messages_inside(window: _Window, position: int) -> Iterator[tuple[bytes, in
         at += LOG_OVERHEAD_BYTES + size
 
 
-def _read_on(window: _Window, at: int, count: int) -> int:
+def _read_on(window: RecordWindow, at: int, count: int) -> int:
     """Where the bytes of ``at`` begin once ``count`` of them, or all that are left, are in memory."""
     if len(window.data) - at >= count:
         return at

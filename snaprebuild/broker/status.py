@@ -26,6 +26,7 @@ __all__ = [
     "status_of",
     "total_counts",
     "word_of",
+    "word_with_findings",
 ]
 
 NAMES_MAX = 3
@@ -39,6 +40,8 @@ class StatusWord(StrEnum):
     WRONG = "wrong"
     SUSPECT = "suspect"
     MISSING = "missing"
+    FINDING = "finding"
+    """A finding that is in no count, such as a bootstrap that never ends."""
     WAITING = "waiting"
     UNKNOWN = "unknown"
     HEALTHY = "healthy"
@@ -160,6 +163,12 @@ def word_of(counts: StatusCounts) -> StatusWord:
         if count:
             return word
     return StatusWord.HEALTHY
+
+
+def word_with_findings(word: StatusWord, exit_code: int) -> StatusWord:
+    """The word of a result with its exit code: no result is healthy, or only waits, whose findings are more than notes."""
+    is_well = word in (StatusWord.HEALTHY, StatusWord.WAITING)
+    return StatusWord.FINDING if is_well and exit_code else word
 
 
 class SnapshotFaults(msgspec.Struct, frozen=True):

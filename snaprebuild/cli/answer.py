@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import click
 
@@ -20,6 +21,8 @@ __all__ = ["answer_and_next", "next_command_of", "none_read", "selects_nothing",
 
 
 UNKNOWN_REST = "nothing found in what was read; the rest is unknown"
+
+SEGMENT_REMEDY = "No command repairs a segment. If another replica is in sync, fetch this partition again from it."
 
 
 def unless_unread(text: str, findings: Iterable[Finding]) -> str:
@@ -59,7 +62,7 @@ def answer_and_next(
         following: words of the command, without the name of the program, or an advice; empty if there is nothing to do. The settings
             of this command line are added.
         findings: of the result. If something was not read, the answer begins with that, and the advice is to run the command again
-            after a correction. If all of that is damage, another run would find it again: the next command shows the damaged file.
+            after a correction. If all of that is damage, another run would find it again: the next command shows the damaged place.
             Where something was written, the broker may start, or ``verify`` comes first.
         includes_unread: the answer has what was not read, and what was deleted, itself.
     """
@@ -70,14 +73,15 @@ def answer_and_next(
         answer = deleted_text(findings) + f"{unread_text(findings)} {answer}".lstrip()
         first, _, rest = answer.partition("\n")
         answer = "\n".join(filter(None, (f"{first} {skipped_text(findings)}".rstrip(), rest)))
-    file = next((file for file in map(_damaged_file, findings) if file is not None), None)
+    place = next((place for place in map(_damaged_place, findings) if place is not None), None)
     # After `install` a broker waits; else these two follow only where another verb has written something.
     words = list(following.words if isinstance(following, Advice) else following)
     comes_first = verb == ["install"] or (words[:1] != verb and words[:1] in (["install"], ["verify"]))
-    if failed or (damaged and file is None):
+    if failed or (damaged and place is None):
         return answer, AGAIN
-    if file is not None and not comes_first:
-        return answer, ["inspect", "dump", shown(file), *setting_words()]
+    if place is not None and not comes_first:
+        answer = f"{answer.rstrip()}\n{SEGMENT_REMEDY}" if place.offset is not None else answer
+        return answer, [*place.words(), *setting_words()]
     if words == [*verb, *repeated_words()]:
         return answer, following.before_this_again() if isinstance(following, Advice) else AGAIN
     settings = setting_words() if words else []
@@ -92,8 +96,27 @@ def next_command_of(following: Sequence[str] | Advice) -> str | None:
     return program_command(words) if words else None
 
 
-def _damaged_file(finding: Finding) -> str | None:
-    """The file of a partition that is damaged, for ``inspect dump``."""
+class _DamagedPlace(NamedTuple):
+    """A damaged file of a partition, and where ``inspect dump`` shows the damage.
+
+    Attributes:
+        file: a segment or a snapshot.
+        offset: of the first damaged batch of a segment; None shows the whole file.
+    """
+
+    file: str
+    offset: int | None
+
+    def words(self) -> list[str]:
+        """The command that shows the place: at most the batch before the damaged one, and the damaged one."""
+        words = ["inspect", "dump", shown(self.file)]
+        if self.offset is None:
+            return words
+        return [*words, "--offsets", f"{max(self.offset - 1, 0)}:{self.offset}"]
+
+
+def _damaged_place(finding: Finding) -> _DamagedPlace | None:
+    """Where a partition is damaged; None if no file of it can be shown."""
     # A file of another user has to be given to the broker: its content is no fault.
     if finding.severity != Severity.DAMAGED or finding.cause is FindingCause.NOT_READABLE_BY_BROKER:
         return None
@@ -101,7 +124,10 @@ def _damaged_file(finding: Finding) -> str | None:
     offset = finding.offset
     if finding.cause is FindingCause.BROKEN_BATCHES and offset is not None and os.path.isdir(path):
         names = sorted(name for name in os.listdir(path) if name.endswith(".log") and name <= segment_file_name(offset))
-        return os.path.join(path, names[-1]) if names else None
+        return _DamagedPlace(os.path.join(path, names[-1]), offset) if names else None
     name = parse_file_name(os.path.basename(path))
-    can_be_shown = name is not None and name.kind in (FileKind.LOG, FileKind.PRODUCER_SNAPSHOT)
-    return path if can_be_shown and os.path.isfile(path) else None
+    if name is None or not os.path.isfile(path):
+        return None
+    if name.kind is FileKind.LOG:
+        return _DamagedPlace(path, offset)
+    return _DamagedPlace(path, None) if name.kind is FileKind.PRODUCER_SNAPSHOT else None

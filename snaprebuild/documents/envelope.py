@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from snaprebuild import __version__
+from snaprebuild.broker.status import StatusCounts, StatusWord, word_with_findings
 from snaprebuild.documents.common import ExitCode
 from snaprebuild.findings import Finding, ReportedFinding, exit_code_of, unread_paths
 from snaprebuild.published import Document, Natural, Part, Streamed, encoded_members
 
-__all__ = ["FirstMembers", "LastMembers", "members_of_document", "reported"]
+__all__ = ["FirstMembers", "LastMembers", "members_of_document", "reported", "with_status"]
+
+DocumentT = TypeVar("DocumentT", bound=Document)
 
 
 class FirstMembers(Part, frozen=True):
@@ -50,10 +53,26 @@ def members_of_document(
         answer: what the command prints first; None for a command that only lists.
         next_command: that it prints as the next one; None without one.
     """
+    exit_code = exit_code_of(findings)
     paths = unread_paths(findings)
     head = FirstMembers(schema_id=document.schema_id(), snaprebuild=__version__, unread=len(paths), unread_paths=paths)
-    tail = LastMembers(findings=map(reported, findings), exit_code=exit_code_of(findings), answer=answer, next_command=next_command)
-    return {**encoded_members(head), **encoded_members(document), **encoded_members(tail)}
+    tail = LastMembers(findings=map(reported, findings), exit_code=exit_code, answer=answer, next_command=next_command)
+    return {**encoded_members(head), **encoded_members(with_status(document, exit_code)), **encoded_members(tail)}
+
+
+def with_status(document: DocumentT, exit_code: int) -> DocumentT:
+    """A document whose status has the findings, too; one without a status as it is.
+
+    Args:
+        document: of a command.
+        exit_code: that follows from its findings.
+    """
+    # `inspect explain` has a status of another kind: that of one snapshot, without counts.
+    if not isinstance(getattr(document, "counts", None), StatusCounts):
+        return document
+    status: str = getattr(document, "status")  # noqa: B009  documents with counts have one
+    word = word_with_findings(StatusWord(status), exit_code)
+    return document if word == status else msgspec.structs.replace(document, status=word.value)
 
 
 def reported(finding: Finding) -> ReportedFinding:

@@ -87,7 +87,7 @@ class CheckedReplica:
         findings: about it.
         remote_findings: about its copies in remote storage, which no repair of the replica changes.
         read_bytes: of its own segments.
-        damaged_copies: copies in remote storage that cannot be read whole, as far as the check met them.
+        damaged_ids: segment ids of copies in remote storage that cannot be read whole, as far as the check met them.
     """
 
     source: PartitionSource
@@ -99,7 +99,7 @@ class CheckedReplica:
     findings: list[Finding] = field(default_factory=list)
     remote_findings: list[Finding] = field(default_factory=list)
     read_bytes: int = 0
-    damaged_copies: int = 0
+    damaged_ids: set[bytes] = field(default_factory=set)
 
     @property
     def worst(self) -> ReplicaSnapshot | None:
@@ -154,10 +154,10 @@ class ReplicaCheck:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The findings of the source and of every replica."""
-        findings = [*self.source_findings]
+        """The findings of the source and of every replica. What is wrong with a copy is one finding for all replicas that start from it."""
+        findings = dict.fromkeys(self.source_findings)
         for replica in self.replicas:
-            findings += [*replica.remote_findings, *replica.findings]
+            findings |= dict.fromkeys((*replica.remote_findings, *replica.findings))
         return tuple(findings)
 
     def status(self, findings: Sequence[Finding]) -> Status:
@@ -171,13 +171,13 @@ class ReplicaCheck:
     def status_of(self, replicas: Sequence[CheckedReplica], findings: Sequence[Finding]) -> Status:
         """The counts, with the snapshots of some of the replicas: of those that a repair leaves as they are, for example.
 
-        What is wrong in remote storage counts for all replicas.
+        What is wrong in remote storage counts once, however many replicas start from it.
 
         Args:
             replicas: whose snapshots count.
             findings: of the command.
         """
-        wrong = sum(each.has_wrong_remote for each in self.replicas)
+        wrong = len({each.remote.segment.segment_id for each in self.replicas if each.remote is not None and each.has_wrong_remote})
         missing = 0
         unproven = sum(each.verdict is ReplicaVerdict.UNKNOWN for each in self.replicas)
         for each in replicas:
@@ -197,7 +197,7 @@ class ReplicaCheck:
             missing=missing,
             waiting=0,
             unread=len(unread_paths(findings)),
-            damaged=sum(each.damaged_copies for each in self.replicas),
+            damaged=len(set[bytes]().union(*(each.damaged_ids for each in self.replicas))),
             unproven=unproven,
         )
 
@@ -256,7 +256,7 @@ def _check(replica: CheckedReplica, tier: Tier, state_at: Callable[..., RemoteSt
         remote = tier.partition_named(name.topic, name.partition, _topic_id(replica.source))
         if remote is not None:
             replica.remote_findings += remote.findings
-            replica.damaged_copies = len(remote.incomplete)
+            replica.damaged_ids |= {each.segment_id for each in remote.incomplete}
         if remote is None and not replica.source.is_tiered:
             replica.verdict = ReplicaVerdict.NOT_BOOTSTRAPPED
             replica.reason = "nothing of it is in remote storage"
@@ -265,14 +265,18 @@ def _check(replica: CheckedReplica, tier: Tier, state_at: Callable[..., RemoteSt
     except (SnaprebuildError, FormatError) as error:
         replica.reason = str(error)
         finding = finding_of_error(error, path)
+        is_unread = finding.is_unread
         if isinstance(error, DamagedCopyError):
-            replica.damaged_copies = max(replica.damaged_copies, 1)
+            # The copy was read and is damaged, which is its own count. Another run finds the same.
+            is_unread = False
+            if error.segment_id is not None:
+                replica.damaged_ids.add(error.segment_id)
         severity = Severity.FINDING if isinstance(error, (UnknownStateError, UsageError)) else finding.severity
         message = f"not checked: {error}"
-        replica.findings.append(Finding("follower-not-checked", severity, path, message, first, is_unread=finding.is_unread))
+        replica.findings.append(Finding("follower-not-checked", severity, path, message, first, is_unread=is_unread))
         return
     replica.remote_findings += replica.remote.findings
-    replica.damaged_copies += replica.remote.damaged_copies
+    replica.damaged_ids |= replica.remote.damaged_ids
     if replica.has_wrong_remote:
         assert remote is not None, "its state is that of a copy"
         # No snapshot of the replica changes it, so that it stays a finding after a repair.

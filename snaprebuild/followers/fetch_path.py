@@ -229,6 +229,8 @@ def _findings(view: PartitionView, fetch: FetchOutcome, offset: int) -> list[Fin
     """The findings about the fetch of a consumer."""
     if fetch.is_lost:
         assert view.remote is not None
+        if fetch.served_from in [uuid_to_text(each) for each in view.remote.reported_lost]:
+            return []
         return [Finding("tier-lost", Severity.DAMAGED, view.remote.place, fetch.reason, offset)]
     if fetch.served is Served.OUT_OF_RANGE and view.log_start.offset <= offset <= view.log_end.offset:
         message = f"a consumer gets OFFSET_OUT_OF_RANGE inside of the log: {fetch.reason}"

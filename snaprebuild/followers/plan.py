@@ -239,7 +239,7 @@ def plan_followers(
         missing=0,
         waiting=0,
         unread=len(unread_paths(findings)),
-        damaged=sum(len(view.remote.incomplete) for view in leaders if view.remote is not None),
+        damaged=len({each.segment_id for view in leaders if view.remote is not None for each in view.remote.incomplete}),
         unproven=len(source.partitions) - len(partitions),
     )
     document = FollowerPlan(
@@ -264,10 +264,11 @@ def _assumed(view: PartitionView, assumptions: LeaderAssumptions) -> PartitionVi
         )
     if assumptions.log_start is not None:
         log_start = KnownOffset(assumptions.log_start, "--assume log_start", assumed=False)
+        if view.local_log_start.offset < assumptions.log_start:
+            view = replace(view, local_log_start=log_start)
         view = replace(
             view,
             log_start=log_start,
-            local_log_start=log_start if view.local_log_start.offset < assumptions.log_start else view.local_log_start,
             high_watermark=replace(view.high_watermark, offset=max(view.high_watermark.offset, assumptions.log_start)),
         )
     if assumptions.highest_remote is not None and view.remote_storage_setting.enabled:
@@ -338,6 +339,11 @@ def _plan_bootstrap(
         landed = replace(follower, fetch_offset=decision.offset, log_end_offset=decision.offset)
         requests += _requests(leader, last, landed)
     share = share_of(view, _start_of(last))
+    steps = list[BootstrapStep]()
+    why_not = None
+    if state is not None:
+        steps += _steps(leader, state)
+        why_not = drawback(view, share, offsets.log_start_offset, state.next_offset)
     planned = PlannedBootstrap(
         **members_of_base(ViewedPartition, view),
         last_stable=stable,
@@ -348,9 +354,9 @@ def _plan_bootstrap(
         then=None if then is None else last.decision,
         requests=requests,
         restored_state=state,
-        steps=[] if state is None else list(_steps(leader, state)),
+        steps=steps,
         share=share,
-        drawback=None if state is None else drawback(view, share, offsets.log_start_offset, state.next_offset),
+        drawback=why_not,
     )
     findings = [*last.findings]
     findings += (Finding("offsets-out-of-order", Severity.FINDING, view.path, fault) for fault in planned.order_faults)
@@ -398,6 +404,8 @@ def _restored(leader: _Leader, decision: BootstrapDecision) -> _Restoration:
     try:
         data = remote.read_file(state.segment, LocalTierFile.LEADER_EPOCHS)
     except ReadFailedError as error:
+        if state.segment.segment_id in remote.reported_lost:
+            return _Restoration(decision)
         message = f"{error.message}: the follower fails and tries again each time"
         return _Restoration(decision, None, (Finding("tier-lost", Severity.DAMAGED, remote.place, message),))
     restored = RestoredState(

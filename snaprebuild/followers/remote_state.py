@@ -7,7 +7,8 @@ contradicts it. A wrong one is replaced by the result of the replay. Without a r
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -69,6 +70,7 @@ class RemoteState:
         data: the snapshot of the copy, where it is taken; None else.
         read_bytes: of segments.
         findings: about the segments and indexes of the copies that were read.
+        damaged_ids: segment ids of the copies that were read and are damaged.
     """
 
     offset: int
@@ -82,11 +84,7 @@ class RemoteState:
     data: bytes | None
     read_bytes: int
     findings: tuple[Finding, ...] = ()
-
-    @property
-    def damaged_copies(self) -> int:
-        """Copies that were read and are damaged, by the offsets of the findings about them."""
-        return len({each.offset for each in self.findings if each.severity is Severity.DAMAGED})
+    damaged_ids: frozenset[bytes] = frozenset()
 
 
 def remote_state(
@@ -128,7 +126,15 @@ def remote_state(
     findings: dict[Finding, None] = {}
     replayed, reason = (None, "the segments were not replayed") if not replays else _replayed(chain, offset, run, findings)
     decided = _decided(chain, log_start, offset, own, replayed, reason)
-    return dataclasses.replace(decided, findings=tuple(findings))
+    return dataclasses.replace(decided, findings=tuple(findings), damaged_ids=_damaged_ids(chain, findings))
+
+
+def _damaged_ids(chain: RemoteChain, findings: Iterable[Finding]) -> frozenset[bytes]:
+    """The copies that damage was found in: several findings may be about one of them, each at an offset inside of it."""
+    offsets = [each.offset for each in findings if each.severity is Severity.DAMAGED and each.offset is not None]
+    starts = [each.start_offset for each in chain.segments]
+    indexes = [max(bisect_right(starts, offset) - 1, 0) for offset in offsets]
+    return frozenset(chain.segments[index].segment_id for index in indexes)
 
 
 def _check_cost(chain: RemoteChain, announce: Callable[[AuditCost], None] | None) -> None:

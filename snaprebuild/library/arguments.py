@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from formats.limits import INT32_MAX
 from snaprebuild.argument_checks import (
     check_callable,
     check_flag,
     check_instance,
     check_jobs,
     check_moment,
+    check_number,
     check_offset,
     check_one_of,
     check_partitions,
@@ -39,23 +41,41 @@ from snaprebuild.snapshots.plan.plan_request import BOUNDARIES, REPLAY_STARTS, R
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import S3Settings, check_settings
 
-__all__ = ["Arguments", "checked_arguments", "command_of", "given_with_a_plan", "moment_of", "request_of", "selection_of"]
+__all__ = [
+    "Arguments",
+    "checked_argument",
+    "checked_arguments",
+    "command_of",
+    "given_with_a_plan",
+    "moment_of",
+    "request_of",
+    "selection_of",
+]
 
 Arguments = Mapping[str, Any]
 """The arguments of a call by name, checked, each in one form."""
 
 
-def checked_arguments(arguments: Arguments) -> Arguments:
+def checked_argument(name: str, value: Any) -> Any:
+    """One argument, checked.
+
+    Raises:
+        UsageError: the value makes no sense.
+    """
+    return CHECKS[name](name, value)
+
+
+def checked_arguments(**arguments: Any) -> Arguments:
     """The arguments of a call, checked. Iterators are read once.
 
     Args:
-        arguments: ``locals()`` at the beginning of the function: all of its parameters.
+        arguments: all parameters of the function.
 
     Raises:
         UsageError: a value makes no sense.
         ReadFailedError: a file cannot be read.
     """
-    given = {name: CHECKS[name](name, value) for name, value in arguments.items()}
+    given = {name: checked_argument(name, value) for name, value in arguments.items()}
     offset_from = given.get("offset_from")
     offset_to = given.get("offset_to")
     if offset_from is not None and offset_to is not None and offset_from > offset_to:
@@ -109,7 +129,7 @@ def given_with_a_plan(given: Arguments, defaults: Arguments) -> list[str]:
         defaults: of the function, by name.
     """
     of_request = [*RebuildRequest.__struct_fields__, "source"]
-    usual = {name: CHECKS[name](name, value) for name, value in {"source": (), **defaults}.items()}
+    usual = {name: checked_argument(name, value) for name, value in {"source": (), **defaults}.items()}
     return [name for name in of_request if name in given and given[name] != usual[name]]
 
 
@@ -150,6 +170,10 @@ def _check_engine(name: str, value: Any) -> CallEngine:
     return engine
 
 
+def _check_tasks(name: str, value: Any) -> int:
+    return check_number(name, value, 1, INT32_MAX)
+
+
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "source": check_paths,
     "plan": optional(_check_plan),
@@ -181,5 +205,7 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "impact": optional(check_one_of([each.value for each in Impact])),
     "max_read_rate": optional(check_size),
     "engine": _check_engine,
+    "tasks": optional(_check_tasks),
+    "cache": optional(check_path),
 }
-"""The check of each argument."""
+"""The check of each argument. ``tasks`` and ``cache`` are those of the functions for a Spark session."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec.structs import replace
 
-from snaprebuild.documents.envelope import reported
+from snaprebuild.documents.envelope import reported, with_status
 from snaprebuild.documents.plan import PlanDocument, PlannedPartition
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import ReportedFinding, exit_code_of
@@ -57,7 +57,7 @@ class Result(Generic[DocumentT, PartitionT]):
     def document(self) -> DocumentT:
         """The members of the JSON document of the command (docs/reference/json.md), as structs."""
         with self._as_command():
-            document = self._view.document()
+            document = with_status(self._view.document(), self.exit_code)
         values = {name: getattr(document, name) for name in document.__struct_fields__}
         whole = {name: tuple(value) for name, value in values.items() if isinstance(value, Iterator)}
         return cast("DocumentT", replace(document, **whole))

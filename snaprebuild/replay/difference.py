@@ -75,6 +75,10 @@ class MatchedEntries(msgspec.Struct, frozen=True):
     changed_a: np.ndarray
     changed_b: np.ndarray
 
+    def __len__(self) -> int:
+        """How many producers differ."""
+        return len(self.only_a) + len(self.only_b) + len(self.changed_a)
+
 
 def match_entries(a: np.ndarray, b: np.ndarray) -> MatchedEntries:
     """Matches two sets of entries (of ``ENTRY_DTYPE``), both sorted by producer id without duplicates."""
@@ -167,6 +171,7 @@ class Comparison(msgspec.Struct):
         certain_count: entries that prove it wrong.
         excused_timestamp: greatest timestamp of the entries that differ and count as equal, because a load at the moment of expiry drops
             them; -1 for none.
+        excused_count: entries that differ and were not judged, because a load at the moment of expiry drops them.
     """
 
     status: ComparisonStatus
@@ -178,6 +183,7 @@ class Comparison(msgspec.Struct):
     reason: str
     certain_count: int = 0
     excused_timestamp: int = -1
+    excused_count: int = 0
 
 
 class Knowledge(msgspec.Struct, frozen=True):
@@ -216,26 +222,38 @@ def compare(replayed: SegmentEffect, found: np.ndarray, offset: int, knowledge: 
     found = sorted_entries(found)
     if expected.tobytes() == found.tobytes():
         return _without_differences(ComparisonStatus.EQUAL, expected, found, "equal to the replay")
-    missing, extra, changed = _differing(replayed, expected, found, knowledge)
+    match = match_entries(expected, found)
+    missing, extra, changed = _differing(replayed, expected, found, match, knowledge)
+    difference_count = len(missing) + len(extra) + len(changed)
+    excused_count = len(match) - difference_count
     ranked = sorted((*missing.first(), *extra.first(), *changed.first()), key=lambda each: (each[0], each[1].producer_id))
     counts = (
         len(expected),
         len(found),
-        len(missing) + len(extra) + len(changed),
+        difference_count,
         tuple(difference for _, difference in ranked[:DIFFERENCES_LISTED_MAX]),
     )
     if not ranked:
         reason = "different only in entries that have expired"
-        excused = _excused_timestamp(expected, found)
-        return Comparison(ComparisonStatus.EQUAL_AFTER_EXPIRY, False, *counts, reason, excused_timestamp=excused)
+        excused = _excused_timestamp(expected, found, match)
+        return Comparison(
+            ComparisonStatus.EQUAL_AFTER_EXPIRY,
+            False,
+            *counts,
+            reason,
+            excused_timestamp=excused,
+            excused_count=excused_count,
+        )
     if knowledge.unproven_reason is not None:
-        return Comparison(ComparisonStatus.UNVERIFIABLE, False, *counts, knowledge.unproven_reason)
+        return Comparison(ComparisonStatus.UNVERIFIABLE, False, *counts, knowledge.unproven_reason, excused_count=excused_count)
     certain_count = missing.certain_count + extra.certain_count + changed.certain_count
     if not certain_count:
-        return Comparison(ComparisonStatus.UNVERIFIABLE, False, *counts, "different only in what the retained log does not fix")
+        reason = "different only in what the retained log does not fix"
+        return Comparison(ComparisonStatus.UNVERIFIABLE, False, *counts, reason, excused_count=excused_count)
     entries = "1 entry" if certain_count == 1 else f"{certain_count} entries"
     reason = f"the log contradicts {entries}"
-    return Comparison(_status_of(missing, changed, len(found)), True, *counts, reason, certain_count)
+    status = _status_of(missing, changed, len(found))
+    return Comparison(status, True, *counts, reason, certain_count, excused_count=excused_count)
 
 
 def contradicted_producers(replayed: SegmentEffect, found: np.ndarray, knowledge: Knowledge) -> np.ndarray:
@@ -248,7 +266,9 @@ def contradicted_producers(replayed: SegmentEffect, found: np.ndarray, knowledge
     """
     if knowledge.unproven_reason is not None:
         return np.zeros(0, dtype=np.int64)
-    parts = _differing(replayed, entries_of(replayed), sorted_entries(found), knowledge)
+    expected = entries_of(replayed)
+    found = sorted_entries(found)
+    parts = _differing(replayed, expected, found, match_entries(expected, found), knowledge)
     ids: np.ndarray = np.sort(np.concatenate([each.producer_ids[each.is_certain] for each in parts]))
     return ids
 
@@ -321,12 +341,11 @@ def _status_of(missing: _Differing, changed: _Differing, found_entries: int) -> 
 
 
 def _differing(
-    replayed: SegmentEffect, expected: np.ndarray, found: np.ndarray, knowledge: Knowledge
+    replayed: SegmentEffect, expected: np.ndarray, found: np.ndarray, match: MatchedEntries, knowledge: Knowledge
 ) -> tuple[_Differing, _Differing, _Differing]:
     """Producers that are missing, extra, and changed. Both arrays of entries are sorted by producer id, without duplicates."""
     expected_is_live = ~expired_mask(expected, knowledge.as_of_ms, knowledge.expiration_ms)
     found_is_live = ~expired_mask(found, knowledge.as_of_ms, knowledge.expiration_ms)
-    match = match_entries(expected, found)
     live = expected_is_live[match.changed_a] | found_is_live[match.changed_b]
     return (
         _missing(replayed, expected, match.only_a[expected_is_live[match.only_a]], knowledge),
@@ -335,9 +354,8 @@ def _differing(
     )
 
 
-def _excused_timestamp(expected: np.ndarray, found: np.ndarray) -> int:
+def _excused_timestamp(expected: np.ndarray, found: np.ndarray, match: MatchedEntries) -> int:
     """Greatest timestamp of the entries that differ, all of which have expired."""
-    match = match_entries(expected, found)
     rows = expected[match.only_a], found[match.only_b], expected[match.changed_a], found[match.changed_b]
     return max((int(each["timestamp"].max()) for each in rows if len(each)), default=-1)
 

@@ -149,7 +149,11 @@ def _replaces(result: PartitionResult, earlier: Mapping[str, StagedPartition]) -
     """Whether this run has looked at a partition, so that the line of an earlier run does not count any more."""
     plan = result.plan
     staged = earlier.get(plan.path)
-    return bool(plan.all_boundaries) or (staged is not None and is_disproved(plan, staged))
+    if staged is None:
+        return bool(plan.all_boundaries)
+    # Where the next start keeps snapshots out, only existing ones were compared: nothing took the place of what is staged.
+    looked_at = bool(plan.all_boundaries) and plan.fate is None
+    return looked_at or is_disproved(plan, staged)
 
 
 def _log_dirs(plan: Plan, run: Run) -> set[str]:
@@ -241,12 +245,16 @@ def _checked(snapshot: StagedSnapshot, target: str) -> StagedSnapshot:
 
 def _both(earlier: RebuildRequest, now: RebuildRequest) -> RebuildRequest:
     """The request that counts at the install, if a run continues another: the boundaries and files of both."""
-    froms = (earlier.offset_from, now.offset_from)
-    tos = (earlier.offset_to, now.offset_to)
+    offset_from = None
+    if earlier.offset_from is not None and now.offset_from is not None:
+        offset_from = min(earlier.offset_from, now.offset_from)
+    offset_to = None
+    if earlier.offset_to is not None and now.offset_to is not None:
+        offset_to = max(earlier.offset_to, now.offset_to)
     both = replace(
         now,
-        offset_from=None if None in froms else min(each for each in froms if each is not None),
-        offset_to=None if None in tos else max(each for each in tos if each is not None),
+        offset_from=offset_from,
+        offset_to=offset_to,
         metadata=now.metadata or earlier.metadata,
     )
     if now.server_properties is None:

@@ -5,7 +5,7 @@ For a notebook, or a job of your own (``docs/guides/spark.md``)::
     from snaprebuild.spark.notebook import rebuild
     result = rebuild(spark, "s3://bucket/backup", out="s3://bucket/snapshots")
 
-``register`` lets a session read batch headers and producer snapshots in SQL (docs/reference/spark-sql.md).
+``register`` lets a session read batch headers, producer snapshots and records in SQL (docs/reference/spark-sql.md).
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ __all__ = ["register"]
 
 
 def register(session: SparkSession) -> None:
-    """Lets a session read ``kafka_batch_headers`` and ``kafka_producer_snapshot``: ``session.read.format(NAME).load(PATH)``.
+    """Lets a session read the data sources: ``session.read.format(NAME).load(PATH)``.
+
+    Their names are ``kafka_batch_headers``, ``kafka_producer_snapshot`` and ``kafka_records``.
 
     Ships the code of this package to executors on other machines. In a local session the sources run in the interpreter that calls this,
     unless ``PYSPARK_PYTHON`` names another one.
@@ -36,9 +38,9 @@ def register(session: SparkSession) -> None:
 
     if not hasattr(session, "dataSource"):
         raise UsageError(f"the data sources need Spark 4.0 or newer, and this is {session.version}")
-    from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots
+    from snaprebuild.spark.data_sources import BatchHeaders, KafkaRecords, ProducerSnapshots
 
     ship_code(session)
     with contextlib.nullcontext() if is_remote(session) else python_of_driver(session):
-        for source in (BatchHeaders, ProducerSnapshots):
+        for source in (BatchHeaders, KafkaRecords, ProducerSnapshots):
             session.dataSource.register(source)

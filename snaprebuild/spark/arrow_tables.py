@@ -24,6 +24,7 @@ _NAMES = {
     pa.bool_(): "boolean",
     pa.string(): "string",
     pa.binary(): "binary",
+    pa.timestamp("us", "UTC"): "timestamp",
 }
 
 
@@ -33,7 +34,11 @@ def ddl(schema: pa.Schema) -> str:
 
 
 def _name(kind: pa.DataType) -> str:
-    return f"array<{_name(kind.value_type)}>" if pa.types.is_list(kind) else _NAMES[kind]
+    if pa.types.is_list(kind):
+        return f"array<{_name(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(f'{field.name}:{_name(field.type)}' for field in kind)}>"
+    return _NAMES[kind]
 
 
 class TaskFrame(NamedTuple):

@@ -1,4 +1,4 @@
-"""The data sources for Spark SQL: ``kafka_batch_headers`` and ``kafka_producer_snapshot`` (docs/reference/spark-sql.md).
+"""The data sources for Spark SQL: ``kafka_batch_headers``, ``kafka_producer_snapshot`` and ``kafka_records`` (docs/reference/spark-sql.md).
 
 Spark calls these classes in Python workers: once to plan a query, next to the driver, then in each task. They follow the Python
 data source API, which exists since Spark 4.0.
@@ -31,6 +31,8 @@ from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.spark import header_rows, snapshot_rows
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.pushed_filters import column_of
+from snaprebuild.spark.record_options import RECORD_SCHEMA, RecordOptions
+from snaprebuild.spark.record_tasks import RecordTask, record_tasks, rows_of_task
 from snaprebuild.spark.selected_files import (
     FilesAndFaults,
     FileToRead,
@@ -49,7 +51,7 @@ from snaprebuild.spark.selected_files import (
 from snaprebuild.spark.source_options import SourceOptions
 from snaprebuild.storage.partition_dir import PartitionDir
 
-__all__ = ["BatchHeaders", "ProducerSnapshots"]
+__all__ = ["BatchHeaders", "KafkaRecords", "ProducerSnapshots"]
 
 
 _Parameters = ParamSpec("_Parameters")
@@ -179,17 +181,98 @@ class _RefusedStream(DataSourceStreamReader):
         self.initialOffset()
 
 
-class FileSource(DataSource):
-    """A source with a row for each part of a file. Subclasses define which files, and their rows.
+class TableSource(DataSource):
+    """A source that is read as a table, in batches only. Subclasses define the columns, the options and the reader.
 
     Attributes:
         whole: all its columns; a query may name some of them.
+    """
+
+    whole: pa.Schema
+
+    @abstractmethod
+    def columns(self) -> pa.Schema:
+        """The columns that the options request.
+
+        Raises:
+            UsageError: an option makes no sense, or a path does not exist.
+        """
+
+    @abstractmethod
+    def reader_of(self, options: CaseInsensitiveDict, columns: pa.Schema) -> DataSourceReader:
+        """A reader of some of the columns.
+
+        Raises:
+            UsageError: an option makes no sense.
+        """
+
+    @_without_frames
+    def schema(self) -> str | StructType:
+        """The columns, which Spark requests before it plans.
+
+        Raises:
+            UsageError: an option makes no sense, or a path does not exist.
+        """
+        columns = self.columns()
+        if "provider" not in self.options:
+            return ddl(columns)
+        # Spark keeps the options of a table in its catalog and does not pass them to queries. It passes them the schema.
+        fields = from_arrow_schema(columns)
+        fields[0].metadata = {OPTIONS_KEY: json.dumps(dict(self.options))}
+        return fields
+
+    @_without_frames
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the columns of ``schema``: those of ``schema()``, or those of the query.
+
+        Raises:
+            UsageError: there is no such column, or it has another type; or the table is in a catalog and names its columns itself.
+        """
+        stored = json.loads(schema[0].metadata.get(OPTIONS_KEY, "{}")) if len(schema) else {}
+        names = schema.fieldNames()
+        for name in names:
+            if name not in self.whole.names:
+                meant = did_you_mean(name, self.whole.names)
+                raise UsageError(
+                    f"{self.name()} has no column {name!r}: it has {', '.join(self.whole.names)}{'; ' if meant else ''}{meant}"
+                )
+        columns = pa.schema([self.whole.field(name) for name in names])
+        if ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema) != ddl(columns):
+            raise UsageError(f"columns of {self.name()} have the types {ddl(columns)}")
+        if not all(field.nullable for field in schema):
+            raise UsageError(f"columns of {self.name()} can be NULL: leave NOT NULL out")
+        return self.reader_of(CaseInsensitiveDict({**stored, **self.options}), columns)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  the names are Spark's
+        """A reader that refuses ``readStream``. Spark adds an error of its own if there is no reader."""
+        return _RefusedStream(self.name())
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Refuses ``DataFrame.write`` and ``INSERT``.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(f"{self.name()} only reads: nothing can be written with it")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
+        """Refuses ``DataFrame.writeStream``.
+
+        Raises:
+            UsageError: always.
+        """
+        self.writer(schema, overwrite)
+
+
+class FileSource(TableSource):
+    """A source with a row for each part of a file. Subclasses define which files, and their rows.
+
+    Attributes:
         of_file: columns of which all rows of a file have the same value.
         kind: of the files.
         may_be_split: several tasks may read a large file.
     """
 
-    whole: pa.Schema
     of_file: tuple[str, ...]
     kind: FileKind
     may_be_split = False
@@ -219,64 +302,23 @@ class FileSource(DataSource):
             ReadFailedError: it cannot be read, unless such faults are skipped.
         """
 
-    @_without_frames
-    def schema(self) -> str | StructType:
-        """The columns, which Spark requests before it plans.
+    def columns(self) -> pa.Schema:
+        """The columns that the options request.
 
         Raises:
             UsageError: an option makes no sense, or a path does not exist.
         """
         options = SourceOptions.of(self.options, self.whole)
         options.existing_paths()
-        if "provider" not in self.options:
-            return ddl(options.schema)
-        # Spark keeps the options of a table in its catalog and does not pass them to queries. It passes them the schema.
-        columns = from_arrow_schema(options.schema)
-        columns[0].metadata = {OPTIONS_KEY: json.dumps(dict(self.options))}
-        return columns
+        return options.schema
 
-    @_without_frames
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the columns of ``schema``: those of ``schema()``, or those of the query.
+    def reader_of(self, options: CaseInsensitiveDict, columns: pa.Schema) -> DataSourceReader:
+        """A reader of some of the columns.
 
         Raises:
-            UsageError: there is no such column, or it has another type; or the table is in a catalog and names its columns itself.
+            UsageError: an option makes no sense.
         """
-        stored = json.loads(schema[0].metadata.get(OPTIONS_KEY, "{}")) if len(schema) else {}
-        options = SourceOptions.of(CaseInsensitiveDict({**stored, **self.options}), self.whole)
-        names = schema.fieldNames()
-        for name in names:
-            if name not in self.whole.names:
-                meant = did_you_mean(name, self.whole.names)
-                raise UsageError(
-                    f"{self.name()} has no column {name!r}: it has {', '.join(self.whole.names)}{'; ' if meant else ''}{meant}"
-                )
-        columns = pa.schema([self.whole.field(name) for name in names])
-        if ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema) != ddl(columns):
-            raise UsageError(f"columns of {self.name()} have the types {ddl(columns)}")
-        if not all(field.nullable for field in schema):
-            raise UsageError(f"columns of {self.name()} can be NULL: leave NOT NULL out")
-        return FileReader(type(self), replace(options, schema=columns))
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  the names are Spark's
-        """A reader that refuses ``readStream``. Spark adds an error of its own if there is no reader."""
-        return _RefusedStream(self.name())
-
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Refuses ``DataFrame.write`` and ``INSERT``.
-
-        Raises:
-            UsageError: always.
-        """
-        raise UsageError(f"{self.name()} only reads: nothing can be written with it")
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
-        """Refuses ``DataFrame.writeStream``.
-
-        Raises:
-            UsageError: always.
-        """
-        self.writer(schema, overwrite)
+        return FileReader(type(self), replace(SourceOptions.of(options, self.whole), schema=columns))
 
 
 class BatchHeaders(FileSource):
@@ -317,3 +359,69 @@ class ProducerSnapshots(FileSource):
     def name(cls) -> str:
         """The name for ``format``."""
         return "kafka_producer_snapshot"
+
+
+class RecordTaskReader(DataSourceReader):
+    """Reads the records of a query.
+
+    Attributes:
+        options: of the query.
+        filters: of the query, if it takes any; parts of which no record can pass them are left out.
+    """
+
+    def __init__(self, options: RecordOptions) -> None:
+        self.options = options
+        self.filters: list[Any] = []
+        if options.takes_filters:
+            # Spark calls the method if a reader has one of its own, and fails if the session does not allow that.
+            self.pushFilters = self._take_filters  # type: ignore[method-assign]
+
+    def _take_filters(self, filters: Sequence[Any]) -> Iterable[Any]:
+        """Takes filters. All are returned: Spark evaluates them for each row, as if no part had been left out."""
+        self.filters += [condition for condition in filters if column_of(condition) is not None]
+        return filters
+
+    @_without_frames
+    def partitions(self) -> list[InputPartition]:
+        """The ranges of the query, packed into tasks. Spark calls it once for a DataFrame or view, not for each query."""
+        return [InputPartition(task) for task in record_tasks(self.options, self.filters)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one task."""
+        task: RecordTask = partition.value
+        try:
+            yield from rows_of_task(task, self.options)
+        except (FormatError, SnaprebuildError) as error:
+            raise error.with_traceback(None) from None
+
+
+class KafkaRecords(TableSource):
+    """``kafka_records``: one row for each record, as a consumer would get them.
+
+    ``spark.read.format("kafka_records").option("subscribe", "orders").load("/var/kafka/data").select("offset", "key", "value").show()``
+    """
+
+    whole = RECORD_SCHEMA
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format``."""
+        return "kafka_records"
+
+    def columns(self) -> pa.Schema:
+        """The columns that the options request.
+
+        Raises:
+            UsageError: an option makes no sense, or a path does not exist.
+        """
+        options = RecordOptions.of(self.options)
+        options.existing_paths()
+        return options.schema
+
+    def reader_of(self, options: CaseInsensitiveDict, columns: pa.Schema) -> DataSourceReader:
+        """A reader of some of the columns.
+
+        Raises:
+            UsageError: an option makes no sense.
+        """
+        return RecordTaskReader(RecordOptions.of(options).with_columns(tuple(columns.names)))

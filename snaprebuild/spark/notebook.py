@@ -10,7 +10,6 @@ interpreter that runs.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,8 +18,8 @@ from typing import TYPE_CHECKING, Unpack
 from snaprebuild.documents.rebuild import Rebuild, RebuiltPartition
 from snaprebuild.documents.scan import Scan
 from snaprebuild.documents.verify import VerifiedPartition, Verify
-from snaprebuild.errors import UsageError
 from snaprebuild.library import verbs
+from snaprebuild.library.arguments import checked_argument
 from snaprebuild.library.call_options import PlanOptions, RebuildOptions, ScanOptions, VerifyOptions
 from snaprebuild.library.verb_result import PlanResult, Result
 from snaprebuild.library.verbs import FilePath, Paths
@@ -135,16 +134,16 @@ def _working(session: SparkSession, tasks: int | None, cache: FilePath | None = 
     """The executors of a session, which get the code.
 
     Raises:
-        UsageError: there is no such number of tasks.
+        UsageError: there is no such number of tasks, or the path of the cache is none.
     """
+    tasks = checked_argument("tasks", tasks)
+    directory = checked_argument("cache", cache)
     from snaprebuild.spark.job import SparkEngine
     from snaprebuild.spark.session import python_of_driver, ship_code
 
-    if tasks is not None and tasks < 1:
-        raise UsageError(f"tasks: expected 1 or more, found {tasks}")
     ship_code(session)
     with python_of_driver(session):
-        yield _Work(session, SparkEngine(session, tasks=tasks), None if cache is None else os.fsdecode(cache), [])
+        yield _Work(session, SparkEngine(session, tasks=tasks), directory, [])
 
 
 @dataclass(frozen=True, slots=True)

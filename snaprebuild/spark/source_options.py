@@ -7,7 +7,7 @@ import glob
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypeVar
@@ -20,7 +20,19 @@ from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.store_path import StorePath, path_of
 
-__all__ = ["MODES", "SourceOptions"]
+__all__ = [
+    "MODES",
+    "SourceOptions",
+    "as_location",
+    "check_option_names",
+    "existing_paths",
+    "flag_option",
+    "listed_names",
+    "mode_option",
+    "number_option",
+    "paths_option",
+    "s3_options",
+]
 
 MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 """Spark's names: an unreadable file ends the query, becomes a row with ``error``, or is left out."""
@@ -75,54 +87,35 @@ class SourceOptions:
         Raises:
             UsageError: one is not known, or has an invalid value.
         """
-        names = {name.lower() for name in (*OWN, *OF_SPARK)}
-        unknown = sorted(name for name in options if name.lower().removeprefix(OF_TABLE) not in names)
-        if unknown:
-            name = unknown[0].removeprefix(OF_TABLE)
-            meant = did_you_mean(name, OWN[2:])
-            raise UsageError(f"option {name} is not known: {', '.join(OWN[2:])} are{'; ' if meant else ''}{meant}")
-        paths = [options["path"]] if options.get("path") else json.loads(options.get("paths") or "[]")
-        if not paths:
-            table = "CREATE TABLE gets its columns from OPTIONS (path ..., columns 'topic, ...'), not from a list"
-            raise UsageError(f"name at least one path: load(PATH). {table}")
-        mode = options.get("mode", MODES[0]).upper()
-        if mode not in MODES:
-            meant = did_you_mean(mode, MODES)
-            wrong = f"option mode: expected one of {', '.join(MODES)}, found {options['mode']!r}"
-            raise UsageError(f"{wrong}{'; ' if meant else ''}{meant}")
-        columns = _listed(options.get("columns"))
+        check_option_names(options, OWN)
+        paths = paths_option(options)
+        mode = mode_option(options)
+        columns = listed_names(options.get("columns"))
         for name in columns:
             if name not in whole.names:
                 meant = did_you_mean(name, whole.names)
                 raise UsageError(
                     f"option columns: expected some of {', '.join(whole.names)}, found {name!r}{'; ' if meant else ''}{meant}"
                 )
-        offset_from, offset_to, tasks = (_number(options, name) for name in ("offsetFrom", "offsetTo", "numPartitions"))
+        offset_from, offset_to, tasks = (number_option(options, name) for name in ("offsetFrom", "offsetTo", "numPartitions"))
         if tasks == 0:
             raise UsageError("option numPartitions: expected 1 or more, found 0")
         return cls(
-            paths=tuple(map(_as_location, paths)),
+            paths=paths,
             schema=pa.schema([whole.field(name) for name in dict.fromkeys(columns)]) if columns else whole,
             selection=Selection(
-                topics=tuple(_listed(options.get("topics"))),
-                partitions=frozenset(_converted("partitions", each, _natural) for each in _listed(options.get("partitions"))),
+                topics=tuple(listed_names(options.get("topics"))),
+                partitions=frozenset(_converted("partitions", each, _natural) for each in listed_names(options.get("partitions"))),
                 offset_from=offset_from,
                 offset_to=offset_to,
             ),
-            check_crc=_converted("checkCrc", options.get("checkCrc", "true"), _boolean),
+            check_crc=flag_option(options, "checkCrc", "true"),
             skips_faults=mode != "FAILFAST",
             reports_faults=mode == "PERMISSIVE",
             tasks=tasks,
-            takes_filters=_flag(options, "pushFilters"),
-            splits_segments=_converted("splitSegments", options.get("splitSegments", "true"), _boolean),
-            s3=S3Settings(
-                endpoint_url=options.get("s3EndpointUrl"),
-                path_style=_flag(options, "s3PathStyle"),
-                profile=options.get("s3Profile"),
-                anonymous=_flag(options, "s3Anonymous"),
-                requester_pays=_flag(options, "s3RequesterPays"),
-                sse_c_key_file=options.get("s3SseCKeyFile"),
-            ),
+            takes_filters=flag_option(options, "pushFilters"),
+            splits_segments=flag_option(options, "splitSegments", "true"),
+            s3=s3_options(options),
         )
 
     def existing_paths(self) -> tuple[str, ...]:
@@ -132,10 +125,81 @@ class SourceOptions:
             UsageError: a path does not exist, or nothing matches a pattern.
             ReadFailedError: an object store cannot be listed.
         """
-        return tuple(path for pattern in self.paths for path in _matching(path_of(pattern, self.s3)))
+        return existing_paths(self.paths, self.s3)
 
 
-def _as_location(path: str) -> str:
+def check_option_names(options: Mapping[str, str], known: Sequence[str]) -> None:
+    """Checks the names of options; those that Spark's catalog adds are known.
+
+    Args:
+        options: of a ``DataFrameReader``, whose names are case-insensitive.
+        known: names of the options; ``path`` and ``paths`` are the first two.
+
+    Raises:
+        UsageError: one is not known.
+    """
+    names = {name.lower() for name in (*known, *OF_SPARK)}
+    unknown = sorted(name for name in options if name.lower().removeprefix(OF_TABLE) not in names)
+    if unknown:
+        name = unknown[0].removeprefix(OF_TABLE)
+        meant = did_you_mean(name, known[2:])
+        raise UsageError(f"option {name} is not known: {', '.join(known[2:])} are{'; ' if meant else ''}{meant}")
+
+
+def paths_option(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The paths of a read, in the form of this package.
+
+    Raises:
+        UsageError: there is none, or its scheme is not read.
+    """
+    paths = [options["path"]] if options.get("path") else json.loads(options.get("paths") or "[]")
+    if not paths:
+        table = "CREATE TABLE gets its columns from OPTIONS (path ..., columns 'topic, ...'), not from a list"
+        raise UsageError(f"name at least one path: load(PATH). {table}")
+    return tuple(map(as_location, paths))
+
+
+def mode_option(options: Mapping[str, str]) -> str:
+    """The mode, one of ``MODES``.
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    mode = options.get("mode", MODES[0]).upper()
+    if mode not in MODES:
+        meant = did_you_mean(mode, MODES)
+        wrong = f"option mode: expected one of {', '.join(MODES)}, found {options['mode']!r}"
+        raise UsageError(f"{wrong}{'; ' if meant else ''}{meant}")
+    return mode
+
+
+def s3_options(options: Mapping[str, str]) -> S3Settings:
+    """How object stores are reached.
+
+    Raises:
+        UsageError: an option has an invalid value.
+    """
+    return S3Settings(
+        endpoint_url=options.get("s3EndpointUrl"),
+        path_style=flag_option(options, "s3PathStyle"),
+        profile=options.get("s3Profile"),
+        anonymous=flag_option(options, "s3Anonymous"),
+        requester_pays=flag_option(options, "s3RequesterPays"),
+        sse_c_key_file=options.get("s3SseCKeyFile"),
+    )
+
+
+def existing_paths(patterns: Iterable[str], s3: S3Settings) -> tuple[str, ...]:
+    """Paths, each pattern replaced by its present matches.
+
+    Raises:
+        UsageError: a path does not exist, or nothing matches a pattern.
+        ReadFailedError: an object store cannot be listed.
+    """
+    return tuple(path for pattern in patterns for path in _matching(path_of(pattern, s3)))
+
+
+def as_location(path: str) -> str:
     """Converts a path or URI of Hadoop to the form of this package.
 
     Raises:
@@ -191,17 +255,33 @@ def _alternatives(pattern: str) -> list[str]:
     return [each for part in braces[1].split(",") for each in _alternatives(before + part + after)]
 
 
-def _listed(text: str | None) -> list[str]:
+def listed_names(text: str | None) -> list[str]:
+    """Names with commas between them."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
-def _number(options: Mapping[str, str], name: str) -> int | None:
+def number_option(options: Mapping[str, str], name: str) -> int | None:
+    """The value of an option that is a number, 0 or more; None without it.
+
+    Raises:
+        UsageError: it is something else.
+    """
     text = options.get(name)
     return None if text is None else _converted(name, text, _natural)
 
 
-def _flag(options: Mapping[str, str], name: str) -> bool:
-    return _converted(name, options.get(name, "false"), _boolean)
+def flag_option(options: Mapping[str, str], name: str, otherwise: str = "false") -> bool:
+    """The value of an option that is true or false.
+
+    Args:
+        options: of the read.
+        name: of the option.
+        otherwise: the value if it is not given.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    return _converted(name, options.get(name, otherwise), _boolean)
 
 
 def _converted(name: str, text: str, convert: Callable[[str], _Value]) -> _Value:

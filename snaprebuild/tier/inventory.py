@@ -25,7 +25,6 @@ from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.storage.partition_names import TopicPartition, named
 from snaprebuild.storage.remote.listing import TierLayout, UnknownObjects
 from snaprebuild.storage.store import USUAL_S3, S3Settings
-from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.tier.remote_partition import (
     ICEBERG_LACKS,
@@ -40,6 +39,7 @@ from snaprebuild.tier.remote_store import (
     UNRECORDED,
     UNVERIFIED,
     CopyState,
+    StoreAccess,
     list_store,
     refuse_without_copies,
     unrecorded_finding,
@@ -157,19 +157,15 @@ class TierInventory(Document, frozen=True):
 
 
 def tier_inventory(
-    root: StorePath,
-    metadata_logs: Sequence[str] = (),
+    access: StoreAccess,
     stores: S3Settings = USUAL_S3,
-    key_prefix: str = "",
     selection: Selection = EVERYTHING,
 ) -> tuple[TierInventory, list[Finding]]:
     """Lists everything below a location: partitions in the order of the store, then those that the metadata log alone has.
 
     Args:
-        root: of the store, absolute.
-        metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them, or copies are taken for orphans.
-        stores: how the object stores are reached that ``metadata_logs`` lead into.
-        key_prefix: of the plugin, below the location.
+        access: to the store.
+        stores: how the object stores are reached that the metadata logs are in.
         selection: of partitions; its offsets are ignored.
 
     Raises:
@@ -177,13 +173,14 @@ def tier_inventory(
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    tier = list_store(root, metadata_logs, stores, key_prefix=key_prefix)
+    root = access.root
+    tier = list_store(access, stores)
     logs = tier.logs
     findings = tier.findings
     dropped = logs.dropped + sum(log.dropped for log in logs.partitions.values())
     if dropped:
         message = f"{pluralize(dropped, 'record')} that did not fit earlier records; brokers drop them, too"
-        findings.append(Finding("metadata-dropped", Severity.NOTE, metadata_logs[0], message))
+        findings.append(Finding("metadata-dropped", Severity.NOTE, access.metadata_logs[0], message))
     listed = (each for each in tier.partitions.values() if selection.takes_partition(each.topic, each.partition))
     findings += zero_id_findings(root.path, listed)
     partitions = []

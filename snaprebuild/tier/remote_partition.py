@@ -450,6 +450,11 @@ class RemotePartition:
         copies = (each for each in self.copies.values() if each.missing and each.missing != ICEBERG_LACKS)
         return [each for each in copies if each.unanswered is None and self.may_be_live(each)]
 
+    @property
+    def reported_lost(self) -> list[bytes]:
+        """Segment ids of the copies that lack objects and that ``findings`` counts, so that no other finding is about one of them."""
+        return [each.segment_id for each in self.incomplete if each.record is not None] if self.findings else []
+
     def complete_copy(self, segment: RemoteSegment) -> RemoteCopy:
         """The copy of a record, with all objects that it needs.
 
@@ -462,9 +467,10 @@ class RemotePartition:
         if copy is not None and copy.missing and copy.unanswered is not None:
             raise ReadFailedError(f"{name}: the request for objects that the listing lacks: {copy.unanswered}", path=self.place)
         if copy is None or not copy.objects.by_kind:
-            raise DamagedCopyError(f"{name}: its objects are not there", path=self.place)
+            raise DamagedCopyError(f"{name}: its objects are not there", path=self.place, segment_id=segment.segment_id)
         if copy.missing:
-            raise DamagedCopyError(f"{name}: objects of it are missing: {', '.join(copy.missing)}", path=self.place)
+            message = f"{name}: objects of it are missing: {', '.join(copy.missing)}"
+            raise DamagedCopyError(message, path=self.place, segment_id=segment.segment_id)
         return copy
 
     # -------------------------------------------------------------------------------------------- copies as a partition directory
@@ -719,13 +725,14 @@ class RemoteChain:
         store = self.remote.store
         location = self.remote.file_path(copy)
         if facts.fault is not None:
-            error = ReadFailedError if facts.is_unread else DamagedCopyError
-            raise error(facts.fault, path=location)
+            if facts.is_unread:
+                raise ReadFailedError(facts.fault, path=location)
+            raise DamagedCopyError(facts.fault, path=location, segment_id=segment.segment_id)
         if facts.key_id is not None and facts.manifest is not None and isinstance(store, TierStore):
             store.data_key(read_aiven_manifest(facts.manifest), location)
         if facts.segment_bytes != segment.size_bytes:
             message = f"has {facts.segment_bytes} bytes, and the metadata log has {segment.size_bytes}"
-            raise DamagedCopyError(message, path=location)
+            raise DamagedCopyError(message, path=location, segment_id=segment.segment_id)
         return self.remote.segment_files(copy)
 
 

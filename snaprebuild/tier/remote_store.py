@@ -62,6 +62,7 @@ __all__ = [
     "UNRECORDED",
     "UNVERIFIED",
     "CopyState",
+    "StoreAccess",
     "Tier",
     "list_store",
     "open_tier",
@@ -162,10 +163,11 @@ class Tier:
         remote = self.listed_partition(partition)
         if not self.has_metadata and remote.copies:
             take_all_for_finished(remote)
-        elif incomplete := [each for each in remote.incomplete if each.record is not None]:
-            message = (
-                f"{pluralize(len(incomplete), 'copy', 'copies')} finished, and objects of them are missing: reads of them fail"
-            )
+            return remote
+        incomplete = [each for each in remote.incomplete if each.record is not None]
+        if incomplete:
+            copies = pluralize(len(incomplete), "copy", "copies")
+            message = f"{copies} finished, and objects of {'it' if len(incomplete) == 1 else 'them'} are missing: reads fail"
             remote.findings = (Finding("tier-lost", Severity.DAMAGED, remote.place, message, incomplete[0].start_offset),)
         return remote
 
@@ -193,23 +195,29 @@ class Tier:
         return self.partition(TopicIdPartition(topic, ids[0], number)) if ids else None
 
 
-def open_tier(
-    root: StorePath,
-    metadata_logs: Sequence[str] = (),
-    stores: S3Settings = USUAL_S3,
-    private_keys: PrivateKeys = NO_KEYS,
-    key_prefix: str = "",
-    *,
-    may_be_empty: bool = False,
-) -> Tier:
+@dataclass(frozen=True, slots=True)
+class StoreAccess:
+    """Where copies of segments are, and what is needed to read them.
+
+    Attributes:
+        root: of the store, absolute.
+        metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them, or good copies look unreferenced.
+        private_keys: for copies that are encrypted.
+        key_prefix: of the plugin, below the location.
+    """
+
+    root: StorePath
+    metadata_logs: Sequence[str] = ()
+    private_keys: PrivateKeys = NO_KEYS
+    key_prefix: str = ""
+
+
+def open_tier(access: StoreAccess, stores: S3Settings = USUAL_S3, *, may_be_empty: bool = False) -> Tier:
     """Lists a store and reads the metadata log.
 
     Args:
-        root: of the store, absolute.
-        metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them.
-        stores: how the store is reached where it holds objects, and those that ``metadata_logs`` are in.
-        private_keys: for copies that are encrypted.
-        key_prefix: of the plugin, below the location.
+        access: to the store.
+        stores: how the store is reached where it holds objects, and those that the metadata logs are in.
         may_be_empty: a store without any object is one to which nothing was uploaded.
 
     Raises:
@@ -217,15 +225,16 @@ def open_tier(
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    tier = list_store(root, metadata_logs, stores, private_keys, key_prefix)
-    tier.findings += unreadable_objects(root.path, tier.unknown)
-    if not tier.partitions and not metadata_logs:
+    tier = list_store(access, stores)
+    place = access.root.path
+    tier.findings += unreadable_objects(place, tier.unknown)
+    if not tier.partitions and not access.metadata_logs:
         if not may_be_empty:
             refuse_without_copies(tier, tier.findings)
         message = "the store is empty: nothing was uploaded, or it is another store or prefix than the brokers'"
-        tier.findings.append(Finding("tier-empty", Severity.NOTE, root.path, message))
-    elif not metadata_logs:
-        tier.findings.append(Finding("tier-unverified", Severity.NOTE, root.path, UNVERIFIED))
+        tier.findings.append(Finding("tier-empty", Severity.NOTE, place, message))
+    elif not access.metadata_logs:
+        tier.findings.append(Finding("tier-unverified", Severity.NOTE, place, UNVERIFIED))
     return tier
 
 
@@ -250,39 +259,31 @@ def refuse_without_copies(tier: Tier, findings: Iterable[Finding], selection: Se
     raise UsageError(f"has no copy of a segment{narrowed}{hint}{others}", path=tier.base.path)
 
 
-def list_store(
-    root: StorePath,
-    metadata_logs: Sequence[str],
-    stores: S3Settings,
-    private_keys: PrivateKeys = NO_KEYS,
-    key_prefix: str = "",
-) -> Tier:
+def list_store(access: StoreAccess, stores: S3Settings) -> Tier:
     """Lists a store and reads the metadata logs; an empty store is no error.
 
     Args:
-        root: of the store, absolute.
-        metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them, or good copies look unreferenced.
-        stores: how the object stores are reached that ``metadata_logs`` are in.
-        private_keys: for copies that are encrypted.
-        key_prefix: of the plugin, below the location.
+        access: to the store.
+        stores: how the object stores are reached that the metadata logs are in.
 
     Raises:
         UsageError: there is no partition of ``__remote_log_metadata``.
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    logs, findings = read_remote_logs(metadata_logs, stores)
+    logs, findings = read_remote_logs(access.metadata_logs, stores)
     unknown = UnknownObjects()
-    partitions, unanswered = list_partitions(root, logs, key_prefix, unknown)
+    partitions, unanswered = list_partitions(access.root, logs, access.key_prefix, unknown)
+    has_metadata = bool(access.metadata_logs)
     return Tier(
-        base=root,
-        has_metadata=bool(metadata_logs),
-        verified=bool(metadata_logs) and not findings,
+        base=access.root,
+        has_metadata=has_metadata,
+        verified=has_metadata and not findings,
         logs=logs,
         partitions={each.id: each for each in partitions},
         unknown=unknown,
         unanswered=unanswered,
-        private_keys=private_keys,
+        private_keys=access.private_keys,
         findings=findings,
         stores=stores,
     )

@@ -27,7 +27,7 @@ from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.partition_dir import list_partition_dir, read_positions_hint
 from snaprebuild.storage.store_path import ReadPath, StorePath
-from snaprebuild.tier.remote_store import open_tier
+from snaprebuild.tier.remote_store import StoreAccess, open_tier
 
 States = dict[int, dict[int, Entry]]
 BLOCK_BYTES = 1 << 13
@@ -158,7 +158,7 @@ def answers_of_leader(
     """The same of a leader with remote storage; by offset the id of the copy that serves it where the disk does not, "-" for none.
     Then what deleting the records below an offset leaves on disk, by base offset, and which copies it removes."""
     source = open_source([str(partition_dir)])
-    tier = open_tier(StorePath(LOCAL, str(store)), [str(metadata_log)])
+    tier = open_tier(StoreAccess(StorePath(LOCAL, str(store)), [str(metadata_log)]))
     request = OffsetsRequest(tuple(timestamps), Isolation.REPLICA, 11, Profile.KAFKA)
     result, findings = list_offsets(source, tier, request, Run(clock=Clock(0, 1)))
     assert not findings, findings
@@ -180,6 +180,6 @@ def answers_of_leader(
 def ends_of_epochs(partition_dir: Path, store: Path, metadata_log: Path, epochs: Sequence[int]) -> dict[int, tuple[int, int]]:
     """What a leader with remote storage answers to OffsetsForLeaderEpoch: the leader epoch that is found, and its end; -1 each for none."""
     (partition,) = open_source([str(partition_dir)]).partitions
-    view = view_partition(partition, open_tier(StorePath(LOCAL, str(store)), [str(metadata_log)]), None)
+    view = view_partition(partition, open_tier(StoreAccess(StorePath(LOCAL, str(store)), [str(metadata_log)])), None)
     ends = {epoch: end_of_epoch(view.leader_epochs, epoch, view.log_end.offset) for epoch in epochs}
     return {epoch: (-1, -1) if end is None else (end.epoch, end.end_offset) for epoch, end in ends.items()}

@@ -22,7 +22,7 @@ from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots import run as runs
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store_path import StorePath
-from snaprebuild.tier.remote_store import open_tier
+from snaprebuild.tier.remote_store import StoreAccess, open_tier
 
 TIERED = FIXTURES / "tiered-local"
 KEY = ("--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}")
@@ -133,7 +133,7 @@ def test_a_snapshot_as_it_is(tmp_path: Path) -> None:
 
 
 def test_what_is_unsound_is_never_written(tmp_path: Path) -> None:
-    tier = open_tier(StorePath(LOCAL, str(TIERED / "remote")))
+    tier = open_tier(StoreAccess(StorePath(LOCAL, str(TIERED / "remote"))))
     plan = plan_build(tier, BuildRequest("mixed", 0), runs.Run(clock=Clock(1_795_269_600_000, 86_400_000)), replays=False)
     unsound = replace(plan, state=replace(plan.state, judgement=Judgement(SnapshotClass.UNSOUND, ("there is a gap",))))
     with pytest.raises(RefusedError, match="are UNSOUND: there is a gap"):

@@ -24,6 +24,7 @@ from sentences import (
     ONE_PATH_DAMAGED,
     ONE_PATH_UNREAD,
     ONE_PROVEN_WRONG,
+    SEGMENT_REMEDY,
 )
 
 from snaprebuild.shell_words import program_command
@@ -132,9 +133,16 @@ def test_settings_stay_in_the_next_command() -> None:
 
 
 @pytest.mark.parametrize("verb", ["verify", "rebuild --dry-run", "stage --to {}"])
-@pytest.mark.parametrize("position", [8, 300], ids=["a length", "a payload"])
-def test_a_damaged_segment(verb: str, position: int, tmp_path: Path) -> None:
-    """Another run would find the same: the next command shows where the damage is."""
+@pytest.mark.parametrize(
+    ("position", "offsets"),
+    [(8, "0:0"), (300, "0:0"), (19710, "200:201"), (20000, "200:201")],
+    ids=["first length", "first payload", "length", "payload"],
+)
+def test_a_damaged_segment(verb: str, position: int, offsets: str, tmp_path: Path) -> None:
+    """Another run would find the same: the next command shows the damaged batch, and no more than the one before it.
+
+    The batch at offset 201 begins at byte 19702, as `kafka-dump-log` prints.
+    """
     logs = copy_of("kafka27-mixed", tmp_path)
     segment = logs / "mixed-0" / "00000000000000000000.log"
     data = bytearray(segment.read_bytes())
@@ -142,9 +150,17 @@ def test_a_damaged_segment(verb: str, position: int, tmp_path: Path) -> None:
     segment.write_bytes(data)
     ran = snaprebuild(*verb.format(tmp_path / "staged").split(), logs / "mixed-0")
     assert ran.exit_code == 4
-    assert ran.text.startswith(ONE_PATH_DAMAGED) == (position == 8)
-    assert next_words(ran) == ["inspect", "dump", str(segment)]
-    assert "isvalid: false" in snaprebuild(*next_words(ran)).stdout or position == 8
+    is_cut_short = position in (8, 19710)
+    assert ran.text.startswith(ONE_PATH_DAMAGED) == is_cut_short
+    assert SEGMENT_REMEDY in ran.stdout
+    assert next_words(ran) == ["inspect", "dump", str(segment), "--offsets", offsets]
+    dump = snaprebuild(*next_words(ran))
+    assert dump.exit_code == 4
+    first = 0 if position < 19702 else 19702
+    place = f"byte {first}:" if is_cut_short else "isvalid: false"
+    assert place in dump.stdout + dump.stderr
+    batches = [line for line in dump.stdout.splitlines() if line.startswith("baseOffset: ")]
+    assert len(batches) <= 2
 
 
 def test_a_file_that_the_broker_may_not_read(tmp_path: Path) -> None:
@@ -257,6 +273,26 @@ def test_undo(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     snaprebuild("rebuild", logs)
     assert followed(["undo"]) == ["undo", "undo", "undo", "scan", "plan", "rebuild"], "the list, a dry run, and the undo"
+
+
+@pytest.mark.parametrize("is_kept", [True, False], ids=["the file is there", "the file is gone"])
+def test_undo_follows_the_configuration_of_its_run(is_kept: bool, tmp_path: Path) -> None:
+    """Without it the scan would judge the next start by other settings than the run did."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={logs}\nzookeeper.connect=localhost:2181\ninter.broker.protocol.version=2.7\n")
+    receipt = tmp_path / "receipt.jsonl"
+    options = ("--server-properties", properties, "--kafka-release", "3.9.1")
+    assert snaprebuild("rebuild", *options, "--receipt", receipt).exit_code == 0
+    (logs / "mixed-0" / snapshot_name(583)).unlink()
+    if not is_kept:
+        properties.unlink()
+    configuration = ["--server-properties", str(properties)] if is_kept else []
+    scan = ["scan", str(logs), *configuration, "--kafka-release", "3.9.1"]
+    for words in (("verify", "--written-by"), ("undo",)):
+        run = snaprebuild(*words, receipt)
+        assert next_words(run) == scan, run
+        assert snaprebuild(*scan).exit_code in (0, 1)
 
 
 def test_install_that_refuses(tmp_path: Path) -> None:

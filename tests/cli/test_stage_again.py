@@ -216,12 +216,40 @@ def test_nothing_is_staged_for_a_broker_that_does_not_start(tmp_path: Path) -> N
     assert len(rows_of(tmp_path / "staged")) == 2
 
 
+@pytest.mark.parametrize("is_complete", [False, True], ids=["snapshots are missing", "some were installed by hand"])
+def test_a_broker_that_does_not_start_loses_nothing_that_was_staged(is_complete: bool, tmp_path: Path) -> None:
+    """The second run writes nothing, and proves nothing about the files of the first one."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    assert staged(logs, tmp_path / "staged").exit_code == 0
+    if is_complete:
+        for path in (tmp_path / "staged" / "logappend-0.staged").glob("*.snapshot"):
+            shutil.copyfile(path, logs / "logappend-0" / path.name)
+    before = rows_of(tmp_path / "staged")
+    (logs / "unknown").mkdir()
+    again = staged(logs, tmp_path / "staged")
+    assert (again.exit_code, again.document["staged_plan"]) == (3, None)
+    assert rows_of(tmp_path / "staged") == before
+    refused = snaprebuild("install", tmp_path / "staged" / "plan.jsonl")
+    assert refused.exit_code == 3
+    assert refused.text.startswith(f"{NO_START}a directory that is no partition (unknown).")
+    (logs / "unknown").rmdir()
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert (done.exit_code, done.totals["written"]) == (0, 12 if is_complete else 14)
+    expected = truth("kafka27-mixed", "mixed-0")
+    found = snapshots_in(logs / "mixed-0")
+    assert found == {offset: expected[offset] for offset in found}
+    assert len(found) == 15
+
+
 def test_an_install_of_nothing_says_nothing_about_the_start(tmp_path: Path) -> None:
     """The plan names no partition any more, so that nothing judges the start."""
     logs = copy_of("kafka27-mixed", tmp_path)
-    assert snaprebuild("stage", logs, "--to", tmp_path / "staged").exit_code == 0
+    segment = min((logs / "logappend-0").glob("*.log"))
+    flip(segment, batch_positions(segment)[1] - 2)
+    assert staged(logs, tmp_path / "staged", "--topic", "logappend", "--crc", "skip").exit_code == 0
+    assert staged(logs, tmp_path / "staged", "--topic", "logappend").exit_code == 4
+    assert rows_of(tmp_path / "staged") == {}
     (logs / "unknown").mkdir()
-    assert snaprebuild("stage", logs, "--to", tmp_path / "staged").exit_code == 3
     done = snaprebuild("install", tmp_path / "staged" / "plan.jsonl")
     assert done.exit_code == 1
     assert done.stdout.startswith("Nothing was installed")

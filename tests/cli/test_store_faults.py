@@ -6,6 +6,7 @@ A verb that does not read the damaged part may say no more than that it is well 
 
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,9 @@ UNREAD = "0 unknown"
 
 BAD = "4 damaged"
 LEFT = "1 damaged"
+FOUND = "1 finding"
+"""A finding that is in no count: an upload that never began, or a bootstrap that never ends."""
+
 WRONG = "1 wrong"
 CORRUPT = "4 wrong"
 NOT_REPLACED = "3 wrong"
@@ -59,7 +63,7 @@ VERIFIED = {
     "an object is missing": (BAD, BAD, BAD, BAD, BAD, BAD, BAD),
     "a copy is missing": (BAD, BAD, BAD, BAD, BAD, BAD, BAD),
     "a copy is unfinished": (OK, UNREAD, OK, OK, OK, OK, OK),
-    "a copy never began": ("1 healthy", UNREAD, OK, OK, OK, OK, OK),
+    "a copy never began": (FOUND, UNREAD, OK, OK, OK, OK, OK),
     "an index is torn": (BAD, BAD, BAD, BAD, OK, OK, OK),
     "the bucket is empty": (BAD, BAD, BAD, BAD, BAD, BAD, BAD),
     "it is another prefix": (BAD, BAD, BAD, BAD, BAD, BAD, BAD),
@@ -73,8 +77,8 @@ ALONE = VERIFIED | {
     "a copy is missing": (OK, UNREAD, UNKNOWN, UNKNOWN, OK, UNKNOWN, UNKNOWN),
     "a copy is unfinished": (LEFT, LEFT, LEFT, LEFT, LEFT, LEFT, LEFT),
     "a copy never began": (OK, UNREAD, OK, OK, OK, OK, OK),
-    "the bucket is empty": (NO_STORE, NO_STORE, NO_STORE, NO_STORE, "1 healthy", NO_STORE, NO_STORE),
-    "it is another prefix": (NO_STORE, NO_STORE, NO_STORE, NO_STORE, "1 healthy", NO_STORE, NO_STORE),
+    "the bucket is empty": (NO_STORE, NO_STORE, NO_STORE, NO_STORE, FOUND, NO_STORE, NO_STORE),
+    "it is another prefix": (NO_STORE, NO_STORE, NO_STORE, NO_STORE, FOUND, NO_STORE, NO_STORE),
 }
 """Without it a copy that lacks objects may be one that is being written, and a copy that is gone is no copy."""
 
@@ -142,6 +146,43 @@ def follow(command: str | None, words: list[str]) -> None:
     assert run.exit_code not in (2, 3), (following, run)
 
 
+@pytest.mark.parametrize("fault", [each for each in FAULTS if each.wrong or each.damaged], ids=lambda fault: fault.name)
+def test_one_copy_counts_once_for_all_replicas(fault: StoreFault, tmp_path: Path) -> None:
+    """Two replicas on different disks start from the same copies."""
+    write_store(tmp_path)
+    fault.change(tmp_path)
+    both = tmp_path / "both"
+    for disk in ("a", "b"):
+        shutil.copytree(tmp_path / "follower", both / disk)
+    options = ("--metadata-log", tmp_path / "metadata")
+    for verb, members, more in (("check", "replicas", (*AS_OF, *ONE_JOB)), ("plan", "partitions", ONE_JOB)):
+        one = in_json("follower", verb, tmp_path / "remote", tmp_path / "follower", *options, *more).document
+        two = in_json("follower", verb, tmp_path / "remote", both, *options, *more).document
+        assert (len(one[members]), len(two[members])) == (1, 2)
+        assert two["status"] == one["status"]
+        for name in ("damaged", "wrong", "unread"):
+            assert two["counts"][name] == one["counts"][name], (verb, name)
+        assert one["counts"]["unread"] == 0, "a damaged copy was read"
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_one_lost_copy_is_one_finding(fault: StoreFault, tmp_path: Path) -> None:
+    """Where one finding counts the lost copies of a partition, no other is about one of them."""
+    write_store(tmp_path)
+    fault.change(tmp_path)
+    place = (tmp_path / "remote", tmp_path / "follower", "--metadata-log", tmp_path / "metadata")
+    for words in (("fetch-path", *place, "--offset", 60), ("plan", *place, *ONE_JOB)):
+        codes = in_json("follower", *words).codes
+        assert codes.get("tier-lost", 0) <= 1
+
+
+@pytest.mark.parametrize("level", ["structure", "full"])
+def test_a_copy_that_no_key_decrypts_has_one_finding(level: str) -> None:
+    run = in_json("tier audit", ENCRYPTED, "--level", level, *LONG_AGO)
+    assert run.codes["refused"] == 1
+    assert "tier-not-audited" not in run.codes
+
+
 def test_a_store_of_another_plugin_is_no_answer(tmp_path: Path) -> None:
     """Objects of no known layout alone are an error of each command, as an empty store is, and no "nothing to do"."""
     (tmp_path / "store").mkdir()
@@ -189,9 +230,9 @@ UPLOADER = ("--i-am-the-leader", "--allow-unverified", "--uploader")
     ("suffix", "data", "expected"),
     [
         ("", b"", ("0 healthy", "0 healthy", "0 healthy")),
-        (".log", None, ("1 damaged", "1 damaged", "1 healthy")),
-        (".rsm-manifest", None, ("1 damaged", "1 damaged", "1 healthy")),
-        (".rsm-manifest", b"{", ("4 damaged", "4 damaged", "1 healthy")),
+        (".log", None, ("1 damaged", "1 damaged", FOUND)),
+        (".rsm-manifest", None, ("1 damaged", "1 damaged", FOUND)),
+        (".rsm-manifest", b"{", ("4 damaged", "4 damaged", FOUND)),
     ],
     ids=["healthy", "a segment is missing", "a manifest is missing", "a manifest is torn"],
 )

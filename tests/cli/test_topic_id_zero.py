@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from command import in_json, snaprebuild, snaprebuild_process
 from log_dirs import copy_of, remove_snapshots, snapshots_in
-from sentences import NOT_READY, RAISE_THE_PROTOCOL
+from sentences import AGAIN, NOT_READY, RAISE_THE_PROTOCOL
+
+from cli.test_next_command import next_words
 
 PARTITIONS = ("deleted-0", "logappend-0", "mixed-0", "plain-0")
 TOPICS = f"{NOT_READY}4 topics have no id."
@@ -136,7 +138,10 @@ def test_install_asks_the_configuration_of_the_next_start(logs: Path, tmp_path: 
         assert refused.exit_code == 3
         assert refused.codes["topic-id-zero"] == 1
         assert written(logs) == {}
-    assert snaprebuild("install", plan).text.startswith(NOT_READY)
+    for more in (("--dry-run",), ()):
+        run = snaprebuild("install", plan, *more)
+        assert run.text.startswith(NOT_READY)
+        assert next_words(run) == [AGAIN], "`stage` would be refused for the same reason"
     properties(logs, "3.6")
     give_ids(logs, *PARTITIONS)
     assert in_json("install", plan).exit_code == 0

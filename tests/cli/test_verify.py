@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import Run, in_json, snaprebuild
@@ -95,6 +96,24 @@ def test_the_expiration_of_the_broker_counts(tmp_path: Path) -> None:
         run = in_json("verify", "--server-properties", properties, "--as-of", gone.timestamp + 5000)
         assert run.document["expiration_ms"] == expiration
         assert run.verdicts("mixed-0")[7045] == verdict
+
+
+def test_a_moment_that_hides_contradictions_is_named() -> None:
+    """`damaged/stale` is a snapshot that two entries of the log contradict, until their producers expire."""
+    path = "fixtures/damaged/stale"
+    seen = in_json("verify", path, "--as-of", "1795261244275")
+    hidden = in_json("verify", path, "--as-of", "2099-01-01T00:00:00Z")
+    (contradicted,) = [each["comparison"] for each in snapshots_of(seen) if each["comparison"]["proven_wrong"]]
+    (excused,) = [each["comparison"] for each in snapshots_of(hidden) if each["comparison"]["excused_count"]]
+    assert (seen.exit_code, hidden.exit_code) == (1, 0)
+    assert excused["excused_count"] == contradicted["certain_count"] == 2
+    text = "Not judged in 1 snapshot: 2 entries that differ, of producers that have expired by 2099-01-01 00:00:00Z (--as-of)."
+    assert text in hidden.document["answer"]
+    assert "Not judged" not in seen.document["answer"]
+
+
+def snapshots_of(run: Run) -> list[dict[str, Any]]:
+    return [each for partition in run.document["partitions"] for each in partition["snapshots"]]
 
 
 def test_details_and_tables() -> None:

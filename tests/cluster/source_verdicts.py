@@ -10,7 +10,9 @@ from metadata_logs import append_metadata_record
 
 from formats.metadata.cluster_metadata import MetadataRecordType
 from formats.partition.partition_metadata import uuid_from_text
+from snaprebuild.cluster.rule_result import RuleState
 from snaprebuild.cluster.source_check.check import SourceCheck, check_sources
+from snaprebuild.cluster.source_check.rules import SourceRule
 from snaprebuild.cluster.source_check.source_question import SourceQuestion
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
@@ -29,6 +31,12 @@ def check(*paths: Path, purpose: Purpose = Purpose.REBUILD, metadata: Path | Non
         **{**more, "peers": tuple(more.get("peers", ()))},
     )
     return check_sources(question, Run(clock=Clock(NOW_MS, DEFAULT_EXPIRATION_MS), jobs=1))
+
+
+def without_result(verdict: SourceVerdict) -> tuple[SourceRule, ...]:
+    """The rules of a verdict that are unknown or not applicable, in their order."""
+    states = (RuleState.UNKNOWN, RuleState.NOT_APPLICABLE)
+    return tuple(result.rule for result in verdict.results if result.state in states)
 
 
 def verdicts(result: SourceCheck) -> dict[str, SourceVerdict]:

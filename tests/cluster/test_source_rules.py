@@ -19,6 +19,7 @@ from source_verdicts import (
     partition_changed,
     renamed,
     verdicts,
+    without_result,
     written,
 )
 
@@ -118,7 +119,7 @@ def test_a_marker_that_is_newer_than_the_metadata_log(node: Path) -> None:
     (node / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":348}')
     verdict = judged(node, "orders-1")
     assert not verdict.is_rejected
-    assert verdict.rules_without_result == (
+    assert without_result(verdict) == (
         SourceRule.R3,
         SourceRule.R4,
         SourceRule.R5,
@@ -214,7 +215,7 @@ def test_after_an_unclean_stop_the_own_metadata_log_may_have_lost_its_end(node: 
     own, other = verdicts(check(node)), verdicts(check(node, metadata=CLUSTER / "node1"))
     for name, rule in rules.items():
         assert not own[name].is_rejected, name
-        assert rule in own[name].rules_without_result, name
+        assert rule in without_result(own[name]), name
         assert str(other[name]) == f"REJECTED({rule.name})"
 
 

@@ -18,7 +18,7 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store_path import StorePath
-from snaprebuild.tier.remote_store import open_tier
+from snaprebuild.tier.remote_store import StoreAccess, open_tier
 
 LOST = FIXTURES / "follower-lost-state"
 MINUTES_AFTER = 1_795_269_600_000  # 2026-11-21T14:00:00Z
@@ -33,7 +33,7 @@ RUN = Run(clock=Clock(MINUTES_AFTER, DEFAULT_EXPIRATION_MS), jobs=1)
 
 
 def checked(*nodes: Path, remote: Path = LOST / "remote") -> ReplicaCheck:
-    tier = open_tier(StorePath(LOCAL, str(remote)))
+    tier = open_tier(StoreAccess(StorePath(LOCAL, str(remote))))
     return check_replicas(open_source([str(node) for node in nodes]), tier, RUN)
 
 
@@ -117,7 +117,7 @@ def test_a_repair_leaves_a_wrong_snapshot_in_remote_storage_a_fault(data: bytes,
 
 def test_a_document_counts_what_the_command_did_not_read(node: Path) -> None:
     """Findings about the start of the broker are of the command: the document says with them what its first line says."""
-    tier = open_tier(StorePath(LOCAL, str(LOST / "remote")))
+    tier = open_tier(StoreAccess(StorePath(LOCAL, str(LOST / "remote"))))
     check = checked(node)
     plan, refused = repair_plan(check, set_aside=True)
     repair = repair_replicas(check, plan, refused, RUN, dry_run=True)

@@ -22,7 +22,7 @@ from formats.compression import CODECS, decompress
 from formats.errors import BadLengthError, BadValueError, FormatError, LimitExceededError, TruncatedError
 from formats.log.record_batch import BatchHeader, Record, RecordHeader, build_record_batch, parse_batch_header, parse_record
 from formats.log.record_columns import RecordColumns
-from formats.log.records import LogRecord, _Window, incremented_sequence, read_record_columns, read_records
+from formats.log.records import LogRecord, RecordWindow, incremented_sequence, read_record_columns, read_records
 from snaprebuild.storage.local.pipe_reader import piped
 
 LOG_APPEND_TIME = 0x08
@@ -289,15 +289,15 @@ def test_the_work_grows_with_the_bytes(values: list[bytes], magic: int, monkeypa
     """Bytes that were joined in memory, whatever the shape of the records: a few times those that were decompressed."""
     monkeypatch.setattr(limits, "RECORD_WINDOW_BYTES", 1 << 12)
     joined_bytes = 0
-    more = _Window.more
+    more = RecordWindow.more
 
-    def counted(window: _Window, at: int, wanted: int = 1) -> bool:
+    def counted(window: RecordWindow, at: int, wanted: int = 1) -> bool:
         nonlocal joined_bytes
         has_more = more(window, at, wanted)
         joined_bytes += len(window.data)
         return has_more
 
-    monkeypatch.setattr(_Window, "more", counted)
+    monkeypatch.setattr(RecordWindow, "more", counted)
     header, batch = compressed("zstd", magic, values)
     assert len(list(read_records(header, batch, piped=piped))) == len(values)
     record_bytes = 40 if magic == 1 else 10

@@ -31,8 +31,10 @@ from snaprebuild import (
     prepare_upload,
     validate_snapshot,
 )
+from snaprebuild.library.arguments import CHECKS, checked_argument
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.run import Run
+from snaprebuild.spark import notebook
 
 LOGS = FIXTURES / "kafka27-mixed" / "logs"
 MIXED = LOGS / "mixed-0"
@@ -100,6 +102,8 @@ BAD: dict[str, tuple[Any, ...]] = {
     "max_read_rate": (*NO_NUMBERS, 0, "64MiB"),
     "engine": ("spark", 5, object()),
     "plan": (*NO_PATHS, "/nowhere", SEGMENT, library.scan(MIXED)),
+    "tasks": (*NO_NUMBERS, 0, -1, 1 << 31),
+    "cache": NO_PATHS,
 }
 """Values that every verb refuses, by argument."""
 
@@ -134,6 +138,8 @@ HEALTHY: dict[str, tuple[Any, ...]] = {
     "max_read_rate": (None, 1 << 30, (1 << 63) - 1),
     "engine": (None,),
     "plan": (None,),
+    "tasks": (None, 1, (1 << 31) - 1),
+    "cache": (None, "/var/cache/effects", b"/var/cache/effects", "s3://bucket/effects"),
 }
 """Values that every verb takes, by argument."""
 
@@ -144,6 +150,9 @@ VERBS: dict[str, Callable[..., Any]] = {
     "verify": library.verify,
 }
 CASES = [(verb, name) for verb, call in VERBS.items() for name in inspect.signature(call).parameters]
+
+IN_A_SESSION = ("tasks", "cache")
+"""Arguments that only the functions for a Spark session have."""
 
 
 def refused(call: Callable[..., Any], *values: Any, **arguments: Any) -> None:
@@ -180,8 +189,28 @@ def test_a_verb_takes_what_is_healthy(verb: str, name: str, tmp_path: Path, monk
 
 def test_the_tables_have_each_argument() -> None:
     names = {name for _, name in CASES}
-    assert BAD.keys() == HEALTHY.keys() == names
-    assert all(BAD[name] and HEALTHY[name] for name in names)
+    in_a_session = {name for verb in VERBS for name in inspect.signature(getattr(notebook, verb)).parameters}
+    in_a_session -= {"session", "options"}
+    assert in_a_session - names == {*IN_A_SESSION}
+    assert BAD.keys() == HEALTHY.keys() == CHECKS.keys() == {*names, *IN_A_SESSION}
+    assert all(BAD[name] and HEALTHY[name] for name in BAD)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_function_for_a_session_refuses_what_makes_no_sense(verb: str) -> None:
+    """Before anything is sent to the session, which is none here."""
+    call = getattr(notebook, verb)
+    for name in set(inspect.signature(call).parameters) & {*IN_A_SESSION}:
+        for value in BAD[name]:
+            refused(call, object(), MIXED, **{name: value})
+        for value in HEALTHY[name]:
+            assert checked_argument(name, value) in (value, "/var/cache/effects")
+
+
+def test_a_moment_names_the_range_that_is_documented() -> None:
+    for moment in (-1, -(1 << 70), 253_402_300_800_000, 1 << 70):
+        with pytest.raises(UsageError, match=f"^as_of_ms: {moment} is not between 1970 and 9999$"):
+            library.verify(MIXED, as_of_ms=moment)
 
 
 def test_two_offsets_in_the_wrong_order() -> None:

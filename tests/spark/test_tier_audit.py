@@ -25,6 +25,7 @@ from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import StoreAudit
+from snaprebuild.tier.remote_store import StoreAccess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +77,9 @@ def test_a_large_partition_in_chunks(spark: SparkSession) -> None:
     place = str(FIXTURES / "tiered-local" / "remote")
     clock = Clock(1_795_132_800_000, 86_400_000)
     own, by_spark = (
-        tier_audit(StorePath(LocalStore(), place), runs.Run(clock=clock, jobs=1), engine=lambda _, chosen=chosen: chosen)
+        tier_audit(
+            StoreAccess(StorePath(LocalStore(), place)), runs.Run(clock=clock, jobs=1), engine=lambda _, chosen=chosen: chosen
+        )
         for chosen in (None, SparkEngine(spark, chunk_bytes=1))
     )
     assert values(by_spark) == values(own)

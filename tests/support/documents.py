@@ -32,6 +32,8 @@ def check(document: dict[str, Any]) -> None:
     if not _follows(verb)(document):
         errors = [f"{error.json_path}: {error.message}" for error in validator_of(verb).iter_errors(document)]
         assert not errors, "\n".join(errors[:5])
+    if document.get("status") in ("healthy", "waiting"):
+        assert document["exit_code"] == 0, "a result with a finding is not healthy"
     for finding in document.get("findings", ()):
         assert finding["severity"] in severities().get(finding["code"], ()), f"not in the catalogue: {finding}"
 

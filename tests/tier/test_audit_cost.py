@@ -23,7 +23,7 @@ from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.remote_store import Tier, open_tier
+from snaprebuild.tier.remote_store import StoreAccess, Tier, open_tier
 
 ROOT = str(FIXTURES / "aiven-layout" / "plain" / "store")
 CLOCK = Clock(1, 1)
@@ -55,7 +55,9 @@ def announced(storage_class: str, **settings: Any) -> AuditCost:
     """The announcement of an audit that ends."""
     reported: list[AuditCost] = []
     store = ClassedStore(storage_class)
-    audit = tier_audit(StorePath(store, ROOT), Run(clock=CLOCK, jobs=1, stores=S3Settings(**settings)), announce=reported.append)
+    audit = tier_audit(
+        StoreAccess(StorePath(store, ROOT)), Run(clock=CLOCK, jobs=1, stores=S3Settings(**settings)), announce=reported.append
+    )
     assert audit.cost == reported[0]
     assert any(each.read_bytes for each in audit.partitions)
     return reported[0]
@@ -74,10 +76,9 @@ def test_as_many_requests_as_were_announced(name: str, level: AuditLevel) -> Non
     store, before = ClassedStore("STANDARD"), list[str]()
     root, key = str(FIXTURES / "aiven-layout" / name / "store"), str(FIXTURES / "aiven-layout" / "keys" / "key1.private.pem")
     audit = tier_audit(
-        StorePath(store, root),
+        StoreAccess(StorePath(store, root), private_keys=PrivateKeys.of([key])),
         Run(clock=CLOCK, jobs=1),
         level=level,
-        private_keys=PrivateKeys.of([key]),
         announce=lambda _: before.extend(store.asked),
     )
     manifests = [str(path) for path in Path(root).rglob("*.rsm-manifest")]
@@ -90,7 +91,7 @@ def test_as_many_requests_as_were_announced(name: str, level: AuditLevel) -> Non
 def test_cold_classes_need_a_limit(name: str) -> None:
     store = ClassedStore(name)
     with pytest.raises(RefusedError, match=f"bytes in {name}.*max_read_bytes"):
-        tier_audit(StorePath(store, ROOT), Run(clock=CLOCK, jobs=1))
+        tier_audit(StoreAccess(StorePath(store, ROOT)), Run(clock=CLOCK, jobs=1))
     assert store.asked == []
     cost = announced(name, max_read_bytes=1 << 30)
     assert cost.cold == {name: cost.read_bytes}
@@ -103,7 +104,7 @@ AFTER = Clock(1_795_269_600_000, 86_400_000)
 
 
 def cold_tier(**settings: Any) -> Tier:
-    return open_tier(StorePath(ClassedStore("GLACIER"), str(FOLLOWER / "remote")), (), S3Settings(**settings))
+    return open_tier(StoreAccess(StorePath(ClassedStore("GLACIER"), str(FOLLOWER / "remote"))), S3Settings(**settings))
 
 
 def test_a_follower_is_not_built_from_cold_copies_without_a_limit() -> None:

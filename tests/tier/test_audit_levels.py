@@ -28,6 +28,7 @@ from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, SnapshotVerdict, StoreAudit
 from snaprebuild.tier.audit.window import LocalStarts, read_local_starts
+from snaprebuild.tier.remote_store import StoreAccess
 
 GOOD = (SnapshotVerdict.RIGHT, SnapshotVerdict.CONSISTENT)
 LEVELS = (AuditLevel.STRUCTURE, AuditLevel.REACHABLE, AuditLevel.FULL)
@@ -38,7 +39,7 @@ SEEDS = 1 if TIER == "quick" else 3
 def audited(root: Path, level: AuditLevel, as_of_ms: int, expiration_ms: int = DAY_MS) -> StoreAudit:
     starts = read_local_starts(["t-0=0"], (), Run())
     clock = Clock(as_of_ms, expiration_ms)
-    return tier_audit(StorePath(LocalStore(), str(root)), Run(clock=clock, jobs=1), level=level, local_starts=starts)
+    return tier_audit(StoreAccess(StorePath(LocalStore(), str(root))), Run(clock=clock, jobs=1), level=level, local_starts=starts)
 
 
 def copies_of(audit: StoreAudit) -> list[CopyAudit]:
@@ -348,7 +349,7 @@ def test_a_window_above_offset_0_clears_no_suspicion(tmp_path: Path) -> None:
     clock = Clock(store.as_of_ms, DAY_MS)
     for starts in (LocalStarts(), read_local_starts([f"t-0={store.bases[-1]}"], (), Run())):
         audit = tier_audit(
-            StorePath(LocalStore(), str(tmp_path / "store")),
+            StoreAccess(StorePath(LocalStore(), str(tmp_path / "store"))),
             Run(clock=clock, jobs=1),
             level=AuditLevel.REACHABLE,
             local_starts=starts,

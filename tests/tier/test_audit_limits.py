@@ -22,7 +22,7 @@ from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import SnapshotVerdict
 from snaprebuild.tier.inventory import tier_inventory
-from snaprebuild.tier.remote_store import CopyState
+from snaprebuild.tier.remote_store import CopyState, StoreAccess
 
 REMOTE, LOGS = FIXTURES / "tiered-local" / "remote", FIXTURES / "tiered-local" / "logs"
 CLOCK = Clock(1_795_132_800_000, 86_400_000)
@@ -50,21 +50,21 @@ class PartialListing(LocalStore):
 
 def test_what_a_listing_lacks_and_the_store_has_is_not_lost() -> None:
     store = PartialListing()
-    audit = tier_audit(StorePath(store, str(REMOTE)), Run(clock=CLOCK, jobs=1), metadata_logs=[str(LOGS)])
+    audit = tier_audit(StoreAccess(StorePath(store, str(REMOTE)), metadata_logs=[str(LOGS)]), Run(clock=CLOCK, jobs=1))
     assert [copy.verdict for copy in audit.partitions[0].copies] == [SnapshotVerdict.RIGHT] * 12
     assert (exit_code_of(audit.findings), bool(store.requests)) == (0, True)
-    inventory, _ = tier_inventory(StorePath(store, str(REMOTE)), [str(LOGS)])
+    inventory, _ = tier_inventory(StoreAccess(StorePath(store, str(REMOTE)), [str(LOGS)]))
     assert CopyState.LOST not in inventory.partitions[0].counts
 
 
 def test_without_an_answer_nothing_is_lost() -> None:
     store = PartialListing(fails=True)
-    audit = tier_audit(StorePath(store, str(REMOTE)), Run(clock=CLOCK, jobs=1), metadata_logs=[str(LOGS)])
+    audit = tier_audit(StoreAccess(StorePath(store, str(REMOTE)), metadata_logs=[str(LOGS)]), Run(clock=CLOCK, jobs=1))
     (unread,) = [copy for copy in audit.partitions[0].copies if copy.verdict is SnapshotVerdict.NOT_READ]
     assert "a request for these had no answer: 503 SlowDown" in unread.reason
     assert not [each for each in audit.findings if each.severity is Severity.DAMAGED]
     assert exit_code_of(audit.findings) == 5
-    inventory, findings = tier_inventory(StorePath(store, str(REMOTE)), [str(LOGS)])
+    inventory, findings = tier_inventory(StoreAccess(StorePath(store, str(REMOTE)), [str(LOGS)]))
     assert CopyState.LOST not in inventory.partitions[0].counts
     assert exit_code_of(findings) == 5
 
@@ -74,7 +74,7 @@ def test_what_is_gone_is_lost_after_a_request(tmp_path: Path) -> None:
     for path in (tmp_path / "remote").rglob(f"{HIDDEN}*"):
         path.unlink()
     store = PartialListing()
-    audit = tier_audit(StorePath(store, str(tmp_path / "remote")), Run(clock=CLOCK, jobs=1), metadata_logs=[str(LOGS)])
+    audit = tier_audit(StoreAccess(StorePath(store, str(tmp_path / "remote")), metadata_logs=[str(LOGS)]), Run(clock=CLOCK, jobs=1))
     assert len(store.requests) == 1
     assert exit_code_of(audit.findings) == 4
     assert sum(copy.verdict is SnapshotVerdict.RIGHT for copy in audit.partitions[0].copies) > 5

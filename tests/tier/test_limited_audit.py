@@ -25,6 +25,7 @@ from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, SnapshotVerdict, StoreAudit
 from snaprebuild.tier.audit.window import read_local_starts
+from snaprebuild.tier.remote_store import StoreAccess
 
 GOOD = (SnapshotVerdict.RIGHT, SnapshotVerdict.CONSISTENT)
 
@@ -70,7 +71,9 @@ class LimitedStore(LocalStore):
 
 def audited(store: LimitedStore, root: Path, level: AuditLevel, as_of_ms: int) -> StoreAudit:
     starts = read_local_starts(["t-0=0"], (), Run())
-    return tier_audit(StorePath(store, str(root)), Run(clock=Clock(as_of_ms, DAY_MS), jobs=1), level=level, local_starts=starts)
+    return tier_audit(
+        StoreAccess(StorePath(store, str(root))), Run(clock=Clock(as_of_ms, DAY_MS), jobs=1), level=level, local_starts=starts
+    )
 
 
 def copies_of(audit: StoreAudit) -> list[CopyAudit]:

@@ -9,7 +9,7 @@ from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.remote_partition import RemoteCopy
-from snaprebuild.tier.remote_store import open_tier
+from snaprebuild.tier.remote_store import StoreAccess, open_tier
 
 STORES = {
     "payments": (FIXTURES / "follower-lost-state" / "remote", FIXTURES / "follower-lost-state" / "node1"),
@@ -27,9 +27,9 @@ def facts(copy: RemoteCopy) -> tuple[object, ...]:
 def test_what_the_files_of_a_copy_show_is_what_kafka_recorded(topic: str) -> None:
     remote, logs = STORES[topic]
     root = StorePath(LOCAL, str(remote))
-    (partition,) = open_tier(root).partitions
+    (partition,) = open_tier(StoreAccess(root)).partitions
     recorded = {}
-    for segment_id, copy in open_tier(root, [str(logs)]).listed_partition(partition).copies.items():
+    for segment_id, copy in open_tier(StoreAccess(root, [str(logs)])).listed_partition(partition).copies.items():
         record = copy.record
         assert record is not None
         if not copy.objects.by_kind:
@@ -43,8 +43,8 @@ def test_what_the_files_of_a_copy_show_is_what_kafka_recorded(topic: str) -> Non
         )
     assert len(recorded) >= 12
 
-    followers = open_tier(root).partition(partition)
+    followers = open_tier(StoreAccess(root)).partition(partition)
     assert {segment_id: facts(copy) for segment_id, copy in followers.copies.items()} == recorded
 
-    (audit,) = tier_audit(root, Run(clock=Clock(1, 1), jobs=1)).partitions
+    (audit,) = tier_audit(StoreAccess(root), Run(clock=Clock(1, 1), jobs=1)).partitions
     assert {each.copy.segment_id: facts(each.copy) for each in audit.copies} == recorded

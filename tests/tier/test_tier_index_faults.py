@@ -25,6 +25,7 @@ from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import SnapshotVerdict, StoreAudit
 from snaprebuild.tier.audit.window import read_local_starts
+from snaprebuild.tier.remote_store import StoreAccess
 
 pytestmark = pytest.mark.full
 
@@ -80,7 +81,10 @@ def audited(store: Path, level: AuditLevel = AuditLevel.FULL, key: Path | None =
     starts = read_local_starts(["mixed-0=0"], [], Run()) if level is AuditLevel.REACHABLE else None
     keys = PrivateKeys.of([] if key is None else [str(key)])
     return tier_audit(
-        StorePath(LocalStore(), str(store)), Run(clock=CLOCK, jobs=1), level=level, local_starts=starts, private_keys=keys
+        StoreAccess(StorePath(LocalStore(), str(store)), private_keys=keys),
+        Run(clock=CLOCK, jobs=1),
+        level=level,
+        local_starts=starts,
     )
 
 

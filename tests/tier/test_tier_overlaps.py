@@ -24,6 +24,7 @@ from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import SnapshotVerdict
 from snaprebuild.tier.inventory import tier_inventory
+from snaprebuild.tier.remote_store import StoreAccess
 
 CLOCK = Clock(MS + 1000, 86_400_000)
 
@@ -110,7 +111,9 @@ def test_copies_of_several_leaders(history: tuple[list[Written], list[list[Writt
             (SnapshotVerdict.FALSE_EMPTY if number == ill else SnapshotVerdict.RIGHT) if is_of_the_log else SnapshotVerdict.NOT_READ
         )
     with tempfile.TemporaryDirectory() as place:
-        audit = tier_audit(StorePath(LocalStore(), str(write_tier(Path(place), "t", 0, copies))), Run(clock=CLOCK, jobs=1))
+        audit = tier_audit(
+            StoreAccess(StorePath(LocalStore(), str(write_tier(Path(place), "t", 0, copies)))), Run(clock=CLOCK, jobs=1)
+        )
     (partition,) = audit.partitions
     found = {audited.copy.segment_id[0] - 1: audited.verdict for audited in partition.copies}
     assert [found[number] for number in range(len(ranges))] == expected
@@ -125,7 +128,7 @@ def test_only_what_is_not_read_twice(tmp_path: Path) -> None:
     log = continued([], [(1, 1), (2, 2), (1, 1), (3, 1)], 0)
     content = b"".join(each.data for each in log)
     copies = [Copy(0, content, [(0, 0)], snapshot_bytes(right_entries(log))) for _ in range(3)]
-    audit = tier_audit(StorePath(LocalStore(), str(write_tier(tmp_path, "t", 0, copies))), Run(clock=CLOCK, jobs=1))
+    audit = tier_audit(StoreAccess(StorePath(LocalStore(), str(write_tier(tmp_path, "t", 0, copies)))), Run(clock=CLOCK, jobs=1))
     assert [each.verdict for each in audit.partitions[0].copies] == [SnapshotVerdict.RIGHT] * 3
     assert audit.partitions[0].read_bytes == len(content)
 
@@ -155,13 +158,13 @@ def test_one_snapshot_that_cannot_be_read_ends_nothing(tmp_path: Path) -> None:
     root = str(write_tier(tmp_path, "t", 0, copies))
     for SickStore.number, SickStore.is_gone in ((errno.EIO, False), (None, True)):
         SickStore.sick = log[1].offset
-        audit = tier_audit(StorePath(SickStore(), root), Run(clock=CLOCK), level=AuditLevel.STRUCTURE)
+        audit = tier_audit(StoreAccess(StorePath(SickStore(), root)), Run(clock=CLOCK), level=AuditLevel.STRUCTURE)
         verdicts = [each.verdict for each in audit.partitions[0].copies]
         assert verdicts == [SnapshotVerdict.UNPROVEN, SnapshotVerdict.NOT_READ, SnapshotVerdict.UNPROVEN, SnapshotVerdict.UNPROVEN]
         assert [(each.code, each.offset) for each in audit.findings] == [("storage-failed", log[1].offset)]
     SickStore.is_gone = False
     with pytest.raises(ReadFailedError, match="cannot be read"):
-        tier_audit(StorePath(SickStore(), root), Run(clock=CLOCK), level=AuditLevel.STRUCTURE)
+        tier_audit(StoreAccess(StorePath(SickStore(), root)), Run(clock=CLOCK), level=AuditLevel.STRUCTURE)
 
 
 def test_two_damaged_copies_with_one_start_offset_are_two(tmp_path: Path) -> None:
@@ -173,13 +176,13 @@ def test_two_damaged_copies_with_one_start_offset_are_two(tmp_path: Path) -> Non
     root = write_tier(tmp_path, "t", 0, copies)
     for path in root.rglob(f"{log[1].offset:020d}-*.leader_epoch_checkpoint"):
         path.unlink()
-    whole = tier_audit(StorePath(LocalStore(), str(root)), Run(clock=CLOCK))
+    whole = tier_audit(StoreAccess(StorePath(LocalStore(), str(root))), Run(clock=CLOCK))
     assert whole.status(whole.findings).damaged == 2
     other = root / "other"
     torn = write_tier(other, "t", 0, copies)
     for path in torn.rglob(f"{log[1].offset:020d}-*.timeindex"):
         path.write_bytes(b"\0" * 5)
-    audit = tier_audit(StorePath(LocalStore(), str(torn)), Run(clock=CLOCK))
+    audit = tier_audit(StoreAccess(StorePath(LocalStore(), str(torn))), Run(clock=CLOCK))
     assert audit.status(audit.findings).damaged == 2
 
 
@@ -203,8 +206,8 @@ def test_a_copy_that_was_not_handed_out_is_not_damaged(is_torn: bool, monkeypatc
     place = FIXTURES / "aiven-layout" / "plain"
     sick = len(list(place.rglob(f"{0:020d}-*.rsm-manifest")))
     root = StorePath(SilentStore(), str(place))
-    inventory, _ = tier_inventory(root)
-    audit = tier_audit(root, Run(clock=CLOCK), level=AuditLevel.STRUCTURE)
+    inventory, _ = tier_inventory(StoreAccess(root))
+    audit = tier_audit(StoreAccess(root), Run(clock=CLOCK), level=AuditLevel.STRUCTURE)
     status = audit.status(audit.findings)
     assert (inventory.counts.damaged, status.damaged) == ((sick, sick) if is_torn else (0, 0))
     assert (inventory.counts.unread, status.unread) == ((0, 0) if is_torn else (sick, sick))

@@ -33,6 +33,7 @@ from snaprebuild.tier.audit import window_task
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import WRONG, SnapshotVerdict, StoreAudit
 from snaprebuild.tier.audit.window import LocalStarts, read_local_starts
+from snaprebuild.tier.remote_store import StoreAccess
 
 REMOTE, LOGS = FIXTURES / "tiered-local" / "remote", str(FIXTURES / "tiered-local" / "logs")
 
@@ -40,7 +41,7 @@ REMOTE, LOGS = FIXTURES / "tiered-local" / "remote", str(FIXTURES / "tiered-loca
 def audited(remote: Path, clock: Clock, local_start: int | None, topic: str = "t") -> StoreAudit:
     starts = LocalStarts() if local_start is None else read_local_starts([f"{topic}-0={local_start}"], (), Run())
     return tier_audit(
-        StorePath(LocalStore(), str(remote)), Run(clock=clock, jobs=1), level=AuditLevel.REACHABLE, local_starts=starts
+        StoreAccess(StorePath(LocalStore(), str(remote))), Run(clock=clock, jobs=1), level=AuditLevel.REACHABLE, local_starts=starts
     )
 
 

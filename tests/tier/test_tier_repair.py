@@ -26,6 +26,7 @@ from snaprebuild.storage.store import S3Settings, Store, WholeObject
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import SnapshotVerdict
+from snaprebuild.tier.remote_store import StoreAccess
 from snaprebuild.tier.repair.repair import StoreRepair, tier_repair
 from snaprebuild.tier.repair.repaired_copy import RepairAction
 from snaprebuild.tier.repair.undo import StoreUndo, load_repair_receipt, undo_repairs
@@ -103,15 +104,16 @@ class Place:
     def repair(self) -> StoreRepair:
         undo = str(next(self.undo_files))
         return tier_repair(
-            StorePath(self.store, self.root),
+            StoreAccess(StorePath(self.store, self.root), private_keys=PrivateKeys.of([str(PEM)])),
             Run(clock=CLOCK, jobs=1),
-            private_keys=PrivateKeys.of([str(PEM)]),
             allow_unverified=True,
             undo_path=undo,
         )
 
     def verdicts(self) -> dict[int, SnapshotVerdict]:
-        audit = tier_audit(StorePath(self.store, self.root), Run(clock=CLOCK, jobs=1), private_keys=PrivateKeys.of([str(PEM)]))
+        audit = tier_audit(
+            StoreAccess(StorePath(self.store, self.root), private_keys=PrivateKeys.of([str(PEM)])), Run(clock=CLOCK, jobs=1)
+        )
         return {copy.copy.start_offset: copy.verdict for partition in audit.partitions for copy in partition.copies}
 
     def is_right(self) -> list[bool]:
@@ -413,7 +415,9 @@ def test_a_copy_that_brokers_delete_meanwhile(faulty: FaultyStore, tmp_path: Pat
 def test_a_dry_run_sends_nothing_that_writes(faulty: FaultyStore, tmp_path: Path) -> None:
     place = remote_place("diseased-zstd", faulty, tmp_path)
     result = tier_repair(
-        StorePath(place.store, place.root), Run(clock=CLOCK, jobs=1), private_keys=PrivateKeys.of([str(PEM)]), allow_unverified=True
+        StoreAccess(StorePath(place.store, place.root), private_keys=PrivateKeys.of([str(PEM)])),
+        Run(clock=CLOCK, jobs=1),
+        allow_unverified=True,
     )
     assert {each.action for each in result.copies} == {RepairAction.WOULD_REPAIR}
     assert set(faulty.methods()) == {"GET"}

@@ -26,6 +26,7 @@ from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import WRONG, SnapshotVerdict, StoreAudit
+from snaprebuild.tier.remote_store import StoreAccess
 
 DAY_MS = 86_400_000
 LIVE = Clock(1_795_132_800_000, DAY_MS)
@@ -33,7 +34,7 @@ LIVE = Clock(1_795_132_800_000, DAY_MS)
 
 
 def audited(root: Path, clock: Clock = LIVE, level: AuditLevel = AuditLevel.FULL) -> StoreAudit:
-    return tier_audit(StorePath(LocalStore(), str(root)), Run(clock=clock, jobs=1), level=level)
+    return tier_audit(StoreAccess(StorePath(LocalStore(), str(root))), Run(clock=clock, jobs=1), level=level)
 
 
 def store_of(directory: Path, root: Path) -> Path:

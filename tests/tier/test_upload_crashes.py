@@ -16,7 +16,7 @@ from watched_store import Calls, CrashError
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.store_path import StorePath, store_of
 from snaprebuild.tier.inventory import tier_inventory
-from snaprebuild.tier.remote_store import CopyState
+from snaprebuild.tier.remote_store import CopyState, StoreAccess
 from snaprebuild.tier.upload.model import StoreUpload
 
 CLAIM = ".snaprebuild-claims/"
@@ -33,7 +33,7 @@ def check_what_is_reported(objects: dict[str, bytes], root: str, settings: S3Set
     claims = {key for key in objects if key.startswith(CLAIM)}
     if not kinds and not claims:
         return
-    inventory, findings = tier_inventory(StorePath(store_of(root, settings), root))
+    inventory, findings = tier_inventory(StoreAccess(StorePath(store_of(root, settings), root)))
     reported = {copy.segment_id: copy for partition in inventory.partitions for copy in partition.copies}
     assert len(reported) == len(kinds)
     states = Counter(copy.state for copy in reported.values())

@@ -18,7 +18,7 @@ from tiers import id_text
 from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store_path import StorePath
-from snaprebuild.tier.remote_store import open_tier
+from snaprebuild.tier.remote_store import StoreAccess, open_tier
 
 ZERO = bytes(16)
 TOPICS = ("a", "aa", "b", "orders")
@@ -138,7 +138,7 @@ def test_a_backup_of_one_topic_is_the_same_partition(tmp_path: Path) -> None:
 
 def test_a_follower_takes_the_copies_of_its_own_topic(tmp_path: Path) -> None:
     write_local_store(tmp_path / "store")
-    tier = open_tier(StorePath(LocalStore(), str(tmp_path / "store")))
+    tier = open_tier(StoreAccess(StorePath(LocalStore(), str(tmp_path / "store"))))
     for place, topic in enumerate(TOPICS):
         for topic_id in (None, ZERO):
             remote = tier.partition_named(topic, 0, topic_id)

@@ -13,7 +13,7 @@ from snaprebuild.cli.render.unsafe_start import concerns_of
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.table import counts_text, range_text
 from snaprebuild.cli.value_text import shown, size_text, time_text
-from snaprebuild.cli.view import Advice, Answer, View
+from snaprebuild.cli.view import AGAIN, Advice, Answer, View
 from snaprebuild.documents.common import ActionTotals
 from snaprebuild.documents.install import Install, InstalledPartition, PhaseSeconds
 from snaprebuild.findings import FindingCause, first_of, pluralize
@@ -155,7 +155,8 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
     request = plan.request
     doubt = ["verify", *request_words(request), *release_words(request.kafka_release)] if faults else []
     stages = [word for directory in request.destination.directories for word in ("--to", shown(directory))]
-    stage = ["stage", *request_words(request), *stages]
+    # For topics without an id `stage` is refused as this command was: first they need an id, or the consent of the operator.
+    stage = AGAIN if result.status.topics_without_id else ["stage", *request_words(request), *stages]
     is_done = not result.not_staged and not any(totals[action] for action in NOT_DONE)
     if result.dry_run:
         answer = f"{faults}Dry run: nothing was changed; {others or 'nothing'} in {partitions}."

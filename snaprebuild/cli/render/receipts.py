@@ -9,12 +9,14 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import asdict
 
+from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.printing import newest_run_text, print_table, print_text
 from snaprebuild.cli.table import counts_text, range_text
 from snaprebuild.cli.value_text import shown, time_text
 from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.documents.receipts import Undo, UndoTotals, VerifyReceipt
 from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize
+from snaprebuild.snapshots.receipts.receipt_reader import WrittenReceipt
 from snaprebuild.snapshots.receipts.undo import FileAction, UndoneFile, UndoResult
 from snaprebuild.snapshots.receipts.verify_receipt import FileStatus, FileTotals, Receipts, ReceiptVerdict, VerifiedFile
 
@@ -46,7 +48,7 @@ class ReceiptView(View):
         totals = Counter(file.status.value for file in files)
         answer = f"{pluralize(len(files), 'snapshot')} written: {counts_text(totals) or 'none'}."
         is_whole = totals[FileStatus.KEPT] == len(files)
-        return answer, [] if is_whole or not self._result.receipt.in_place else _scan_words(files)
+        return answer, [] if is_whole or not self._result.receipt.in_place else _scan_words(self._result.receipt, files)
 
     def print_table(self) -> None:
         """A table of directories, and one of the files that are not as they were written."""
@@ -118,7 +120,7 @@ class UndoView(View):
             return answer, Advice("correct what stderr lists", again)
         if totals[FileAction.LEFT] or totals[FileAction.FAILED]:
             return answer, ["verify", "--written-by", self._receipt]
-        return answer, _scan_words(result.files) if result.receipt.in_place and is_changed else []
+        return answer, _scan_words(result.receipt, result.files) if result.receipt.in_place and is_changed else []
 
     def print_table(self) -> None:
         """A table of directories, what was left alone, and what the broker does with the rest."""
@@ -165,9 +167,13 @@ def _left_reason(file: UndoneFile) -> str | None:
     return file.reason or (None if file.set_aside_file is None else file.set_aside_file.reason)
 
 
-def _scan_words(files: Iterable[VerifiedFile | UndoneFile]) -> list[str]:
-    """A scan of the log directories of these files."""
-    return ["scan", *map(shown, dict.fromkeys(os.path.dirname(file.directory) for file in files))]
+def _scan_words(receipt: WrittenReceipt, files: Iterable[VerifiedFile | UndoneFile]) -> list[str]:
+    """A scan of the log directories of these files, by the configuration and the release that the run followed."""
+    words = ["scan", *map(shown, dict.fromkeys(os.path.dirname(file.directory) for file in files))]
+    # Without its configuration a scan would take other settings than the run did. A file that is gone cannot be read.
+    if receipt.server_properties is not None and os.path.isfile(receipt.server_properties):
+        words += ["--server-properties", shown(receipt.server_properties)]
+    return [*words, *release_words(receipt.kafka_release)]
 
 
 class ReceiptListView(View):

@@ -13,7 +13,7 @@ from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of
 from snaprebuild.cli.render.status import LINE_MAX, answer_lines, is_stray, next_of_status, snapshot_counts, waiting_text
 from snaprebuild.cli.table import counts_text
-from snaprebuild.cli.value_text import labels_of
+from snaprebuild.cli.value_text import labels_of, time_text
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.judged_verify import JudgedVerify
 from snaprebuild.documents.verify import VerifiedPartition, Verify, VerifyTotals
@@ -76,7 +76,7 @@ class VerifyView(View):
         suspect = f"{pluralize(status.suspect, 'snapshot is', 'snapshots are')} suspect" if status.suspect else ""
         missing = f"{pluralize(status.missing, 'snapshot is', 'snapshots are')} missing" if status.missing else ""
         waiting = waiting_text(status).capitalize() if status.waiting + status.waiting_unknown else ""
-        unjudged = _unjudged_text(result)
+        unjudged = " ".join(filter(None, (_expired_text(result), _unjudged_text(result))))
         whole = ". ".join(filter(None, (wrong, suspect, compared, missing, waiting)))
         alone = ". ".join(filter(None, (wrong, suspect, missing, waiting)))
         selected = given_words(*SELECTION)
@@ -168,6 +168,17 @@ def _unjudged_text(result: VerifyResult) -> str:
         any(each.severity > Severity.FINDING or each.is_unread for each in verdict.findings) for verdict in result.partitions
     )
     return f"{pluralize(unjudged, 'partition')} not judged to the end: stderr lists them." if unjudged else ""
+
+
+def _expired_text(result: VerifyResult) -> str:
+    """How many entries differ and were not judged, because their producers have expired at the moment of the run; empty without any."""
+    counts = [each.comparison.excused_count for verdict in result.partitions for each in verdict.outcome.snapshots]
+    snapshots = sum(count > 0 for count in counts)
+    if not snapshots:
+        return ""
+    entries = pluralize(sum(counts), "entry that differs", "entries that differ")
+    by = time_text(result.clock.as_of_ms)
+    return f"Not judged in {pluralize(snapshots, 'snapshot')}: {entries}, of producers that have expired by {by} (--as-of)."
 
 
 def _is_at_boundary(verdict: PartitionVerdict, snapshot: VerifiedSnapshot) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import RemoteOptions
-from snaprebuild.cli.runs.remote_storage import check_order, private_keys, tier_root
+from snaprebuild.cli.runs.remote_storage import check_order, private_keys, store_access
 from snaprebuild.cli.runs.run_settings import run_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.runs.stores import stores_of
@@ -48,6 +48,4 @@ def open_log_and_tier(
     if store is None:
         return source, None
     check_order(store, source)
-    root, prefix = tier_root(store, s3, options)
-    tier = remote_store.open_tier(root, options.metadata_log or (), stores_of(s3), keys, prefix, may_be_empty=True)
-    return source, tier
+    return source, remote_store.open_tier(store_access(store, s3, options, keys), stores_of(s3), may_be_empty=True)

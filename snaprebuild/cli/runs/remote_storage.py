@@ -12,13 +12,13 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import pluralize
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.log_dir import directory_fault, read_log_dir
-from snaprebuild.storage.private_keys import PrivateKeys, split_private_key
+from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys, split_private_key
 from snaprebuild.storage.remote.listing import split_key_prefix
 from snaprebuild.storage.store import absolute, is_object
 from snaprebuild.storage.store_path import StorePath, path_of
 from snaprebuild.tier import remote_store
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.remote_store import Tier
+from snaprebuild.tier.remote_store import StoreAccess, Tier
 
 __all__ = [
     "announced",
@@ -26,6 +26,7 @@ __all__ = [
     "key_files",
     "open_tier",
     "private_keys",
+    "store_access",
     "tier_root",
 ]
 
@@ -54,8 +55,17 @@ def open_tier(store: str, s3: S3Options, options: RemoteOptions) -> Tier:
     """
     check_directories([store, *(options.metadata_log or [])])
     keys = private_keys(options)
-    root, prefix = tier_root(store, s3, options)
-    return remote_store.open_tier(root, options.metadata_log or (), stores_of(s3), keys, prefix)
+    return remote_store.open_tier(store_access(store, s3, options, keys), stores_of(s3))
+
+
+def store_access(location: str, s3: S3Options, options: RemoteOptions, keys: PrivateKeys = NO_KEYS) -> StoreAccess:
+    """The access to the store at a location; ``keys`` for what reads segments or snapshots.
+
+    Raises:
+        UsageError: there is no such directory.
+    """
+    root, prefix = tier_root(location, s3, options)
+    return StoreAccess(root, options.metadata_log or (), keys, prefix)
 
 
 def check_order(store: str, source: Source | None = None) -> None:

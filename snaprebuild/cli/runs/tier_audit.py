@@ -11,7 +11,7 @@ from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.tier_audit import AuditOptions
 from snaprebuild.cli.render.tier import TierAuditView
 from snaprebuild.cli.runs.engine_choice import engine_of
-from snaprebuild.cli.runs.remote_storage import announced, key_files, private_keys, tier_root
+from snaprebuild.cli.runs.remote_storage import announced, key_files, private_keys, store_access
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import MeasuredOutput
@@ -36,7 +36,7 @@ def run_tier_audit(store: str, options: AuditOptions, engine: EngineOptions, out
         raise UsageError("--local-log-start and --log-dir go with --level reachable")
     keys = private_keys(options)
     clock = clock_at(options.as_of, options.expiration_ms)
-    root, prefix = tier_root(store, s3, options)
+    access = store_access(store, s3, options, keys)
     run = run_of(s3, clock=clock, jobs=options.jobs)
     cluster = None if options.metadata is None else MetadataLogs(absolute(options.metadata), run).named()
     starts = None
@@ -45,13 +45,10 @@ def run_tier_audit(store: str, options: AuditOptions, engine: EngineOptions, out
     started = time.perf_counter()
     with engine_of(engine) as chosen:
         result = audit.tier_audit(
-            root,
+            access,
             run,
             level=options.level,
             selection=selection_of(options),
-            metadata_logs=options.metadata_log or (),
-            private_keys=keys,
-            key_prefix=prefix,
             engine=lambda size_bytes: chosen.reading(size_bytes, None),
             announce=announced,
             local_starts=starts,

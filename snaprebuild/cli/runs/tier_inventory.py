@@ -6,7 +6,7 @@ from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import RemoteOptions
 from snaprebuild.cli.render.tier import TierInventoryView
-from snaprebuild.cli.runs.remote_storage import tier_root
+from snaprebuild.cli.runs.remote_storage import store_access
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.cli.verb import MeasuredOutput
@@ -20,7 +20,6 @@ def run_tier_inventory(store: str, options: RemoteOptions, out: MeasuredOutput, 
     """Lists the copies of segments in remote storage."""
     out.begin()
     check_directories([store, *(options.metadata_log or [])])
-    root, prefix = tier_root(store, s3, options)
-    selection = selection_of(options)
-    result, findings = inventory.tier_inventory(root, options.metadata_log or (), stores_of(s3), prefix, selection)
+    access = store_access(store, s3, options)
+    result, findings = inventory.tier_inventory(access, stores_of(s3), selection_of(options))
     return TierInventoryView(result, findings, options.private_key)

@@ -6,7 +6,7 @@ from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.tier_repair import TierRepairOptions
 from snaprebuild.cli.render.tier import TierRepairView
-from snaprebuild.cli.runs.remote_storage import announced, key_files, private_keys, tier_root
+from snaprebuild.cli.runs.remote_storage import announced, key_files, private_keys, store_access
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import OutputOptions
@@ -23,14 +23,10 @@ def run_tier_repair(store: str, options: TierRepairOptions, out: OutputOptions, 
     check_directories([store, *(options.metadata_log or [])], receipt=options.receipt)
     keys = private_keys(options)
     clock = clock_at(options.as_of, options.expiration_ms)
-    root, prefix = tier_root(store, s3, options)
     result = repair.tier_repair(
-        root,
+        store_access(store, s3, options, keys),
         run_of(s3, clock=clock, jobs=options.jobs),
         selection=selection_of(options),
-        metadata_logs=options.metadata_log or (),
-        private_keys=keys,
-        key_prefix=prefix,
         announce=announced,
         allow_unverified=options.allow_unverified,
         undo_path=None if options.dry_run else options.receipt or default_receipt_path(None),

@@ -14,10 +14,9 @@ from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.receipts import undo as undoing
-from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
+from snaprebuild.snapshots.receipts.receipt_lines import STORE_KIND
+from snaprebuild.snapshots.receipts.receipt_reader import ReceiptHeading, load_receipt
 from snaprebuild.snapshots.receipts.verify_receipt import (
-    STORE_KIND,
-    ReceiptHeading,
     list_receipts,
     newest_receipt,
     receipt_path,

@@ -205,15 +205,15 @@ def restart_order(
     while repairs:
         # What frees most for each byte that is read comes first; who is a controller waits for those who are none.
         if ranks is not None:
-            node = min(repairs, key=lambda repair: ranks[repair])
+            node = min(repairs, key=lambda node_id: ranks[node_id])
         else:
             node = min(
                 repairs,
-                key=lambda repair: (
-                    repair == quorum_leader,
-                    repair in controllers,
-                    -freed[repair] / (replayed[repair] + 1),
-                    repair,
+                key=lambda node_id: (
+                    node_id == quorum_leader,
+                    node_id in controllers,
+                    -freed[node_id] / (replayed[node_id] + 1),
+                    node_id,
                 ),
             )
         own = [(partition, replica) for partition, replica in repairs.pop(node) if partition.key in nodes_of]

@@ -194,7 +194,7 @@ class RestartSafety:
                 continue
             partition = _Partition(leaders, down, brokers)
             self._short_logs += [
-                (leaders, standing) for standing in partition.standings.values() if standing.standing is LeaderStanding.SHORT
+                (leaders, replica) for replica in partition.standings.values() if replica.standing is LeaderStanding.SHORT
             ]
             for node in partition.standings:
                 if node in self._unsafe and not partition.is_safe_without(node, ()):

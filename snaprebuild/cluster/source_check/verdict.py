@@ -138,11 +138,6 @@ class SourceVerdict(msgspec.Struct, frozen=True):
         return tuple(result.rule for result in self.results if result.state is RuleState.NOT_APPLICABLE)
 
     @property
-    def rules_without_result(self) -> tuple[SourceRule, ...]:
-        """The rules that are unknown or not applicable."""
-        return tuple(result.rule for result in self.results if result.state in (RuleState.UNKNOWN, RuleState.NOT_APPLICABLE))
-
-    @property
     def needs_confirmation(self) -> tuple[SourceRule, ...]:
         """Rules without evidence from the cluster, if it is one with ZooKeeper, where nothing shows that the replica leads or is in sync.
 

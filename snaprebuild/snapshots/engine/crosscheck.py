@@ -132,6 +132,7 @@ class CrossCheck(msgspec.Struct):
             difference_count=0,
             differences=(),
             reason=reason,
+            excused_count=comparison.excused_count + comparison.difference_count,
         )
 
     def _knowledge(self, state: BoundaryState) -> Knowledge:

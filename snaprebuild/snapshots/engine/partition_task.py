@@ -312,8 +312,9 @@ def to_domain_error(error: Exception) -> SnaprebuildError | FormatError:
         return error
     log.debug("unforeseen", exc_info=error)
     if isinstance(error, MemoryError):
-        most = current_limits().io.max_memory_bytes
-        return OutOfMemoryError("out of memory" if most is None else "out of memory: max_memory leaves no more for it")
+        if current_limits().io.max_memory_bytes is None:
+            return OutOfMemoryError("out of memory")
+        return OutOfMemoryError("out of memory: max_memory leaves no more for it")
     return SnaprebuildError(f"unforeseen {type(error).__name__}: {error}")
 
 

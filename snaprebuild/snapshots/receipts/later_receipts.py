@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.snapshots.receipts.own_snapshots import ReceiptFile, listed_receipts
-from snaprebuild.snapshots.receipts.receipt_lines import KIND
-from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, WrittenReceipt, header_of, read_receipt
+from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, WrittenReceipt, heading_of, read_receipt
 from snaprebuild.storage.local.fingerprint import fingerprint_at
 
 __all__ = ["later_receipts"]
@@ -65,11 +64,10 @@ def _candidates(receipt: WrittenReceipt) -> Iterator[ReceiptFile]:
 def _began_ms(path: str) -> int:
     """The moment of a run by the first line of its receipt; 0 for another file."""
     try:
-        header: Mapping[str, object] = header_of(path)
+        heading = heading_of(path)
     except SnaprebuildError:
         return 0
-    began_ms = header.get("began_ms")
-    return began_ms if isinstance(began_ms, int) and str(header.get("schema")).startswith(KIND) else 0
+    return 0 if heading is None or heading.is_of_store else heading.began_ms
 
 
 @functools.lru_cache(maxsize=RECEIPTS_KEPT)

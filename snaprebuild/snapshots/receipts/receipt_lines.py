@@ -22,6 +22,7 @@ __all__ = [
     "KIND",
     "OTHER_VERSION_ADVICE",
     "SCHEMA",
+    "STORE_KIND",
     "VERSION",
     "EndStep",
     "FileStep",
@@ -46,6 +47,9 @@ __all__ = [
 VERSION = 3
 KIND = "snaprebuild.receipt/"
 SCHEMA = f"{KIND}{VERSION}"
+STORE_KIND = "snaprebuild.tier-undo/"
+"""Begin of the schema of the receipts of `tier repair`."""
+
 OTHER_VERSION_ADVICE = "use the version of snaprebuild that wrote it"
 
 Location = Annotated[str, msgspec.Meta(pattern=r"\A(/|s3://)[^\0\ud800-\udc7f\udd00-\udfff]*\Z")]

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,7 @@ from snaprebuild.snapshots.receipts.receipt_lines import (
     KIND,
     OTHER_VERSION_ADVICE,
     SCHEMA,
+    STORE_KIND,
     EndStep,
     FileStep,
     JoinedStep,
@@ -45,10 +46,12 @@ from snaprebuild.storage.store_path import path_of
 
 __all__ = [
     "PartitionReceipt",
+    "ReceiptHeading",
     "ReceiptParts",
     "WrittenFile",
     "WrittenReceipt",
     "header_of",
+    "heading_of",
     "load_receipt",
     "read_receipt",
     "steps_of",
@@ -141,6 +144,8 @@ class WrittenReceipt(msgspec.Struct):
         began_ms: when the run began to write, ms since 1970.
         in_place: it wrote next to the segments.
         host: of the run.
+        server_properties: path of the configuration that the run followed; None without one.
+        kafka_release: that the run was told to expect at the next start; None without one.
         ended: the run was completed; else it was killed.
         partitions: by number.
         files: in the order of partitions and offsets.
@@ -155,6 +160,8 @@ class WrittenReceipt(msgspec.Struct):
     host: str = ""
     command: str = ""
     cluster_ids: tuple[str, ...] = ()
+    server_properties: str | None = None
+    kafka_release: str | None = None
     ended: bool = False
     partitions: dict[int, PartitionReceipt] = {}
     files: list[WrittenFile] = []
@@ -187,6 +194,35 @@ def header_of(path: str) -> dict[str, object]:
     except (ValueError, RecursionError):
         return {}
     return header if isinstance(header, dict) else {}
+
+
+class ReceiptHeading(NamedTuple):
+    """A receipt by its first line.
+
+    Attributes:
+        path: of it.
+        began_ms: when the run began to write, ms since 1970.
+        is_of_store: it is one of `tier repair`.
+    """
+
+    path: str
+    began_ms: int
+    is_of_store: bool
+
+
+def heading_of(path: str) -> ReceiptHeading | None:
+    """The heading of a receipt, of any version; None for another file.
+
+    Raises:
+        UsageError: no such file.
+        ReadFailedError: it cannot be read.
+    """
+    header = header_of(path)
+    began_ms = header.get("began_ms")
+    schema = str(header.get("schema"))
+    if not isinstance(began_ms, int) or not schema.startswith((KIND, STORE_KIND)):
+        return None
+    return ReceiptHeading(path, began_ms, schema.startswith(STORE_KIND))
 
 
 def load_receipt(path: str) -> WrittenReceipt:
@@ -305,6 +341,12 @@ def _object(path: str, number: int, line: bytes) -> dict[str, Any]:
     return value
 
 
+def _text_of(request: dict[str, Any], name: str) -> str | None:
+    """A member of the request of a run, which is another one for each verb; None where it is not there or no text."""
+    value = request.get(name)
+    return value if isinstance(value, str) else None
+
+
 def _header(path: str, value: dict[str, Any], line: bytes) -> ReceiptHeader:
     schema = value.get("schema")
     if schema != SCHEMA:
@@ -370,7 +412,16 @@ class _Reading:
     def _take_header(self, path: str, header: ReceiptHeader) -> None:
         if self._receipt is None:
             run = header.run
-            self._receipt = WrittenReceipt(path, header.began_ms, header.in_place, run.host, run.command, run.cluster_ids)
+            self._receipt = WrittenReceipt(
+                path=path,
+                began_ms=header.began_ms,
+                in_place=header.in_place,
+                host=run.host,
+                command=run.command,
+                cluster_ids=run.cluster_ids,
+                server_properties=_text_of(header.request, "server_properties"),
+                kafka_release=_text_of(header.request, "kafka_release"),
+            )
         elif (self._receipt.began_ms, self._receipt.in_place) != (header.began_ms, header.in_place):
             raise ValueError("the header of another run")
 

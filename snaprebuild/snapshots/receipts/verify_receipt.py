@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -29,17 +28,22 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.receipts.own_snapshots import can_be_written, default_receipt_places, listed_receipts, state_directory
 from snaprebuild.snapshots.receipts.part_files import part_names
-from snaprebuild.snapshots.receipts.receipt_lines import KIND
-from snaprebuild.snapshots.receipts.receipt_reader import PartitionReceipt, WrittenFile, WrittenReceipt, header_of, load_receipt
+from snaprebuild.snapshots.receipts.receipt_reader import (
+    PartitionReceipt,
+    ReceiptHeading,
+    WrittenFile,
+    WrittenReceipt,
+    header_of,
+    heading_of,
+    load_receipt,
+)
 from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source, yield_to_brokers
 from snaprebuild.storage.local.fingerprint import fingerprint_at
 
 __all__ = [
-    "STORE_KIND",
     "FileStatus",
     "FileTotals",
     "ListedReceipt",
-    "ReceiptHeading",
     "ReceiptVerdict",
     "Receipts",
     "VerifiedFile",
@@ -49,8 +53,6 @@ __all__ = [
     "verify_receipt",
 ]
 
-STORE_KIND = "snaprebuild.tier-undo/"
-"""What the schema of a receipt of `tier repair` begins with, for the layer above."""
 RECEIPTS_ELSEWHERE = (
     "name the receipt of a run that left it elsewhere: the FILE of its --receipt. A user without a home has it in "
     "DIR/snaprebuild-receipt-*.jsonl, where DIR is that of --out, else the directory of the run"
@@ -343,16 +345,6 @@ def list_receipts() -> tuple[Receipts, list[Finding]]:
     return Receipts(directory=directory, receipts=receipts, not_listed=not_listed), findings
 
 
-class ReceiptHeading(NamedTuple):
-    """A receipt by its first line."""
-
-    path: str
-    began_ms: int
-    """When the run began to write, ms since 1970."""
-    is_of_store: bool
-    """It is one of `tier repair`."""
-
-
 def newest_receipt(is_undone: Callable[[ReceiptHeading], bool]) -> ReceiptHeading:
     """The receipt of the newest run of which something is left, among those in the places where runs leave them by default.
 
@@ -394,12 +386,10 @@ def _headings(directory: str) -> list[ReceiptHeading]:
     headings = []
     for name in _receipt_names(directory)[:RECEIPTS_MAX]:
         path = os.path.join(directory, name)
-        header = header_of(path)
-        began = header.get("began_ms")
-        schema = str(header.get("schema"))
-        if not isinstance(began, int) or not schema.startswith((KIND, STORE_KIND)):
+        heading = heading_of(path)
+        if heading is None:
             raise UsageError("is not a receipt, although it has the name of one: move it away, or name RECEIPT", path=path)
-        headings.append(ReceiptHeading(path, began, schema.startswith(STORE_KIND)))
+        headings.append(heading)
     return sorted(headings, key=lambda each: (-each.began_ms, each.path))
 
 
@@ -415,10 +405,8 @@ def _receipt_names(directory: str) -> list[str]:
 
 
 def _listed(path: str) -> ListedReceipt:
-    header = header_of(path)
-    began = header.get("began_ms")
-    began_ms = began if isinstance(began, int) else 0
-    if str(header.get("schema")).startswith(STORE_KIND):
-        return ListedReceipt(path, began_ms, "snaprebuild tier repair", None)
+    heading = heading_of(path)
+    if heading is not None and heading.is_of_store:
+        return ListedReceipt(path, heading.began_ms, "snaprebuild tier repair", None)
     receipt = load_receipt(path)
     return ListedReceipt(path, receipt.began_ms, receipt.command, FileTotals.of(verify_receipt(receipt).files))

@@ -26,6 +26,7 @@ from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, P
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.rebuild.preflight import with_preflight, without_blocked
+from snaprebuild.snapshots.source.left_out import LeftOut
 from snaprebuild.snapshots.staging.faulty_snapshots import faults_left
 from snaprebuild.snapshots.staging.staged_check import change_times, known_topic_id, ready_snapshot
 from snaprebuild.snapshots.staging.staged_plan import (
@@ -196,12 +197,23 @@ def is_resumed(plan: PartitionPlan) -> bool:
 def is_disproved(plan: PartitionPlan, staged: StagedPartition) -> bool:
     """Whether what an earlier run has staged may not be installed, by what this plan knows: refused, or not to be trusted so far up.
 
+    What the next start of the broker would do proves nothing about staged snapshots: `install` judges the start again.
+
     Args:
         plan: of the partition, now.
         staged: the staged snapshots of the partition.
     """
     due = {each.offset for each in staged.due}
-    return plan.fault is not None or any(offset in due and reason.may_be_needed for offset, reason in plan.not_planned)
+    reasons = [reason for offset, reason in plan.not_planned if offset in due and reason.may_be_needed]
+    if any(reason.kind not in _BECAUSE_OF_START for reason in reasons):
+        return True
+    if plan.fate is None:
+        return plan.fault is not None
+    verdict = plan.verdict
+    return verdict is not None and (verdict.is_rejected or verdict.in_place_refusal(plan.path) is not None)
+
+
+_BECAUSE_OF_START = frozenset((LeftOut.UNSAFE_START, LeftOut.REMOVED_AT_START))
 
 
 def _note(plan: PartitionPlan) -> Finding:

@@ -27,8 +27,6 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.verify import OnBoundary, PartitionVerdict, VerifyOutcome, verify
-from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
-from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.copy_log import CopyLog, Stretch, join_copies, stretch_above
 from snaprebuild.tier.audit.partition_audit import (
@@ -48,6 +46,7 @@ from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, cold_bytes, r
 from snaprebuild.tier.remote_log import RemoteLogs
 from snaprebuild.tier.remote_partition import RemotePartition, unreadable_objects
 from snaprebuild.tier.remote_store import (
+    StoreAccess,
     Tier,
     list_store,
     refuse_without_copies,
@@ -182,34 +181,28 @@ class _PartitionWork:
 
 
 def tier_audit(
-    root: StorePath,
+    access: StoreAccess,
     run: Run,
     *,
     level: AuditLevel = AuditLevel.FULL,
     selection: Selection | None = None,
-    metadata_logs: Sequence[str] = (),
-    private_keys: PrivateKeys = NO_KEYS,
     engine: MakeEngine = lambda _: None,
     keep: ProvenSnapshots | None = None,
     announce: Callable[[AuditCost], None] | None = None,
     local_starts: LocalStarts | None = None,
-    key_prefix: str = "",
     cluster: MetadataRead | None = None,
 ) -> StoreAudit:
     """Audits every snapshot below a location.
 
     Args:
-        root: of the store, absolute.
+        access: to the store.
         run: entries that a load at the moment of its clock drops are not compared.
         level: how much is read.
         selection: of partitions; its offsets are ignored. None for all.
-        metadata_logs: as for ``tier_inventory``.
-        private_keys: of segments that are encrypted.
         engine: makes, from the bytes of the segments, what reads and replays in place of worker processes of this machine, or None.
         keep: gets the right snapshot of each copy whose own is wrong, where the log proves it; not with an engine.
         announce: called with what is going to be read, before anything but manifests is.
         local_starts: where logs begin on the disks of their leaders, for the level ``REACHABLE``; None if unknown.
-        key_prefix: of the plugin, below the location.
         cluster: its metadata log, with which producer ids are compared; None to leave that out.
 
     Raises:
@@ -218,7 +211,8 @@ def tier_audit(
         RefusedError: a limit of the run ended the listing, or objects are in a cold storage class and no limit was set. A limit that is
             reached later ends no audit: the rest is not read.
     """
-    tier = list_store(root, metadata_logs, run.stores, private_keys, key_prefix)
+    root = access.root
+    tier = list_store(access, run.stores)
     selection = selection or Selection()
     audits, findings = _selected(tier, selection)
     audit = StoreAudit(root.path, level, tier.verified, audits, [*tier.findings, *findings])

@@ -489,16 +489,28 @@ def add_findings(audit: PartitionAudit, level: AuditLevel) -> None:
     if unproven and level is not AuditLevel.STRUCTURE:
         message = f"{pluralize(len(unproven), 'snapshot')} unproven; the first, {unproven[0].snapshot_name}: {unproven[0].reason}"
         audit.add_finding("tier-unproven", Severity.FINDING, message, unproven[0].copy.start_offset)
-    unread = [each for each in audit.copies if each.verdict is SnapshotVerdict.NOT_READ]
-    if (
-        level is AuditLevel.STRUCTURE
-    ):  # without a replay each fault of a copy has a finding of its own, but for objects that are missing
-        reported = {each.offset for each in audit.findings}
-        unread = [each for each in unread if each.copy.start_offset not in reported]
+    unread = _unread_without_finding(audit, level)
     if unread:
         reason = unread[0].reason or "the replay did not reach it"
         message = f"{pluralize(len(unread), 'snapshot')} not read; the first: {reason}"
         audit.add_finding("tier-not-audited", Severity.FINDING, message, unread[0].copy.start_offset)
+
+
+def _unread_without_finding(audit: PartitionAudit, level: AuditLevel) -> list[CopyAudit]:
+    """The copies whose snapshots were not read, without those whose own finding says why."""
+    undecrypted = {each.copy.segment_id for copies in audit.undecrypted.values() for each in copies}
+    unread = [
+        each
+        for each in audit.copies
+        if each.verdict is SnapshotVerdict.NOT_READ
+        and each.copy.segment_id not in undecrypted
+        and each.copy.missing != ICEBERG_LACKS
+    ]
+    if level is not AuditLevel.STRUCTURE:
+        return unread
+    # Without a replay each fault of a copy has a finding of its own, but for objects that are missing.
+    reported = {each.offset for each in audit.findings}
+    return [each for each in unread if each.copy.start_offset not in reported]
 
 
 def _consequence(copy: CopyAudit) -> str:

@@ -20,14 +20,13 @@ from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_err
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.partition_names import named
-from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.storage.remote.store import TierStore
-from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, StoreAudit
 from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshots
 from snaprebuild.tier.cost import AuditCost
+from snaprebuild.tier.remote_store import StoreAccess
 from snaprebuild.tier.repair.copy_repair import CopyRepair, copy_repair, write_repair
 from snaprebuild.tier.repair.repaired_copy import ObjectPart, RepairAction, RepairedCopy
 from snaprebuild.tier.repair.undo import RepairReceipt
@@ -109,29 +108,23 @@ class StoreRepair:
 
 
 def tier_repair(
-    root: StorePath,
+    access: StoreAccess,
     run: Run,
     *,
     selection: Selection | None = None,
-    metadata_logs: Sequence[str] = (),
-    private_keys: PrivateKeys = NO_KEYS,
     allow_unverified: bool = False,
     undo_path: str | None = None,
     announce: Callable[[AuditCost], None] | None = None,
-    key_prefix: str = "",
 ) -> StoreRepair:
     """Repairs every snapshot below a location that is wrong.
 
     Args:
-        root: of the store, absolute.
+        access: to the store.
         run: its clock is for expiry.
         selection: of partitions.
-        metadata_logs: directories with partitions of ``__remote_log_metadata``.
-        private_keys: of segments that are encrypted.
         allow_unverified: without a metadata log, take complete copies for live.
         undo_path: of the receipt, which must not exist; None for a dry run, which writes nothing.
         announce: called with what is going to be read.
-        key_prefix: of the plugin.
 
     Raises:
         UsageError, ReadFailedError: as ``tier_audit``.
@@ -139,14 +132,11 @@ def tier_repair(
     """
     with ProvenSnapshots() as proven:
         audit = tier_audit(
-            root,
+            access,
             run,
             selection=selection,
-            metadata_logs=metadata_logs,
-            private_keys=private_keys,
             keep=proven,
             announce=announce,
-            key_prefix=key_prefix,
         )
         result = StoreRepair(audit, undo_path is None)
         result.findings = [each for each in audit.findings if each.cause is not FindingCause.WRONG_REMOTE_SNAPSHOT]
@@ -154,7 +144,7 @@ def tier_repair(
         for partition in audit.partitions:
             wrong += _wrong_snapshots(partition, result.findings, allow_unverified=allow_unverified)
         due = [each for each in wrong if each.action is RepairAction.WOULD_REPAIR]
-        _Repairs(result, root, private_keys, proven).run(due, undo_path)
+        _Repairs(result, access, proven).run(due, undo_path)
         result.copies = [each.published() for each in wrong]
         result.needs_permission = any(each.reason == UNVERIFIED for each in wrong)
     return result
@@ -238,10 +228,10 @@ def _shared_from(partition: PartitionAudit) -> int | None:
 class _Repairs:
     """Repairs one copy after the other."""
 
-    def __init__(self, result: StoreRepair, root: StorePath, private_keys: PrivateKeys, proven: ProvenSnapshots) -> None:
+    def __init__(self, result: StoreRepair, access: StoreAccess, proven: ProvenSnapshots) -> None:
         self._result = result
-        self._root = root
-        self._tier = TierStore(root.store, private_keys)
+        self._root = access.root
+        self._tier = TierStore(access.root.store, access.private_keys)
         self._proven = proven
 
     def run(self, due: Sequence[_WrongSnapshot], undo_path: str | None) -> None:

@@ -27,7 +27,7 @@ from snaprebuild import __version__
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, StorageError, UsageError, WriteFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.published import Natural, Part, Sha256, line_of
-from snaprebuild.snapshots.receipts.verify_receipt import STORE_KIND
+from snaprebuild.snapshots.receipts.receipt_lines import STORE_KIND
 from snaprebuild.storage.file_facts import is_nameable
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.journal_file import JournalFile

@@ -1,0 +1,120 @@
+"""The arguments of a query for records, of the function and of the data source."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from formats.limits import INT64_MAX
+from snaprebuild.argument_checks import check_number, check_patterns, check_text
+from snaprebuild.consume.record_query import EARLIEST, LATEST, Offsets, RecordQuery
+from snaprebuild.errors import UsageError
+from snaprebuild.findings import did_you_mean
+
+__all__ = ["assigned_partitions", "check_one_selection", "chosen_columns", "offsets_of", "pattern_of"]
+
+
+def check_one_selection(query: RecordQuery) -> None:
+    """Raises UsageError if topics are selected in more than one way, or a range is."""
+    ways = [bool(query.topics), bool(query.subscribe), query.subscribe_pattern is not None, bool(query.assign)]
+    if sum(ways) > 1:
+        raise UsageError("select topics in one way: by name or pattern, by a regular expression, or by partitions")
+    if query.starting_timestamp is not None and query.starting_offsets != EARLIEST:
+        raise UsageError("give a starting offset or a starting timestamp, not both")
+    if query.ending_timestamp is not None and query.ending_offsets != LATEST:
+        raise UsageError("give an ending offset or an ending timestamp, not both")
+
+
+def offsets_of(name: str, value: Any, words: Mapping[str, int]) -> Offsets:
+    """The offsets of an argument.
+
+    Args:
+        name: of the argument.
+        value: a word, an offset for each partition by topic and number, or the JSON of that.
+        words: the words that are allowed, and their offsets.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    expected = f"{name}: expected {' or '.join(words)}, or offsets by topic and partition"
+    if isinstance(value, str):
+        if value.lower() in words:
+            return words[value.lower()]
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise UsageError(f"{expected}, found {value!r}") from None
+    if not isinstance(value, Mapping) or not value:
+        raise UsageError(f"{expected}, found {value!r}")
+    offsets: dict[str, dict[int, int]] = {}
+    for topic, by_number in value.items():
+        check_text(name, topic)
+        if not isinstance(by_number, Mapping):
+            raise UsageError(f"{expected}, found {by_number!r} for {topic}")
+        offsets[topic] = {_number(name, number): _offset(name, offset, words) for number, offset in by_number.items()}
+    return offsets
+
+
+def _number(name: str, value: Any) -> int:
+    if isinstance(value, str) and value.isdecimal() and value.isascii():
+        value = int(value[:11])
+    return check_number(name, value, 0, 2**31 - 1)
+
+
+def _offset(name: str, value: Any, words: Mapping[str, int]) -> int:
+    number = check_number(name, value, EARLIEST, INT64_MAX - 1)
+    if number < 0 and number not in words.values():
+        allowed = ", ".join(f"{offset} ({word})" for word, offset in words.items())
+        raise UsageError(f"{name}: expected an offset or {allowed}, found {number}")
+    return number
+
+
+def pattern_of(name: str, value: Any) -> str | None:
+    """The regular expression of an argument; None without one.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if value is None:
+        return None
+    text = check_text(name, value)
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise UsageError(f"{name}: is no regular expression: {error}") from None
+    return text
+
+
+def assigned_partitions(name: str, value: Any) -> frozenset[tuple[str, int]]:
+    """Topics and numbers of partitions, from lists of numbers by topic; none for None.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if value is None:
+        return frozenset()
+    if not isinstance(value, Mapping) or not value:
+        raise UsageError(f"{name}: expected numbers of partitions by topic, found {value!r}")
+    pairs = set()
+    for topic, numbers in value.items():
+        check_text(name, topic)
+        if isinstance(numbers, str) or not isinstance(numbers, Sequence) or not numbers:
+            raise UsageError(f"{name}: expected a list of numbers for {topic}, found {numbers!r}")
+        pairs |= {(topic, check_number(name, number, 0, 2**31 - 1)) for number in numbers}
+    return frozenset(pairs)
+
+
+def chosen_columns(name: str, value: Any, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of columns, each once.
+
+    Raises:
+        UsageError: one is not known.
+    """
+    names = tuple(dict.fromkeys(check_patterns(name, value)))
+    for each in names:
+        if each not in known:
+            meant = did_you_mean(each, known)
+            raise UsageError(f"{name}: expected some of {', '.join(known)}, found {each!r}{'; ' if meant else ''}{meant}")
+    return names

@@ -1,0 +1,108 @@
+"""What is read: topics, offsets or times, transactions, and what happens with damage. The names are those of Spark's Kafka source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.storage.partition_names import TopicKind, topic_kind_of
+
+__all__ = ["EARLIEST", "LATEST", "DamageMode", "NoMatch", "Offsets", "RecordIsolation", "RecordQuery"]
+
+EARLIEST = -2
+LATEST = -1
+"""Offsets with a meaning, as in the protocol of Kafka."""
+
+Offsets = int | Mapping[str, Mapping[int, int]]
+"""``EARLIEST`` or ``LATEST`` for all partitions, or an offset for each, by topic and number."""
+
+
+class RecordIsolation(StrEnum):
+    """Which records are read."""
+
+    READ_COMMITTED = "read_committed"
+    """Records below the last stable offset, without aborted transactions."""
+    READ_UNCOMMITTED = "read_uncommitted"
+    """Records below the high watermark, also of transactions that were aborted or are open."""
+    ALL = "all"
+    """Records and control records below the high watermark."""
+
+
+class DamageMode(StrEnum):
+    """What happens with a batch that cannot be read."""
+
+    FAILFAST = "FAILFAST"
+    """It ends the read with an error."""
+    PERMISSIVE = "PERMISSIVE"
+    """It becomes a row with an error, and the next batch is read."""
+    DROPMALFORMED = "DROPMALFORMED"
+    """It is left out, and the next batch is read."""
+
+
+class NoMatch(StrEnum):
+    """What happens in a partition without a record at or after the starting time."""
+
+    ERROR = "error"
+    LATEST = "latest"
+
+
+class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for records.
+
+    Attributes:
+        topics: shell patterns; none for all.
+        subscribe: names of topics, which must exist.
+        subscribe_pattern: a regular expression that a whole name matches; None for none.
+        assign: topics and numbers of partitions, which must exist.
+        starting_offsets: the first offset of each partition.
+        ending_offsets: the offset after the last one of each partition.
+        starting_timestamp: ms since 1970, instead of ``starting_offsets``; None without one.
+        ending_timestamp: ms since 1970, instead of ``ending_offsets``; None without one.
+        no_match: for ``starting_timestamp``.
+        isolation: which records are read.
+        mode: what happens with damage.
+        columns: of the rows, in their order.
+        fails_on_data_loss: offsets of the range that are not there end the read with an error.
+    """
+
+    topics: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+    subscribe_pattern: str | None = None
+    assign: frozenset[tuple[str, int]] = frozenset()
+    starting_offsets: Offsets = EARLIEST
+    ending_offsets: Offsets = LATEST
+    starting_timestamp: int | None = None
+    ending_timestamp: int | None = None
+    no_match: NoMatch = NoMatch.ERROR
+    isolation: RecordIsolation = RecordIsolation.READ_COMMITTED
+    mode: DamageMode = DamageMode.FAILFAST
+    columns: tuple[str, ...] = ()
+    fails_on_data_loss: bool = True
+
+    def takes(self, topic: str, partition: int) -> bool:
+        """Whether a partition is selected. Kafka's own topics are, if they are named without a pattern."""
+        if self.assign:
+            return (topic, partition) in self.assign
+        if self.subscribe:
+            return topic in self.subscribe
+        if topic in self.topics:
+            return True
+        if topic_kind_of(topic) is not TopicKind.ORDINARY:
+            return False
+        if self.subscribe_pattern is not None:
+            return re.fullmatch(self.subscribe_pattern, topic) is not None
+        return Selection(self.topics).takes_partition(topic, partition)
+
+    @property
+    def needs_outcomes(self) -> bool:
+        """Whether it matters how transactions ended."""
+        return self.isolation is RecordIsolation.READ_COMMITTED or "transaction" in self.columns
+
+    @property
+    def skips_faults(self) -> bool:
+        """Whether the batches after a damaged one are read."""
+        return self.mode is not DamageMode.FAILFAST

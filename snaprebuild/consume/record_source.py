@@ -1,0 +1,164 @@
+"""The partitions that a query selects below some paths, each with the one log of it that is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from formats.errors import FormatError
+from formats.partition.partition_metadata import uuid_to_text
+from formats.remote.remote_log_metadata import TopicIdPartition
+from snaprebuild.consume.chosen_log import ChosenLog, by_partition, choose_log, read_replica
+from snaprebuild.consume.partition_plan import check_offsets
+from snaprebuild.consume.record_query import RecordQuery
+from snaprebuild.consume.remote_logs import RemoteRequest, log_in_tier, open_remote, with_remote_copies
+from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
+from snaprebuild.findings import Finding, FindingCause, finding_of_error, first_of
+from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes, open_source
+from snaprebuild.tier.remote_store import Tier
+
+__all__ = ["RecordSource", "open_record_source"]
+
+
+@dataclass(slots=True)
+class RecordSource:
+    """What a query reads.
+
+    Attributes:
+        source: the listing of the paths.
+        logs: of the selected partitions, by topic and number.
+        findings: about directories that are not read, and about checkpoints.
+    """
+
+    source: Source
+    logs: tuple[ChosenLog, ...]
+    findings: list[Finding] = field(default_factory=list)
+
+
+def open_record_source(
+    paths: Sequence[str],
+    query: RecordQuery,
+    run: Run,
+    server_properties: str | None = None,
+    remote: RemoteRequest | None = None,
+) -> RecordSource:
+    """Finds the partitions of a query, and chooses the log of each.
+
+    Args:
+        paths: directories, or prefixes of object stores; none if remote storage alone is read.
+        query: what is read.
+        run: how object stores are reached.
+        server_properties: configuration of a broker, whose ``log.dirs`` are read too; None without one.
+        remote: remote storage of the partitions; None without one.
+
+    Raises:
+        UsageError: nothing to read from, or a topic or partition that is named is not there.
+        RefusedError: directories or copies of one partition contradict each other, with the mode FAILFAST.
+        ReadFailedError: a directory or copy cannot be read, with the mode FAILFAST.
+        FormatError: a small file is damaged, with the mode FAILFAST.
+    """
+    is_remote_alone = remote is not None and not paths and server_properties is None
+    source = Source((), ()) if is_remote_alone else open_source(paths, server_properties, run=run)
+    tier = None if remote is None else open_remote(remote, run.stores)
+    return _Opening(query, source, tier).opened()
+
+
+class _Opening:
+    def __init__(self, query: RecordQuery, source: Source, tier: Tier | None) -> None:
+        self._query = query
+        self._source = source
+        self._tier = tier
+        self._findings = [each for each in source.findings if each.cause is not FindingCause.NOTHING_FOUND]
+        self._findings += [] if tier is None else tier.findings
+
+    def opened(self) -> RecordSource:
+        query = self._query
+        on_disk = [each for each in self._source.partitions if query.takes(*_name_of(each))]
+        remote_alone = self._remote_alone({_name_of(each) for each in on_disk})
+        self._check_names(bool(on_disk or remote_alone))
+        if not query.skips_faults:
+            _check_listing(self._findings)
+        logs = [
+            self._tried(directories[0].directory.path, partial(self._on_disk, directories))
+            for _, directories in by_partition(on_disk)
+        ]
+        logs += [self._tried(f"{each.topic}-{each.partition}", partial(self._in_tier, each)) for each in remote_alone]
+        chosen = sorted((each for each in logs if each is not None), key=lambda each: (each.topic, each.partition))
+        check_offsets(query, [(each.topic, each.partition) for each in chosen])
+        return RecordSource(self._source, tuple(chosen), [*self._findings, *live_broker_notes(self._source)])
+
+    @property
+    def _tolerates_loss(self) -> bool:
+        return self._query.skips_faults or not self._query.fails_on_data_loss
+
+    def _on_disk(self, directories: Sequence[PartitionSource]) -> ChosenLog:
+        log = choose_log([read_replica(each) for each in directories])
+        return log if self._tier is None else with_remote_copies(log, self._tier, tolerates_loss=self._tolerates_loss)
+
+    def _in_tier(self, partition: TopicIdPartition) -> ChosenLog | None:
+        assert self._tier is not None
+        return log_in_tier(self._tier, partition, tolerates_loss=self._tolerates_loss)
+
+    def _tried(self, path: str, choose: Callable[[], ChosenLog | None]) -> ChosenLog | None:
+        try:
+            return choose()
+        except (FormatError, SnaprebuildError) as error:
+            if not self._query.skips_faults or isinstance(error, UsageError):
+                raise
+            self._findings.append(finding_of_error(error, path))
+            return None
+
+    def _remote_alone(self, on_disk: Collection[tuple[str, int]]) -> list[TopicIdPartition]:
+        """The selected partitions that only remote storage has.
+
+        Raises:
+            UsageError: several topics had one name.
+        """
+        if self._tier is None:
+            return []
+        found: dict[tuple[str, int], TopicIdPartition] = {}
+        for each in self._tier.partitions:
+            name = (each.topic, each.partition)
+            if name in on_disk or not self._query.takes(*name):
+                continue
+            if name in found:
+                among = f"{uuid_to_text(found[name].topic_id)}, {uuid_to_text(each.topic_id)}"
+                raise UsageError(f"has copies of several topics called {each.topic}: {among}", path=self._tier.base.path)
+            found[name] = each
+        return list(found.values())
+
+    def _check_names(self, selects: bool) -> None:
+        """Raises UsageError if a name selects nothing: it is probably mistyped."""
+        query = self._query
+        present = {_name_of(each) for each in (*self._source.partitions, *self._source.skipped)}
+        if self._tier is not None:
+            present |= {(each.topic, each.partition) for each in self._tier.partitions}
+        topics = {topic for topic, _ in present}
+        absent = sorted(set(query.subscribe) - topics)
+        if absent:
+            hint = Selection((absent[0],)).hint(topics, as_options=False)
+            raise UsageError(f"no topic {absent[0]!r}{hint}")
+        missing = sorted(query.assign - present)
+        if missing:
+            names = first_of([f"{topic}-{number}" for topic, number in missing])
+            raise UsageError(f"no partition {names}")
+        if query.topics and present and not selects:
+            raise UsageError(Selection(query.topics).why_none(sorted(present), as_options=False))
+        if query.subscribe_pattern is not None and present and not selects:
+            raise UsageError(f"no topic matches {query.subscribe_pattern!r}: topics are {first_of(sorted(topics), 5)}")
+
+
+def _name_of(source: PartitionSource) -> tuple[str, int]:
+    name = source.directory.name
+    return name.topic, name.partition
+
+
+def _check_listing(findings: Sequence[Finding]) -> None:
+    """Raises ReadFailedError if something below the paths is not read."""
+    unread = [each for each in findings if each.severity and each.cause is not FindingCause.SETTINGS_UNREADABLE]
+    if unread:
+        others = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
+        raise ReadFailedError(f"{unread[0].message}{others}; mode PERMISSIVE reads the rest", path=unread[0].path)

@@ -1,0 +1,174 @@
+"""One pass over the headers of a log: how its transactions ended, where the stable part ends, and the first records after given times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from formats import limits
+from formats.errors import BadChecksumError, FormatError
+from formats.log.batch_headers import HEADER_COLUMNS, HeaderBlock
+from formats.log.record_batch import BatchHeader
+from formats.partition.transaction_index import read_transaction_index
+from snaprebuild.consume.chosen_log import ChosenLog
+from snaprebuild.consume.log_pieces import BatchFault, LogPiece, blocks_of
+from snaprebuild.consume.transaction_outcomes import OUTCOME_COLUMNS, OutcomeReplay, TransactionOutcomes
+from snaprebuild.errors import ChangedFileError, ReadFailedError
+from snaprebuild.findings import Finding, Severity, pluralize
+from snaprebuild.snapshots.source.log_records import batch_records
+from snaprebuild.storage.store import OpenBytes
+from snaprebuild.storage.store_path import ReadPath
+
+__all__ = ["LogSurvey", "good_parts", "survey_log"]
+
+
+@dataclass(slots=True)
+class LogSurvey:
+    """What the headers of a log show.
+
+    Attributes:
+        outcomes: of the transactions, up to the end of the survey.
+        times: for each time that was searched the offset of the first record that is not older, or None.
+        damage: where the survey ended early; None if it did not.
+        damage_offset: the offsets below it were surveyed, if it ended early.
+        passed: faults that the survey went past.
+        findings: about transaction indexes.
+    """
+
+    outcomes: TransactionOutcomes
+    times: dict[int, int | None]
+    damage: BatchFault | None = None
+    damage_offset: int = 0
+    passed: list[BatchFault] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def survey_log(
+    log: ChosenLog, end: int, *, times: Iterable[int] = (), fails_from: int | None = None, with_outcomes: bool = True
+) -> LogSurvey:
+    """Reads the headers of a log.
+
+    Args:
+        log: that is read.
+        end: batches that begin at or above it are not read.
+        times: ms since 1970; the first record at or after each is searched, from the log start on.
+        fails_from: damage at or above this offset ends the survey; None for damage anywhere to be passed.
+        with_outcomes: whether the outcomes of transactions are wanted; without them the survey ends when all times were found.
+
+    Raises:
+        FormatError: records that are searched for a time are damaged.
+        ReadFailedError, RefusedError: a segment cannot be read.
+    """
+    return _Survey(log, end, times, fails_from, with_outcomes=with_outcomes).run()
+
+
+def good_parts(block: HeaderBlock) -> Iterator[tuple[HeaderBlock, int | None]]:
+    """The parts of a block between batches with wrong checksums, each with the row of the bad batch after it; None at the end."""
+    start = 0
+    for row in block.bad_crc.tolist():
+        yield block.part(start, row), row
+        start = row + 1
+    yield block.part(start, len(block)), None
+
+
+class _Survey:
+    def __init__(self, log: ChosenLog, end: int, times: Iterable[int], fails_from: int | None, *, with_outcomes: bool) -> None:
+        self._log = log
+        self._end = end
+        self._fails_from = fails_from
+        self._with_outcomes = with_outcomes
+        self._times: dict[int, int | None] = dict.fromkeys(times)
+        self._replay = OutcomeReplay(log.visible_end, log.open_before)
+        self._next_offset = log.log_start
+        self._damage: BatchFault | None = None
+        self._passed: list[BatchFault] = []
+        self._unlisted = 0
+        self._unlisted_in = ""
+
+    def run(self) -> LogSurvey:
+        columns = HEADER_COLUMNS if self._times else OUTCOME_COLUMNS
+        for piece in self._log.pieces:
+            if piece.base_offset >= self._end or self._is_done():
+                break
+            with piece.open() as source:
+                self._take_piece(piece, source, columns)
+        survey = LogSurvey(self._replay.outcomes(), self._times, self._damage, self._next_offset, self._passed)
+        if self._unlisted:
+            message = (
+                f"{pluralize(self._unlisted, 'aborted transaction')} of the log are missing in transaction indexes: the records are "
+                f"left out here, and consumers of a broker get them as if they were committed"
+            )
+            survey.findings.append(Finding("records-aborted-without-index", Severity.FINDING, self._unlisted_in, message))
+        return survey
+
+    def _is_done(self) -> bool:
+        return self._damage is not None or (not self._with_outcomes and None not in self._times.values())
+
+    def _take_piece(self, piece: LogPiece, source: OpenBytes, columns: tuple[str, ...]) -> None:
+        aborted: set[tuple[int, int]] = set()
+        for block in blocks_of(piece, source, columns, self._on_fault, check_crc=True):
+            if self._is_done():
+                return
+            for part, bad_row in good_parts(block):
+                self._take(part, source, aborted)
+                if bad_row is not None:
+                    position = int(block.position_bytes[bad_row])
+                    what = "checksum of a batch"
+                    error = BadChecksumError(
+                        what, file=piece.path, position=position, expected="that in its header", found="another"
+                    )
+                    self._on_fault(BatchFault(piece, position, error, int(block.column("base_offset")[bad_row])))
+                if self._is_done():
+                    return
+            if len(block) and int(block.column("base_offset")[-1]) >= self._end:
+                break
+        if aborted:
+            self._compare_index(piece, aborted)
+
+    def _take(self, block: HeaderBlock, source: OpenBytes, aborted: set[tuple[int, int]]) -> None:
+        block = block.part(0, int(np.searchsorted(block.column("base_offset"), self._end)))
+        if not len(block):
+            return
+        if self._with_outcomes:
+            self._replay.take(block)
+            aborted.update((each.producer_id, each.marker_offset) for each in self._replay.aborted)
+        for time_ms, offset in self._times.items():
+            if offset is None:
+                self._times[time_ms] = self._first_record(block, source, time_ms)
+        self._next_offset = int(block.column("base_offset")[-1]) + int(block.column("last_offset_delta")[-1]) + 1
+
+    def _first_record(self, block: HeaderBlock, source: OpenBytes, time_ms: int) -> int | None:
+        """The offset of the first record of a block at or after a time, control records included, as a broker searches it."""
+        last = block.column("base_offset") + block.column("last_offset_delta")
+        rows = np.flatnonzero((block.column("max_timestamp") >= time_ms) & (last >= self._log.log_start))
+        for row in rows.tolist():
+            header = BatchHeader(*(int(block.column(name)[row]) for name in HEADER_COLUMNS))
+            for record in batch_records(source, header, int(block.position_bytes[row])):
+                if record.timestamp >= time_ms and record.offset >= self._log.log_start:
+                    return record.offset
+        return None
+
+    def _on_fault(self, fault: BatchFault) -> None:
+        if self._fails_from is not None and self._next_offset >= self._fails_from:
+            self._damage = fault
+        else:
+            self._passed.append(fault)
+
+    def _compare_index(self, piece: LogPiece, aborted: set[tuple[int, int]]) -> None:
+        """Counts the aborted transactions of a segment that its transaction index lacks."""
+        path = piece.path.removesuffix(".log") + ".txnindex"
+        listed: set[tuple[int, int]] = set()
+        try:
+            data = ReadPath(piece.store, path).read_small(limits.INDEX_BYTES_MAX)
+            index = None if data is None else read_transaction_index(data, file=path)
+        except (FormatError, ReadFailedError, ChangedFileError):
+            index = None
+        if index is not None:
+            producers = index.column("producer_id").tolist()
+            listed = set(zip(producers, index.column("last_offset").tolist(), strict=True))
+        missing = len(aborted - listed)
+        if missing:
+            self._unlisted += missing
+            self._unlisted_in = self._unlisted_in or path

@@ -1,0 +1,209 @@
+"""How each transaction of a log ended, by a replay of its batches and markers; pure functions of headers.
+
+A transactional batch belongs to the transaction that the next marker of its producer ends. So a batch is aborted if that marker is an abort
+marker, also where the transaction began below the log, and is open if there is no such marker. The epochs of the producer do not matter.
+
+Kafka's consumer gets the aborted transactions from ``.txnindex`` files, which a broker wrote when it appended the markers. Where such a
+file is missing, a consumer gets aborted records as if they were committed. This replay does not.
+
+Source: ``ProducerStateManager.completeTxn``, ``TransactionIndex.collectAbortedTxns``, ``CompletedFetch.nextFetchedRecord``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+import msgspec
+import numpy as np
+
+from formats.limits import INT64_MAX
+from formats.log.batch_headers import HeaderBlock
+from formats.log.control_record import ControlRecordType
+from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
+
+__all__ = ["OUTCOME_COLUMNS", "OpenTransaction", "Outcome", "OutcomeReplay", "TransactionOutcomes"]
+
+OUTCOME_COLUMNS = ("base_offset", "last_offset_delta", "attributes", "producer_id", "record_count")
+"""The columns of a ``HeaderBlock`` that a replay takes; the block has markers, too."""
+
+BEFORE_LOG = -1
+"""Offset of the previous marker of a producer without one in the log."""
+
+
+class Outcome(IntEnum):
+    """How the transaction of a batch ended."""
+
+    NONE = 0
+    """The batch is of no transaction."""
+    COMMITTED = 1
+    ABORTED = 2
+    OPEN = 3
+    """No marker ends it."""
+
+
+class OpenTransaction(msgspec.Struct, frozen=True, order=True):
+    """A transaction without a marker.
+
+    Attributes:
+        first_offset: of its first batch.
+        producer_id: whose it is.
+    """
+
+    first_offset: int
+    producer_id: int
+
+
+class TransactionOutcomes(msgspec.Struct, frozen=True):
+    """The outcomes of all transactions of a log up to an offset.
+
+    Attributes:
+        aborted: int64 (n, 3), a row for each run of aborted transactions of a producer, by producer id and then by offset. It has the
+            producer id, the offset of the marker before the run (-1 for none), and the offset of its last abort marker.
+        last_marker: the offset of the last marker of each producer with an open transaction (-1 for none), by producer id.
+        open_at_end: the open transactions, the oldest first.
+        unstable: those that were open at the high watermark, the oldest first.
+    """
+
+    aborted: np.ndarray
+    last_marker: dict[int, int]
+    open_at_end: tuple[OpenTransaction, ...]
+    unstable: tuple[OpenTransaction, ...]
+
+    def of_batches(self, base_offset: np.ndarray, producer_id: np.ndarray, attributes: np.ndarray) -> np.ndarray:
+        """The outcome of the transaction of each data batch, int8 (n,), values of ``Outcome``; NONE for control batches."""
+        is_of_transaction = (attributes & ATTRIBUTE_TRANSACTIONAL != 0) & (attributes & ATTRIBUTE_CONTROL == 0)
+        outcomes = np.where(is_of_transaction, np.int8(Outcome.COMMITTED), np.int8(Outcome.NONE))
+        rows = is_of_transaction.nonzero()[0]
+        if not len(rows):
+            return outcomes
+        for producer in np.unique(producer_id[rows]).tolist():
+            own = rows[producer_id[rows] == producer]
+            offsets = base_offset[own]
+            outcomes[own[self._is_aborted(producer, offsets)]] = Outcome.ABORTED
+            marker = self.last_marker.get(producer)
+            if marker is not None:
+                outcomes[own[offsets > marker]] = Outcome.OPEN
+        return outcomes
+
+    def _is_aborted(self, producer: int, offsets: np.ndarray) -> np.ndarray:
+        first, last = np.searchsorted(self.aborted[:, 0], (producer, producer + 1)) if producer < INT64_MAX else (0, 0)
+        runs = self.aborted[first:last]
+        if not len(runs):
+            return np.zeros(len(offsets), dtype=bool)
+        place = np.searchsorted(runs[:, 2], offsets)  # the first run that ends at the offset or above it
+        is_inside: np.ndarray = place < len(runs)
+        place = np.minimum(place, len(runs) - 1)
+        is_aborted: np.ndarray = is_inside & (offsets > runs[place, 1])
+        return is_aborted
+
+    def within(self, begin: int, end: int) -> TransactionOutcomes:
+        """What is needed for batches from ``begin`` up to ``end``, which is sent to the task that reads them."""
+        overlaps = (self.aborted[:, 2] > begin) & (self.aborted[:, 1] < end)
+        return TransactionOutcomes(self.aborted[overlaps], self.last_marker, self.open_at_end, self.unstable)
+
+
+class AbortedTransactionInLog(msgspec.Struct, frozen=True):
+    """A transaction with records that an abort marker of the log ends.
+
+    Attributes:
+        producer_id: whose it is.
+        first_offset: of its first batch.
+        marker_offset: of the marker.
+    """
+
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+
+
+class OutcomeReplay:
+    """Takes the headers of a log in their order.
+
+    Attributes:
+        aborted: transactions with an abort marker in the last block that was taken, the entries that a ``.txnindex`` should have. Each
+            has a batch in the log, or is known to have been open before it.
+    """
+
+    def __init__(self, high_watermark: int, open_before: Iterable[OpenTransaction] = ()) -> None:
+        """Begins before the first batch.
+
+        Args:
+            high_watermark: transactions without a marker below it are unstable.
+            open_before: transactions that were open at the first batch, as the producer state there shows.
+        """
+        self.aborted: list[AbortedTransactionInLog] = []
+        self._high_watermark = high_watermark
+        self._open = {each.producer_id: each.first_offset for each in open_before}
+        self._unstable: dict[int, int] | None = None
+        self._last_marker: dict[int, int] = {}
+        self._runs: dict[int, list[tuple[int, int]]] = {}
+
+    def take(self, block: HeaderBlock) -> None:
+        """Takes the next headers, which have ``OUTCOME_COLUMNS`` and markers."""
+        self.aborted = []
+        if not len(block):
+            return
+        cut = int(np.searchsorted(block.column("base_offset"), self._high_watermark))
+        if self._unstable is None and cut < len(block):
+            self._take(block.part(0, cut))
+            self._unstable = dict(self._open)
+            block = block.part(cut, len(block))
+        self._take(block)
+
+    def _take(self, block: HeaderBlock) -> None:
+        if not len(block):
+            return
+        attributes = block.column("attributes")
+        flags = attributes & (ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL)
+        data = (flags == ATTRIBUTE_TRANSACTIONAL).nonzero()[0]
+        is_marker = np.isin(block.marker_type, (ControlRecordType.ABORT, ControlRecordType.COMMIT))
+        rows = np.concatenate((data, block.control[is_marker]))
+        kinds = np.concatenate((np.full(len(data), _DATA), block.marker_type[is_marker].astype(np.int64)))
+        order = np.argsort(rows, kind="stable")
+        rows = rows[order]
+        kinds = kinds[order]
+        producers = block.column("producer_id")[rows]
+        offsets = block.column("base_offset")[rows]
+        # Of the batches of one producer in a row only the first may begin a transaction.
+        changes = np.ones(len(rows), dtype=bool)
+        changes[1:] = (producers[1:] != producers[:-1]) | (kinds[1:] != kinds[:-1]) | (kinds[1:] != _DATA)
+        chosen = changes.nonzero()[0]
+        for producer, offset, kind in zip(
+            producers[chosen].tolist(), offsets[chosen].tolist(), kinds[chosen].tolist(), strict=True
+        ):
+            if kind == _DATA:
+                self._open.setdefault(producer, offset)
+            else:
+                self._end(producer, offset, is_aborted=kind == ControlRecordType.ABORT)
+
+    def _end(self, producer: int, marker: int, *, is_aborted: bool) -> None:
+        first = self._open.pop(producer, None)
+        before = self._last_marker.get(producer, BEFORE_LOG)
+        self._last_marker[producer] = marker
+        if not is_aborted:
+            return
+        if first is not None:
+            self.aborted.append(AbortedTransactionInLog(producer, first, marker))
+        runs = self._runs.setdefault(producer, [])
+        if runs and runs[-1][1] == before:
+            runs[-1] = (runs[-1][0], marker)
+        else:
+            runs.append((before, marker))
+
+    def outcomes(self) -> TransactionOutcomes:
+        """The outcomes, once all headers were taken."""
+        rows = [(producer, *run) for producer, runs in self._runs.items() for run in runs]
+        aborted = np.array(rows, dtype=np.int64).reshape(-1, 3)
+        aborted = aborted[np.lexsort((aborted[:, 1], aborted[:, 0]))]
+        last_marker = {producer: self._last_marker.get(producer, BEFORE_LOG) for producer in self._open}
+        unstable = self._open if self._unstable is None else self._unstable
+        return TransactionOutcomes(aborted, last_marker, _sorted(self._open), _sorted(unstable))
+
+
+_DATA = -1
+"""In place of the type of a marker."""
+
+
+def _sorted(transactions: dict[int, int]) -> tuple[OpenTransaction, ...]:
+    return tuple(sorted(OpenTransaction(first, producer) for producer, first in transactions.items()))

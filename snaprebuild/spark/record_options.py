@@ -1,0 +1,182 @@
+"""The options of the data source ``kafka_records``: those of Spark's Kafka source where it has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from msgspec.structs import replace
+
+from snaprebuild.consume.arrow_batches import COLUMN_TYPES, DEFAULT_COLUMNS, record_schema
+from snaprebuild.consume.query_arguments import (
+    assigned_partitions,
+    check_one_selection,
+    chosen_columns,
+    offsets_of,
+    pattern_of,
+)
+from snaprebuild.consume.record_query import EARLIEST, LATEST, DamageMode, NoMatch, RecordIsolation, RecordQuery
+from snaprebuild.consume.remote_logs import RemoteRequest
+from snaprebuild.errors import UsageError
+from snaprebuild.spark.source_options import (
+    as_location,
+    check_option_names,
+    existing_paths,
+    flag_option,
+    listed_names,
+    mode_option,
+    number_option,
+    paths_option,
+    s3_options,
+)
+from snaprebuild.storage.private_keys import PrivateKeys
+from snaprebuild.storage.store import S3Settings
+
+__all__ = ["RECORD_SCHEMA", "RecordOptions"]
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+OWN = (
+    *("path", "paths", "columns", "topics", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets"),
+    *("startingTimestamp", "endingTimestamp", "startingOffsetsByTimestampStrategy", "failOnDataLoss", "includeHeaders"),
+    *("remote", "metadataLog", "privateKey", "keyPrefix"),
+    *("isolation", "mode", "numPartitions", "pushFilters", "splitSegments"),
+    *("s3EndpointUrl", "s3PathStyle", "s3Profile", "s3Anonymous", "s3RequesterPays", "s3SseCKeyFile"),
+)
+
+RECORD_SCHEMA = record_schema(tuple(COLUMN_TYPES))
+"""All columns (docs/reference/spark-sql.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """The options of a read of records.
+
+    Attributes:
+        paths: partition directories, log directories or their ancestors.
+        query: what is read.
+        tasks: how many, at most; None for a number that suits the bytes.
+        takes_filters: leave parts out by the filters of the query.
+        splits_segments: a large partition is read by several tasks.
+        s3: how object stores are reached.
+        remote: remote storage; None without one.
+    """
+
+    paths: tuple[str, ...]
+    query: RecordQuery
+    tasks: int | None
+    takes_filters: bool
+    splits_segments: bool
+    s3: S3Settings
+    remote: RemoteRequest | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> RecordOptions:
+        """Reads the options of a ``DataFrameReader``, whose names are case-insensitive.
+
+        Raises:
+            UsageError: one is not known, or has an invalid value.
+        """
+        check_option_names(options, OWN)
+        tasks = number_option(options, "numPartitions")
+        if tasks == 0:
+            raise UsageError("option numPartitions: expected 1 or more, found 0")
+        mode = DamageMode(mode_option(options))
+        query = RecordQuery(
+            topics=tuple(listed_names(options.get("topics"))),
+            subscribe=tuple(listed_names(options.get("subscribe"))),
+            subscribe_pattern=pattern_of("option subscribePattern", options.get("subscribePattern")),
+            assign=assigned_partitions("option assign", _json(options, "assign")),
+            starting_offsets=offsets_of(
+                "option startingOffsets", options.get("startingOffsets", "earliest"), {"earliest": EARLIEST}
+            ),
+            ending_offsets=offsets_of("option endingOffsets", options.get("endingOffsets", "latest"), {"latest": LATEST}),
+            starting_timestamp=number_option(options, "startingTimestamp"),
+            ending_timestamp=number_option(options, "endingTimestamp"),
+            no_match=_one_of(options, "startingOffsetsByTimestampStrategy", NoMatch, NoMatch.ERROR),
+            isolation=_one_of(options, "isolation", RecordIsolation, RecordIsolation.READ_COMMITTED),
+            mode=mode,
+            columns=_columns(options, mode),
+            fails_on_data_loss=flag_option(options, "failOnDataLoss", "true"),
+        )
+        check_one_selection(query)
+        return cls(
+            paths=() if options.get("remote") and not _has_paths(options) else paths_option(options),
+            query=query,
+            tasks=tasks,
+            takes_filters=flag_option(options, "pushFilters"),
+            splits_segments=flag_option(options, "splitSegments", "true"),
+            s3=s3_options(options),
+            remote=_remote(options),
+        )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The requested columns."""
+        return record_schema(self.query.columns)
+
+    def with_columns(self, names: tuple[str, ...]) -> RecordOptions:
+        """These options with other columns."""
+        query = replace(self.query, columns=names)
+        return RecordOptions(self.paths, query, self.tasks, self.takes_filters, self.splits_segments, self.s3, self.remote)
+
+    def existing_paths(self) -> tuple[str, ...]:
+        """The paths, each pattern replaced by its present matches.
+
+        Raises:
+            UsageError: a path does not exist, or nothing matches a pattern.
+            ReadFailedError: an object store cannot be listed.
+        """
+        return existing_paths(self.paths, self.s3)
+
+
+def _has_paths(options: Mapping[str, str]) -> bool:
+    return bool(options.get("path")) or options.get("paths", "[]") != "[]"
+
+
+def _remote(options: Mapping[str, str]) -> RemoteRequest | None:
+    location = options.get("remote")
+    if not location:
+        others = [name for name in ("metadataLog", "privateKey", "keyPrefix") if options.get(name)]
+        if others:
+            raise UsageError(f"option {others[0]} is of remote storage: name it with the option remote")
+        return None
+    return RemoteRequest(
+        location=as_location(location),
+        metadata_logs=tuple(map(as_location, listed_names(options.get("metadataLog")))),
+        private_keys=PrivateKeys.of(listed_names(options.get("privateKey"))),
+        key_prefix=options.get("keyPrefix", ""),
+    )
+
+
+def _columns(options: Mapping[str, str], mode: DamageMode) -> tuple[str, ...]:
+    names = chosen_columns("option columns", listed_names(options.get("columns")), tuple(COLUMN_TYPES))
+    if not names:
+        has_headers = flag_option(options, "includeHeaders")
+        names = tuple(name for name in DEFAULT_COLUMNS if name != "headers" or has_headers)
+    if mode is DamageMode.PERMISSIVE and "error" not in names:
+        names = (*names, "error")
+    return names
+
+
+def _json(options: Mapping[str, str], name: str) -> Any:
+    text = options.get(name)
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        raise UsageError(f"option {name}: expected JSON, found {text!r}") from None
+
+
+def _one_of(options: Mapping[str, str], name: str, kind: type[Choice], otherwise: Choice) -> Choice:
+    text = options.get(name)
+    if text is None:
+        return otherwise
+    try:
+        return kind(text.lower())
+    except ValueError:
+        choices = ", ".join(each.value for each in kind)
+        raise UsageError(f"option {name}: expected one of {choices}, found {text!r}") from None

@@ -1,0 +1,170 @@
+"""The tasks that read the records of a query: each has some partitions, or a part of the range of a large one.
+
+What a task reads is decided when Spark plans the query, up to the offsets of each large partition. So all tasks of a query read one state
+of the log, and each offset is in one task. The headers of a large partition are read while Spark plans: no task could know alone how
+its transactions ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from msgspec.structs import replace
+
+from formats.errors import FormatError
+from snaprebuild.consume.arrow_batches import record_schema
+from snaprebuild.consume.chosen_log import ChosenLog
+from snaprebuild.consume.partition_plan import RecordPlan, parts_of, plan_partition
+from snaprebuild.consume.partition_read import PartitionReader
+from snaprebuild.consume.record_query import DamageMode, RecordQuery
+from snaprebuild.consume.record_source import open_record_source
+from snaprebuild.errors import SnaprebuildError, UsageError
+from snaprebuild.findings import Finding, Severity
+from snaprebuild.snapshots.run import Run
+from snaprebuild.spark.packing import TASK_BYTES_MAX, pack
+from snaprebuild.spark.record_options import RecordOptions
+from snaprebuild.spark.selected_files import passes, text_of
+
+__all__ = ["RecordTask", "record_tasks", "rows_of_task"]
+
+log = logging.getLogger(__name__)
+
+TASKS_MANY = 2048
+"""Above this number, tasks become larger instead: a data source does not know the number of cores."""
+
+TASK_BYTES_LEAST = 64 << 20
+"""A task reads no less, half of what a task of Spark's own sources reads."""
+
+PART_BYTES_MIN = 8 << 20
+"""A partition is split into no smaller parts, whatever number of tasks is requested."""
+
+PARTITION_COST_BYTES = 1 << 20
+"""Cost of opening a partition, as a number of additional bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTask:
+    """What one task of Spark reads.
+
+    Attributes:
+        logs: partitions that the task plans itself.
+        plans: ranges that were planned.
+        faults: paths that are not read, and why.
+    """
+
+    logs: tuple[ChosenLog, ...] = ()
+    plans: tuple[RecordPlan, ...] = ()
+    faults: tuple[tuple[str, str], ...] = ()
+
+
+def record_tasks(options: RecordOptions, filters: Sequence[Any]) -> list[RecordTask]:
+    """The tasks of a query, at least one.
+
+    Raises:
+        UsageError, RefusedError, ReadFailedError, FormatError: as ``open_record_source`` and ``plan_partition``.
+    """
+    query = options.query
+    source = open_record_source(options.existing_paths(), query, Run(stores=options.s3), remote=options.remote)
+    _warn(source.findings)
+    logs = [each for each in source.logs if passes({"topic": each.topic, "partition": each.partition}, {}, filters)]
+    total = sum(each.size_bytes for each in logs)
+    part_bytes = _part_bytes(total, options.tasks)
+    units: list[tuple[int, RecordTask]] = []
+    for each in logs:
+        if each.size_bytes <= part_bytes or not options.splits_segments or query.skips_faults:
+            units.append((each.size_bytes, RecordTask(logs=(replace(each, source=None),))))
+            continue
+        plan = plan_partition(each, query)
+        _warn(plan.findings)
+        for part in parts_of(plan, part_bytes):
+            ranges = {"offset": (part.start, max(part.end - 1, part.start))}
+            if part.damage is not None or passes({}, ranges, filters):
+                units.append((_bytes_of(part), RecordTask(plans=(part,))))
+    faults = tuple(
+        (text_of(each.path), each.message) for each in source.findings if each.severity > Severity.FINDING or each.is_unread
+    )
+    return [RecordTask(faults=faults), *_packed(units, options.tasks, total)] if faults else _packed(units, options.tasks, total)
+
+
+def _part_bytes(total: int, tasks: int | None) -> int:
+    if tasks is not None:
+        return max(-(-total // tasks), PART_BYTES_MIN)
+    return min(max(total // TASKS_MANY, TASK_BYTES_LEAST), TASK_BYTES_MAX)
+
+
+def _bytes_of(part: RecordPlan) -> int:
+    """The bytes that a part reads, about: a part of a segment has the share of its offsets."""
+    size = 0
+    for piece in part.pieces:
+        offsets = max(min(part.end, piece.high) - max(part.start, piece.low), 1)
+        size += piece.size_bytes * offsets // max(piece.high - piece.low, 1)
+    return size
+
+
+def _packed(units: Sequence[tuple[int, RecordTask]], tasks: int | None, total: int) -> list[RecordTask]:
+    """Tasks of nearly equal size."""
+    if not units:
+        return [RecordTask()]
+    sizes = [size + PARTITION_COST_BYTES for size, _ in units]
+    count = math.ceil(sum(sizes) / _part_bytes(total, None)) if tasks is None else tasks
+    count = max(1, min(count, len(units)))
+    of_task: list[list[RecordTask]] = [[] for _ in range(count)]
+    for (_, unit), task in zip(units, pack(sizes, count), strict=True):
+        of_task[task].append(unit)
+    return [
+        RecordTask(
+            logs=tuple(log for unit in each for log in unit.logs),
+            plans=tuple(plan for unit in each for plan in unit.plans),
+        )
+        for each in of_task
+    ]
+
+
+def rows_of_task(task: RecordTask, options: RecordOptions) -> Iterator[pa.RecordBatch]:
+    """The records of a task.
+
+    Raises:
+        FormatError: a batch is damaged, with the mode FAILFAST.
+        UsageError, RefusedError, ReadFailedError: as ``plan_partition`` and ``PartitionReader.batches``.
+    """
+    query = options.query
+    for path, message in task.faults:
+        if query.mode is DamageMode.PERMISSIVE:
+            yield _fault_row({"source": path, "error": f"{path}: {message}"}, query)
+    for plan in task.plans:
+        yield from _rows_of_plan(plan, query)
+    for each in task.logs:
+        try:
+            plan = plan_partition(each, query)
+            _warn(plan.findings)
+            yield from _rows_of_plan(plan, query)
+        except (FormatError, SnaprebuildError) as error:
+            if not query.skips_faults or isinstance(error, UsageError):
+                raise
+            log.warning("%s: %s", each.topic_partition, error)
+            if query.mode is DamageMode.PERMISSIVE:
+                place = {"topic": each.topic, "partition": each.partition, "source": each.place}
+                yield _fault_row({**place, "error": str(error)}, query)
+
+
+def _rows_of_plan(plan: RecordPlan, query: RecordQuery) -> Iterator[pa.RecordBatch]:
+    reader = PartitionReader(plan, query)
+    yield from reader.batches()
+    _warn(reader.findings)
+
+
+def _fault_row(values: dict[str, Any], query: RecordQuery) -> pa.RecordBatch:
+    """The row about something that cannot be read, or not to its end."""
+    schema = record_schema(query.columns)
+    return pa.RecordBatch.from_pylist([{name: values.get(name) for name in schema.names}], schema=schema)
+
+
+def _warn(findings: Sequence[Finding]) -> None:
+    """Findings are in the log of the process that Spark reads with: rows have no place for them."""
+    for finding in findings:
+        log.warning("%s: %s: %s", finding.code, finding.path, finding.message)
