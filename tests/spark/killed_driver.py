@@ -34,11 +34,15 @@ from snaprebuild.spark.chunks import RESULT_SCHEMA
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import opened_session
 from snaprebuild.spark.summary_rows import SCHEMA
+from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA
 from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
 
 SECONDS_MAX = 300
 TASKS = 4
-"""Of each stage: two run at once."""
+"""Of each stage: two run at once. The segments of a partition are read by several."""
+
+OF_WRITERS = (RESULT_SCHEMA, OUTCOME_SCHEMA)
+"""Schemas of the rows of tasks that write."""
 
 MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -60,7 +64,7 @@ def afterwards(function: MapInArrow, happens: str, signs: str) -> MapInArrow:
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = list(function(batches))
-        if not rows or rows[0].schema.names != RESULT_SCHEMA.names:
+        if not rows or rows[0].schema not in OF_WRITERS:
             yield from rows
             return
         if happens == "waits":
@@ -96,7 +100,7 @@ def change_tasks(happens: str, signs: str) -> None:
     original = of_driver.mapInArrow
 
     def map_in_arrow(frame: DataFrame, function: MapInArrow, schema: str, *arguments: object) -> DataFrame:
-        if schema == ddl(RESULT_SCHEMA):
+        if schema in map(ddl, OF_WRITERS):
             function = afterwards(function, happens, signs)
         elif schema == ddl(SCHEMA):
             function = timed(function, signs)
@@ -111,7 +115,8 @@ def main(happens: str, logs: str, out: str, receipt: str, signs: str) -> None:
         change_tasks(happens, signs)
         rate = os.environ.get("TEST_RATE")
         with limited_io(IoLimits(bytes_per_second=None if rate is None else int(rate))):
-            result = rebuild(plan, Run(engine=SparkEngine(session, tasks=TASKS)), receipt=Receipt(receipt, plan))
+            tasks = None if os.environ["TEST_KIND"] == "whole" else TASKS
+            result = rebuild(plan, Run(engine=SparkEngine(session, tasks=tasks)), receipt=Receipt(receipt, plan))
     document = {
         "exit_code": exit_code_of(result.findings),
         "findings": [str(each) for each in result.findings],
