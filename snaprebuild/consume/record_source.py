@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -63,12 +63,13 @@ def open_record_source(
     is_remote_alone = remote is not None and not paths and server_properties is None
     source = Source((), ()) if is_remote_alone else open_source(paths, server_properties, run=run)
     tier = None if remote is None else open_remote(remote, run.stores)
-    return _Opening(query, source, tier).opened()
+    return _Opening(query, source, tier, {} if remote is None else remote.topic_ids).opened()
 
 
 class _Opening:
-    def __init__(self, query: RecordQuery, source: Source, tier: Tier | None) -> None:
+    def __init__(self, query: RecordQuery, source: Source, tier: Tier | None, topic_ids: Mapping[str, bytes]) -> None:
         self._query = query
+        self._topic_ids = topic_ids
         self._source = source
         self._tier = tier
         self._findings = [each for each in source.findings if each.cause is not FindingCause.NOTHING_FOUND]
@@ -96,7 +97,11 @@ class _Opening:
 
     def _on_disk(self, directories: Sequence[PartitionSource]) -> ChosenLog:
         log = choose_log([read_replica(each) for each in directories])
-        return log if self._tier is None else with_remote_copies(log, self._tier, tolerates_loss=self._tolerates_loss)
+        return (
+            log
+            if self._tier is None
+            else with_remote_copies(log, self._tier, self._topic_ids.get(log.topic), tolerates_loss=self._tolerates_loss)
+        )
 
     def _in_tier(self, partition: TopicIdPartition) -> ChosenLog | None:
         assert self._tier is not None
@@ -124,9 +129,13 @@ class _Opening:
             name = (each.topic, each.partition)
             if name in on_disk or not self._query.takes(*name):
                 continue
+            if self._topic_ids.get(each.topic, each.topic_id) != each.topic_id:
+                continue
             if name in found:
                 among = f"{uuid_to_text(found[name].topic_id)}, {uuid_to_text(each.topic_id)}"
-                raise UsageError(f"has copies of several topics called {each.topic}: {among}", path=self._tier.base.path)
+                raise UsageError(
+                    f"has copies of several topics called {each.topic}: name the id of one, of {among}", path=self._tier.base.path
+                )
             found[name] = each
         return list(found.values())
 
