@@ -169,18 +169,20 @@ class ArrayOf(Lengthed):
 
 
 class NullableStruct(Construct):  # type: ignore[misc]
-    """A byte that is negative for null, and the structure."""
+    """A byte that is negative for null, and the structure. In a tagged field the byte is a varint, and null is 0."""
 
-    def __init__(self, inner: Construct) -> None:
+    def __init__(self, inner: Construct, *, is_tagged: bool) -> None:
         super().__init__()
         self.inner = inner
+        self.is_tagged = is_tagged
+        self._first_mark = 1 if is_tagged else 0
 
     def _parse(self, stream: IO[bytes], context: Any, path: str) -> Message | None:
-        is_null = INT8._parse(stream, context, path) < 0
-        return None if is_null else self.inner._parsereport(stream, context, path)
+        mark = (UNSIGNED_VARINT if self.is_tagged else INT8)._parse(stream, context, path)
+        return None if mark < self._first_mark else self.inner._parsereport(stream, context, path)
 
     def _build(self, obj: Message | None, stream: IO[bytes], context: Any, path: str) -> Message | None:
-        INT8._build(-1 if obj is None else 1, stream, context, path)
+        INT8._build(self._first_mark - 1 if obj is None else 1, stream, context, path)
         return obj if obj is None else self.inner._build(obj, stream, context, path)
 
 
@@ -293,7 +295,7 @@ def _element(field: FieldSchema, version: int, *, is_compact: bool, is_nullable:
     if field.type == "struct":
         assert field.fields is not None
         inner = MessageStruct(field.fields, version)
-        return NullableStruct(inner) if is_nullable else inner
+        return NullableStruct(inner, is_tagged=version in field.tagged) if is_nullable else inner
     if field.type == "string":
         return TextField(CompactLength() if is_compact else INT16, is_nullable=is_nullable)
     return Lengthed(CompactLength() if is_compact else INT32, is_nullable=is_nullable)

@@ -60,7 +60,7 @@ def _reader(grammar: Construct) -> Reader:
         case MessageStruct():
             return _struct(grammar)
         case NullableStruct():
-            return _nullable_struct(_reader(grammar.inner))
+            return _nullable_struct(_reader(grammar.inner), is_tagged=grammar.is_tagged)
         case ArrayOf():
             return _array(_reader(grammar.length), _reader(grammar.element), is_nullable=grammar.is_nullable)
         case Lengthed():
@@ -156,12 +156,13 @@ def _array(length_of: Reader, element: Reader, *, is_nullable: bool) -> Reader:
     return read
 
 
-def _nullable_struct(inner: Reader) -> Reader:
-    is_there = _scalar(">b")
+def _nullable_struct(inner: Reader, *, is_tagged: bool) -> Reader:
+    mark_of = _varint if is_tagged else _scalar(">b")
+    first = 1 if is_tagged else 0  # the lowest mark of a structure that is there
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
-        mark, at = is_there(data, at)
-        return (None, at) if mark < 0 else inner(data, at)
+        mark, at = mark_of(data, at)
+        return (None, at) if mark < first else inner(data, at)
 
     return read
 

@@ -153,10 +153,16 @@ def _field_schema(field: dict[str, Any], flexible: Versions) -> FieldSchema:
         tagged=Versions.of(field.get("taggedVersions", "none")),
         flexible=Versions.of(field["flexibleVersions"]) if "flexibleVersions" in field else flexible,
         tag=field.get("tag"),
-        default=_default(str(field.get("default", "")), kind, is_array=is_array),
+        default=_default(_default_text(field), kind, is_array=is_array),
         is_ignorable=field.get("ignorable", False),
         fields=fields,
     )
+
+
+def _default_text(field: dict[str, Any]) -> str:
+    """What Kafka's generator takes for the default: null without quotation marks is as good as none."""
+    value = field.get("default")
+    return "" if value is None else str(value)
 
 
 def _default(text: str, kind: str, *, is_array: bool) -> Any:

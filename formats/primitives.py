@@ -7,6 +7,7 @@ strings and arrays, tagged fields, uuid).
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import BytesIO
 from typing import IO, Any, TypeVar
 
 from construct import (
@@ -35,6 +36,7 @@ __all__ = [
     "VARINT",
     "VARLONG",
     "parse_whole",
+    "read_unsigned_varint",
 ]
 
 T = TypeVar("T")
@@ -120,3 +122,22 @@ def parse_whole(grammar: Construct, data: bytes | memoryview, what: str, make: C
         raise TruncatedError(what, position=position, expected="more bytes", found=f"{len(data)} bytes") from None
     except (ConstructError, ValueError, OverflowError) as error:
         raise BadValueError(what, position=position, found=str(error).splitlines()[-1]) from None
+
+
+def read_unsigned_varint(data: bytes, position: int) -> tuple[int, int]:
+    """An unsigned varint, and the position after it.
+
+    Args:
+        data: the bytes that contain it.
+        position: in bytes.
+
+    Raises:
+        TruncatedError: the data ends inside of it.
+        BadLengthError: it has more than five bytes.
+    """
+    stream = BytesIO(data)
+    stream.seek(position)
+    try:
+        return int(UNSIGNED_VARINT.parse_stream(stream)), stream.tell()
+    except StreamError:
+        raise TruncatedError("varint", position=position, expected="more bytes", found=len(data) - position) from None

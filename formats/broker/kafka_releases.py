@@ -18,9 +18,11 @@ from formats.broker.kafka_settings import release_number
 __all__ = [
     "METADATA_VERSION",
     "FeatureRange",
+    "MessageShape",
     "catalogued_releases",
     "file_versions",
     "level_name",
+    "message_shape",
     "release_of_level",
     "supported_features",
 ]
@@ -40,6 +42,18 @@ class FeatureRange(msgspec.Struct, frozen=True):
     lowest: int
     highest: int
     highest_unstable: int
+
+
+class MessageShape(msgspec.Struct, frozen=True):
+    """The versions and tagged fields of a message in one release.
+
+    Attributes:
+        versions: in Kafka's notation, such as ``0-4``.
+        tagged_fields: paths of the tagged fields, as Kafka's schema spells them: ``ActiveTasks.AssignmentEpochs``.
+    """
+
+    versions: str
+    tagged_fields: frozenset[str]
 
 
 class _ReleaseCatalogue(msgspec.Struct, frozen=True):
@@ -108,3 +122,17 @@ def file_versions(release: str) -> Mapping[str, int]:
     """
     values = {kind: _value_in(history, release) for kind, history in _catalogue().facts["files"].items()}
     return {kind: value[0] for kind, value in values.items() if value}
+
+
+def message_shape(release: str, name: str) -> MessageShape | None:
+    """What a release knows of a message that is written to disks; None if it does not know the message.
+
+    Args:
+        release: such as ``4.4``.
+        name: of the message, such as ``OffsetCommitValue``.
+    """
+    value = _value_in(_catalogue().facts["messages"].get(name, []), release)
+    if not value:
+        return None
+    versions, *tags = value
+    return MessageShape(versions, frozenset(path for each in tags for path in each))

@@ -16,6 +16,8 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--metadata-log",
         "--voter",
         "--deep",
+        "--print-data-log",
+        "--decoder",
         "--top",
         "--last",
         "--broker",

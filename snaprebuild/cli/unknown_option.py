@@ -21,6 +21,13 @@ OTHER_WORDS = {
     "--check": "--dry-run",
     "--out": "--to",
     "--receipt": "--written-by",
+    "--payload": "--print-data-log",
+    "--deep-iteration": "--deep",
+    "--offsets-decoder": "--decoder offsets",
+    "--transaction-log-decoder": "--decoder transaction-log",
+    "--cluster-metadata-decoder": "--decoder cluster-metadata",
+    "--remote-log-metadata-decoder": "--decoder remote-log-metadata",
+    "--share-group-state-decoder": "--decoder share-group-state",
 }
 """Options of other programs, or of other commands here, and the words of this one."""
 

@@ -20,7 +20,7 @@ from formats.limits import INT32_MAX
 from formats.metadata.quorum_state import read_quorum_state
 from formats.partition.checkpoint_file import read_leader_epoch_checkpoint, read_offset_checkpoint
 from formats.partition.file_kind import HEAD_BYTES, KindOfName, kind_of_content, kind_of_name
-from formats.partition.file_names import DumpedKind, FileKind, parse_file_name
+from formats.partition.file_names import DumpedKind, FileKind, parse_file_name, parse_partition_dir_name
 from formats.partition.index_entries import Index
 from formats.partition.offset_index import read_offset_index
 from formats.partition.partition_metadata import read_partition_metadata, uuid_to_text
@@ -29,8 +29,10 @@ from formats.partition.time_index import read_time_index
 from formats.partition.transaction_index import read_transaction_index
 from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, is_gone
+from snaprebuild.inspect.decoder_names import Decoder, MinorRelease, decoder_of_topic
 from snaprebuild.inspect.dump_items import ROWS_MAX, Dump, DumpRequest, ItemForm, Items
 from snaprebuild.inspect.dump_log import log_items
+from snaprebuild.inspect.record_decoders import RecordDecoder
 from snaprebuild.replay.difference import impossible_entries
 from snaprebuild.snapshots.engine.index_check import (
     IndexCheck,
@@ -71,8 +73,30 @@ def dump_file(path: str, request: DumpRequest, stores: S3Settings = USUAL_S3) ->
             size_bytes=source.size_bytes,
             identity=source.identity,
         )
+    if request.decoder is not None and kind in (DumpedKind.LOG, DumpedKind.KRAFT_CHECKPOINT):
+        dump.decoder = _record_decoder(dump, request.decoder, request.release)
     dump.items = _guarded(dump, _READERS[kind](dump, request))
     return dump
+
+
+def _record_decoder(dump: Dump, decoder: Decoder, release: MinorRelease | None) -> RecordDecoder | None:
+    """The decoder of a log; None, with a finding, if its directory shows no topic that the release has a decoder for."""
+    if decoder is not Decoder.AUTO:
+        return RecordDecoder(decoder, release)
+    if dump.kind is DumpedKind.KRAFT_CHECKPOINT:
+        of_topic: Decoder | None = Decoder.CLUSTER_METADATA
+    else:
+        directory = os.path.dirname(dump.path if is_object(dump.path) else os.path.abspath(dump.path))
+        name = parse_partition_dir_name(os.path.basename(directory))
+        of_topic = None if name is None else decoder_of_topic(name.topic)
+    if of_topic is not None and (release is None or of_topic.first_release <= release):
+        return RecordDecoder(of_topic, release)
+    if of_topic is None:
+        found = "the directory of no topic that has one"
+    else:
+        found = f"{of_topic.value}, which is there since {'.'.join(map(str, of_topic.first_release))}"
+    dump.add_finding("no-decoder", Severity.NOTE, BadValueError("decoder of the records", found=found))
+    return None
 
 
 def open_dumps(paths: Sequence[str], request: DumpRequest, stores: S3Settings = USUAL_S3) -> list[Dump | Finding]:

@@ -15,6 +15,8 @@ from formats.limits import INT64_MAX, INT64_MIN
 from formats.log.batch_headers import Tail
 from formats.partition.file_names import DumpedKind
 from snaprebuild.findings import Finding, Severity, pluralize
+from snaprebuild.inspect.decoder_names import Decoder, MinorRelease
+from snaprebuild.inspect.record_decoders import RecordDecoder
 from snaprebuild.storage.store import FileIdentity, OpenBytes
 from snaprebuild.storage.store_path import StorePath
 
@@ -119,6 +121,8 @@ class DumpRequest:
         kind: of every file; None to use its name or content.
         deep: also the records of every batch.
         payload: also their keys, values and header values.
+        decoder: how records of Kafka's own topics are decoded; None for not at all.
+        release: whose kafka-dump-log decoded records look like; None for the newest.
         offset_from: only items that reach this offset.
         offset_to: only items that begin at or below this offset.
     """
@@ -126,6 +130,8 @@ class DumpRequest:
     kind: DumpedKind | None = None
     deep: bool = False
     payload: bool = False
+    decoder: Decoder | None = None
+    release: MinorRelease | None = None
     offset_from: int = INT64_MIN
     offset_to: int = INT64_MAX
 
@@ -146,6 +152,7 @@ class Dump:
         epoch: from the name of a KRaft checkpoint, or None.
         size_bytes: when the file was opened; for a log, when its items were read.
         identity: of the file when it was opened.
+        decoder: of the records of a log; None if they are not decoded.
         item_count: items that were yielded.
         tail: how the batches of a log end, or None.
         preallocated_bytes: zeros after the last entry of an index, or after the last batch of a log.
@@ -159,6 +166,7 @@ class Dump:
     epoch: int | None
     size_bytes: int
     identity: FileIdentity | None = None
+    decoder: RecordDecoder | None = None
     items: Iterator[Items] = field(default_factory=lambda: iter(()))
     item_count: int = 0
     tail: Tail | None = None

@@ -33,6 +33,7 @@ from formats.log.records import LogRecord, read_record_columns, read_records
 from formats.partition.file_names import DumpedKind
 from snaprebuild.findings import Severity
 from snaprebuild.inspect.dump_items import ROWS_MAX, Dump, DumpRequest, ItemForm, Items, Words
+from snaprebuild.inspect.record_decoders import DecodedRecord, RecordDecoder
 from snaprebuild.storage.local.pipe_reader import piped
 from snaprebuild.storage.store import OpenBytes
 
@@ -40,6 +41,9 @@ __all__ = ["log_items"]
 
 HELD_BYTES_MAX = 4 << 20
 """Keys, values and headers that are in memory before their records are yielded together."""
+
+DECODED_TOGETHER_BYTES_MAX = 256 << 10
+"""Keys, values and headers that are decoded together: their texts take up to some thirty times as much memory."""
 
 HELD_BYTES_OF_A_HEADER = 100
 """What one without key and value takes as an object."""
@@ -269,7 +273,8 @@ def _record_items(dump: Dump, request: DumpRequest, source: OpenBytes, header: B
         batch = bytearray(header.size_bytes)
         source.read_into(position, memoryview(batch))
         held_bytes = 0
-        shows_sizes = header.magic == 2 and not header.is_control and not request.payload
+        shows_sizes = header.magic == 2 and not header.is_control and not request.payload and dump.decoder is None
+        held_bytes_max = HELD_BYTES_MAX if dump.decoder is None else DECODED_TOGETHER_BYTES_MAX
         read = read_record_columns if shows_sizes else read_records
         for record in read(header, bytes(batch), position=position, piped=piped):
             if isinstance(record, RecordColumns):
@@ -280,7 +285,7 @@ def _record_items(dump: Dump, request: DumpRequest, source: OpenBytes, header: B
                 continue
             records.append(record)
             held_bytes += len(record.key or b"") + len(record.value or b"") + HELD_BYTES_OF_A_HEADER * len(record.headers)
-            if len(records) == ROWS_MAX or held_bytes >= HELD_BYTES_MAX:
+            if len(records) == ROWS_MAX or held_bytes >= held_bytes_max:
                 yield from _shown_records(dump, request, header, records, position)
                 records = []
                 held_bytes = 0
@@ -305,6 +310,8 @@ def _shown_records(
     if header.magic == 2:
         values = [[each.value for each in record.headers] for record in records]
         columns["header_values"] = values if request.payload else [None] * len(records)
+    if dump.decoder is not None:
+        columns |= _decoded_columns(dump, dump.decoder, records)
     yield Items(form, columns)
 
 
@@ -368,6 +375,24 @@ def _payload_columns(request: DumpRequest, records: list[LogRecord]) -> dict[str
         nothing: list[Any] = [None] * len(records)
         return {"key": nothing, "value": nothing}
     return {"key": [record.key for record in records], "value": [record.value for record in records]}
+
+
+def _decoded_columns(dump: Dump, decoder: RecordDecoder, records: list[LogRecord]) -> dict[str, list[Any]]:
+    """The texts of keys and values; what could not be decoded becomes a finding too."""
+    decoded: list[DecodedRecord] = []
+    for record in records:
+        try:
+            each = decoder.decode(record.offset, record.key, record.value)
+        except LimitExceededError as error:
+            dump.add_finding("over-limit", Severity.FINDING, error, record.offset)
+            each = DecodedRecord(None, None)
+        if each.error is not None:
+            dump.add_finding("undecoded-record", Severity.FINDING, each.error, record.offset)
+        if each.unknown_type is not None:
+            unknown = BadValueError("record type", expected="one that this release knows", found=each.unknown_type)
+            dump.add_finding("unknown-record-type", Severity.NOTE, unknown, record.offset)
+        decoded.append(each)
+    return {"decoded_key": [each.key for each in decoded], "decoded_value": [each.value for each in decoded]}
 
 
 def _control_items(dump: Dump, header: BatchHeader, records: list[LogRecord], position: int) -> Items:

@@ -138,7 +138,7 @@ def test_payloads_that_are_text_are_those_of_kafka(tmp_path: Path) -> None:
     files = files_of(shutil.copytree(FIXTURES / "magic1", tmp_path / "magic1"))
     files = [each for each in files if each.endswith(".log")]
     theirs, _ = kafka_dump(KAFKA_VERSION, files, "--print-data-log")
-    ours = snaprebuild_process("inspect", "dump", "--payload", *files).stdout.splitlines()
+    ours = snaprebuild_process("inspect", "dump", "--print-data-log", *files).stdout.splitlines()
     assert len(ours) == len(theirs)
     printable = [(one, other) for one, other in zip(ours, theirs, strict=True) if "base64:" not in one]
     assert sum(" payload: " in one for one, _ in printable) > 100

@@ -64,7 +64,7 @@ def test_every_kind_is_among_the_bundled_files() -> None:
     """The smallest file of each name: what is printed follows the schema, in text as many items as in lines, and nothing is changed."""
     smallest = [min(paths, key=lambda path: path.stat().st_size) for paths in BY_NAME.values()]
     before = [path.read_bytes() for path in smallest]
-    run, lines = in_lines(*smallest, "--deep", "--payload")
+    run, lines = in_lines(*smallest, "--deep", "--print-data-log")
     assert run.exit_code == 0, run.stderr
     assert {line["kind"] for line in of(lines, "file")} == {kind.value for kind in DumpedKind}
     assert {line["kind_from"] for line in of(lines, "file")} == {"name"}
@@ -75,7 +75,7 @@ def test_every_kind_is_among_the_bundled_files() -> None:
     assert {line["item"] for line in lines} | {"finding"} == forms
     records = of(lines, "record") + of(lines, "control_record")
     assert sum(line["record_count"] for line in of(lines, "batch")) == len(records)
-    text = snaprebuild("inspect", "dump", *smallest, "--deep", "--payload")
+    text = snaprebuild("inspect", "dump", *smallest, "--deep", "--print-data-log")
     items = [line for line in lines if line["item"] not in ("file", "file_end", "finding", "end")]
     reported = ("Dumping ", "Log starting offset: ", "Snapshot end offset: ", "KRaft bootstrap snapshot")
     assert sum(not line.startswith(reported) for line in text.stdout.splitlines()) == len(items)
@@ -173,10 +173,78 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 def test_payloads(tmp_path: Path) -> None:
     path = write_segment(tmp_path, batch(0, records=[record(value) for value in (b"text", b"\xff\xfe", b"two\nlines")]))
-    _, lines = in_lines(path, "--payload")
+    _, lines = in_lines(path, "--print-data-log")
     assert [line["value"] for line in of(lines, "record")] == [{"text": "text"}, {"base64": "//4="}, {"text": "two\nlines"}]
-    shown = snaprebuild("inspect", "dump", path, "--payload").stdout.splitlines()[3:]
+    shown = snaprebuild("inspect", "dump", path, "--print-data-log").stdout.splitlines()[3:]
     assert [line.split(" payload: ")[1] for line in shown] == ["text", "base64://4=", "base64:dHdvCmxpbmVz"]
+
+
+# --- Kafka's own topics ----------------------------------------------------------------------------------------------------
+
+OFFSETS_LOG = FIXTURES / "txn-state4" / "logs" / "__consumer_offsets-0" / LOG.name
+TRANSACTIONS_LOG = FIXTURES / "txn-state4" / "logs" / "__transaction_state-0" / LOG.name
+
+
+def test_nothing_of_a_group_is_shown_without_a_decoder() -> None:
+    for options in ((), ("--deep",)):
+        run, lines = in_lines(OFFSETS_LOG, *options)
+        assert "group" not in run.stdout
+        assert not any("decoded_key" in line for line in lines)
+        assert "group" not in snaprebuild("inspect", "dump", OFFSETS_LOG, *options).text
+
+
+def test_records_are_decoded_by_the_name_of_the_directory() -> None:
+    run, lines = in_lines(OFFSETS_LOG, TRANSACTIONS_LOG, "--decoder", "auto")
+    assert run.exit_code == 0, run.stderr
+    records = of(lines, "record")
+    commit = next(line for line in records if line["decoded_key"]["data"].get("topic") == "mixed")
+    assert commit["decoded_key"]["type"] == "1"
+    assert isinstance(commit["decoded_value"]["data"]["offset"], int)
+    assert (commit["key"], commit["value"]) == (None, None)
+    assert any("transactionStatus" in line["decoded_value"]["data"] for line in records if isinstance(line["decoded_value"], dict))
+    both = of(in_lines(OFFSETS_LOG, "--decoder", "offsets", "--print-data-log")[1], "record")
+    assert both[0]["key"] is not None
+    assert both[0]["decoded_key"] == records[0]["decoded_key"]
+    old = snaprebuild("inspect", "dump", OFFSETS_LOG, "--decoder", "offsets", "--kafka-release", "3.7.1").stdout
+    assert " key: offset_commit::group=" in old
+
+
+def test_a_topic_without_a_decoder_is_dumped_and_reported() -> None:
+    run, lines = in_lines(LOG, "--decoder", "auto", "--offsets", "0:3")
+    (finding,) = [line for line in of(lines, "finding") if line["code"] == "no-decoder"]
+    assert (finding["severity"], run.exit_code) == ("note", 0)
+    assert of(lines, "record")
+    tiered = FIXTURES / "tiered-local" / "logs" / "__remote_log_metadata-0" / LOG.name
+    _, lines = in_lines(tiered, "--decoder", "auto", "--kafka-release", "3.8")
+    assert "since 3.9" in next(line for line in of(lines, "finding") if line["code"] == "no-decoder")["message"]
+
+
+def test_what_cannot_be_decoded_is_a_finding_with_no_data_in_it(tmp_path: Path) -> None:
+    secret = record(b"secret")
+    path = write_segment(tmp_path, batch(0, records=[secret, secret]))
+    run, lines = in_lines(path, "--decoder", "offsets")
+    (finding,) = of(lines, "finding")
+    assert (finding["code"], run.exit_code) == ("undecoded-record", 1)
+    assert "1 more" in finding["message"]
+    assert "secret" not in run.text
+    assert "Error at offset 0, skipping. " in of(lines, "record")[0]["decoded_key"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--kafka-release", "4.0"), "use it with --decoder"),
+        (("--decoder", "offsets", "--kafka-release", "2.6.0"), "expected a release from 2.7 to "),
+        (("--decoder", "offsets", "--kafka-release", "new"), "expected a release from 2.7 to "),
+        (("--decoder", "remote-log-metadata", "--kafka-release", "3.8.0"), "3.9 or newer"),
+        (("--offsets-decoder",), "Did you mean '--decoder offsets'?"),
+        (("--payload",), "Did you mean '--print-data-log'?"),
+    ],
+)
+def test_wrong_options_of_decoders(options: tuple[str, ...], message: str) -> None:
+    run = snaprebuild("inspect", "dump", LOG, *options)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert message in run.stderr
 
 
 # --- damage ----------------------------------------------------------------------------------------------------------------

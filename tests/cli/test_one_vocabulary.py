@@ -22,6 +22,7 @@ MIXED = FIXTURES / "kafka27-mixed"
 
 OTHERWISE = {
     ("inspect explain", "--kafka-release"): "one broker answers one batch, so one release counts: the newest",
+    ("inspect dump", "--kafka-release"): "no broker is judged: decoded records look as this release prints them",
     ("inspect diff", "--as-of"): "without it every entry counts: a difference that expiry hides must be seen",
     (
         "inspect stats",

@@ -22,7 +22,7 @@ DIRECTORY = uuid_from_text("adh9f8BMS4anaUnD8KWfWg")
 CLUSTER = load_schemas("cluster-metadata")
 EVERY_MESSAGE = [
     pytest.param(schema, version, id=f"{schema.name}-{version}")
-    for name in ("cluster-metadata", "remote-log-metadata", "control-records")
+    for name in ("cluster-metadata", "remote-log-metadata", "control-records", "share-coordinator", "consumer-protocol")
     for schema in load_schemas(name).values()
     for version in range(schema.versions.lowest, schema.versions.highest + 1)
 ]
@@ -266,3 +266,17 @@ def test_versions() -> None:
         Versions(2, 0x7FFF),
     ]
     assert 0 not in Versions.of("none")
+
+
+def test_null_in_a_tagged_structure_is_a_varint_of_zero() -> None:
+    """Everywhere else it is a byte of -1. The bytes were written by Kafka 4.3.1."""
+    schema = load_schemas("group-coordinator")["ConsumerGroupMemberMetadataValue"]
+    data = bytes.fromhex("010101010102027401ffffffff01" + "01000100")
+    message, end = read_message(schema, data[1:], 0)
+    assert end == len(data) - 1
+    assert message["classicMemberMetadata"] is None
+    assert write_message(schema, message, 0) == data[1:]
+    there = {**message, "classicMemberMetadata": {"sessionTimeoutMs": 7, "supportedProtocols": []}}
+    again = write_message(schema, there, 0)
+    assert read_message(schema, again, 0)[0]["classicMemberMetadata"]["sessionTimeoutMs"] == 7
+    assert message_grammar(schema, 0).parse(again)["classicMemberMetadata"]["sessionTimeoutMs"] == 7

@@ -74,7 +74,8 @@ VERBS = {
     "before-start": Verb(("before-start", "{}/bare", *ONE_JOB, "--receipt", "{out}"), ("bare",)),
     "inspect stats": Verb(("inspect", "stats", "{}/log", *AS_OF, *ONE_JOB), ("log",)),
     "inspect dump": Verb(
-        ("inspect", "dump", f"{{}}/{P}/*", "{}/controller/__cluster_metadata-0/*", "--deep", "--payload"), ("log", "controller")
+        ("inspect", "dump", f"{{}}/{P}/*", "{}/controller/__cluster_metadata-0/*", "--deep", "--print-data-log"),
+        ("log", "controller"),
     ),
     "inspect diff": Verb(("inspect", "diff", f"{{}}/{P}/{56:020d}.snapshot", f"{{}}/{P}/{116:020d}.snapshot"), ("log",), (P,)),
     "inspect explain": Verb(("inspect", "explain", "{}/log", "--producer-id", "1", *AS_OF, *ONE_JOB), ("log",)),

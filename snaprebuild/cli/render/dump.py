@@ -32,6 +32,7 @@ from snaprebuild.cli.table import printable
 from snaprebuild.documents.envelope import reported
 from snaprebuild.findings import Finding, exit_code_of
 from snaprebuild.inspect.dump_items import BATCH_FORMS, Dump, ItemForm, Items
+from snaprebuild.inspect.record_decoders import DecodedText
 from snaprebuild.published import encoded_members
 from snaprebuild.storage.local.document_file import write_text_file
 
@@ -280,7 +281,20 @@ def _plain(value: Any) -> Any:
             return value
 
 
+def _decoded_json(value: DecodedText | None) -> str:
+    if value is None:
+        return "null"
+    return value.text if value.is_json and value.text.isprintable() else _json_of_text(value)
+
+
+def _json_of_text(value: DecodedText) -> str:
+    """JSON with every odd character as an escape, or a text."""
+    return json.dumps(json.loads(value.text)) if value.is_json else _json_text(value.text)
+
+
 _JSON_OF: dict[str, Callable[[Any], str]] = {
+    "decoded_key": _decoded_json,
+    "decoded_value": _decoded_json,
     "key": _payload_json,
     "value": _payload_json,
     "header_values": _header_values_json,
@@ -345,7 +359,10 @@ def _text_columns(items: Items, *, payload: bool) -> Mapping[str, Column]:
             kinds = zip(items.columns["type"], items.columns["type_id"], items.columns["content"], strict=True)
             columns["control"] = [_control_text(*each) for each in kinds]
         case ItemForm.RECORD | ItemForm.LEGACY_RECORD:
-            columns["payload"] = _payload_texts(items) if payload else [""] * items.column_length
+            if "decoded_key" in columns:
+                columns["payload"] = _decoded_texts(items)
+            else:
+                columns["payload"] = _payload_texts(items) if payload else [""] * items.column_length
         case ItemForm.PRODUCER:
             names = ("first_sequence", "last_sequence", "last_offset", "offset_delta", "timestamp")
             rows = zip(*(items.columns[name] for name in names), strict=True)
@@ -406,6 +423,15 @@ def _payload_texts(items: Items) -> list[str]:
         if headers:
             parts.append(f" headerValues: [{','.join('null' if each is None else _payload_text(each) for each in headers)}]")
         texts.append("".join(parts))
+    return texts
+
+
+def _decoded_texts(items: Items) -> list[str]:
+    texts = []
+    for key, value in zip(items.columns["decoded_key"], items.columns["decoded_value"], strict=True):
+        key_text = "" if key is None else f" key: {printable(key.text)}"
+        value_text = "" if value is None else f" payload: {printable(value.text)}"
+        texts.append(key_text + value_text)
     return texts
 
 
