@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from formats.errors import FormatError
+from formats.partition.file_names import DirectoryForm
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.consume.chosen_log import ChosenLog, by_partition, choose_log, read_replica
 from snaprebuild.consume.partition_plan import check_offsets
 from snaprebuild.consume.record_query import RecordQuery
 from snaprebuild.consume.remote_logs import RemoteRequest, log_in_tier, open_remote, with_remote_copies
-from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
+from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, FindingCause, finding_of_error, first_of
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
@@ -72,16 +73,21 @@ class _Opening:
         self._topic_ids = topic_ids
         self._source = source
         self._tier = tier
-        self._findings = [each for each in source.findings if each.cause is not FindingCause.NOTHING_FOUND]
+        others = {each.directory.path for each in source.skipped if not query.takes(*_name_of(each))}
+        self._findings = [
+            each for each in source.findings if each.cause is not FindingCause.NOTHING_FOUND and each.path not in others
+        ]
         self._findings += [] if tier is None else tier.findings
 
     def opened(self) -> RecordSource:
         query = self._query
         on_disk = [each for each in self._source.partitions if query.takes(*_name_of(each))]
         remote_alone = self._remote_alone({_name_of(each) for each in on_disk})
-        self._check_names(bool(on_disk or remote_alone))
+        skipped = [each for each in self._source.skipped if query.takes(*_name_of(each))]
+        self._check_names(bool(on_disk or remote_alone or skipped))
         if not query.skips_faults:
             _check_listing(self._findings)
+            _check_compactions(skipped)
         logs = [
             self._tried(directories[0].directory.path, partial(self._on_disk, directories))
             for _, directories in by_partition(on_disk)
@@ -163,6 +169,15 @@ class _Opening:
 def _name_of(source: PartitionSource) -> tuple[str, int]:
     name = source.directory.name
     return name.topic, name.partition
+
+
+def _check_compactions(skipped: Sequence[PartitionSource]) -> None:
+    """Raises RefusedError if a selected log is not read because the log cleaner of its broker is at work there."""
+    for each in skipped:
+        directory = each.directory
+        if directory.swapped and directory.name.form is DirectoryForm.PLAIN:
+            message = "the broker compacts this log now: run again, or read the rest with mode PERMISSIVE"
+            raise RefusedError(message, path=directory.path)
 
 
 def _check_listing(findings: Sequence[Finding]) -> None:

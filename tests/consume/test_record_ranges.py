@@ -278,6 +278,22 @@ def test_topics_of_kafka_are_read_if_they_are_named(tmp_path: Path) -> None:
     assert {row["topic"] for each in pattern for row in each.to_pylist()} == {"orders"}
 
 
+def test_directories_that_are_no_source(tmp_path: Path) -> None:
+    """A stray directory of another topic does not matter. A log in compaction is not left out in silence."""
+    source = ten(tmp_path, high_watermark=10)
+    stray = f"other-0.{'0' * 32}-stray"
+    write_partition(source / stray, {0: plain(0)})
+    assert offsets(records(source, topics="orders", columns=COLUMNS)) == list(range(10))
+    with pytest.raises(ReadFailedError, match="no longer assigned to this broker"):
+        records(source, columns=COLUMNS)
+    lenient = records(source, columns=COLUMNS, mode="PERMISSIVE")
+    assert len(offsets(lenient)) == 10
+    assert "stray-directory" in codes(lenient)
+    (source / "orders-0" / f"{0:020d}.log.cleaned").touch()
+    with pytest.raises((ReadFailedError, RefusedError), match="compact"):
+        records(source, topics="orders", columns=COLUMNS)
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a topic": ({"topics": "ordres"}, "no topic matches 'ordres'.*did you mean 'orders'"),
     "a partition": ({"assign": {"orders": [3]}}, "no partition orders-3"),
