@@ -516,6 +516,8 @@ def _part(fields: RecordFields, part: slice) -> RecordFields:
 
 def _sequences(base: np.ndarray, offset_delta: np.ndarray) -> np.ndarray:
     """The sequence number of each record, -1 for none; 0 follows 2^31 - 1 (``incremented_sequence``)."""
+    if (base < 0).all():
+        return np.full(len(base), -1, dtype=np.int32)
     sequence = base + offset_delta
     sequence = np.where(sequence > limits.INT32_MAX, sequence - limits.INT32_MAX - 1, sequence)
     return np.where(base >= 0, sequence, -1).astype(np.int32)

@@ -161,14 +161,17 @@ def measure_share(place: Path, rounds: int, *, check_crc: bool) -> None:
 
 
 def processor_seconds() -> dict[str, float]:
-    """What this process, Java and the other processes below this one have used."""
-    used = {"driver": sum(resource.getrusage(resource.RUSAGE_SELF)[:2]), "Java": 0.0, "workers": 0.0}
+    """What this process, Java and the other processes below this one have used; those that have ended count as workers."""
+    used = {"driver": sum(resource.getrusage(resource.RUSAGE_SELF)[:2]), "Java": 0.0}
+    used["workers"] = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     for child in children_of(os.getpid()):
         try:
             name, _, rest = Path(f"/proc/{child}/stat").read_text().partition("(")[2].rpartition(")")
         except OSError:
             continue  # it ended
-        used["Java" if name == "java" else "workers"] += sum(map(int, rest.split()[11:13])) / os.sysconf("SC_CLK_TCK")
+        own, ended = (sum(map(int, rest.split()[at : at + 2])) / os.sysconf("SC_CLK_TCK") for at in (11, 13))
+        used["Java" if name == "java" else "workers"] += own
+        used["workers"] += ended
     return used
 
 

@@ -273,13 +273,15 @@ def _no_directory(path: str, *, is_metadata_dir: bool) -> Fate:
 
 
 def _without_meta_properties(log_dir: LogDirFacts) -> Fate:
-    is_missing = log_dir.place is LogDirPlace.MISSING
+    cause = "a log directory without meta.properties"
+    if log_dir.place is LogDirPlace.MISSING:
+        cause = "a log directory that does not exist"
     return Fate(
         kind=FateKind.NO_START,
         subject=log_dir.path,
         path=log_dir.path,
         code="unusable-meta-properties",
-        cause="a log directory that does not exist" if is_missing else "a log directory without meta.properties",
+        cause=cause,
         detail=log_dir.path,
         evidence="the path in server.properties",
         log_line="No `meta.properties` found",

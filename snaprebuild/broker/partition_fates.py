@@ -239,17 +239,23 @@ def _snapshots_removed(partition: PartitionFacts) -> list[Fate]:
     removed = [offset for offset in partition.snapshots if offset > first]
     if not removed and first == partition.base_offsets[-1] and not partition.has_records:
         return []
-    is_index = first in partition.without_index
+    cause = "a .txnindex that does not belong to its segment"
+    evidence = ".txnindex"
+    log_line = "Found a corrupted index file"
+    if first in partition.without_index:
+        cause = "a missing .index"
+        evidence = "the listing"
+        log_line = "Could not find offset index file"
     return [
         Fate(
             kind=FateKind.SNAPSHOTS_REMOVED,
             subject=partition.topic_partition,
             path=partition.path,
             code="index-rebuilt-at-start",
-            cause="a missing .index" if is_index else "a .txnindex that does not belong to its segment",
+            cause=cause,
             detail=f"segment {first}",
-            evidence="the listing" if is_index else ".txnindex",
-            log_line="Could not find offset index file" if is_index else "Found a corrupted index file",
+            evidence=evidence,
+            log_line=log_line,
             remedy="Start and stop the broker, then run `scan` again",
             removed_snapshots=len(removed),
             recovered_segments=tuple(recovered),
@@ -321,10 +327,14 @@ def _gone_at_the_beginning(partition: PartitionFacts) -> list[Fate]:
         return []
     first_epoch = partition.leader_epochs[0].epoch if partition.leader_epochs else None
     is_cut = partition.epochs_file is SmallFile.PRESENT and first_epoch is not None
-    is_remote = partition.remote_storage is not RemoteStorage.OFF
+    kind = FateKind.NO_LEADER_EPOCHS
+    log_line = "no line"
+    if partition.remote_storage is not RemoteStorage.OFF:
+        kind = FateKind.LEADING_DELETES_REMOTE
+        log_line = "Deleted remote log segment due to leader epoch cache truncation"
     return [
         Fate(
-            kind=FateKind.LEADING_DELETES_REMOTE if is_remote else FateKind.NO_LEADER_EPOCHS,
+            kind=kind,
             subject=partition.topic_partition,
             path=partition.path,
             code="leader-epochs-lost",
@@ -332,7 +342,7 @@ def _gone_at_the_beginning(partition: PartitionFacts) -> list[Fate]:
             detail=f"remote epochs below {first_epoch}" if is_cut else "",
             leader_epoch=first_epoch if is_cut else None,
             evidence=f"leader-epoch-checkpoint ({'cut' if is_cut else partition.epochs_file}), batches of format 2",
-            log_line="Deleted remote log segment due to leader epoch cache truncation" if is_remote else "no line",
+            log_line=log_line,
             remedy=LEADER_EPOCHS_REMEDY,
         )
     ]

@@ -45,9 +45,11 @@ def print_answer(answer: str, following: Sequence[str] | Advice, exit_code: int)
         print_line(f"Next: {printable(following.text)}{'.' if command is None else f', then: {command}'}")
     elif following:
         print_command("Next", following)
+    elif exit_code == 0:
+        # Only here: everything was read, and nothing is suspect.
+        print_text("Next: nothing to do.")
     else:
-        # Only here: with exit code 0 everything was read, and nothing is suspect.
-        print_text("Next: nothing to do." if exit_code == 0 else "Next: no command corrects this; see what stderr lists.")
+        print_text("Next: no command corrects this; see what stderr lists.")
     print_line("")
 
 

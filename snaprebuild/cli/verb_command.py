@@ -187,9 +187,10 @@ class VerbCommand(TyperCommand):
             with formatter.section("Settings (--set NAME=VALUE, the environment as SNAPREBUILD_NAME, or --config)"):
                 formatter.write_dl([(f"{name} {SETTINGS[name].kind.name}", SETTINGS[name].help) for name in self.settings])
         formatter.write_paragraph()
-        formatter.write_text(
-            "-h, --help   This page" if is_whole else f"-h, --help   --help-all shows all {len(options) - 1} options"
-        )
+        if is_whole:
+            formatter.write_text("-h, --help   This page")
+        else:
+            formatter.write_text(f"-h, --help   --help-all shows all {len(options) - 1} options")
 
     def _text(self, option: click.Option, *, is_whole: bool) -> str:
         text = self.texts[option.name or ""]

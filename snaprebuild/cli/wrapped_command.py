@@ -69,7 +69,10 @@ class StartDecision:
         """
         if self._writer < 0:
             return
-        os.write(self._writer, _STARTS if reason is None else _HOLDS + reason.encode("utf-8", "backslashreplace")[:1000])
+        decision = _STARTS
+        if reason is not None:
+            decision = _HOLDS + reason.encode("utf-8", "backslashreplace")[:1000]
+        os.write(self._writer, decision)
         os.close(self._writer)
         self._writer = -1
 

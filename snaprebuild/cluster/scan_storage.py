@@ -254,16 +254,19 @@ def with_metadata_logs(
         is_on = None if partition.topic_id is None else known.get(partition.topic_id)
         states.setdefault(partition.source.directory.name.topic, set()).add(is_on)
     settled = {topic: _one_state(states[topic]) for topic in topics}
+    partitions = result.partitions
+    if not only_start:
+        partitions = tuple(lags.applied_to(partition, now_ms) for partition in partitions)
+    next_producer_id = None
+    if len(images) == len(logs):  # a log that could not be read leaves the next id unknown
+        next_producer_id = min(image.next_producer_id for image in images.values())
     result = replace(
         result,
         log_dirs=tuple(epochs.applied_to(log_dir) for log_dir in result.log_dirs),
         remote_storage={**result.remote_storage, **settled},
-        partitions=result.partitions
-        if only_start
-        else tuple(lags.applied_to(partition, now_ms) for partition in result.partitions),
+        partitions=partitions,
         other_findings=(*result.other_findings, *notes),
-        # A log that could not be read leaves the next id unknown.
-        next_producer_id=min(image.next_producer_id for image in images.values()) if len(images) == len(logs) else None,
+        next_producer_id=next_producer_id,
     )
     return with_images(result, source, release, images)
 

@@ -99,8 +99,13 @@ class ChosenLog(msgspec.Struct, frozen=True):
 
     @property
     def visible_end(self) -> int:
-        """Below it records are acknowledged: the high watermark, or the end of the log if that is lower or alone known."""
-        return self.log_end if self.high_watermark is None else min(self.high_watermark, self.log_end)
+        """Below it records are acknowledged: the high watermark, or the end of the log if that is lower or alone known.
+
+        A broker takes no high watermark below the log start offset.
+        """
+        if self.high_watermark is None:
+            return self.log_end
+        return min(max(self.high_watermark, self.log_start), self.log_end)
 
     @property
     def size_bytes(self) -> int:

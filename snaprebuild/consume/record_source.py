@@ -90,13 +90,17 @@ class _Opening:
         check_offsets(query, [(each.topic, each.partition) for each in chosen])
         return RecordSource(self._source, tuple(chosen), [*self._findings, *live_broker_notes(self._source)])
 
+    @property
+    def _tolerates_loss(self) -> bool:
+        return self._query.skips_faults or not self._query.fails_on_data_loss
+
     def _on_disk(self, directories: Sequence[PartitionSource]) -> ChosenLog:
         log = choose_log([read_replica(each) for each in directories])
-        return log if self._tier is None else with_remote_copies(log, self._tier)
+        return log if self._tier is None else with_remote_copies(log, self._tier, tolerates_loss=self._tolerates_loss)
 
     def _in_tier(self, partition: TopicIdPartition) -> ChosenLog | None:
         assert self._tier is not None
-        return log_in_tier(self._tier, partition)
+        return log_in_tier(self._tier, partition, tolerates_loss=self._tolerates_loss)
 
     def _tried(self, path: str, choose: Callable[[], ChosenLog | None]) -> ChosenLog | None:
         try:

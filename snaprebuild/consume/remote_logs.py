@@ -15,14 +15,16 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
+from formats.errors import FormatError
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.remote_log_metadata import RemoteSegment, TopicIdPartition
 from snaprebuild.consume.chosen_log import ChosenLog
 from snaprebuild.consume.log_pieces import LogPiece, pieces_of
-from snaprebuild.errors import RefusedError
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.errors import ReadFailedError, RefusedError
+from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.storage.log_dir import read_topic_id
+from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.store import S3Settings, absolute
 from snaprebuild.storage.store_path import path_of
@@ -61,8 +63,13 @@ def open_remote(request: RemoteRequest, stores: S3Settings) -> Tier:
     return open_tier(access, stores)
 
 
-def with_remote_copies(log: ChosenLog, tier: Tier) -> ChosenLog:
+def with_remote_copies(log: ChosenLog, tier: Tier, *, tolerates_loss: bool) -> ChosenLog:
     """A log on disk with its copies below the first segment.
+
+    Args:
+        log: on disk.
+        tier: the store.
+        tolerates_loss: copies that cannot be read are left out, with a finding.
 
     Raises:
         UsageError: several topics had that name, and the directory has no topic id.
@@ -75,26 +82,31 @@ def with_remote_copies(log: ChosenLog, tier: Tier) -> ChosenLog:
     if remote is None or not first:
         return log
     epochs = log.epochs or _epochs_of_newest(remote)
-    chain = remote.chain_below(epochs, first)
-    findings = (*log.findings, *remote.findings)
-    if chain is None:
-        return replace(log, findings=findings)
+    chains = _chains(remote, epochs, first)
+    if not chains:
+        return replace(log, findings=(*log.findings, *remote.findings))
     checkpointed = (log.source.log_dir.log_starts or {}).get(log.topic_partition)
-    start = chain.start_offset if checkpointed is None else checkpointed
+    start = chains[0].start_offset if checkpointed is None else checkpointed
     if not log.source.can_be_tiered:
         message = "is compacted or internal, so that a broker has no remote storage for it, and a store has copies of it"
         raise RefusedError(message, path=log.place)
+    copies = _Copies(tolerates_loss=tolerates_loss)
     return replace(
         log,
-        pieces=(*_pieces_of_chain(chain, first), *log.pieces),
+        pieces=(*copies.pieces(chains, first), *log.pieces),
         log_start=start,
         open_before=(),
-        findings=findings,
+        findings=(*log.findings, *remote.findings, *copies.findings),
     )
 
 
-def log_in_tier(tier: Tier, partition: TopicIdPartition) -> ChosenLog | None:
+def log_in_tier(tier: Tier, partition: TopicIdPartition, *, tolerates_loss: bool) -> ChosenLog | None:
     """The log of a partition that is in remote storage alone; None if no finished copy of it is there.
+
+    Args:
+        tier: the store.
+        partition: in it.
+        tolerates_loss: copies that cannot be read are left out, with a finding.
 
     Raises:
         RefusedError: copies contradict each other or their records, or a limit of the run is used up.
@@ -105,21 +117,21 @@ def log_in_tier(tier: Tier, partition: TopicIdPartition) -> ChosenLog | None:
     if newest is None:
         return None
     end = newest.end_offset + 1
-    chain = remote.chain_below(_epochs_of_newest(remote), end)
-    assert chain is not None, "the newest copy is one of them"
+    chains = _chains(remote, _epochs_of_newest(remote), end)
+    copies = _Copies(tolerates_loss=tolerates_loss)
     message = "only remote storage has this partition: its log start offset is not known, and it is read from its first copy on"
     return ChosenLog(
         topic=partition.topic,
         partition=partition.partition,
         place=remote.place,
-        pieces=_pieces_of_chain(chain, end),
-        log_start=chain.start_offset,
+        pieces=copies.pieces(chains, end),
+        log_start=chains[0].start_offset if chains else end,
         log_end=end,
         high_watermark=end,
         may_have_gaps=False,
         open_before=(),
         epochs=(),
-        findings=(*remote.findings, Finding("records-of-remote-storage", Severity.NOTE, remote.place, message)),
+        findings=(*remote.findings, *copies.findings, Finding("records-of-remote-storage", Severity.NOTE, remote.place, message)),
     )
 
 
@@ -134,13 +146,50 @@ def _epochs_of_newest(remote: RemotePartition) -> tuple[LeaderEpochEntry, ...]:
     return () if newest is None else remote.leader_epochs_at(newest)
 
 
-def _pieces_of_chain(chain: RemoteChain, end: int) -> tuple[LogPiece, ...]:
-    """The copies as segments, each up to the start of the next one."""
-    directory = chain.source(chain.segments).directory
-    pieces = pieces_of(directory, 0, end)
-    return _named_by_copy(pieces, chain.segments)
+def _chains(remote: RemotePartition, epochs: Sequence[LeaderEpochEntry], end: int) -> list[RemoteChain]:
+    """The copies below an offset, of the log with these leader epochs, ascending; there is a gap between two chains."""
+    chains = []
+    bound: int | None = end
+    while bound is not None:
+        chain = remote.chain_below(epochs, bound)
+        if chain is not None:
+            chains.append(chain)
+            bound = chain.start_offset
+        limit = bound
+        bound = max((each.end_offset + 1 for each in remote.live if each.end_offset + 1 < limit), default=None)
+    return chains[::-1]
 
 
-def _named_by_copy(pieces: Sequence[LogPiece], segments: Sequence[RemoteSegment]) -> tuple[LogPiece, ...]:
-    ids = {each.start_offset: uuid_to_text(each.segment_id) for each in segments}
-    return tuple(replace(piece, origin=ids[piece.base_offset], is_last=False) for piece in pieces)
+class _Copies:
+    """The copies of a partition as segments, and the findings about those that cannot be read."""
+
+    def __init__(self, *, tolerates_loss: bool) -> None:
+        self._tolerates_loss = tolerates_loss
+        self.findings: list[Finding] = []
+
+    def pieces(self, chains: Sequence[RemoteChain], end: int) -> tuple[LogPiece, ...]:
+        """The segments, each up to the start of the next one.
+
+        Raises:
+            ReadFailedError, FormatError: a copy cannot be read, and no loss is tolerated.
+            RefusedError: a copy is encrypted for a key that was not given, or a limit of the run is used up.
+        """
+        ids: dict[int, str] = {}
+        segments: list[SegmentFiles] = []
+        for chain in chains:
+            for segment in chain.segments:
+                segments += self._files(chain, segment)
+                ids[segment.start_offset] = uuid_to_text(segment.segment_id)
+        if not segments:
+            return ()
+        directory = chains[-1].remote.directory(segments)
+        return tuple(replace(each, origin=ids[each.base_offset], is_last=False) for each in pieces_of(directory, 0, end))
+
+    def _files(self, chain: RemoteChain, segment: RemoteSegment) -> tuple[SegmentFiles, ...]:
+        try:
+            return chain.source([segment]).directory.segments
+        except (FormatError, ReadFailedError) as error:
+            if not self._tolerates_loss:
+                raise
+            self.findings.append(finding_of_error(error, chain.remote.place))
+            return ()

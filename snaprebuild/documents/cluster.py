@@ -7,14 +7,13 @@ from typing import Annotated
 
 import msgspec
 
-from snaprebuild.cluster.metadata.feature_levels import FeatureLevel
 from snaprebuild.cluster.metadata.isr_check import IsrEvent, IsrFault
 from snaprebuild.cluster.metadata.unknown_contents import UnknownContents
 from snaprebuild.cluster.quorum.advise import NextCheckpoint, PolicyAdvice
-from snaprebuild.cluster.quorum.election import QuorumElection
+from snaprebuild.cluster.quorum.election import QuorumFacts
 from snaprebuild.cluster.quorum.log_facts import LogStart
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch, Progress
-from snaprebuild.cluster.quorum.rules import Followers, QuorumRule, QuorumRuleState
+from snaprebuild.cluster.quorum.rules import QuorumRule, QuorumRuleState
 from snaprebuild.cluster.rule_result import Grade
 from snaprebuild.cluster.source_check.rules import SourceRule, SourceRuleState
 from snaprebuild.cluster.source_check.source_question import SourceTerms
@@ -94,19 +93,14 @@ class CheckedNode(Part, frozen=True):
     """What of the log this version does not know; null for nothing."""
 
 
-class ClusterCheck(Document, frozen=True):
+class ClusterCheck(QuorumFacts, Document, frozen=True):
     """What `snaprebuild cluster check --output json` prints."""
 
     NAME = "cluster-check"
     VERSION = 3
 
-    followers: Followers
-    """What --start-rule requires of the starts of followers."""
     nodes: Sequence[CheckedNode]
     """One for each directory."""
-    election: QuorumElection
-    features: Sequence[FeatureLevel] | None
-    """By the directory whose log ends highest; null if its records cannot be read."""
 
 
 # -------------------------------------------------------------------------------------------------------------- cluster advise

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from snaprebuild import __version__
-from snaprebuild.broker.status import StatusWord, word_with_findings
+from snaprebuild.broker.status import StatusCounts, StatusWord, word_with_findings
 from snaprebuild.documents.common import ExitCode
 from snaprebuild.findings import Finding, ReportedFinding, exit_code_of, unread_paths
 from snaprebuild.published import Document, Natural, Part, Streamed, encoded_members
@@ -67,9 +67,10 @@ def with_status(document: DocumentT, exit_code: int) -> DocumentT:
         document: of a command.
         exit_code: that follows from its findings.
     """
-    status = getattr(document, "status", None)
-    if status is None:
+    # `inspect explain` has a status of another kind: that of one snapshot, without counts.
+    if not isinstance(getattr(document, "counts", None), StatusCounts):
         return document
+    status: str = getattr(document, "status")  # noqa: B009  documents with counts have one
     word = word_with_findings(StatusWord(status), exit_code)
     return document if word == status else msgspec.structs.replace(document, status=word.value)
 

@@ -264,10 +264,11 @@ def _assumed(view: PartitionView, assumptions: LeaderAssumptions) -> PartitionVi
         )
     if assumptions.log_start is not None:
         log_start = KnownOffset(assumptions.log_start, "--assume log_start", assumed=False)
+        if view.local_log_start.offset < assumptions.log_start:
+            view = replace(view, local_log_start=log_start)
         view = replace(
             view,
             log_start=log_start,
-            local_log_start=log_start if view.local_log_start.offset < assumptions.log_start else view.local_log_start,
             high_watermark=replace(view.high_watermark, offset=max(view.high_watermark.offset, assumptions.log_start)),
         )
     if assumptions.highest_remote is not None and view.remote_storage_setting.enabled:
@@ -338,6 +339,11 @@ def _plan_bootstrap(
         landed = replace(follower, fetch_offset=decision.offset, log_end_offset=decision.offset)
         requests += _requests(leader, last, landed)
     share = share_of(view, _start_of(last))
+    steps = list[BootstrapStep]()
+    why_not = None
+    if state is not None:
+        steps += _steps(leader, state)
+        why_not = drawback(view, share, offsets.log_start_offset, state.next_offset)
     planned = PlannedBootstrap(
         **members_of_base(ViewedPartition, view),
         last_stable=stable,
@@ -348,9 +354,9 @@ def _plan_bootstrap(
         then=None if then is None else last.decision,
         requests=requests,
         restored_state=state,
-        steps=[] if state is None else list(_steps(leader, state)),
+        steps=steps,
         share=share,
-        drawback=None if state is None else drawback(view, share, offsets.log_start_offset, state.next_offset),
+        drawback=why_not,
     )
     findings = [*last.findings]
     findings += (Finding("offsets-out-of-order", Severity.FINDING, view.path, fault) for fault in planned.order_faults)

@@ -315,8 +315,14 @@ def _sizes_of(size: np.ndarray) -> KeyedColumns:
 
 def _producers_of(block: HeaderBlock, has_producer: np.ndarray, is_control: np.ndarray, records: np.ndarray) -> KeyedColumns:
     rows = None if has_producer.all() else np.flatnonzero(has_producer)
-    ids, dense = dense_ids(block.column("producer_id") if rows is None else block.column("producer_id")[rows])
-    control, weights = (is_control, records) if rows is None else (is_control[rows], records[rows])
+    producer_ids = block.column("producer_id")
+    control = is_control
+    weights = records
+    if rows is not None:
+        producer_ids = producer_ids[rows]
+        control = is_control[rows]
+        weights = records[rows]
+    ids, dense = dense_ids(producer_ids)
     touched = np.bincount(dense, minlength=len(ids))
     present = np.flatnonzero(touched)
     batches = touched - np.bincount(dense[np.flatnonzero(control)], minlength=len(ids))

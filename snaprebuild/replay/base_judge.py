@@ -145,7 +145,9 @@ class BaseJudge:
         open_absent = np.unique(np.concatenate((self._open_absent(lacking), *self._appearing)))
         # What begins with the first data ever does not show that a producer wrote before.
         is_lost = not len(self._entries) and bool((~np.isin(open_absent, events.producer_id[_are_fresh(events)])).any())
-        can_be_complete = count > 0 and not is_lost and not self._refutation_count
+        complete_from = None
+        if count > 0 and not is_lost and not self._refutation_count:
+            complete_from = self._complete_from(events, open_absent, lacks_none_from)
         return BaseVerdict(
             offset=self.offset,
             entries=self._entries,
@@ -155,7 +157,7 @@ class BaseJudge:
             is_lost=is_lost,
             open_absent=open_absent,
             lacks_none_from=lacks_none_from,
-            complete_from=self._complete_from(events, open_absent, lacks_none_from) if can_be_complete else None,
+            complete_from=complete_from,
             **self._confirmed,
         )
 

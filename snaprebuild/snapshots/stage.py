@@ -245,12 +245,16 @@ def _checked(snapshot: StagedSnapshot, target: str) -> StagedSnapshot:
 
 def _both(earlier: RebuildRequest, now: RebuildRequest) -> RebuildRequest:
     """The request that counts at the install, if a run continues another: the boundaries and files of both."""
-    froms = (earlier.offset_from, now.offset_from)
-    tos = (earlier.offset_to, now.offset_to)
+    offset_from = None
+    if earlier.offset_from is not None and now.offset_from is not None:
+        offset_from = min(earlier.offset_from, now.offset_from)
+    offset_to = None
+    if earlier.offset_to is not None and now.offset_to is not None:
+        offset_to = max(earlier.offset_to, now.offset_to)
     both = replace(
         now,
-        offset_from=None if None in froms else min(each for each in froms if each is not None),
-        offset_to=None if None in tos else max(each for each in tos if each is not None),
+        offset_from=offset_from,
+        offset_to=offset_to,
         metadata=now.metadata or earlier.metadata,
     )
     if now.server_properties is None:

@@ -38,6 +38,7 @@ from snaprebuild.snapshots.source.topic_ids import readiness_findings, with_read
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.storage.partition_names import TopicKind
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
+from snaprebuild.storage.thread_pool import ThreadPool
 
 __all__ = [
     "UNSOUND",
@@ -203,7 +204,11 @@ class _VerifyJob(Job):
         return read_tasks(directory, indices, check_crc=self.check_crc, cuts=cuts)
 
     @contextlib.contextmanager
-    def started(self, replay: PartitionReplay | None = None) -> Iterator[_VerifyTask]:
+    def started(
+        self,
+        replay: PartitionReplay | None = None,
+        threads: ThreadPool | None = None,
+    ) -> Iterator[_VerifyTask]:
         yield _VerifyTask(self, PartitionVerdict(self.source), partial(ListedDifferences().add, 0), replay)
 
 

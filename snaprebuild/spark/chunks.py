@@ -30,7 +30,7 @@ from snaprebuild.spark.replay_tasks import MERGED_FIRST, RESULT_SCHEMA, Division
 from snaprebuild.spark.summary_rows import JOB_PIECE, WHOLE
 from snaprebuild.spark.task_services import TaskServices
 
-__all__ = ["CHUNK_BYTES", "END", "ChunkPlan", "RowRange", "is_splittable", "may_go_back", "measured", "run_replays"]
+__all__ = ["CHUNK_BYTES", "END", "ChunkPlan", "RowRange", "collected", "is_splittable", "may_go_back", "measured", "run_replays"]
 
 CHUNK_BYTES = 128 << 20
 """Rows of summaries of a chunk: a state of a million producers takes 86 MB, and each chunk gets one."""
@@ -192,7 +192,7 @@ def run_replays(
         merged = results.unionByName(first, allowMissingColumns=True).repartition(count, "partition")
         ordered = merged.sortWithinPartitions("partition", "base_offset")
         results = ordered.mapInArrow(replay_tasks.merge_chunks, ddl(RESULT_SCHEMA))
-    return _collected(results, sorted(jobs))
+    return collected(results, sorted(jobs))
 
 
 def _divided(session: SparkSession, plan: ChunkPlan) -> DataFrame:
@@ -252,7 +252,7 @@ def _places(session: SparkSession, pieces: Sequence[RowRange], slots: Sequence[i
     return data_frame(session, pa.Table.from_pydict(columns, schema=PLACE_SCHEMA))
 
 
-def _collected(rows: DataFrame, numbers: Sequence[int]) -> Iterator[Row]:
+def collected(rows: DataFrame, numbers: Sequence[int]) -> Iterator[Row]:
     """The rows of a frame that has one for each partition, some at a time: if every snapshot is wrong, a row may have a megabyte.
 
     Args:

@@ -28,18 +28,19 @@ from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_g
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import TaskFrame, data_frame, ddl
 from snaprebuild.spark.calls import Calls, answered, some_at_once, stores_of
-from snaprebuild.spark.chunks import CHUNK_BYTES, ChunkPlan, is_splittable, may_go_back, measured, run_replays
+from snaprebuild.spark.chunks import CHUNK_BYTES, ChunkPlan, collected, is_splittable, may_go_back, measured, run_replays
 from snaprebuild.spark.effect_cache import JobCache
 from snaprebuild.spark.effect_files import CacheWriter, EffectCache
 from snaprebuild.spark.job_progress import Progress, watched
 from snaprebuild.spark.limited_reads import Outcome, check_keeps_limits, read_with_shares, run_with_shares
-from snaprebuild.spark.packing import TASKS_MAX, pack, sent_to_tasks, task_bytes, tasks_for
+from snaprebuild.spark.packing import RANGES_PER_TASK, TASKS_MAX, pack, sent_to_tasks, task_bytes, tasks_for
 from snaprebuild.spark.range_reader import read_range
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.run_limits import limits_of, limits_of_stores
 from snaprebuild.spark.session import is_stopped, python_of_executors
 from snaprebuild.spark.summary_rows import Row
 from snaprebuild.spark.task_services import TaskServices, rated_tasks, task_services
+from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA, WholePartition, run_whole
 from snaprebuild.storage.io_limits.policy import current_limits
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.thread_pool import local_map
@@ -51,11 +52,11 @@ log = logging.getLogger(__name__)
 HERE_SECONDS = 0.5
 """Calls that take less are made by the driver: a job takes longer than that."""
 
+HERE_SECONDS_MAX = 3.0
+"""All calls are made by the driver if the first ones show that they take less: a job gains no second then."""
+
 CALLS_TOGETHER = 32
 """Calls that are sent in one row."""
-
-RANGES_PER_TASK = 2
-"""At least, if segments can be split: the fullest task then has at most half as much again as the mean."""
 
 JOB_ROW_TASKS = 1
 """Tasks that hand in the jobs in the stage that reads."""
@@ -132,9 +133,10 @@ class SparkEngine:
         if limits_of_stores(stores) is not None:
             return list(local_map(stores)(function, items))
         answers: list[MapResult] = []
-        last = time.monotonic() + HERE_SECONDS
+        began = time.monotonic()
         for item in items:
-            if time.monotonic() > last:
+            passed = time.monotonic() - began
+            if passed > HERE_SECONDS and passed * len(items) > HERE_SECONDS_MAX * max(len(answers), 1):
                 break
             answers.append(function(item))
         left = items[len(answers) :]
@@ -185,10 +187,10 @@ class SparkEngine:
         running = set(range(len(tasks)))
         try:
             services = task_services(self.session)
-            rounds = self._rounds(tasks, dict(enumerate(first for _, first in wave)), services)
+            outcomes = self._outcomes(tasks, dict(enumerate(first for _, first in wave)), services)
             # Closed at once: an error here must not leave rows in the memory of the executors, or settings of the session changed.
-            with contextlib.closing(rounds):
-                for number, outcome in rounds:
+            with contextlib.closing(outcomes):
+                for number, outcome in outcomes:
                     running.discard(number)
                     try:
                         if isinstance(outcome, Exception):
@@ -220,6 +222,42 @@ class SparkEngine:
             needs = "before the session starts, set PYSPARK_PYTHON to a Python with the dependencies of snaprebuild (docs/guides/spark.md)"
             reason = f"the Python of an executor{python_of_executors(self.session)} has no module {missing[1]}: {needs}"
         return StorageError(f"the Spark job failed: {reason}")
+
+    def _outcomes(
+        self, tasks: list[PartitionTask], first: dict[int, list[ReadTask]], services: TaskServices
+    ) -> Generator[tuple[int, Any]]:
+        """Number and outcome of each task, as they arrive."""
+        whole = [] if self.cache is not None else self._whole_partitions(tasks, first)
+        if whole:
+            yield from self._run_whole(whole, services)
+        done = {each.number for each in whole}
+        rest = {number: segments for number, segments in first.items() if number not in done}
+        if rest:
+            yield from self._rounds(tasks, rest, services)
+
+    def _whole_partitions(self, tasks: list[PartitionTask], first: dict[int, list[ReadTask]]) -> list[WholePartition]:
+        """The partitions that one task does."""
+        most_bytes = self._range_bytes(sum(each.identity.size_bytes for segments in first.values() for each in segments))
+        whole = []
+        for number, segments in first.items():
+            job = tasks[number].job()
+            partition = WholePartition.of(number, tasks[number], job, segments)
+            if partition.is_small(most_bytes) and not is_splittable(job, segments, self.chunk_bytes):
+                whole.append(partition)
+        return whole
+
+    def _run_whole(self, whole: Sequence[WholePartition], services: TaskServices) -> Generator[tuple[int, Any]]:
+        """Number and outcome of each of these partitions."""
+        count = tasks_for(sum(each.cost_bytes for each in whole), len(whole), self._most_tasks())
+        placed = pack([each.cost_bytes for each in whole], count)
+        read_bytes = [0] * count
+        for each, task in zip(whole, placed, strict=True):
+            read_bytes[task] += each.size_bytes
+        with _settings(self.session, SETTINGS), watched(self.session, self.progress, read_bytes):
+            sent = sent_to_tasks(data_frame(self.session, read_rows.table_of(whole, placed)), count)
+            rows = sent.mapInArrow(services.wrap(run_whole, count), ddl(OUTCOME_SCHEMA))
+            for row in collected(rows, sorted(each.number for each in whole)):
+                yield row.partition, pickle.loads(row.done)  # noqa: S301  made by our own task
 
     def _rounds(
         self, tasks: list[PartitionTask], requested: dict[int, list[ReadTask]], services: TaskServices
@@ -272,6 +310,16 @@ class SparkEngine:
                 if cache is not None:
                     cache.log_warnings()
 
+    def _most_tasks(self) -> int | None:
+        """How many tasks a stage that reads has; None to follow the work."""
+        if self.tasks is None and current_limits().io.bytes_per_second is not None:
+            return rated_tasks(self.session)
+        return self.tasks
+
+    def _range_bytes(self, size_bytes: int) -> int:
+        """What is read by one task, without being split, if this is read by all."""
+        return -(-task_bytes(size_bytes, self._most_tasks()) // RANGES_PER_TASK)
+
     def _chunk_bytes(self, is_large: bool) -> int:
         return self.chunk_bytes if is_large else sys.maxsize
 
@@ -281,10 +329,8 @@ class SparkEngine:
         """The rows of segments, and what each task reads for them."""
         segments = [(number, task) for number, tasks in requested.items() for task in tasks]
         size_bytes = sum(task.identity.size_bytes for _, task in segments)
-        most = self.tasks
-        if most is None and current_limits().io.bytes_per_second is not None:
-            most = rated_tasks(self.session)
-        range_bytes = -(-task_bytes(size_bytes, most) // RANGES_PER_TASK)
+        most = self._most_tasks()
+        range_bytes = self._range_bytes(size_bytes)
         rows = [row for number, task in segments for row in ranges_of(number, task, range_bytes)]
         count = tasks_for(size_bytes, len(rows), most)
         placed = pack([row.size_bytes for row in rows], count)

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
+    "RANGES_PER_TASK",
     "TASKS_MAX",
     "TASK_BYTES_MAX",
     "TASK_BYTES_MIN",
+    "TASK_ITEMS",
     "pack",
     "release_of",
     "sent_to_tasks",
@@ -29,6 +31,9 @@ TASK_BYTES_MAX = 4 << 30
 
 TASK_ITEMS = 128
 """Segments that a task opens, or partitions that it lists, whose bytes do not matter: each takes some milliseconds."""
+
+RANGES_PER_TASK = 2
+"""At least, if segments can be split: the fullest task then has at most half as much again as the mean."""
 
 TASKS_MAX = 4096
 """Beyond this number tasks get more bytes, up to ``TASK_BYTES_MAX``, or more items: each costs the driver memory and time."""

@@ -86,6 +86,36 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect
 
 
 @pytest.fixture
+def by_executors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executors make all calls of a ``parallel_map``, however quick they are."""
+    from snaprebuild.spark import job
+
+    monkeypatch.setattr(job, "HERE_SECONDS", -1)
+    monkeypatch.setattr(job, "HERE_SECONDS_MAX", -1)
+
+
+@pytest.fixture(params=["whole", pytest.param("rows", marks=pytest.mark.full)])
+def small_partitions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How small partitions are done: each by one task, or as large ones, whose segments are read by several."""
+    if request.param == "rows":
+        never_whole(monkeypatch)
+    return str(request.param)
+
+
+@pytest.fixture
+def as_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small partitions are done as large ones."""
+    never_whole(monkeypatch)
+
+
+def never_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No partition is done by one task."""
+    from snaprebuild.spark import whole_partitions
+
+    monkeypatch.setattr(whole_partitions, "SEGMENTS_MAX", 0)
+
+
+@pytest.fixture
 def faulty(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
     """An object store that fails as a test wants it; the driver and the Python workers have keys to it."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):

@@ -40,6 +40,7 @@ from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.partition_jobs import Chunk, SummaryStream, chunk_starts, composed, run_chunk
 from snaprebuild.spark.replay_tasks import Division
 from snaprebuild.spark.summary_rows import WHOLE, rows_of_job, table_of
+from snaprebuild.storage.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -228,6 +229,7 @@ def test_pieces_go_to_the_tasks_that_they_were_packed_for(
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("as_large")
 def test_a_replay_that_goes_back_beside_one_in_chunks(spark: SparkSession, tmp_path: Path) -> None:
     """The rows of its first round are there in the second one; those of the other partition are not wanted any more."""
     logs = make_log_dir(tmp_path / "logs")
@@ -246,6 +248,7 @@ def test_a_replay_that_goes_back_beside_one_in_chunks(spark: SparkSession, tmp_p
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("as_large")
 @pytest.mark.parametrize(("chunk_bytes", "frames"), [(chunks.CHUNK_BYTES, 0), (1, 1)])
 def test_rows_are_kept_only_where_they_are_needed_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int, frames: int
@@ -263,7 +266,9 @@ def test_rows_are_kept_only_where_they_are_needed_again(
 class Whole(Job):
     """A job that cannot be split."""
 
-    def started(self, replay: PartitionReplay | None = None) -> AbstractContextManager[PartitionTask]:
+    def started(
+        self, replay: PartitionReplay | None = None, threads: ThreadPool | None = None
+    ) -> AbstractContextManager[PartitionTask]:
         raise AssertionError
 
 

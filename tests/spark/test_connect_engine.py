@@ -15,7 +15,7 @@ from same_result import OF_ONE_RUN, RUN_AND_FILES, without
 
 import snaprebuild as library
 from snaprebuild.library.verb_result import Result
-from snaprebuild.spark import job, notebook
+from snaprebuild.spark import notebook
 
 if TYPE_CHECKING:
     from connect_server import ConnectServer
@@ -45,9 +45,9 @@ def document(result: Result[Any, Any], *places: Path) -> Any:
     return without(json.loads(text), MORE)
 
 
+@pytest.mark.usefixtures("by_executors", "small_partitions")
 @pytest.mark.parametrize("name", ["kafka27-mixed", "kafka4-compacted", "damaged", "txn-state"])
-def test_the_results_of_this_process(connected: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(job, "HERE_SECONDS", -1)  # so that executors make all calls
+def test_the_results_of_this_process(connected: SparkSession, tmp_path: Path, name: str) -> None:
     logs = FIXTURES / name
     before = tree(logs)
     options: Any = {"boundaries": "all", "as_of_ms": NOW, "replay_from": "log-start"}

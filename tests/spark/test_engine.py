@@ -46,6 +46,7 @@ from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.spark import calls, chunks, job, packing, read_rows
 from snaprebuild.spark.job import SparkEngine
+from snaprebuild.storage.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,6 +73,7 @@ def reported(run: Run, *places: Path) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------------- bundled directories
 
 
+@pytest.mark.usefixtures("small_partitions")
 def test_every_boundary_of_every_bundled_directory(spark: SparkSession, command: Command, tmp_path: Path) -> None:
     """All at once, as Kafka's own classes have it."""
     before = tree(FIXTURES)
@@ -93,9 +95,9 @@ def test_every_boundary_of_every_bundled_directory(spark: SparkSession, command:
     assert tree(FIXTURES) == before
 
 
+@pytest.mark.usefixtures("by_executors")
 @pytest.mark.parametrize("verb", ["scan", "plan"])
-def test_what_only_looks(spark: SparkSession, command: Command, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "HERE_SECONDS", -1)
+def test_what_only_looks(spark: SparkSession, command: Command, verb: str) -> None:
     options = ("--as-of", NOW) if verb == "plan" else ()
     own, by_spark = (command(verb, FIXTURES / "kafka27-mixed", *options, "--output", "json", *engine) for engine in ((), SPARK))
     for run in (own, by_spark):
@@ -105,9 +107,9 @@ def test_what_only_looks(spark: SparkSession, command: Command, verb: str, monke
     assert (by_spark.exit_code, by_spark.stderr) == (own.exit_code, own.stderr)
 
 
+@pytest.mark.usefixtures("by_executors")
 def test_what_looks_at_partitions_fails_as_here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "CALL_BYTES_AT_ONCE", 1000)
-    monkeypatch.setattr(job, "HERE_SECONDS", -1)  # so that executors make all calls
     with pytest.raises(ReadFailedError, match=r"^/p: no$"):
         SparkEngine(spark).parallel_map(_raise, [1, 2])
     assert SparkEngine(spark).parallel_map(str, range(100)) == [str(number) for number in range(100)]
@@ -128,6 +130,7 @@ def _exempt(_: int) -> int:
     return gc.get_freeze_count()
 
 
+@pytest.mark.usefixtures("small_partitions")
 def test_a_verification(spark: SparkSession, command: Command, tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     (logs / "mixed-0" / snapshot_name(7045)).write_bytes(EMPTY_SNAPSHOT)
@@ -137,6 +140,7 @@ def test_a_verification(spark: SparkSession, command: Command, tmp_path: Path) -
     assert (by_spark.exit_code, by_spark.stderr) == (own.exit_code, own.stderr) == (1, own.stderr)
 
 
+@pytest.mark.usefixtures("small_partitions")
 def test_in_place(spark: SparkSession, command: Command, tmp_path: Path) -> None:
     """On copies, one of whose snapshots is wrong; the lock is held where the command runs, and the receipt is put together there."""
     runs = {}
@@ -223,7 +227,7 @@ class CountJob(Job):
     fault: str | None
 
     @contextlib.contextmanager
-    def started(self, replay: PartitionReplay | None = None) -> Iterator[Counting]:
+    def started(self, replay: PartitionReplay | None = None, threads: ThreadPool | None = None) -> Iterator[Counting]:
         if self.fault is not None and self.fault.startswith("waits "):
             place = Path(self.fault.removeprefix("waits "))
             (place / "runs").touch()
@@ -249,6 +253,7 @@ def counted(tmp_path: Path) -> Callable[[int], Path]:
     return make
 
 
+@pytest.mark.usefixtures("small_partitions")
 def test_a_job_that_raises_ends_its_partition_only(spark: SparkSession, counted: Callable[[int], Path]) -> None:
     faults = (None, "raises", None, "unpicklable", "not adopted", None)
     works = [Counts(counted(number + 1), fault) for number, fault in enumerate(faults)]
@@ -261,6 +266,7 @@ def test_a_job_that_raises_ends_its_partition_only(spark: SparkSession, counted:
     assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
 
 
+@pytest.mark.usefixtures("small_partitions")
 @pytest.mark.parametrize(
     ("module", "limit"), [(job, "WAVE_SEGMENTS_MAX"), (chunks, "PARTITIONS_AT_ONCE")], ids=["waves", "results"]
 )
@@ -277,6 +283,7 @@ def test_some_at_a_time(
     assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
 
 
+@pytest.mark.usefixtures("small_partitions")
 def test_settings_of_the_session_are_left_as_they_were(spark: SparkSession, counted: Callable[[int], Path]) -> None:
     key = "spark.sql.execution.arrow.maxRecordsPerBatch"
     for before in ("77", None):
@@ -289,6 +296,7 @@ def test_settings_of_the_session_are_left_as_they_were(spark: SparkSession, coun
 # ------------------------------------------------------------------------------------------------------------------------- balance
 
 
+@pytest.mark.usefixtures("as_large")
 def test_reading_is_balanced(spark: SparkSession, event_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments of sizes as in a Zipf law: Spark's own log shows how many each task was given, and the packing which they are."""
     sizes = [40_000 // rank + 100 for rank in range(1, 201)]
@@ -319,6 +327,7 @@ def test_reading_is_balanced(spark: SparkSession, event_log: Path, tmp_path: Pat
 # ------------------------------------------------------------------------------------------------------------------------- stopped
 
 
+@pytest.mark.usefixtures("small_partitions")
 def test_a_cancelled_job(spark: SparkSession, counted: Callable[[int], Path], tmp_path: Path) -> None:
     """Somebody cancels it while it runs: each partition that was not done shows it, and nothing is raised."""
     works = [Counts(counted(1), f"waits {tmp_path}"), Counts(counted(2))]

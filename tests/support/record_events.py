@@ -68,3 +68,10 @@ def in_columns(data: bytes, *, check_crc: bool = True, reread: Any = None, **opt
             events += group.records()
         before += len(block)
     return events
+
+
+MARKS_OF_UTF_8 = (
+    *(b"a", "ü".encode(), "€".encode(), "😀".encode(), b"\x80", b"\xbf", b"\xc0", b"\xc2", b"\xe0", b"\xe2\x82", b"\xed", b"\xa0"),
+    *(b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xf0", b"\xf0\x90", b"\xf0\x9f\x98", b"\xf4\x90\x80\x80", b"\xf8", b"\xff"),
+)
+"""Bytes of texts, whole and cut, and bytes that are in no text."""

@@ -269,9 +269,10 @@ class TransactionsView(View):
         """Late transactions, and what they hold back; then all counts. The commands that end them are Kafka's own."""
         if not self._result.partitions:
             return none_read(self.findings)
-        is_late = any(each.reported.totals.late for each in self._result.partitions)
+        if any(each.reported.totals.late for each in self._result.partitions):
+            return self._text(), Advice("use Kafka's commands, which are listed below")
         # Not "nothing to do": a start of the broker is not judged here.
-        return self._text(), Advice("use Kafka's commands, which are listed below" if is_late else "no transaction needs an action")
+        return self._text(), Advice("no transaction needs an action")
 
     def _text(self) -> str:
         result = self._result

@@ -14,11 +14,12 @@ from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.metadata.feature_levels import FeatureLevel
 from snaprebuild.cluster.quorum.advise import StartAdvice
 from snaprebuild.cluster.quorum.check import NodeCheck, QuorumCheck
-from snaprebuild.cluster.quorum.election import ElectionLog, QuorumElection
+from snaprebuild.cluster.quorum.election import ElectionLog, QuorumElection, QuorumFacts
 from snaprebuild.cluster.quorum.rules import QuorumRuleResult
 from snaprebuild.cluster.rule_result import Grade, RuleState
 from snaprebuild.documents import cluster as doc
 from snaprebuild.findings import pluralize
+from snaprebuild.published import members_of_base
 
 __all__ = ["QuorumCheckView", "StartAdviceView"]
 
@@ -36,12 +37,8 @@ class QuorumCheckView(View):
         self._check = check
 
     def document(self) -> doc.ClusterCheck:
-        return doc.ClusterCheck(
-            followers=self._check.followers,
-            nodes=[_checked_node(each) for each in self._check.nodes],
-            election=self._check.election,
-            features=self._check.features,
-        )
+        nodes = [_checked_node(each) for each in self._check.nodes]
+        return doc.ClusterCheck(**members_of_base(QuorumFacts, self._check), nodes=nodes)
 
     def answer(self) -> Answer:
         """The rules that hold, and the violations. What corrects them is Kafka's own."""

@@ -463,13 +463,16 @@ def rebuild_document(result: RebuildResult, cache: str | None) -> Rebuild:
 def _partition_result(result: PartitionResult) -> RebuiltPartition:
     source = result.plan.source
     segments = source.directory.segments
+    replay_from_offset = None
+    if result.boundaries and segments:
+        replay_from_offset = segments[result.outcome.replay_index].base_offset
     return RebuiltPartition(
         **needs_of(source, result.needs),
         target=result.plan.target,
         inputs=inputs_of(source),
         log_start_offset=source.log_start_offset,
         log_end_offset=result.plan.log_end_offset,
-        replay_from_offset=segments[result.outcome.replay_index].base_offset if result.boundaries and segments else None,
+        replay_from_offset=replay_from_offset,
         replay_reason=result.outcome.replay_reason,
         read_bytes=result.outcome.read_bytes,
         cache_hits=result.outcome.cache_hits,

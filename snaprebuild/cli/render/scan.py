@@ -148,11 +148,12 @@ def _settings(properties: Properties) -> BrokerSettings:
 
 def _log_dir(log_dir: LogDirScan) -> ScannedLogDir:
     meta = log_dir.state.meta
+    directory_id = None if meta is None else meta.directory_id
     return ScannedLogDir(
         path=log_dir.state.path,
         node_id=None if meta is None else meta.node_id,
         cluster_id=None if meta is None else meta.cluster_id,
-        directory_id=None if meta is None or meta.directory_id is None else uuid_to_text(meta.directory_id),
+        directory_id=None if directory_id is None else uuid_to_text(directory_id),
         cluster_kind=kind_of(meta),
         broker_epoch=log_dir.broker_epoch,
         broker_epoch_source=log_dir.broker_epoch_source,
@@ -265,9 +266,13 @@ def _next_start(partition: PartitionScan, shutdown: Shutdown) -> NextStartSnapsh
     def below_end(offsets: Sequence[int]) -> list[int]:
         return [offset for offset in offsets if offset <= bound]
 
+    is_clean = shutdown in (Shutdown.CLEAN, Shutdown.RUNNING)
+    loaded_offset = start.loaded
+    if loaded_offset is not None and loaded_offset > bound:
+        loaded_offset = None
     return NextStartSnapshots(
-        after="a clean stop" if shutdown in (Shutdown.CLEAN, Shutdown.RUNNING) else "an unclean stop",
-        loaded_offset=start.loaded if start.loaded is not None and start.loaded <= bound else None,
+        after="a clean stop" if is_clean else "an unclean stop",
+        loaded_offset=loaded_offset,
         replay_from_offset=start.replay_from_offset,
         removes_stray=below_end(start.stray),
         removes_out_of_range=below_end(start.out_of_range),

@@ -148,12 +148,14 @@ def _batch_bytes(totals: StatisticsSums, facts: BatchFacts) -> BatchBytes:
 
 def _partition(partition: PartitionStats, result: StatsResult) -> StatsPartition:
     names = SEGMENT_ROW.names or ()
-    rows = None if partition.segments is None else partition.segments.tolist()
+    segments = None
+    if partition.segments is not None:
+        segments = [SegmentCounts(**dict(zip(names, row, strict=True))) for row in partition.segments.tolist()]
     return StatsPartition(
         **names_of(partition.source.directory),
         path=partition.source.directory.path,
         totals=_totals(partition.totals, result),
-        segments=None if rows is None else [SegmentCounts(**dict(zip(names, row, strict=True))) for row in rows],
+        segments=segments,
     )
 
 

@@ -55,12 +55,13 @@ def _readers(assumed: AdviseAssumptions) -> Readers:
 
 def _settings(configured: StartSettings, assumed: AdviseAssumptions) -> StartSettings:
     """The configured settings with the assumed values."""
-    return replace(
-        configured,
-        retention_bytes=configured.retention_bytes if assumed.max_retention_bytes is None else assumed.max_retention_bytes,
-        retention_ms=configured.retention_ms if assumed.max_retention_ms is None else assumed.max_retention_ms,
-        lag_time_max_ms=configured.lag_time_max_ms if assumed.lag_time_max_ms is None else assumed.lag_time_max_ms,
-    )
+    if assumed.max_retention_bytes is not None:
+        configured = replace(configured, retention_bytes=assumed.max_retention_bytes)
+    if assumed.max_retention_ms is not None:
+        configured = replace(configured, retention_ms=assumed.max_retention_ms)
+    if assumed.lag_time_max_ms is not None:
+        configured = replace(configured, lag_time_max_ms=assumed.lag_time_max_ms)
+    return configured
 
 
 def _configured(directory: str | None, server_properties: str | None) -> tuple[str, StartSettings]:

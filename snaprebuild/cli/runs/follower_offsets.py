@@ -24,7 +24,7 @@ def run_follower_offsets(
     out.begin(private_key=key_files(options))
     source, tier = open_log_and_tier(*store_and_path(places), options, s3)
     request = OffsetsRequest(
-        timestamps=tuple(options.timestamp) if options.timestamp else tuple(map(int, SpecialTimestamp)),
+        timestamps=tuple(options.timestamp or map(int, SpecialTimestamp)),
         isolation=options.isolation,
         api_version=options.api_version,
         profile=options.profile,

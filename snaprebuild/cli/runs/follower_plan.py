@@ -24,8 +24,11 @@ def run_follower_plan(
     out.begin(private_key=key_files(options))
     source, tier = open_log_and_tier(store, path, options, s3)
     assert tier is not None
+    fetch_offset = assumed.follower_offset
+    if fetch_offset is None:
+        fetch_offset = assumed.follower_end
     follower = BootstrapFollower(
-        fetch_offset=assumed.follower_end if assumed.follower_offset is None else assumed.follower_offset,
+        fetch_offset=fetch_offset,
         log_end_offset=assumed.follower_end,
         last_tiered_enabled=assumed.last_tiered_offset,
         has_remote=assumed.follower_remote,

@@ -70,6 +70,7 @@ def run_tier_upload(
     logs, found = read_remote_logs(options.metadata_log or (), stores)
     sources = _sources(partitions, options, run, voter_ids)
     to_announce = upload_inputs.wanted_partitions(partitions, topic_ids)
+    is_verified = bool(options.metadata_log) and not found
     with upload_inputs.announcing(options.produce_to, options.producer_config, to_announce) as announcer:
         request = UploadRequest(
             root=root,
@@ -80,7 +81,7 @@ def run_tier_upload(
             metadata_partitions=upload_inputs.metadata_partitions_of(options.metadata_partitions, announcer),
             dry_run=options.dry_run,
             logs=logs if announcer is None else announcer.logs,
-            verified=(bool(options.metadata_log) and not found) if announcer is None else announcer.verified,
+            verified=is_verified if announcer is None else announcer.verified,
             allow_unverified=options.allow_unverified,
             allow_plain=options.allow_plain,
             announcer=announcer,

@@ -375,12 +375,18 @@ class _ScanReader:
         if directory_id is not None and directory_id in broker.directory_ids:
             raise UsageError(f"has the directory id {directory_id} twice: one is a copy of the other, {path}", path=self._path)
         others = [each for each in broker.log_dirs if each.path != path]
+        directory_ids = broker.directory_ids
+        if directory_id is not None:
+            directory_ids |= {directory_id}
+        release = broker.release
+        if log_dir.kafka_release is not None:
+            release = parse_release(log_dir.kafka_release)
         self._fleet.brokers[node_id] = replace(
             broker,
             log_dirs=sorted((*others, FleetLogDir(path=path, shutdown=log_dir.shutdown)), key=lambda each: each.path),
-            directory_ids=broker.directory_ids | ({directory_id} if directory_id is not None else frozenset[str]()),
+            directory_ids=directory_ids,
             is_kraft=broker.is_kraft or log_dir.cluster_kind == "kraft",
-            release=broker.release if log_dir.kafka_release is None else parse_release(log_dir.kafka_release),
+            release=release,
             free_bytes={name: free for name, free in self._free_bytes.items() if name in {path, *broker.free_bytes}},
         )
         reason = self._contradiction(node_id, log_dir.broker_epoch, log_dir.broker_epoch_source is EpochSource.METADATA_LOG)
@@ -452,10 +458,13 @@ def _replica_of(partition: ScannedPartition, node_id: int, *, is_running: bool) 
     suspect = sum(_is_suspect(boundary, log_start_offset) for boundary in partition.boundaries)
     blocked = len(upload.blocked_segments)
     unfit = _unfit(partition)
+    state = ReplicaReadiness.BLOCKED
+    if unfit is None:
+        state = _state_of(upload, suspect, blocked)
     end = max(missing, default=0)
     return ScannedReplica(
         node_id=node_id,
-        state=ReplicaReadiness.BLOCKED if unfit is not None else _state_of(upload, suspect, blocked),
+        state=state,
         log_start_offset=log_start_offset,
         # A replica that lost its disk has no segment: nothing is missing, and nothing is there.
         log_end_offset=partition.log_end.offset if partition.segments else log_start_offset,

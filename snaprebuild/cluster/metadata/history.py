@@ -253,7 +253,8 @@ def partition_changes(
         if old_directory is not None and new_directory is not None and old_directory != new_directory:
             changes.append(f"directory of {broker_id}: {old_directory} -> {new_directory}")
     if before.last_known_elr != after.last_known_elr:
-        changes.append(f"last known ELR {_ids(after.last_known_elr)}" if after.last_known_elr else "last known ELR cleared")
+        elr = _ids(after.last_known_elr) if after.last_known_elr else "cleared"
+        changes.append(f"last known ELR {elr}")
     if before.leader_recovery_state != after.leader_recovery_state:
         is_unclean = after.leader_recovery_state == LeaderRecoveryState.RECOVERING
         changes.append("recovering from an unclean election" if is_unclean else "recovered")

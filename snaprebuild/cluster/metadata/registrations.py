@@ -112,13 +112,15 @@ def changed_broker(broker: BrokerRegistration, message: Message) -> BrokerRegist
         raise BadValueError("fenced", expected="-1, 0 or 1", found=fenced)
     if shutdown not in (0, 1):
         raise BadValueError("inControlledShutdown", expected="0 or 1", found=shutdown)
-    cordoned = message["cordonedLogDirs"]
+    cordoned_directories = broker.cordoned_directories
+    if message["cordonedLogDirs"] is not None:
+        cordoned_directories = tuple(map(directory_text, message["cordonedLogDirs"]))
     return replace(
         broker,
         fenced=fenced == 1 if fenced else broker.fenced,
         in_controlled_shutdown=True if shutdown else broker.in_controlled_shutdown,
         directories=_sorted(message["logDirs"]) or broker.directories,
-        cordoned_directories=broker.cordoned_directories if cordoned is None else tuple(map(directory_text, cordoned)),
+        cordoned_directories=cordoned_directories,
     )
 
 

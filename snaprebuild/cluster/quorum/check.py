@@ -16,7 +16,7 @@ from snaprebuild.cluster.metadata.image_reader import image_at
 from snaprebuild.cluster.metadata.registered_model import METADATA_DIRECTORY
 from snaprebuild.cluster.metadata.unknown_contents import unknown_findings
 from snaprebuild.cluster.quorum.agreement import agreement, contents
-from snaprebuild.cluster.quorum.election import QuorumElection, election_of
+from snaprebuild.cluster.quorum.election import QuorumFacts, election_of
 from snaprebuild.cluster.quorum.facts import NodeFacts, read_node
 from snaprebuild.cluster.quorum.rules import Followers, QuorumRule, QuorumRuleResult, judge_log
 from snaprebuild.cluster.rule_result import Grade, RuleState, broken, finding_of, holds, not_applicable
@@ -71,22 +71,15 @@ class NodeCheck:
     results: list[QuorumRuleResult]
 
 
-@dataclass(slots=True)
-class QuorumCheck:
+class QuorumCheck(QuorumFacts, frozen=True):
     """The check of all directories.
 
     Attributes:
         nodes: in the order of the locations.
-        followers: what the starts of followers have to fulfil.
-        election: who can be elected, by what the directories hold.
-        features: levels that the registered nodes support, by the directory that holds the most; None if it cannot be read.
         findings: violations, and what could not be read.
     """
 
     nodes: list[NodeCheck]
-    followers: Followers
-    election: QuorumElection
-    features: tuple[FeatureLevel, ...] | None
     findings: list[Finding]
 
 
@@ -146,7 +139,7 @@ def check_quorum(
     most = next(node for node, log in zip(nodes, election.directories, strict=True) if log.has_most)
     features = _features(most)
     findings += _feature_findings(most, features)
-    return QuorumCheck(checks, followers, election, features, findings)
+    return QuorumCheck(followers=followers, election=election, features=features, nodes=checks, findings=findings)
 
 
 def _features(node: NodeFacts) -> tuple[FeatureLevel, ...] | None:

@@ -12,13 +12,14 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 
 from formats.metadata.quorum_state import QuorumState
+from snaprebuild.cluster.metadata.feature_levels import FeatureLevel
 from snaprebuild.cluster.quorum.facts import NodeFacts
 from snaprebuild.cluster.quorum.log_start import OffsetAndEpoch
-from snaprebuild.cluster.quorum.rules import QuorumRule, QuorumRuleResult
+from snaprebuild.cluster.quorum.rules import Followers, QuorumRule, QuorumRuleResult
 from snaprebuild.cluster.rule_result import Grade
 from snaprebuild.published import Natural, Part
 
-__all__ = ["CanWin", "Chance", "ElectionLog", "QuorumElection", "VotingState", "chances", "election_of"]
+__all__ = ["CanWin", "Chance", "ElectionLog", "QuorumElection", "QuorumFacts", "VotingState", "chances", "election_of"]
 
 
 class CanWin(StrEnum):
@@ -101,6 +102,16 @@ class QuorumElection(Part, frozen=True):
     """Voters without a directory."""
     directories: tuple[ElectionLog, ...]
     """One for each directory."""
+
+
+class QuorumFacts(Part, frozen=True):
+    """What the directories together show of their quorum."""
+
+    followers: Followers
+    """What --start-rule requires of the starts of followers."""
+    election: QuorumElection
+    features: tuple[FeatureLevel, ...] | None
+    """By the directory whose log ends highest; null if its records cannot be read."""
 
 
 def election_of(checked: Sequence[tuple[NodeFacts, Sequence[QuorumRuleResult]]]) -> QuorumElection:

@@ -269,8 +269,9 @@ def _findings_of(checked: CheckedSource, is_named: bool, reported: list[str]) ->
     ]
     if verdict.is_rejected:
         rejected = verdict.rejection_finding(path)
-        is_left_over = checked.directory.name.form is not DirectoryForm.PLAIN and not is_named
-        findings.append(Finding(rejected.code, Severity.FINDING, path, rejected.message) if is_left_over else rejected)
+        if checked.directory.name.form is not DirectoryForm.PLAIN and not is_named:  # it was left over
+            rejected = Finding(rejected.code, Severity.FINDING, path, rejected.message)
+        findings.append(rejected)
     elif verdict.outcome is VerdictOutcome.TRUSTED_BELOW:
         findings.append(Finding("source-trusted-below", Severity.NOTE, path, f"{verdict}: {verdict.reason}", verdict.trusted_below))
     reservations = (result for result in verdict.results if result.state is RuleState.HOLDS and result.grade is not None)

@@ -92,12 +92,15 @@ def log_evidence(
     tail = _read(log_tail, directory, faults) if bases and (log_end_offset is None or not epochs) else None
     # The lines of checkpoints go by topic and partition: a directory that is set aside or deleted has none of its own.
     name = directory.topic_partition if directory.name.form in (DirectoryForm.PLAIN, DirectoryForm.FUTURE) else ""
+    swapped = None
+    if directory.swapped and not is_cleaner_at_work(directory):
+        swapped = directory.swapped[0]
     return LogEvidence(
         path=directory.path,
         topic=directory.name.topic,
         partition=directory.name.partition,
         form=directory.name.form,
-        swapped=directory.swapped[0] if directory.swapped and not is_cleaner_at_work(directory) else None,
+        swapped=swapped,
         topic_id=_read(read_topic_id, directory, faults),
         bases=bases,
         log_end_offset=log_end_offset if tail is None else tail.end_offset,

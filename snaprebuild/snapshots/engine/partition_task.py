@@ -29,6 +29,7 @@ from snaprebuild.snapshots.run_record import NO_CACHE_HITS, CacheHits
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.io_limits.policy import current_limits
 from snaprebuild.storage.store import ReadStore
+from snaprebuild.storage.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.engine.index_check import IndexTally
@@ -286,11 +287,14 @@ class Job(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def started(self, replay: PartitionReplay | None = None) -> AbstractContextManager[PartitionTask]:
+    def started(
+        self, replay: PartitionReplay | None = None, threads: ThreadPool | None = None
+    ) -> AbstractContextManager[PartitionTask]:
         """The task with an empty outcome.
 
         Args:
             replay: of a part of the partition (``PartitionReplay.part``); None for the whole.
+            threads: that write files; they outlive the task. None for threads of its own.
         """
 
     def replay(self) -> PartitionReplay | None:
@@ -308,8 +312,9 @@ def to_domain_error(error: Exception) -> SnaprebuildError | FormatError:
         return error
     log.debug("unforeseen", exc_info=error)
     if isinstance(error, MemoryError):
-        most = current_limits().io.max_memory_bytes
-        return OutOfMemoryError("out of memory" if most is None else "out of memory: max_memory leaves no more for it")
+        if current_limits().io.max_memory_bytes is None:
+            return OutOfMemoryError("out of memory")
+        return OutOfMemoryError("out of memory: max_memory leaves no more for it")
     return SnaprebuildError(f"unforeseen {type(error).__name__}: {error}")
 
 

@@ -140,9 +140,10 @@ class RebuildJob(Job):
         return read_tasks(self.plan.source.directory, indices, check_crc=self.request.check_crc, deadline=self.deadline)
 
     @contextlib.contextmanager
-    def started(self, replay: PartitionReplay | None = None) -> Iterator[RebuildTask]:
+    def started(self, replay: PartitionReplay | None = None, threads: ThreadPool | None = None) -> Iterator[RebuildTask]:
         """The task with an empty outcome, which writes to the destination of the plan."""
-        with ThreadPool(WRITERS, thread_name_prefix="writer") as writers:
+        with contextlib.ExitStack() as stack:
+            writers = threads or stack.enter_context(ThreadPool(WRITERS, thread_name_prefix="writer"))
             yield RebuildTask(self, PartitionResult(self.plan), writers, partial(ListedDifferences().add, 0), replay)
 
 

@@ -337,14 +337,21 @@ class _PartitionScanner:
         return tuple(self._boundary(offset, by_offset.get(offset), after) for offset in due)
 
     def _boundary(self, offset: int, snapshot: SnapshotFile | None, after: dict[int, SnapshotOrigin] | None) -> BoundaryScan:
+        entries = None
+        reasons: tuple[str, ...] = ()
+        first_open_offset = None
+        if snapshot is not None:
+            entries = snapshot.entries if snapshot.parses else None
+            reasons = tuple(suspicion.text for suspicion in snapshot.suspicions)
+            first_open_offset = snapshot.first_open_offset
         return BoundaryScan(
             offset=offset,
             is_log_end=offset == self.log_end.offset,
             state=self._state(offset, snapshot),
-            entries=snapshot.entries if snapshot is not None and snapshot.parses else None,
+            entries=entries,
             at_next_start=None if after is None else at_next_start(after.get(offset), snapshot is not None),
-            reasons=() if snapshot is None else tuple(suspicion.text for suspicion in snapshot.suspicions),
-            first_open_offset=None if snapshot is None else snapshot.first_open_offset,
+            reasons=reasons,
+            first_open_offset=first_open_offset,
         )
 
     def _state(self, offset: int, snapshot: SnapshotFile | None) -> SnapshotStatus:

@@ -297,9 +297,10 @@ def reachable_windows(log: CopyLog, clock: Clock, local_log_start: int | None) -
         reason = "a follower may start from the last copy (KIP-1023); --local-log-start or --log-dir shows from which others"
     else:
         reason = f"the leader's disk begins at {local_log_start}, and no follower starts below"
+    verdict = SnapshotVerdict.REACH_UNKNOWN if local_log_start is None else SnapshotVerdict.UNREACHABLE
     for each in log.members:
         if each.copy.next_offset < least and each.verdict is SnapshotVerdict.NOT_READ:  # its size alone may have settled it
-            each.settle(SnapshotVerdict.REACH_UNKNOWN if local_log_start is None else SnapshotVerdict.UNREACHABLE, reason)
+            each.settle(verdict, reason)
     windows = []
     for stretch in log.stretches:
         reachable = [end for end in ends if end >= least and stretch.holds_boundary(end)]

@@ -30,6 +30,7 @@ from snaprebuild.snapshots.engine.window_proof import boundary_after, prefixes_o
 from snaprebuild.snapshots.verify import UNSOUND, PartitionVerdict, compared_alone, snapshot_needs
 from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
+from snaprebuild.storage.thread_pool import ThreadPool
 from snaprebuild.tier.audit.window import Window, WindowContents, WindowOutcome, WindowSnapshot
 from snaprebuild.tier.audit.window_evidence import WindowEvidence
 
@@ -412,6 +413,10 @@ class _WindowJob(Job):
         return snapshot_needs(self.window.source.directory)
 
     @contextlib.contextmanager
-    def started(self, replay: PartitionReplay | None = None) -> Iterator[WindowTask]:
+    def started(
+        self,
+        replay: PartitionReplay | None = None,
+        threads: ThreadPool | None = None,
+    ) -> Iterator[WindowTask]:
         assert replay is None, "a window is replayed as a whole"
         yield WindowTask(self.window, PartitionVerdict(self.window.source), self.clock)

@@ -212,8 +212,8 @@ class StoreUpload:
                 confirmed.append(copy)
             except (SnaprebuildError, FormatError) as error:
                 finding = finding_of_error(error, "")
-                self.findings.append(
-                    replace(finding, code="tier-upload-stale") if isinstance(error, UploadRefusedError) else finding
-                )
+                if isinstance(error, UploadRefusedError):
+                    finding = replace(finding, code="tier-upload-stale")
+                self.findings.append(finding)
         self.copies = confirmed
         return confirmed

@@ -296,6 +296,8 @@ class _Preparation:
             path = self._directory.transaction_index_path(base)
             raise self._refused(snapshot.index_fault, UploadRefusalReason.INDEX_CONTRADICTS_LOG, path)
         check_stable(self._partition, self._number, snapshot, watermark, self._deadline)
+        if max_timestamp < 0:  # no record has one
+            max_timestamp = self._segment.log.identity.modified_ns // 1_000_000
         upload = PreparedUpload(
             topic=self._directory.name.topic,
             topic_id=known_id,
@@ -303,7 +305,7 @@ class _Preparation:
             start_offset=base,
             end_offset=next_base - 1,
             log_identity=self._segment.log.identity,
-            max_timestamp_ms=self._segment.log.identity.modified_ns // 1_000_000 if max_timestamp < 0 else max_timestamp,
+            max_timestamp_ms=max_timestamp,
             offset_index=offset_index,
             time_index=time_index,
             transaction_index=transaction_index,

@@ -145,9 +145,8 @@ class _PartitionUpload:
             return True
         refusal = source_refusal(verdict, self._path)
         if refusal is not None:
-            first.end(
-                UploadAction.REFUSED, f"the replica is {verdict}: {verdict.reason}" if verdict.is_rejected else refusal.message
-            )
+            reason = f"the replica is {verdict}: {verdict.reason}" if verdict.is_rejected else refusal.message
+            first.end(UploadAction.REFUSED, reason)
             self._result.findings.append(refusal)
         elif foreign is not None:
             first.end(UploadAction.REFUSED, foreign.message)

@@ -1,0 +1,91 @@
+"""Kafka's ``MemoryRecords`` and ours read the same records: of logs that Kafka writes, of ours, and of the bundled ones."""
+
+import hashlib
+import random
+from pathlib import Path
+
+import pytest
+from fixture_files import broker_files
+from kafka_classpath import KAFKA_VERSION, OTHER_VERSIONS, java_output
+from record_events import MARKS_OF_UTF_8
+from strategies import batch_of, header_of
+
+from formats.errors import FormatError
+from formats.log.batch_headers import BytesSegment, HeaderReader
+from formats.log.record_batch import Record, RecordHeader
+from formats.log.record_groups import record_groups
+from snaprebuild.consume.arrow_batches import decoded_header_key
+from snaprebuild.storage.local.pipe_reader import piped
+
+pytestmark = pytest.mark.kafka
+
+WRITTEN = 120
+"""Segments of up to 40 batches, by Kafka's builder of batches."""
+
+OURS = 40
+
+
+def text(data: bytes | None) -> str:
+    """As the Java program prints bytes."""
+    if data is None:
+        return "null"
+    return f"x{data.hex()}" if len(data) <= 48 else f"{len(data)}:{hashlib.sha256(data).hexdigest()}"
+
+
+def lines_of(path: Path, group_bytes: int) -> list[str]:
+    """As the Java program prints the records of a segment."""
+    data = path.read_bytes()
+    lines = []
+
+    def on_damage(row: int, error: FormatError) -> None:
+        assert error.what == "checksum of a batch", error
+        lines.append("bad checksum")
+
+    source = BytesSegment(data)
+    for block in HeaderReader(source, check_crc=True, read_markers=False):
+        for group in record_groups(source, block, group_bytes=group_bytes, piped=piped, on_damage=on_damage):
+            for record, kind in zip(group.records(), group.timestamp_type.tolist(), strict=True):
+                headers = [f" {text(decoded_header_key(each.key).encode())}={text(each.value)}" for each in record.headers]
+                numbers = f"{record.offset} {record.timestamp} {kind} {record.sequence}"
+                lines.append(f"{numbers} {text(record.key)} {text(record.value)}{''.join(headers)}")
+    return lines
+
+
+def write_ours(path: Path, seed: int) -> None:
+    """Batches with any header keys, which Kafka's builder takes from texts only."""
+    chance = random.Random(seed)
+    parts = []
+    for number in range(30):
+        made = []
+        for delta in range(chance.randint(1, 5)):
+            keys = [b"".join(chance.choices(MARKS_OF_UTF_8, k=chance.randint(0, 6))) for _ in range(chance.randint(0, 4))]
+            headers = tuple(RecordHeader(key, chance.choice([None, b"", b"\xff"])) for key in keys)
+            made.append(
+                Record(chance.randint(-(2**40), 2**40), delta, chance.choice([None, b"", b"k"]), chance.randbytes(9), headers)
+            )
+        header = header_of(number * 10, record_count=len(made), attributes=chance.choice([0, 0x08]), max_timestamp=77)
+        parts.append(batch_of(header, made).data)
+    path.write_bytes(b"".join(parts))
+
+
+@pytest.mark.parametrize("version", [KAFKA_VERSION, *OTHER_VERSIONS])
+def test_kafka_reads_the_same(version: str, tmp_path: Path) -> None:
+    paths = [tmp_path / f"written-{number}.log" for number in range(WRITTEN)]
+    for number in range(OURS):
+        paths.append(tmp_path / f"ours-{number}.log")
+        write_ours(paths[-1], number)
+    if version == KAFKA_VERSION:
+        paths += [path for path in broker_files("*.log") if path.stat().st_size]
+    output = java_output("RecordReader", arguments=(tmp_path, WRITTEN), lines=paths, version=version)
+    theirs: dict[str, list[str]] = {}
+    for line in output:
+        if line.startswith("file "):
+            lines = theirs.setdefault(line.removeprefix("file "), [])
+        else:
+            lines.append(line)
+    compared = 0
+    for path in paths:
+        for group_bytes in (8 << 20, 5000):
+            assert lines_of(path, group_bytes) == theirs[str(path)], f"{path}, in groups of {group_bytes} bytes"
+        compared += len(theirs[str(path)])
+    assert compared > 40_000

@@ -1,0 +1,223 @@
+"""``kafka_records``: the rows of ``snaprebuild.records``, in one task or in many, in SQL and in a session of Connect.
+
+What a reader does is asked of the reader itself, as Spark's Python workers call it; a few tests ask Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from manifests import FIXTURES, REPOSITORY
+from pyspark.sql import datasource
+from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, GreaterThanOrEqual, LessThan
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.library.record_stream import records
+from snaprebuild.spark import record_tasks, register
+from snaprebuild.spark.arrow_tables import ddl
+from snaprebuild.spark.data_sources import KafkaRecords
+
+if TYPE_CHECKING:
+    from connect_server import ConnectServer
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.full
+
+MIXED = FIXTURES / "kafka27-mixed" / "logs"
+TIERED = FIXTURES / "tiered-local"
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "transaction")
+
+
+def reader_of(*paths: Path, **options: str) -> Any:
+    made = KafkaRecords(CaseInsensitiveDict(options | {"paths": json.dumps([str(path) for path in paths])}))
+    names = re.findall(r"`(\w+)` ", made.schema())
+    return made.reader(from_arrow_schema(pa.schema([KafkaRecords.whole.field(name) for name in names])))
+
+
+def rows_of(reader: Any) -> list[dict[str, Any]]:
+    return [row for task in reader.partitions() for rows in reader.read(task) for row in rows.to_pylist()]
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: (row["topic"] or "", row["partition"] or 0, row["offset"] or -1))
+
+
+def own(*paths: Path, **options: Any) -> list[dict[str, Any]]:
+    stream = records(paths, columns=COLUMNS, **options)
+    return in_order(pa.Table.from_batches(list(stream), stream.schema).to_pylist())
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted", "all"])
+def test_the_rows_are_those_of_the_function(isolation: str) -> None:
+    reader = reader_of(MIXED, isolation=isolation, columns=",".join(COLUMNS), numPartitions="3")
+    assert len(reader.partitions()) == 3
+    assert in_order(rows_of(reader)) == own(MIXED, isolation=isolation)
+
+
+@pytest.mark.parametrize("part_bytes", [1 << 14, 1 << 16, 1 << 18])
+def test_a_split_partition_has_each_record_once(part_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments are split where their offset indexes say, and at any other offset it would be the same."""
+    monkeypatch.setattr(record_tasks, "_part_bytes", lambda *_: part_bytes)
+    reader = reader_of(MIXED, columns=",".join(COLUMNS), isolation="read_uncommitted")
+    parts = [plan for task in reader.partitions() for plan in task.value.plans]
+    assert len(parts) > 4
+    assert in_order(rows_of(reader)) == own(MIXED, isolation="read_uncommitted")
+    committed = reader_of(MIXED, columns=",".join(COLUMNS))
+    assert in_order(rows_of(committed)) == own(MIXED)
+
+
+def test_filters_leave_parts_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_tasks, "_part_bytes", lambda *_: 1 << 16)
+
+    def planned(*filters: Any) -> set[tuple[str, int, int]]:
+        reader = reader_of(MIXED, pushFilters="true", isolation="read_uncommitted")
+        assert list(reader.pushFilters(list(filters))) == list(filters), "Spark evaluates them for each row"
+        return {(plan.log.topic, plan.start, plan.end) for task in reader.partitions() for plan in task.value.plans}
+
+    everything = planned()
+    some = planned(EqualTo(("topic",), "mixed"), GreaterThanOrEqual(("offset",), 3000), LessThan(("offset",), 3001))
+    assert some == {(topic, start, end) for topic, start, end in everything if topic == "mixed" and start <= 3000 < end}
+    assert len(some) == 1
+    assert planned(datasource.Not(EqualTo(("topic",), "mixed"))) == {each for each in everything if each[0] != "mixed"}
+
+
+def test_remote_storage(tmp_path: Path) -> None:
+    columns = ",".join(COLUMNS)
+    reader = reader_of(columns=columns, remote=str(TIERED / "remote"), metadataLog=str(TIERED / "logs"))
+    assert in_order(rows_of(reader)) == own(remote=TIERED / "remote", metadata_log=TIERED / "logs")
+    with pytest.raises(UsageError, match="option keyPrefix is of remote storage"):
+        reader_of(MIXED, keyPrefix="x")
+
+
+OPTIONS = {
+    "an unknown one": ({"kafka.bootstrap.servers": "x:9092"}, "option kafka.bootstrap.servers is not known"),
+    "two selections": ({"subscribe": "mixed", "subscribePattern": "m.*"}, "select topics in one way"),
+    "an end as start": ({"startingOffsets": "latest"}, "option startingOffsets: expected earliest, or offsets"),
+    "a start as end": ({"endingOffsets": '{"mixed":{"0":-2}}'}, r"option endingOffsets: expected an offset or -1 \(latest\)"),
+    "no JSON": ({"assign": "mixed"}, "option assign: expected JSON"),
+    "an isolation": ({"isolation": "serializable"}, "option isolation: expected one of read_committed"),
+    "a mode": ({"mode": "fail"}, "option mode: expected one of FAILFAST"),
+    "a column": ({"columns": "offset, valeu"}, "did you mean 'value'"),
+    "no number": ({"startingTimestamp": "yesterday"}, "option startingTimestamp: expected a number"),
+    "an expression": ({"subscribePattern": "("}, "is no regular expression"),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_wrong_options_are_refused(name: str) -> None:
+    options, message = OPTIONS[name]
+    with pytest.raises(UsageError, match=message):
+        reader_of(MIXED, **options)
+
+
+def test_names_that_select_nothing_are_refused() -> None:
+    with pytest.raises(UsageError, match="no topic 'mixd'; did you mean 'mixed'"):
+        reader_of(MIXED, subscribe="mixd").partitions()
+    with pytest.raises(UsageError, match="no partition mixed-7"):
+        reader_of(MIXED, assign='{"mixed":[0,7]}').partitions()
+    with pytest.raises(UsageError, match="starting_offsets: lacks plain-0, which is selected"):
+        reader_of(MIXED, subscribe="mixed,plain", startingOffsets='{"mixed":{"0":5}}').partitions()
+
+
+def test_headers_are_on_request() -> None:
+    plain = KafkaRecords(CaseInsensitiveDict(path=str(MIXED))).schema()
+    assert "headers" not in plain
+    assert (
+        "`headers` array<struct<key:string,value:binary>>"
+        in KafkaRecords(CaseInsensitiveDict(path=str(MIXED), includeHeaders="true")).schema()
+    )
+    assert ddl(KafkaRecords.whole).startswith("`key` binary, `value` binary, `topic` string")
+
+
+def test_the_schema_is_that_of_the_page() -> None:
+    page = (REPOSITORY / "docs" / "reference" / "spark-sql.md").read_text()
+    part = page.split("## kafka_records\n")[1].split("\n## ")[0]
+    documented = re.findall(r"^\| `(\w+)` \| ([A-Z][\w<>:,]+) \|", part, re.MULTILINE)
+    assert ", ".join(f"`{name}` {kind.lower()}" for name, kind in documented) == ddl(KafkaRecords.whole)
+
+
+def test_damage_is_a_row_where_that_is_asked_for() -> None:
+    damaged = FIXTURES / "damaged" / "logs" / "bad-crc-0"
+    with pytest.raises(Exception, match="checksum of a batch"):
+        rows_of(reader_of(damaged, isolation="read_uncommitted"))
+    rows = rows_of(reader_of(damaged, isolation="read_uncommitted", mode="PERMISSIVE", columns="offset,position_bytes"))
+    errors = [row for row in rows if row["error"] is not None]
+    assert [(row["offset"], row["position_bytes"]) for row in errors] == [(None, 6730)]
+    left = rows_of(reader_of(damaged, isolation="read_uncommitted", mode="DROPMALFORMED"))
+    assert len(left) == len(rows) - 1
+
+
+def test_gaps_end_the_query() -> None:
+    gap = FIXTURES / "damaged" / "gap"
+    with pytest.raises(ReadFailedError, match="are in no batch"):
+        rows_of(reader_of(gap, isolation="read_uncommitted"))
+    assert rows_of(reader_of(gap, isolation="read_uncommitted", failOnDataLoss="false"))
+
+
+# ------------------------------------------------------------------------------------------------------------------- in Spark
+
+
+@pytest.fixture(scope="module")
+def sql(spark: SparkSession) -> SparkSession:
+    register(spark)
+    return spark
+
+
+def in_spark(sql: SparkSession, *paths: Path, **options: str) -> DataFrame:
+    return sql.read.format("kafka_records").options(**options).load([str(path) for path in paths])
+
+
+@pytest.mark.spark
+def test_spark_gets_the_rows(sql: SparkSession) -> None:
+    frame = in_spark(sql, MIXED, columns=",".join(COLUMNS), numPartitions="3")
+    assert frame.rdd.getNumPartitions() == 3
+    assert in_order(frame.toArrow().to_pylist()) == own(MIXED)
+    sql.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW r USING kafka_records OPTIONS (path '{MIXED}', subscribe 'plain', includeHeaders 'true')"
+    )
+    row = sql.sql("select count(*) as n, max(offset) as most from r").first()
+    assert row is not None
+    assert (row.n, row.most) == (559, 558)
+
+
+@pytest.mark.spark
+def test_what_only_reads_refuses_the_rest(sql: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="kafka_records only reads: nothing can be written with it"):
+        sql.range(1).write.format("kafka_records").mode("append").save(str(tmp_path))
+    stream = sql.readStream.format("kafka_records").load(str(MIXED)).writeStream.format("noop")
+    query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with pytest.raises(Exception, match=r"kafka_records is batch only: use spark\.read instead of spark\.readStream"):
+        query.awaitTermination()
+
+
+CONNECT = """
+import json
+import sys
+from pyspark.sql import SparkSession
+from snaprebuild.spark import register
+
+session = SparkSession.builder.getOrCreate()
+register(session)
+frame = session.read.format("kafka_records").option("subscribe", "mixed").load(sys.argv[1])
+session.sql(f"CREATE TEMPORARY VIEW r USING kafka_records OPTIONS (path '{sys.argv[1]}', assign '{{\\"mixed\\":[0]}}')")
+found = {"session": type(session).__module__, "rows": frame.count()}
+found["of a view"] = session.sql("select count(*) as n from r where value is not null").first().n
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.spark
+def test_a_session_of_connect(connect_server: ConnectServer) -> None:
+    run = connect_server.run(CONNECT, MIXED)
+    assert run.exit_code == 0, run.stderr
+    found = json.loads(run.stdout)
+    assert found["session"].startswith("pyspark.sql.connect"), sys.version
+    rows = own(MIXED, topics="mixed")
+    assert (found["rows"], found["of a view"]) == (len(rows), sum(row["value"] is not None for row in rows))
