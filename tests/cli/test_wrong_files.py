@@ -192,6 +192,7 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
             ("inspect explain", "--producer-id 1"),
             ("inspect transactions", ""),
             ("inspect stats", ""),
+            ("inspect records", ""),
             ("cluster source", ""),
         )
     },
@@ -206,6 +207,7 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
             ("before-start", "--dry-run"),
             ("inspect transactions", ""),
             ("inspect stats", ""),
+            ("inspect records", ""),
             ("cluster source", ""),
         )
     },

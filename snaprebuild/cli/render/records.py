@@ -17,7 +17,7 @@ from snaprebuild.cli.value_text import size_text
 from snaprebuild.cli.view import View
 from snaprebuild.consume.record_query import RecordIsolation
 from snaprebuild.documents.records import ExportedFile, Records, RecordsPartition, ShownRecord
-from snaprebuild.findings import Finding, pluralize
+from snaprebuild.findings import Finding, first_of, pluralize
 from snaprebuild.storage.partition_names import named
 
 if TYPE_CHECKING:  # pyarrow may not be installed
@@ -121,25 +121,30 @@ class RecordsView(View):
         else:
             self._print_rows()
         if self._is_limited:
-            others = f" {pluralize(len(self._not_read), 'partition')} more were not read." if self._not_read else ""
+            others = f" Not read: {first_of(self._not_read)}." if self._not_read else ""
             print_text(f"--limit {self._limit}: there may be more records.{others}")
 
     def _print_rows(self) -> None:
-        """Prints a line for each record. Keys and values are last, because they have any length."""
+        """Prints a line for each record, below the name of its partition. Keys and values are last, because they have any length."""
         key_format, value_format = self._formats
-        headings = ["partition", "offset", "timestamp", "key bytes", "value bytes"]
+        headings = ["offset", "timestamp", "key bytes", "value bytes"]
         headings += ["transaction"] if self._isolation is not RecordIsolation.READ_COMMITTED else []
         lines = [headings]
         for row in self._rows:
             sizes = ["null" if each is None else str(each) for each in (row.key_bytes, row.value_bytes)]
-            line = [row.topic_partition, str(row.offset), _moment(row.timestamp_ms), *sizes]
+            line = [str(row.offset), _moment(row.timestamp_ms), *sizes]
             lines.append(line + ([row.transaction or ""] if len(headings) > len(line) else []))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         payloads = [" ".join([*(["key"] if key_format else []), *(["value"] if value_format else [])])]
         payloads += [self._payloads(row) for row in self._rows]
-        for line, payload in zip(lines, payloads, strict=True):
+        partition = None
+        names = (None, *(each.topic_partition for each in self._rows))
+        for name, line, payload in zip(names, lines, payloads, strict=True):
+            if name != partition:
+                partition = name
+                print_text(f"{name}:")
             padded = "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
-            print_line(f"{padded}  {payload}".rstrip())
+            print_line(f" {padded}  {payload}".rstrip())
 
     def _payloads(self, row: RecordRow) -> str:
         shown = []
