@@ -1,4 +1,4 @@
-"""One flipped bit anywhere in a generated log: the strict mode ends with an error or is right, the others end, and no offset comes twice."""
+"""One flipped bit in a generated log: the strict mode ends with an error or is right, the others end, and no offset comes twice."""
 
 import random
 from collections import Counter
