@@ -1,4 +1,4 @@
-"""Records of magic 2 that are in memory, as columns of numbers: an array operation handles one field of all records.
+"""Records that are in memory, as columns of numbers: an array operation handles one field of all records.
 
 A fast path of ``formats.log.records.read_records``, which is the definition. A record that is not plain is left to it: one with a field
 that is damaged or longer than what anyone writes, or with many headers.
@@ -13,7 +13,16 @@ import functools
 import msgspec
 import numpy as np
 
-__all__ = ["PADDING_BYTES", "HeaderRanges", "RecordFields", "decode_headers", "decode_records", "find_records", "walk_records"]
+__all__ = [
+    "PADDING_BYTES",
+    "HeaderRanges",
+    "RecordFields",
+    "decode_headers",
+    "decode_messages",
+    "decode_records",
+    "find_records",
+    "walk_records",
+]
 
 PADDING_BYTES = 32
 
@@ -162,6 +171,35 @@ def decode_records(buffer: np.ndarray, start: np.ndarray, end: np.ndarray) -> Re
     is_plain &= (header_count > 0) | (cursor == end)
     header_count *= is_plain
     return RecordFields(timestamp_delta, offset_delta, key_start, key_size, value_start, value_size, header_count, cursor, is_plain)
+
+
+def decode_messages(buffer: np.ndarray, start: np.ndarray, end: np.ndarray) -> RecordFields:
+    """The fields of messages of magic 0 and 1 that are not compressed. Their offsets and timestamps are those of their batches.
+
+    Args:
+        buffer: uint8, with padding.
+        start: int64 (n,), where the magic of each message is.
+        end: int64 (n,), where each message ends.
+    """
+    is_plain = np.ones(len(start), dtype=bool)
+    cursor = start + np.where(buffer[start] == 1, 10, 2)
+    key_size, key_start, cursor = _sized_ranges(buffer, cursor, end, is_plain)
+    value_size, value_start, cursor = _sized_ranges(buffer, cursor, end, is_plain)
+    none = np.zeros(len(start), dtype=np.int64)
+    return RecordFields(none, none, key_start, key_size, value_start, value_size, none.copy(), none, is_plain)
+
+
+def _sized_ranges(
+    buffer: np.ndarray, cursor: np.ndarray, end: np.ndarray, is_plain: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sizes, starts and ends of bytes after an int32 length, which is negative for null. A row that is not plain gets the end 0."""
+    size_bytes = buffer[cursor[:, np.newaxis] + np.arange(4)]
+    size = np.maximum(size_bytes.view(">i4")[:, 0].astype(np.int64), -1)
+    start = cursor + 4
+    after = start + np.maximum(size, 0)
+    is_plain &= after <= end
+    after *= is_plain
+    return size, start, after
 
 
 class HeaderRanges(msgspec.Struct, frozen=True):

@@ -24,10 +24,19 @@ from formats.log.record_batch import (
     ATTRIBUTE_LOG_APPEND_TIME,
     CRC_START,
     LOG_OVERHEAD_BYTES,
+    MAGIC_POSITION,
     BatchHeader,
     RecordHeader,
 )
-from formats.log.record_decoder import PADDING_BYTES, RecordFields, decode_headers, decode_records, find_records, walk_records
+from formats.log.record_decoder import (
+    PADDING_BYTES,
+    RecordFields,
+    decode_headers,
+    decode_messages,
+    decode_records,
+    find_records,
+    walk_records,
+)
 from formats.log.records import LogRecord, Piped, RecordWindow, check_end, next_record, read_records, walk_decompressed
 
 __all__ = ["GROUP_BYTES", "GROUP_RECORDS", "RecordGroup", "record_groups"]
@@ -179,6 +188,12 @@ def record_groups(
     return reader.groups(wanted)
 
 
+_ALONE = 0
+_PLAIN = 1
+_MESSAGE = 2
+"""How a batch is read: alone, or with its neighbours of the same kind, in columns: batches of magic 2, and messages of magic 0 and 1."""
+
+
 class _GroupReader:
     """Reads the records of batches of one block; see ``record_groups``."""
 
@@ -213,22 +228,24 @@ class _GroupReader:
         is_plain &= (self._count <= GROUP_RECORDS) & (self._size <= self._group_bytes)
         fits = self._count * RECORD_BYTES_LEAST <= self._size - limits.BATCH_HEADER_BYTES_MAX
         is_plain &= fits | (self._codec != 0)
-        others = np.flatnonzero(~is_plain[rows])
+        is_message = (self._block.columns["magic"] < 2) & ~self._bad_crc & (self._codec == 0) & (self._size <= self._group_bytes)
+        self._count[is_message] = 1
+        kind = np.where(is_plain, _PLAIN, np.where(is_message, _MESSAGE, _ALONE))[rows]
+        ends_of_kind = np.append(np.flatnonzero(np.diff(kind)) + 1, len(rows))
         start = self._position[rows]
         end = start + self._size[rows]
         records = np.cumsum(self._count[rows])
         at = 0
         while at < len(rows):
-            other = int(np.searchsorted(others, at))
-            stop = int(others[other]) if other < len(others) else len(rows)
-            if stop == at:
+            if kind[at] == _ALONE:
                 yield from self._alone(int(rows[at]))
                 at += 1
                 continue
+            stop = int(ends_of_kind[np.searchsorted(ends_of_kind, at, side="right")])
             stop = min(stop, int(np.searchsorted(end, start[at] + self._group_bytes, side="right")))
             before = records[at] - self._count[rows[at]]
             stop = min(stop, at + int(np.searchsorted(records[at:stop], before + GROUP_RECORDS, side="right")))
-            yield from self._together(rows[at:stop])
+            yield from self._together(rows[at:stop], is_message=kind[at] == _MESSAGE)
             at = stop
         yield from self._rest()
 
@@ -237,8 +254,8 @@ class _GroupReader:
         if len(self._single):
             yield self._single.group()
 
-    def _together(self, rows: np.ndarray) -> Iterator[RecordGroup]:
-        """The records of batches that are near to each other, none larger than a group as it is stored."""
+    def _together(self, rows: np.ndarray, is_message: bool) -> Iterator[RecordGroup]:
+        """The records of batches, or messages, that are near to each other, none larger than a group as it is stored."""
         first = int(self._position[rows[0]])
         size = int(self._position[rows[-1]] + self._size[rows[-1]]) - first
         stored = np.empty(size + PADDING_BYTES, dtype=np.uint8)
@@ -247,8 +264,12 @@ class _GroupReader:
             for row in rows.tolist():
                 yield from self._alone(row)
             return
-        start = self._position[rows] - first + limits.BATCH_HEADER_BYTES_MAX
         end = self._position[rows] - first + self._size[rows]
+        if is_message:
+            start = self._position[rows] - first + MAGIC_POSITION
+            yield from self._records(stored, rows, start, end, None, decode_messages)
+            return
+        start = self._position[rows] - first + limits.BATCH_HEADER_BYTES_MAX
         if not self._codec[rows].any():
             yield from self._decoded(stored, rows, start, end)
             return
@@ -287,24 +308,37 @@ class _GroupReader:
         return ends
 
     def _decoded(self, buffer: np.ndarray, rows: np.ndarray, start: np.ndarray, end: np.ndarray) -> Iterator[RecordGroup]:
-        """The records of batches that are in a buffer. Batches with others than plain records are read once more, one by one."""
-        yield from self._rest()
+        """The records of batches that are in a buffer."""
         count = self._count[rows]
         record_start, is_whole = find_records(buffer, start, end, count)
         record_end = np.empty_like(record_start)
         record_end[:-1] = record_start[1:]
+        record_end[np.cumsum(count) - 1] = end
+        is_readable = None if is_whole.all() else np.repeat(is_whole, count)
+        yield from self._records(buffer, rows, record_start, record_end, is_readable, decode_records)
+
+    def _records(
+        self,
+        buffer: np.ndarray,
+        rows: np.ndarray,
+        start: np.ndarray,
+        end: np.ndarray,
+        is_readable: np.ndarray | None,
+        decode: Callable[[np.ndarray, np.ndarray, np.ndarray], RecordFields],
+    ) -> Iterator[RecordGroup]:
+        """The records that begin and end at these positions. Batches with others than plain records are read once more, one by one."""
+        yield from self._rest()
+        count = self._count[rows]
         first = np.cumsum(count) - count
-        record_end[first + count - 1] = end
         batch = np.repeat(np.arange(len(rows)), count)
-        is_readable = is_whole[batch] if not is_whole.all() else None
         at = 0
         while at < len(batch):
             part = slice(at, at + DECODED_RECORDS)
-            fields = decode_records(buffer, record_start[part], record_end[part])
+            fields = decode(buffer, start[part], end[part])
             if is_readable is not None:
                 fields.is_plain[~is_readable[part]] = False
                 fields.header_count[~is_readable[part]] = 0
-            plain = yield from self._plain_groups(buffer, rows[batch[part]], fields, record_end[part])
+            plain = yield from self._plain_groups(buffer, rows[batch[part]], fields, end[part])
             at += plain
             if plain < len(fields.is_plain):
                 row = int(batch[at])
@@ -338,12 +372,14 @@ class _GroupReader:
         timestamp = columns["base_timestamp"][batch] + fields.timestamp_delta
         if is_append_time.any():
             timestamp = np.where(is_append_time, columns["max_timestamp"][batch], timestamp)
+        timestamp_type = is_append_time.astype(np.int8)
+        timestamp_type[columns["magic"][batch] == 0] = -1
         group = RecordGroup(
             data=buffer[:-PADDING_BYTES],
             batch=batch,
             offset=columns["base_offset"][batch] + fields.offset_delta,
             timestamp=timestamp,
-            timestamp_type=is_append_time.astype(np.int8),
+            timestamp_type=timestamp_type,
             sequence=_sequences(columns["base_sequence"][batch], fields.offset_delta),
             key_start=fields.key_start,
             key_size=fields.key_size,
@@ -403,7 +439,7 @@ class _GroupReader:
         """The records of a batch of magic 2, of which a part is in memory at a time."""
         start = limits.BATCH_HEADER_BYTES_MAX
         if header.codec:
-            data = self._batch(header, position)[start:]
+            data = self._batch(header, position, start)
             walk = partial(self._windowed, row, header, position)
             yield from walk_decompressed(header, data, position + start, self._piped, walk)
             return
@@ -476,14 +512,13 @@ class _GroupReader:
         found = f"{header.crc:#010x}"
         return BadChecksumError("checksum of a batch", position=position, expected=f"{computed:#010x}", found=found)
 
-    def _batch(self, header: BatchHeader, position: int) -> bytes:
-        """The bytes of a batch."""
-        batch = bytearray(header.size_bytes)
-        count = self._source.read_into(position, memoryview(batch))
-        if count != header.size_bytes:
-            expected = f"{header.size_bytes} bytes"
-            raise TruncatedError("batch", position=position, expected=expected, found=f"{count} bytes")
-        return bytes(batch)
+    def _batch(self, header: BatchHeader, position: int, start: int = 0) -> bytes:
+        """The bytes of a batch from one of them on."""
+        size = header.size_bytes - start
+        data = _SegmentRange(self._source, position + start, position + header.size_bytes).read(size)
+        if len(data) != size:
+            raise TruncatedError("batch", position=position, expected=f"{size} bytes", found=f"{len(data)} bytes")
+        return data
 
 
 SINGLES_LEAST = 64

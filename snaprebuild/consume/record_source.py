@@ -63,8 +63,21 @@ def open_record_source(
     """
     is_remote_alone = remote is not None and not paths and server_properties is None
     source = Source((), ()) if is_remote_alone else open_source(paths, server_properties, run=run)
+    if remote is None and not source.partitions and not source.skipped:
+        _check_no_store(paths, run)
     tier = None if remote is None else open_remote(remote, run.stores)
     return _Opening(query, source, tier, {} if remote is None else remote.topic_ids).opened()
+
+
+def _check_no_store(paths: Sequence[str], run: Run) -> None:
+    """Raises UsageError if a path without a log directory is remote storage."""
+    for path in paths:
+        try:
+            tier = open_remote(RemoteRequest(path), run.stores)
+        except SnaprebuildError:
+            continue  # it is none
+        if tier.partitions:
+            raise UsageError("is remote storage, and no log directory: name it with remote", path=path)
 
 
 class _Opening:
@@ -74,9 +87,7 @@ class _Opening:
         self._source = source
         self._tier = tier
         others = {each.directory.path for each in source.skipped if not query.takes(*_name_of(each))}
-        self._findings = [
-            each for each in source.findings if each.cause is not FindingCause.NOTHING_FOUND and each.path not in others
-        ]
+        self._findings = [each for each in source.findings if each.path not in others]
         self._findings += [] if tier is None else tier.findings
 
     def opened(self) -> RecordSource:
@@ -182,7 +193,8 @@ def _check_compactions(skipped: Sequence[PartitionSource]) -> None:
 
 def _check_listing(findings: Sequence[Finding]) -> None:
     """Raises ReadFailedError if something below the paths is not read."""
-    unread = [each for each in findings if each.severity and each.cause is not FindingCause.SETTINGS_UNREADABLE]
+    harmless = (FindingCause.SETTINGS_UNREADABLE, FindingCause.NOTHING_FOUND)
+    unread = [each for each in findings if each.severity and each.cause not in harmless]
     if unread:
         others = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
         raise ReadFailedError(f"{unread[0].message}{others}; mode PERMISSIVE reads the rest", path=unread[0].path)

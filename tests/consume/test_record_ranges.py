@@ -294,6 +294,12 @@ def test_directories_that_are_no_source(tmp_path: Path) -> None:
         records(source, topics="orders", columns=COLUMNS)
 
 
+def test_a_directory_without_partitions_has_no_records(tmp_path: Path) -> None:
+    stream = records(tmp_path)
+    assert list(stream) == []
+    assert (codes(stream), stream.exit_code) == ({"nothing-found"}, 1)
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a topic": ({"topics": "ordres"}, "no topic matches 'ordres'.*did you mean 'orders'"),
     "a partition": ({"assign": {"orders": [3]}}, "no partition orders-3"),

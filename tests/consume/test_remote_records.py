@@ -153,6 +153,12 @@ def test_one_of_several_topics_of_a_name() -> None:
     assert min(one[1], other[1]) > 0
 
 
+@pytest.mark.parametrize("store", [TIERED / "remote", AIVEN / "encrypted" / "store"])
+def test_a_store_is_no_log_directory(store: Path) -> None:
+    with pytest.raises(UsageError, match="is remote storage, and no log directory: name it with remote"):
+        records(store)
+
+
 def test_what_belongs_to_remote_storage_needs_it() -> None:
     with pytest.raises(UsageError, match="name it with remote"):
         read(TIERED / "logs", key_prefix="x/")

@@ -156,6 +156,17 @@ def test_damage_of_compressed_batches(codec: str) -> None:
         assert in_columns(data, check_crc=False) == by_records(data, check_crc=False)
 
 
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("value", [0x00, 0x7F, 0xFF])
+def test_damage_anywhere_in_a_message(magic: int, value: int) -> None:
+    """But for its length and magic, on which the header reader ends."""
+    message = message_of(magic, 5, b"payload", timestamp=7).data
+    good = message_of(magic, 4, b"good").data
+    for at in [*range(8), 17, *range(18, len(message))]:
+        data = good + message[:at] + bytes([value]) + message[at + 1 :] + good
+        assert in_columns(data, check_crc=False) == by_records(data, check_crc=False)
+
+
 def odd_varint(value: int) -> bytes:
     """A length in more bytes than it needs, as Kafka accepts it."""
     raw = value << 1
@@ -245,9 +256,11 @@ def test_what_is_usual_is_not_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(record_groups, "BatchHeader", not_taken)
     lz4 = compressed("lz4", 2, [b"value" * 20] * 50)[1]
     data = many_batches(lz4) + batch_of(header_of(0, record_count=0), b"").data
-    groups = groups_of(data)
-    assert sum(map(len, groups)) == 2 * (record_decoder.LANES_MIN + 4) + 50
-    assert len(groups) == 1
+    (group,) = groups_of(data)
+    assert len(group) == 2 * (record_decoder.LANES_MIN + 4) + 50
+    messages = [message_of(number % 2, number, b"v", timestamp=5) for number in range(9)]
+    (group,) = groups_of(b"".join(each.data for each in messages))
+    assert len(group) == 9
 
 
 def test_the_rows_that_are_wanted() -> None:

@@ -15,6 +15,7 @@ import index_reference
 import replication_codec
 from aiven_index_reader import mask, xored
 from manifests import FIXTURES
+from record_events import by_records, in_columns
 
 from formats import compression
 from formats.broker import broker_files
@@ -80,7 +81,8 @@ def reading(read: Callable[[bytes], object]) -> Callable[[bytes], None]:
 
 
 def _batches(data: bytes) -> None:
-    """Each batch of a segment, its records, and its control records."""
+    """Each batch of a segment, its records, which are the same in columns, and its control records."""
+    assert in_columns(data, group_bytes=200) == by_records(data)
     at = 0
     while at < len(data):
         batch = data[at:]
