@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 
 import msgspec
 import numpy as np
@@ -41,6 +41,7 @@ class LogPiece(msgspec.Struct, frozen=True):
         is_last: of the log on disk: a broker may append to it.
         index: path of its offset index; None without one.
         origin: the partition directory, or the id of the copy.
+        end: base offset of the next segment on disk, which no batch of this one reaches; None if that is not known.
     """
 
     store: ReadStore
@@ -52,6 +53,7 @@ class LogPiece(msgspec.Struct, frozen=True):
     is_last: bool
     index: str | None
     origin: str
+    end: int | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -80,11 +82,12 @@ def pieces_of(directory: PartitionDir, low: int, high: int) -> tuple[LogPiece, .
         end = high if is_last else min(high, directory.segments[number + 1].base_offset)
         begin = max(low, segment.base_offset)
         if begin < end:
-            pieces.append(_piece(directory, segment, begin, end, is_last=is_last))
+            following = None if is_last else directory.segments[number + 1].base_offset
+            pieces.append(_piece(directory, segment, begin, end, following))
     return tuple(pieces)
 
 
-def _piece(directory: PartitionDir, segment: SegmentFiles, low: int, high: int, *, is_last: bool) -> LogPiece:
+def _piece(directory: PartitionDir, segment: SegmentFiles, low: int, high: int, following: int | None) -> LogPiece:
     path = directory.file_path(segment.log.name)
     return LogPiece(
         store=directory.store.for_file(path),
@@ -93,9 +96,10 @@ def _piece(directory: PartitionDir, segment: SegmentFiles, low: int, high: int, 
         base_offset=segment.base_offset,
         low=low,
         high=high,
-        is_last=is_last,
+        is_last=following is None,
         index=None if segment.offset_index is None else directory.file_path(segment.offset_index),
         origin=directory.path,
+        end=following,
     )
 
 
@@ -150,13 +154,13 @@ def blocks_of(
             source, check_crc=check_crc, hint=piece.hint(source), columns=columns, block_rows=BLOCK_ROWS, start_bytes=start
         )
         fault = None
-        for block in reader:
-            row = _first_disorder(block, previous)
+        for block, following in _with_following(reader):
+            row = _first_disorder(piece, block, previous, following)
             if row is not None:
                 if row:
                     previous = int(_last_offsets(block)[row - 1])
                     yield block.part(0, row)
-                fault = _disorder(piece, block, row, previous)
+                fault = _disorder(piece, block, row, previous, following)
                 break
             previous = int(_last_offsets(block)[-1])
             yield block
@@ -229,19 +233,44 @@ def _last_offsets(block: HeaderBlock) -> np.ndarray:
     return last
 
 
-def _first_disorder(block: HeaderBlock, previous: int) -> int | None:
-    """The first row whose offsets are not above all before it; None if all are."""
+def _with_following(blocks: Iterable[HeaderBlock]) -> Iterator[tuple[HeaderBlock, int]]:
+    """Each block, with the base offset of the batch after it; the greatest int64 after the last one."""
+    held: HeaderBlock | None = None
+    for block in blocks:
+        if held is not None:
+            yield held, int(block.column("base_offset")[0])
+        held = block
+    if held is not None:
+        yield held, limits.INT64_MAX
+
+
+def _first_disorder(piece: LogPiece, block: HeaderBlock, previous: int, following: int) -> int | None:
+    """The first row whose offsets are not above all before it, or are above those after it; None without one.
+
+    A base offset is not under the checksum. Where two neighbours contradict each other, the first is wrong if the second one goes on from
+    what is before both.
+    """
     base = block.column("base_offset")
     last = _last_offsets(block)
     before = np.concatenate(([previous], last[:-1]))
-    wrong = np.flatnonzero((base <= before) | (last < base))
+    after = np.concatenate((base[1:], [following]))
+    is_above_next = after < base
+    is_above_next[block.bad_crc] |= (after <= last)[block.bad_crc]
+    is_wrong = (base <= before) | (last < base) | (is_above_next & (after > before))
+    if piece.end is not None:
+        is_wrong |= base >= piece.end
+    wrong = np.flatnonzero(is_wrong)
     return int(wrong[0]) if len(wrong) else None
 
 
-def _disorder(piece: LogPiece, block: HeaderBlock, row: int, previous: int) -> BatchFault:
+def _disorder(piece: LogPiece, block: HeaderBlock, row: int, previous: int, following: int) -> BatchFault:
     position = int(block.position_bytes[row])
     found = int(block.column("base_offset")[row])
     expected = f"{previous + 1} or higher"
+    if found > previous:
+        after = int(block.column("base_offset")[row + 1]) if row + 1 < len(block) else following
+        bound = after if piece.end is None else min(after, piece.end)
+        expected = f"{expected}, and below {bound}"
     error = BadValueError("offset of a batch", file=piece.path, position=position, expected=expected, found=found)
     return BatchFault(piece, position, error, found)
 

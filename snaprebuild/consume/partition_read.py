@@ -66,7 +66,9 @@ class PartitionReader:
     findings: list[Finding] = field(default_factory=list)
     _next_offset: int = 0
     _is_compacted: bool = False
+    _unsettled: list[BatchFault] = field(default_factory=list)
     _faults: list[BatchFault] = field(default_factory=list)
+    _first_fault: BatchFault | None = None
     _first_gap: tuple[int, int] | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -80,28 +82,39 @@ class PartitionReader:
         plan = self.plan
         self._is_compacted = plan.log.may_have_gaps
         self._next_offset = plan.start
-        for piece in plan.pieces:
-            with piece.open() as source:
-                yield from self._piece(piece, source)
-        if plan.damage is not None:
-            raise plan.damage
-        self._pass_to(plan.end)
-        self._report_gaps()
+        try:
+            for piece in plan.pieces:
+                with piece.open() as source:
+                    yield from self._piece(piece, source)
+            if plan.damage is not None:
+                raise plan.damage
+            self._pass_to(plan.end)
+            self._report_gaps()
+        finally:
+            self._report_damage()
 
     def _piece(self, piece: LogPiece, source: OpenBytes) -> Iterator[pa.RecordBatch]:
         plan = self.plan
-        on_fault = self._faults.append if self.query.skips_faults else None
         low = max(plan.start, piece.low)
         high = min(plan.end, piece.high)
         with contextlib.closing(
-            blocks_of(piece, source, HEADER_COLUMNS, on_fault, check_crc=True, low=low, on_torn=self._on_torn)
+            blocks_of(piece, source, HEADER_COLUMNS, self._on_fault, check_crc=True, low=low, on_torn=self._on_torn)
         ) as blocks:
             for block in blocks:
+                self._settle_faults(is_below=int(block.column("base_offset")[0]) <= low)
+                yield from self._fault_rows()
                 yield from self._block(piece, source, block, low, high)
                 yield from self._fault_rows()
-                if int(block.column("base_offset")[-1]) >= high:
-                    break
+                if self._reaches(block, high):
+                    return
+        self._settle_faults(is_below=False)
         yield from self._fault_rows()
+
+    def _reaches(self, block: HeaderBlock, high: int) -> bool:
+        """Whether nothing of the range is behind a block. What follows the last batch of the log is looked at, too."""
+        base = int(block.column("base_offset")[-1])
+        end = base + int(block.column("last_offset_delta")[-1]) + 1
+        return base >= high or (end >= high and high < self.plan.log.log_end)
 
     def _block(self, piece: LogPiece, source: OpenBytes, block: HeaderBlock, low: int, high: int) -> Iterator[pa.RecordBatch]:
         base = _least_offsets(block)
@@ -135,6 +148,7 @@ class PartitionReader:
             if len(chosen):
                 yield self._batch(piece, block, chosen, outcomes)
             yield from self._fault_rows()
+        yield from self._fault_rows()  # those after the last group: what they hide is no gap
         self._note_gaps(block, rows, first, last)
 
     def _outcomes(self, block: HeaderBlock) -> np.ndarray | None:
@@ -188,6 +202,19 @@ class PartitionReader:
 
     # ------------------------------------------------------------------------------------------------------------------ damage
 
+    def _on_fault(self, fault: BatchFault) -> None:
+        self._unsettled.append(fault)
+
+    def _settle_faults(self, *, is_below: bool) -> None:
+        """Takes the faults before a batch, or at the end of a segment, unless they are below the range."""
+        faults = self._unsettled
+        self._unsettled = []
+        if is_below or not faults:
+            return
+        if not self.query.skips_faults:
+            raise faults[0].error
+        self._faults += faults
+
     def _on_torn(self, fault: BatchFault) -> None:
         """Notes what follows the last whole batch: as after a crash, or an append that goes on."""
         count = fault.piece.size_bytes - fault.position_bytes
@@ -211,7 +238,19 @@ class PartitionReader:
             self._is_compacted = True  # what is missing from here on was reported
             if self.query.mode is DamageMode.PERMISSIVE:
                 yield error_row(self.plan, self.query, fault)
-            self.findings.append(Finding("records-damaged", Severity.DAMAGED, fault.piece.path, fault.error.message, fault.offset))
+            if self._first_fault is None:
+                self._first_fault = fault
+
+    def _report_damage(self) -> None:
+        """One finding for all faults of a partition, which may be many."""
+        fault = self._first_fault
+        if fault is None:
+            return
+        message = fault.error.message
+        count = self.counts.damaged_batches
+        if count > 1:
+            message = f"{message}; {count} batches of the range cannot be read, this is the first"
+        self.findings.append(Finding("records-damaged", Severity.DAMAGED, fault.piece.path, message, fault.offset))
 
     # -------------------------------------------------------------------------------------------------------------------- gaps
 

@@ -1,0 +1,109 @@
+"""What damage hides is said, with its byte or with a row, and what is not damaged is read: on small logs, counted by hand."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from generated_logs import write_checkpoints
+from log_dirs import TRANSACTIONAL, batch, marker, write_partition
+
+from formats.errors import FormatError
+from snaprebuild.library.record_stream import RecordStream, records
+
+COLUMNS = ("offset", "transaction")
+LENIENT = ("PERMISSIVE", "DROPMALFORMED")
+
+
+def plain(offset: int, count: int = 1) -> bytes:
+    return batch(offset, count=count, timestamp=1_000 + offset)
+
+
+def transactional(offset: int, producer: int) -> bytes:
+    return batch(offset, producer_id=producer, attributes=TRANSACTIONAL, timestamp=1_000 + offset)
+
+
+def plains(begin: int, end: int) -> list[bytes]:
+    return [plain(at) for at in range(begin, end)]
+
+
+def without_magic(data: bytes) -> bytes:
+    return data[:16] + b"\x07" + data[17:]
+
+
+def with_wrong_checksum(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+def with_base_offset(data: bytes, offset: int) -> bytes:
+    return offset.to_bytes(8, "big") + data[8:]
+
+
+def log_dir(root: Path, segments: Mapping[int, bytes], **checkpoints: Any) -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    write_checkpoints(root, **checkpoints)
+    write_partition(root / "orders-0", segments)
+    return root
+
+
+def offsets_of(stream: RecordStream) -> list[int | None]:
+    found: list[int | None] = pa.Table.from_batches(list(stream), stream.schema)["offset"].to_pylist()
+    return found
+
+
+def damaged_counts(stream: RecordStream) -> list[int]:
+    return [each.damaged_batches for each in stream.partitions]
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize("mode", LENIENT)
+def test_structural_damage_after_other_damage_is_counted(mode: str, isolation: str, tmp_path: Path) -> None:
+    """A wrong checksum first, and then two ends of segments: each has its row, and one finding has their count."""
+    one = [with_wrong_checksum(plain(0)), *plains(1, 4), without_magic(plain(4)), plain(5)]
+    two = [plain(6), without_magic(plain(7)), *plains(8, 10)]
+    source = log_dir(tmp_path, {0: b"".join(one), 6: b"".join(two), 10: plain(10)}, high_watermark=11)
+    stream = records(source, columns=COLUMNS, isolation=isolation, mode=mode)
+    found = offsets_of(stream)
+    assert [each for each in found if each is not None] == [1, 2, 3, 5, 6, 8, 9, 10]
+    assert found.count(None) == (3 if mode == "PERMISSIVE" else 0)
+    assert damaged_counts(stream) == [3]
+    (finding,) = [each for each in stream.findings if each.code == "records-damaged"]
+    assert "3 batches of the range cannot be read" in finding.message
+    assert "records-lost" not in {each.code for each in stream.findings}
+
+
+@pytest.mark.parametrize("wrong", [5, 7, 900])
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_base_offset_that_is_too_high(wrong: int, compacted: bool, tmp_path: Path) -> None:
+    """It is not under the checksum: only its neighbours, or the next segment, show that it is wrong."""
+    first = [plain(0), plain(1), with_base_offset(plain(2), wrong), plain(3), plain(4)]
+    source = log_dir(tmp_path, {0: b"".join(first), 6: plain(6) + plain(7)}, high_watermark=8, compacted=compacted)
+    position = len(plain(0)) * 2
+    for isolation in ("read_committed", "read_uncommitted"):
+        with pytest.raises(FormatError, match=f"0.log, byte {position}: offset of a batch: expected 2 or higher, and below 3"):
+            offsets_of(records(source, columns=COLUMNS, isolation=isolation, fail_on_data_loss=False))
+        lenient = records(source, columns=COLUMNS, isolation=isolation, mode="PERMISSIVE")
+        assert offsets_of(lenient) == [0, 1, None, 3, 4, 6, 7]
+        assert damaged_counts(lenient) == [1]
+
+
+def test_the_last_batch_of_a_segment_is_not_of_the_next_one(tmp_path: Path) -> None:
+    source = log_dir(tmp_path, {0: plain(0) + with_base_offset(plain(1), 900), 2: plain(2)}, high_watermark=3, compacted=True)
+    with pytest.raises(FormatError, match="offset of a batch: expected 1 or higher, and below 2, found 900"):
+        offsets_of(records(source, columns=COLUMNS))
+    assert offsets_of(records(source, columns=COLUMNS, mode="PERMISSIVE")) == [0, None, 2]
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize("damage", [without_magic, with_wrong_checksum])
+def test_damage_outside_the_range_does_not_matter(damage: Any, isolation: str, tmp_path: Path) -> None:
+    first = [plain(0), damage(plain(1)), *plains(2, 6), damage(plain(6)), plain(7)]
+    source = log_dir(tmp_path, {0: b"".join(first), 8: plain(8)}, high_watermark=9)
+    bounds: dict[str, Any] = {"starting_offsets": {"orders": {0: 3}}, "ending_offsets": {"orders": {0: 6}}}
+    for mode in ("FAILFAST", *LENIENT):
+        stream = records(source, columns=COLUMNS, isolation=isolation, mode=mode, **bounds)
+        assert offsets_of(stream) == [3, 4, 5]
+        assert damaged_counts(stream) == [0]
+    with pytest.raises(FormatError):
+        offsets_of(records(source, columns=COLUMNS, isolation=isolation, starting_offsets={"orders": {0: 3}}))
