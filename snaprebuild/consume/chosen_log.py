@@ -1,12 +1,12 @@
 """The log of each selected partition: which of several replicas is read, from where to where, and what of that is not certain.
 
 If the selection has several directories of one partition, one of them is read: that with the newest leader epoch. Among several of these it
-is the one with the highest end of the log, and then the first by path.
+is the one with the highest end of the log, and then the first by path. A directory without segments is read only if there is no other.
 Every other one must agree with it below the high watermarks: records below a high watermark are on all replicas that count.
 So no record is read twice, and none that two directories contradict.
 
-The high watermark is the highest that any of these directories has in its checkpoint, as far as the log that is read reaches.
-A broker writes that file every five seconds.
+The high watermark is the highest that any of these directories has in its checkpoint. A broker writes that file every five seconds.
+A log that ends below it has lost records.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from itertools import groupby
 import msgspec
 
 from formats.errors import FormatError
+from formats.limits import INT64_MAX
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import REPLICATION_OFFSET_CHECKPOINT
 from formats.partition.partition_metadata import uuid_to_text
 from formats.partition.producer_snapshot import read_entries
-from snaprebuild.consume.log_pieces import LogPiece, pieces_of
+from snaprebuild.consume.log_pieces import BatchFault, LogPiece, blocks_of, pieces_of
 from snaprebuild.consume.transaction_outcomes import OpenTransaction
 from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError
 from snaprebuild.findings import Finding, Severity
@@ -30,11 +31,14 @@ from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.log_facts import log_tail
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files
 from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
+from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.partition_names import TopicKind
 
 __all__ = ["ChosenLog", "Replica", "by_partition", "choose_log", "read_replica"]
 
 NO_EPOCH = -1
+
+END_COLUMNS = ("base_offset", "last_offset_delta")
 
 
 class Replica(msgspec.Struct, frozen=True):
@@ -43,6 +47,7 @@ class Replica(msgspec.Struct, frozen=True):
     Attributes:
         source: the directory.
         log_end: offset after its last whole batch.
+        is_end_damaged: batches that cannot be read follow that one.
         newest_epoch: leader epoch of that batch, or of the last line of its checkpoint; -1 for none.
         epochs: of its leader epoch checkpoint; none if there is none.
         high_watermark: of the checkpoint of its broker; None without one.
@@ -51,6 +56,7 @@ class Replica(msgspec.Struct, frozen=True):
 
     source: PartitionSource
     log_end: int
+    is_end_damaged: bool
     newest_epoch: int
     epochs: tuple[LeaderEpochEntry, ...]
     high_watermark: int | None
@@ -71,7 +77,7 @@ class ChosenLog(msgspec.Struct, frozen=True):
         place: of the log, for messages.
         pieces: its segments, ascending.
         log_start: the log start offset.
-        log_end: offset after the last whole batch.
+        log_end: offset after the last whole batch; where damaged ones follow, the high watermark, if that is above.
         high_watermark: None if no checkpoint has one.
         may_have_gaps: compaction removes records, as far as the files show.
         open_before: transactions that were open at the first segment, by the producer snapshot there.
@@ -137,19 +143,33 @@ def read_replica(source: PartitionSource) -> Replica:
     epochs = read_leader_epochs(directory) or ()
     log_end = source.checkpointed_log_start_offset
     newest = max((entry.epoch for entry in epochs), default=NO_EPOCH)
+    is_end_damaged = False
     if directory.segments:
         tail = log_tail(directory)
-        log_end = tail.end_offset
+        log_end, is_end_damaged = _end_past_damage(directory, tail.end_offset)
         if tail.leader_epoch is not None:
             newest = max((entry.epoch for entry in epochs if entry.start_offset < log_end), default=tail.leader_epoch)
     return Replica(
         source=source,
         log_end=log_end,
+        is_end_damaged=is_end_damaged,
         newest_epoch=newest,
         epochs=epochs,
         high_watermark=(source.log_dir.high_watermarks or {}).get(directory.topic_partition),
         topic_id=read_topic_id(directory),
     )
+
+
+def _end_past_damage(directory: PartitionDir, end: int) -> tuple[int, bool]:
+    """The end of a log behind the damage at which a broker stops, and whether there is damage behind the last whole batch."""
+    piece = pieces_of(directory, 0, INT64_MAX)[-1]
+    faults: list[BatchFault] = []
+    position = -1
+    with piece.open() as source:
+        for block in blocks_of(piece, source, END_COLUMNS, faults.append, check_crc=True, low=end):
+            end = max(end, int(block.column("base_offset")[-1]) + int(block.column("last_offset_delta")[-1]) + 1)
+            position = int(block.position_bytes[-1])
+    return end, bool(faults) and faults[-1].position_bytes > position
 
 
 def choose_log(replicas: Sequence[Replica]) -> ChosenLog:
@@ -161,11 +181,15 @@ def choose_log(replicas: Sequence[Replica]) -> ChosenLog:
     Raises:
         RefusedError: two directories contradict each other.
     """
-    chosen = min(replicas, key=lambda each: (-each.newest_epoch, -each.log_end, each.path))
+    with_segments = [each for each in replicas if each.source.directory.segments]
+    chosen = min(with_segments or replicas, key=lambda each: (-each.newest_epoch, -each.log_end, each.path))
     others = [each for each in replicas if each is not chosen]
     for other in others:
         _check_agreement(chosen, other)
-    high_watermark = _high_watermark(chosen, others)
+    high_watermark = max((each.high_watermark for each in replicas if each.high_watermark is not None), default=None)
+    log_end = chosen.log_end
+    if chosen.is_end_damaged:
+        log_end = max(log_end, chosen.high_watermark or 0)
     source = chosen.source
     directory = source.directory
     findings = []
@@ -181,9 +205,9 @@ def choose_log(replicas: Sequence[Replica]) -> ChosenLog:
         topic=directory.name.topic,
         partition=directory.name.partition,
         place=directory.path,
-        pieces=pieces_of(directory, 0, max(chosen.log_end, 0)),
+        pieces=pieces_of(directory, 0, max(log_end, 0)),
         log_start=source.log_start_offset,
-        log_end=chosen.log_end,
+        log_end=log_end,
         high_watermark=high_watermark,
         may_have_gaps=source.is_compacted or source.topic_kind is not TopicKind.ORDINARY or not source.log_dir.is_cleaner_known,
         open_before=_open_before(source),
@@ -191,14 +215,6 @@ def choose_log(replicas: Sequence[Replica]) -> ChosenLog:
         findings=tuple(findings),
         source=source,
     )
-
-
-def _high_watermark(chosen: Replica, others: Sequence[Replica]) -> int | None:
-    """The highest high watermark that the chosen log reaches, or its own, which it may have lost; None without one."""
-    of_others = [each.high_watermark for each in others if each.high_watermark is not None]
-    reached = [each for each in of_others if each <= chosen.log_end]
-    own = chosen.high_watermark
-    return max([*reached, *(() if own is None else (own,))], default=None)
 
 
 def _check_agreement(chosen: Replica, other: Replica) -> None:

@@ -1,5 +1,6 @@
 """What damage hides is said, with its byte or with a row, and what is not damaged is read: on small logs, counted by hand."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from generated_logs import write_checkpoints
 from log_dirs import TRANSACTIONAL, batch, marker, write_partition
 
 from formats.errors import FormatError
+from snaprebuild.errors import ReadFailedError
 from snaprebuild.library.record_stream import RecordStream, records
 
 COLUMNS = ("offset", "transaction")
@@ -107,3 +109,66 @@ def test_damage_outside_the_range_does_not_matter(damage: Any, isolation: str, t
         assert damaged_counts(stream) == [0]
     with pytest.raises(FormatError):
         offsets_of(records(source, columns=COLUMNS, isolation=isolation, starting_offsets={"orders": {0: 3}}))
+
+
+# -------------------------------------------------------------------------------------------------------------- the log end
+
+
+def without_marker_type(data: bytes) -> bytes:
+    """Its key is empty: a broker throws there. The checksum is wrong, too."""
+    at = data.index(b"\x08\x00\x00\x00", 61)
+    return data[:at] + b"\x00" + data[at + 1 :]
+
+
+def byte_of_error(source: Path, isolation: str) -> int:
+    """Where the strict mode says that the log is damaged."""
+    with pytest.raises(FormatError) as caught:
+        offsets_of(records(source, columns=COLUMNS, isolation=isolation))
+    found = re.search(r"0\.log, byte (\d+): ", str(caught.value))
+    assert found is not None
+    return int(found[1])
+
+
+DAMAGED_ENDS: dict[str, tuple[Any, bytes]] = {
+    "a batch": (without_magic, plain(2)),
+    "a marker": (without_marker_type, marker(2, 7, commit=True)),
+}
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize("high_watermark", [None, 5])
+@pytest.mark.parametrize("name", DAMAGED_ENDS)
+def test_the_log_goes_on_behind_damage(name: str, high_watermark: int | None, isolation: str, tmp_path: Path) -> None:
+    damage, which = DAMAGED_ENDS[name]
+    source = log_dir(tmp_path, {0: plain(0, 2) + damage(which) + plain(3) + plain(4)}, high_watermark=high_watermark)
+    assert len(plain(0, 2)) <= byte_of_error(source, isolation) < len(plain(0, 2)) + len(which)
+    lenient = records(source, columns=COLUMNS, isolation=isolation, mode="PERMISSIVE")
+    assert offsets_of(lenient) == [0, 1, None, 3, 4]
+    assert damaged_counts(lenient) == [1]
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize("high_watermark", [None, 3])
+def test_damage_in_the_last_batch(high_watermark: int | None, isolation: str, tmp_path: Path) -> None:
+    source = log_dir(tmp_path, {0: plain(0, 2) + without_magic(plain(2))}, high_watermark=high_watermark)
+    assert byte_of_error(source, isolation) == len(plain(0, 2)) + 16
+    assert offsets_of(records(source, columns=COLUMNS, isolation=isolation, mode="PERMISSIVE")) == [0, 1, None]
+
+
+def test_a_directory_without_segments_is_not_read_for_its_epochs(tmp_path: Path) -> None:
+    whole = log_dir(tmp_path / "a", {0: b"".join(plains(0, 4))}, high_watermark=4)
+    empty = log_dir(tmp_path / "b", {}, high_watermark=4)
+    (empty / "orders-0" / "leader-epoch-checkpoint").write_text("0\n1\n9 0\n")
+    assert offsets_of(records([whole, empty], columns=COLUMNS)) == [0, 1, 2, 3]
+
+
+def test_a_high_watermark_of_another_replica_above_the_end_is_a_loss(tmp_path: Path) -> None:
+    shorter = log_dir(tmp_path / "a", {0: b"".join(plains(0, 4))}, high_watermark=4)
+    (shorter / "orders-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n9 3\n")
+    longer = log_dir(tmp_path / "b", {0: b"".join(plains(0, 3))}, high_watermark=6)
+    (longer / "orders-0" / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    with pytest.raises(ReadFailedError, match="offsets 4 to 5 of orders-0 are not there: the log ends at 4, below its high"):
+        offsets_of(records([shorter, longer], columns=COLUMNS))
+    stream = records([shorter, longer], columns=COLUMNS, fail_on_data_loss=False)
+    assert offsets_of(stream) == [0, 1, 2, 3]
+    assert "records-lost" in {each.code for each in stream.findings}
