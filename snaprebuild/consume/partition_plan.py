@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from formats.errors import FormatError
 from snaprebuild.consume.chosen_log import ChosenLog
-from snaprebuild.consume.log_pieces import BatchFault, LogPiece, split_offsets
+from snaprebuild.consume.log_pieces import LogPiece, split_offsets
 from snaprebuild.consume.record_query import EARLIEST, LATEST, NoMatch, Offsets, RecordIsolation, RecordQuery
 from snaprebuild.consume.survey import LogSurvey, survey_log
 from snaprebuild.consume.transaction_outcomes import TransactionOutcomes
@@ -123,8 +123,10 @@ class _Planner:
         if start is None:
             start = self._start_by_time(survey, horizon)
         end = self._end(named_end, horizon, survey)
-        if start > named_end >= 0:
-            raise UsageError(f"the range of {log.topic_partition} begins at {start} and ends at {named_end}", path=log.place)
+        named_start = EARLIEST if query.starting_timestamp is not None else self._named(query.starting_offsets)
+        if named_start > named_end >= 0:
+            message = f"the range of {log.topic_partition} begins at {named_start} and ends at {named_end}"
+            raise UsageError(message, path=log.place)
         damage = None
         outcomes = None
         if survey is not None and query.needs_outcomes:
@@ -205,6 +207,8 @@ class _Planner:
 
     def _stable_end(self, survey: LogSurvey, start: int, end: int) -> tuple[int, FormatError | None]:
         """Where the range ends because of transactions, or because of damage that hides how they ended."""
+        if end <= start:
+            return end, None
         damage = survey.damage
         if damage is not None and survey.damage_offset < end:
             first_open = next((each.first_offset for each in survey.outcomes.open_at_end), survey.damage_offset)
@@ -213,7 +217,7 @@ class _Planner:
             undecided = [each.first_offset for each in survey.outcomes.open_at_end if each.first_offset < end]
             if undecided:
                 return undecided[0], damage.error
-        self._note_passed(survey.passed)
+        self._note_passed(survey)
         if self._query.isolation is not RecordIsolation.READ_COMMITTED:
             return end, None
         unstable = next(iter(survey.outcomes.unstable), None)
@@ -232,7 +236,15 @@ class _Planner:
         self._findings.append(Finding("records-end-at-transaction", Severity.FINDING, self._log.place, message, stable))
         return max(stable, start), None
 
-    def _note_passed(self, passed: list[BatchFault]) -> None:
-        if passed and self._query.skips_faults:
+    def _note_passed(self, survey: LogSurvey) -> None:
+        if survey.passed and self._query.skips_faults:
             message = "damaged batches may hide how transactions ended: these are judged by the batches that can be read"
+            count = len(survey.outcomes.undecided)
+            if count:
+                producer, first, last = (int(each) for each in survey.outcomes.undecided[0])
+                of_others = f", and there are {count - 1} more such ranges" if count > 1 else ""
+                message = (
+                    f"{message}; records of producer {producer} at offsets {first} to {last} may have been aborted or "
+                    f"committed{of_others}: the column transaction has 'open', unless the next marker aborts them"
+                )
             self._findings.append(Finding("records-judged-after-damage", Severity.DAMAGED, self._log.place, message))

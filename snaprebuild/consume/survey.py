@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -24,6 +25,10 @@ from snaprebuild.storage.store_path import ReadPath
 __all__ = ["LogSurvey", "good_parts", "survey_log"]
 
 
+PASSED_MAX = 1024
+"""Faults of a log that are kept."""
+
+
 @dataclass(slots=True)
 class LogSurvey:
     """What the headers of a log show.
@@ -33,8 +38,8 @@ class LogSurvey:
         times: for each time that was searched the offset of the first record that is not older, or None.
         damage: where the survey ended early; None if it did not.
         damage_offset: the offsets below it were surveyed, if it ended early.
-        passed: faults that the survey went past.
-        findings: about transaction indexes.
+        passed: faults that the survey went past; of very many the last.
+        findings: about transaction indexes, and about batches in which a time was searched.
     """
 
     outcomes: TransactionOutcomes
@@ -58,7 +63,7 @@ def survey_log(
         with_outcomes: whether the outcomes of transactions are wanted; without them the survey ends when all times were found.
 
     Raises:
-        FormatError: records that are searched for a time are damaged.
+        FormatError: records that are searched for a time are damaged, and damage there is not passed.
         ReadFailedError, RefusedError: a segment cannot be read.
     """
     return _Survey(log, end, times, fails_from, with_outcomes=with_outcomes).run()
@@ -83,7 +88,8 @@ class _Survey:
         self._replay = OutcomeReplay(log.visible_end, log.open_before)
         self._next_offset = log.log_start
         self._damage: BatchFault | None = None
-        self._passed: list[BatchFault] = []
+        self._passed: deque[BatchFault] = deque(maxlen=PASSED_MAX)
+        self._findings: list[Finding] = []
         self._unlisted = 0
         self._unlisted_in = ""
 
@@ -94,7 +100,9 @@ class _Survey:
                 break
             with piece.open() as source:
                 self._take_piece(piece, source, columns)
-        survey = LogSurvey(self._replay.outcomes(), self._times, self._damage, self._next_offset, self._passed)
+        survey = LogSurvey(
+            self._replay.outcomes(), self._times, self._damage, self._next_offset, list(self._passed), self._findings
+        )
         if self._unlisted:
             message = (
                 f"{pluralize(self._unlisted, 'aborted transaction')} of the log are missing in transaction indexes: the records are "
@@ -145,9 +153,16 @@ class _Survey:
         rows = np.flatnonzero((block.column("max_timestamp") >= time_ms) & (last >= self._log.log_start))
         for row in rows.tolist():
             header = BatchHeader(*(int(block.column(name)[row]) for name in HEADER_COLUMNS))
-            for record in batch_records(source, header, int(block.position_bytes[row])):
-                if record.timestamp >= time_ms and record.offset >= self._log.log_start:
-                    return record.offset
+            try:
+                for record in batch_records(source, header, int(block.position_bytes[row])):
+                    if record.timestamp >= time_ms and record.offset >= self._log.log_start:
+                        return record.offset
+            except FormatError as error:
+                if self._fails_from is not None:
+                    raise
+                message = f"{error.message}: the time {time_ms} ms is taken as that of this batch, whose records cannot be read"
+                self._findings.append(Finding("records-damaged", Severity.DAMAGED, source.name, message, header.base_offset))
+                return max(header.base_offset, self._log.log_start)
         return None
 
     def _on_fault(self, fault: BatchFault) -> None:
@@ -155,6 +170,7 @@ class _Survey:
             self._damage = fault
         else:
             self._passed.append(fault)
+            self._replay.pass_damage(self._next_offset)
 
     def _compare_index(self, piece: LogPiece, aborted: set[tuple[int, int]]) -> None:
         """Counts the aborted transactions of a segment that its transaction index lacks."""

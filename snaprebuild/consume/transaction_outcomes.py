@@ -11,6 +11,7 @@ Source: ``ProducerStateManager.completeTxn``, ``TransactionIndex.collectAbortedT
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from enum import IntEnum
 
@@ -27,8 +28,8 @@ __all__ = ["OUTCOME_COLUMNS", "OpenTransaction", "Outcome", "OutcomeReplay", "Tr
 OUTCOME_COLUMNS = ("base_offset", "last_offset_delta", "attributes", "producer_id", "record_count")
 """The columns of a ``HeaderBlock`` that a replay takes; the block has markers, too."""
 
-BEFORE_LOG = -1
-"""Offset of the previous marker of a producer without one in the log."""
+MERGED_PRODUCERS_MAX = 1 << 16
+"""Producers whose aborted transactions are merged as long as none is committed between them."""
 
 
 class Outcome(IntEnum):
@@ -39,7 +40,7 @@ class Outcome(IntEnum):
     COMMITTED = 1
     ABORTED = 2
     OPEN = 3
-    """No marker ends it."""
+    """No marker ends it, or damage may hide the one that does."""
 
 
 class OpenTransaction(msgspec.Struct, frozen=True, order=True):
@@ -59,14 +60,17 @@ class TransactionOutcomes(msgspec.Struct, frozen=True):
 
     Attributes:
         aborted: int64 (n, 3), a row for each run of aborted transactions of a producer, by producer id and then by offset. It has the
-            producer id, the offset of the marker before the run (-1 for none), and the offset of its last abort marker.
-        last_marker: the offset of the last marker of each producer with an open transaction (-1 for none), by producer id.
+            producer id, the offset of the first batch of the run, and the offset of its last abort marker.
+        undecided: int64 (m, 3), in the same order: a producer id, and the first and the last offset of a part of a transaction whose
+            marker may be in damaged batches after it.
+        first_open: the first offset of each open transaction, by producer id.
         open_at_end: the open transactions, the oldest first.
         unstable: those that were open at the high watermark, the oldest first.
     """
 
     aborted: np.ndarray
-    last_marker: dict[int, int]
+    undecided: np.ndarray
+    first_open: dict[int, int]
     open_at_end: tuple[OpenTransaction, ...]
     unstable: tuple[OpenTransaction, ...]
 
@@ -80,27 +84,17 @@ class TransactionOutcomes(msgspec.Struct, frozen=True):
         for producer in np.unique(producer_id[rows]).tolist():
             own = rows[producer_id[rows] == producer]
             offsets = base_offset[own]
-            outcomes[own[self._is_aborted(producer, offsets)]] = Outcome.ABORTED
-            marker = self.last_marker.get(producer)
-            if marker is not None:
-                outcomes[own[offsets > marker]] = Outcome.OPEN
+            outcomes[own[_is_in(self.undecided, producer, offsets)]] = Outcome.OPEN
+            outcomes[own[_is_in(self.aborted, producer, offsets)]] = Outcome.ABORTED
+            first = self.first_open.get(producer)
+            if first is not None:
+                outcomes[own[offsets >= first]] = Outcome.OPEN
         return outcomes
-
-    def _is_aborted(self, producer: int, offsets: np.ndarray) -> np.ndarray:
-        first, last = np.searchsorted(self.aborted[:, 0], (producer, producer + 1)) if producer < INT64_MAX else (0, 0)
-        runs = self.aborted[first:last]
-        if not len(runs):
-            return np.zeros(len(offsets), dtype=bool)
-        place = np.searchsorted(runs[:, 2], offsets)  # the first run that ends at the offset or above it
-        is_inside: np.ndarray = place < len(runs)
-        place = np.minimum(place, len(runs) - 1)
-        is_aborted: np.ndarray = is_inside & (offsets > runs[place, 1])
-        return is_aborted
 
     def within(self, begin: int, end: int) -> TransactionOutcomes:
         """What is needed for batches from ``begin`` up to ``end``, which is sent to the task that reads them."""
-        overlaps = (self.aborted[:, 2] > begin) & (self.aborted[:, 1] < end)
-        return TransactionOutcomes(self.aborted[overlaps], self.last_marker, self.open_at_end, self.unstable)
+        aborted, undecided = (rows[(rows[:, 2] >= begin) & (rows[:, 1] < end)] for rows in (self.aborted, self.undecided))
+        return TransactionOutcomes(aborted, undecided, self.first_open, self.open_at_end, self.unstable)
 
 
 class AbortedTransactionInLog(msgspec.Struct, frozen=True):
@@ -136,8 +130,9 @@ class OutcomeReplay:
         self._high_watermark = high_watermark
         self._open = {each.producer_id: each.first_offset for each in open_before}
         self._unstable: dict[int, int] | None = None
-        self._last_marker: dict[int, int] = {}
-        self._runs: dict[int, list[tuple[int, int]]] = {}
+        self._aborted = array("q")
+        self._last_run: dict[int, int] = {}
+        self._undecided: dict[tuple[int, int], int] = {}
 
     def take(self, block: HeaderBlock) -> None:
         """Takes the next headers, which have ``OUTCOME_COLUMNS`` and markers."""
@@ -150,6 +145,12 @@ class OutcomeReplay:
             self._unstable = dict(self._open)
             block = block.part(cut, len(block))
         self._take(block)
+
+    def pass_damage(self, offset: int) -> None:
+        """Batches that cannot be read follow those below an offset: they may have markers."""
+        for producer, first in self._open.items():
+            if first < offset:
+                self._undecided[producer, first] = offset - 1
 
     def _take(self, block: HeaderBlock) -> None:
         if not len(block):
@@ -179,30 +180,51 @@ class OutcomeReplay:
 
     def _end(self, producer: int, marker: int, *, is_aborted: bool) -> None:
         first = self._open.pop(producer, None)
-        before = self._last_marker.get(producer, BEFORE_LOG)
-        self._last_marker[producer] = marker
         if not is_aborted:
+            self._last_run.pop(producer, None)
             return
-        if first is not None:
-            self.aborted.append(AbortedTransactionInLog(producer, first, marker))
-        runs = self._runs.setdefault(producer, [])
-        if runs and runs[-1][1] == before:
-            runs[-1] = (runs[-1][0], marker)
-        else:
-            runs.append((before, marker))
+        if first is None:
+            return
+        self.aborted.append(AbortedTransactionInLog(producer, first, marker))
+        run = self._last_run.get(producer)
+        if run is not None:
+            self._aborted[run + 2] = marker
+            return
+        if len(self._last_run) >= MERGED_PRODUCERS_MAX:
+            self._last_run.clear()
+        self._last_run[producer] = len(self._aborted)
+        self._aborted.extend((producer, first, marker))
 
     def outcomes(self) -> TransactionOutcomes:
         """The outcomes, once all headers were taken."""
-        rows = [(producer, *run) for producer, runs in self._runs.items() for run in runs]
-        aborted = np.array(rows, dtype=np.int64).reshape(-1, 3)
-        aborted = aborted[np.lexsort((aborted[:, 1], aborted[:, 0]))]
-        last_marker = {producer: self._last_marker.get(producer, BEFORE_LOG) for producer in self._open}
+        aborted = _ordered(np.array(self._aborted, dtype=np.int64))
+        undecided = _ordered(np.array([(*key, last) for key, last in self._undecided.items()], dtype=np.int64))
         unstable = self._open if self._unstable is None else self._unstable
-        return TransactionOutcomes(aborted, last_marker, _sorted(self._open), _sorted(unstable))
+        return TransactionOutcomes(aborted, undecided, dict(self._open), _sorted(self._open), _sorted(unstable))
 
 
 _DATA = -1
 """In place of the type of a marker."""
+
+
+def _ordered(rows: np.ndarray) -> np.ndarray:
+    """Rows of a producer id and two offsets, by producer id and then by offset."""
+    rows = rows.reshape(-1, 3)
+    ordered: np.ndarray = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+    return ordered
+
+
+def _is_in(rows: np.ndarray, producer: int, offsets: np.ndarray) -> np.ndarray:
+    """Which offsets are in a range of a producer; the ranges are ordered, and do not overlap."""
+    first, last = np.searchsorted(rows[:, 0], (producer, producer + 1)) if producer < INT64_MAX else (0, 0)
+    own = rows[first:last]
+    if not len(own):
+        return np.zeros(len(offsets), dtype=bool)
+    place = np.searchsorted(own[:, 2], offsets)  # the first range that ends at the offset or above it
+    is_inside: np.ndarray = place < len(own)
+    place = np.minimum(place, len(own) - 1)
+    is_inside &= offsets >= own[place, 1]
+    return is_inside
 
 
 def _sorted(transactions: dict[int, int]) -> tuple[OpenTransaction, ...]:

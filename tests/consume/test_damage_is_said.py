@@ -1,16 +1,20 @@
 """What damage hides is said, with its byte or with a row, and what is not damaged is read: on small logs, counted by hand."""
 
 import re
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from generated_logs import write_checkpoints
-from log_dirs import TRANSACTIONAL, batch, marker, write_partition
+from log_dirs import CONTROL, TRANSACTIONAL, batch, marker, write_partition
 
 from formats.errors import FormatError
+from formats.log.batch_headers import HeaderBlock
+from snaprebuild.consume.transaction_outcomes import OutcomeReplay
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.library.record_stream import RecordStream, records
 
@@ -172,3 +176,92 @@ def test_a_high_watermark_of_another_replica_above_the_end_is_a_loss(tmp_path: P
     stream = records([shorter, longer], columns=COLUMNS, fail_on_data_loss=False)
     assert offsets_of(stream) == [0, 1, 2, 3]
     assert "records-lost" in {each.code for each in stream.findings}
+
+
+# ------------------------------------------------------------------------------------------------------------- range, times
+
+
+def test_a_partition_that_begins_above_the_end_of_the_range_is_empty(tmp_path: Path) -> None:
+    source = log_dir(tmp_path, {5: b"".join(plains(5, 9))}, log_start=5, high_watermark=9)
+    for isolation in ("read_committed", "read_uncommitted"):
+        stream = records(source, columns=COLUMNS, isolation=isolation, ending_offsets={"orders": {0: 3}})
+        assert offsets_of(stream) == []
+        assert stream.exit_code == 0
+        later = {"starting_timestamp": 2_000_000_000_000, "starting_offsets_by_timestamp_strategy": "latest"}
+        ending = {"orders": {0: 7}}
+        assert offsets_of(records(source, columns=COLUMNS, isolation=isolation, ending_offsets=ending, **later)) == []
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_damaged_record_at_the_time_that_is_searched(isolation: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("snaprebuild.argument_checks.NOT_MS", range(0))
+    damaged = batch(3, records=[b"\x50abc"], timestamp=1_003)
+    source = log_dir(tmp_path, {0: b"".join([*plains(0, 3), damaged, *plains(4, 6)])}, high_watermark=6)
+    for time_ms, expected in ((1_002, [2, None, 4, 5]), (1_003, [None, 4, 5]), (1_004, [4, 5])):
+        stream = records(source, columns=COLUMNS, isolation=isolation, mode="PERMISSIVE", starting_timestamp=time_ms)
+        found = offsets_of(stream)
+        assert sorted(found, key=str) == sorted(expected, key=str)
+        with_offset = [each for each in found if each is not None]
+        assert with_offset == sorted(with_offset)
+    ending = records(source, columns=COLUMNS, isolation=isolation, mode="PERMISSIVE", ending_timestamp=1_003)
+    assert offsets_of(ending) == [0, 1, 2]
+    assert {each.code for each in ending.findings} == {"records-damaged"}
+    with pytest.raises(FormatError):
+        offsets_of(records(source, columns=COLUMNS, isolation=isolation, starting_timestamp=1_003))
+
+
+# ------------------------------------------------------------------------------------------------------------- transactions
+
+
+def outcomes_of(stream: RecordStream) -> dict[int, str]:
+    rows = pa.Table.from_batches(list(stream), stream.schema).to_pylist()
+    return {row["offset"]: row["transaction"] for row in rows if row["offset"] is not None}
+
+
+@pytest.mark.parametrize("damage", [without_magic, with_wrong_checksum])
+def test_damage_that_may_hide_a_marker_leaves_transactions_undecided(damage: Any, tmp_path: Path) -> None:
+    """The damaged batch is the abort marker; the next marker of the producer is a commit, and does not decide about offset 0."""
+    batches = [transactional(0, 7), transactional(1, 8), damage(marker(2, 7, commit=False)), transactional(3, 7)]
+    batches += [marker(4, 7, commit=True), marker(5, 8, commit=False), transactional(6, 8), marker(7, 8, commit=True)]
+    source = log_dir(tmp_path, {0: b"".join(batches), 8: plain(8)}, high_watermark=9)
+    stream = records(source, columns=COLUMNS, mode="PERMISSIVE")
+    assert outcomes_of(stream) == {0: "open", 3: "committed", 6: "committed", 8: "none"}
+    (finding,) = [each for each in stream.findings if each.code == "records-judged-after-damage"]
+    assert "records of producer 7 at offsets 0 to 1 may have been aborted or committed" in finding.message
+    every = records(source, columns=COLUMNS, mode="PERMISSIVE", isolation="read_uncommitted")
+    assert outcomes_of(every) == {0: "open", 1: "aborted", 3: "committed", 6: "committed", 8: "none"}
+
+
+def test_many_producers_take_little_memory() -> None:
+    """A million aborted transactions of as many producers take 24 bytes each, and a bounded table."""
+    replay = OutcomeReplay(1 << 40)
+    count = 200_000
+    producers = np.arange(count, dtype=np.int64)
+    is_marker = np.tile([False, True], count)
+    rows = np.flatnonzero(is_marker)
+    block = HeaderBlock(
+        position_bytes=np.arange(2 * count),
+        columns={
+            "base_offset": np.arange(2 * count),
+            "last_offset_delta": np.zeros(2 * count, dtype=np.int64),
+            "attributes": np.where(is_marker, TRANSACTIONAL | CONTROL, TRANSACTIONAL),
+            "producer_id": np.repeat(producers, 2),
+            "record_count": np.ones(2 * count, dtype=np.int64),
+        },
+        control=rows,
+        marker_type=np.zeros(count, dtype=np.int16),
+        marker_coordinator_epoch=np.zeros(count, dtype=np.int32),
+        marker_timestamp=np.zeros(count, dtype=np.int64),
+        bad_crc=np.zeros(0, dtype=np.int64),
+    )
+    tracemalloc.start()
+    try:
+        for begin in range(0, 2 * count, 8192):
+            replay.take(block.part(begin, min(begin + 8192, 2 * count)))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 24 * count + (20 << 20)
+    outcomes = replay.outcomes()
+    assert outcomes.aborted.tolist()[:2] == [[0, 0, 1], [1, 2, 3]]
+    assert len(outcomes.aborted) == count
