@@ -258,7 +258,8 @@ def _first_disorder(piece: LogPiece, block: HeaderBlock, previous: int, followin
     is_above_next[block.bad_crc] |= (after <= last)[block.bad_crc]
     is_wrong = (base <= before) | (last < base) | (is_above_next & (after > before))
     if piece.end is not None:
-        is_wrong |= base >= piece.end
+        # Not where the segment goes on: two segments may hold the same batches.
+        is_wrong |= (base >= piece.end) & (base > before + 1) & (before < piece.end) & (after == limits.INT64_MAX)
     wrong = np.flatnonzero(is_wrong)
     return int(wrong[0]) if len(wrong) else None
 

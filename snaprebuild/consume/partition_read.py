@@ -249,7 +249,7 @@ class PartitionReader:
         message = fault.error.message
         count = self.counts.damaged_batches
         if count > 1:
-            message = f"{message}; {count} batches of the range cannot be read, this is the first"
+            message = f"{message}; {pluralize(count, 'batch', 'batches')} of the range cannot be read, this is the first"
         self.findings.append(Finding("records-damaged", Severity.DAMAGED, fault.piece.path, message, fault.offset))
 
     # -------------------------------------------------------------------------------------------------------------------- gaps

@@ -61,8 +61,8 @@ class TransactionOutcomes(msgspec.Struct, frozen=True):
     Attributes:
         aborted: int64 (n, 3), a row for each run of aborted transactions of a producer, by producer id and then by offset. It has the
             producer id, the offset of the first batch of the run, and the offset of its last abort marker.
-        undecided: int64 (m, 3), in the same order: a producer id, and the first and the last offset of a part of a transaction whose
-            marker may be in damaged batches after it.
+        undecided: int64 (m, 3), in the same order, a row for each part of a transaction whose marker may be in damaged batches after it.
+            It has the producer id, the first and the last offset.
         first_open: the first offset of each open transaction, by producer id.
         open_at_end: the open transactions, the oldest first.
         unstable: those that were open at the high watermark, the oldest first.

@@ -101,6 +101,13 @@ def test_the_last_batch_of_a_segment_is_not_of_the_next_one(tmp_path: Path) -> N
     assert offsets_of(records(source, columns=COLUMNS, mode="PERMISSIVE")) == [0, None, 2]
 
 
+def test_segments_with_the_same_batches_are_read_once(tmp_path: Path) -> None:
+    for count in (1, 3):
+        segments = {0: b"".join(plains(0, 5 + count)), 5: b"".join(plains(5, 9))}
+        source = log_dir(tmp_path / str(count), segments, high_watermark=9)
+        assert offsets_of(records(source, columns=COLUMNS)) == list(range(9))
+
+
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 @pytest.mark.parametrize("damage", [without_magic, with_wrong_checksum])
 def test_damage_outside_the_range_does_not_matter(damage: Any, isolation: str, tmp_path: Path) -> None:
