@@ -190,7 +190,7 @@ def main() -> int:
                 for _ in range(arguments.repeats + 1):
                     for way in ways.values():
                         way.turns.append(turn(logs, scratch, arguments.cores, way))
-                        print(way.turns[-1], file=sys.stderr, flush=True)
+                        print(f"{way.turns[-1].whole:.1f} s", end=" ", file=sys.stderr, flush=True)
         print(f"{arguments.partitions} partitions of {SEGMENTS} segments, {arguments.cores} cores; load {os.getloadavg()[0]:.1f}")
         for name, way in ways.items():
             show(name, way)
