@@ -30,7 +30,7 @@ from pathlib import Path
 import pyarrow as pa
 from make_partition import Shape, make_partition
 from spark_memory import watched_memory
-from spark_speed import processor_seconds
+from spark_speed import processor_seconds, used_since
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask
@@ -123,7 +123,7 @@ def turn(logs: Path, scratch: Path, cores: int, way: Way) -> Turn:
     receipt = Receipt(str(out / "receipt.jsonl"), plan)
     result = rebuild(plan, Run(jobs=cores, engine=way.engine), receipt=receipt)
     ended = time.perf_counter()
-    used = {who: spent - before.get(who, 0) for who, spent in processor_seconds().items()}
+    used = used_since(before)
     assert not result.findings, result.findings[0]
     written = sum(len(each.boundaries) for each in result.partitions)
     assert len(list(out.rglob("*.snapshot"))) == written > 0

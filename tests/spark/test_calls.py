@@ -54,9 +54,9 @@ def test_calls_go_through_the_driver_some_at_once(monkeypatch: pytest.MonkeyPatc
     assert list(map(len, some_at_once([Calls(b"0123456789", [])] * 3))) == sizes
 
 
-@pytest.mark.parametrize(("seconds", "here"), [(0.001, 100), (0.02, 100), (0.04, 13), (2.0, 1)])
+@pytest.mark.parametrize(("seconds", "here"), [(0.001, 100), (0.09, 100), (0.12, 5), (2.0, 1)])
 def test_who_makes_the_calls(monkeypatch: pytest.MonkeyPatch, seconds: float, here: int) -> None:
-    """The driver, as long as the first half second, or as long as all of them seem to take less than three."""
+    """The driver, as long as the first half second, or as long as all of them seem to take less than ten."""
     now = [0.0]
     sent: list[int] = []
 
