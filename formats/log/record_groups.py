@@ -36,7 +36,10 @@ GROUP_BYTES = 8 << 20
 """Bytes of decompressed records that a group holds, unless one record is larger."""
 
 GROUP_RECORDS = 1 << 17
-"""Most records of a group: some of its columns are int64, and the smallest record has seven bytes."""
+"""Most records of batches that are found at a time: some of their columns are int64."""
+
+RECORD_BYTES_LEAST = 7
+"""Bytes of the smallest record. A batch that counts more records than it has room for gets no columns for them."""
 
 DECODED_RECORDS = 1 << 14
 """Most records that are decoded at a time: their columns are in the processor's cache meanwhile."""
@@ -208,6 +211,8 @@ class _GroupReader:
         rows = rows[~(is_empty & ~self._bad_crc)[rows]]
         is_plain = (self._block.columns["magic"] == 2) & ~self._bad_crc & (self._count > 0) & (self._codec < len(CODECS))
         is_plain &= (self._count <= GROUP_RECORDS) & (self._size <= self._group_bytes)
+        fits = self._count * RECORD_BYTES_LEAST <= self._size - limits.BATCH_HEADER_BYTES_MAX
+        is_plain &= fits | (self._codec != 0)
         others = np.flatnonzero(~is_plain[rows])
         start = self._position[rows]
         end = start + self._size[rows]
@@ -266,10 +271,11 @@ class _GroupReader:
         view = room.data[: self._group_bytes]
         ends = list[int]()
         filled = 0
-        for codec, first, last in zip(self._codec[rows].tolist(), start.tolist(), end.tolist(), strict=True):
+        columns = (self._codec[rows], start, end, self._count[rows])
+        for codec, first, last, records in zip(*(column.tolist() for column in columns), strict=True):
             if codec:
                 count = decompress_into(codec, stored[first:last].tobytes(), view[filled:])
-                if count is None:
+                if count is None or count < records * RECORD_BYTES_LEAST:
                     break
             else:
                 count = last - first
@@ -391,7 +397,7 @@ class _GroupReader:
     @property
     def _is_full(self) -> bool:
         single = self._single
-        return single.size_bytes >= self._group_bytes or len(single) >= GROUP_RECORDS or single.header_count >= GROUP_HEADERS
+        return single.size_bytes >= self._group_bytes or len(single) >= DECODED_RECORDS or single.header_count >= GROUP_HEADERS
 
     def _large(self, row: int, header: BatchHeader, position: int) -> Iterator[RecordGroup]:
         """The records of a batch of magic 2, of which a part is in memory at a time."""

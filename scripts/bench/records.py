@@ -4,6 +4,9 @@
 
 Each way is measured in a process of its own, in turn on the same file from the page cache, in one run; the least processor time of each
 counts. It includes the headers of the batches and their checksums. Peak memory is that of the whole process.
+
+With ``--broker`` a real broker writes the records, and Kafka's DumpLogSegments and two consumers read them next to ours. Their time is that
+of their whole process; the broker's own is not counted.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from dump_speed import batch, sized, varint
+from kafka_classpath import KAFKA_VERSION, kafka_classpath
+from kafka_node import KafkaNode
 from kafka_speed import peak_bytes
 
 from formats.log.batch_headers import HEADER_COLUMNS, HeaderBlock, HeaderReader
@@ -67,13 +72,18 @@ class Mix:
         start = self._random.randrange(len(self._text) - most)
         return self._text[start : start + self._random.randint(least, most)]
 
+    def fields(self) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]:
+        """Key, value and headers of a record."""
+        headers = []
+        if self._random.random() < 0.1:
+            headers = [("trace-id", self._bytes(8, 16)) for _ in range(self._random.randint(1, 3))]
+        return self._bytes(0, 40), self._bytes(40, 160), headers
+
     def record(self, number: int) -> bytes:
         """A record of an offset delta."""
-        headers = b"\0"
-        if self._random.random() < 0.1:
-            count = self._random.randint(1, 3)
-            headers = varint(count) + b"".join(sized(b"trace-id") + sized(self._bytes(8, 16)) for _ in range(count))
-        body = b"\0" + varint(number // 3) + varint(number) + sized(self._bytes(0, 40)) + sized(self._bytes(40, 160)) + headers
+        key, value, headers = self.fields()
+        coded = b"".join(sized(name.encode()) + sized(each) for name, each in headers)
+        body = b"\0" + varint(number // 3) + varint(number) + sized(key) + sized(value) + varint(len(headers)) + coded
         return sized(body)
 
     def batch(self, count: int, codec: str) -> bytes:
@@ -193,16 +203,105 @@ def measure(way: str, path: str) -> dict[str, float]:
     return {"records": count, "seconds": seconds, "peak": peak_bytes(os.getpid())}
 
 
+# ---------------------------------------------------------------------------------------------------- next to a broker
+
+
+TOPIC = "bench"
+
+
+def produce(node: KafkaNode, codec: str, mebibytes: int) -> int:
+    """The usual records. Returns how many."""
+    from confluent_kafka import Producer
+
+    mix = Mix()
+    settings = {"bootstrap.servers": node.address, "compression.type": codec, "linger.ms": 20, "batch.num.messages": 400}
+    producer = Producer(settings | {"queue.buffering.max.messages": 1_000_000})
+    count = (mebibytes << 20) // 135
+    for number in range(count):
+        key, value, headers = mix.fields()
+        producer.produce(TOPIC, key=key, value=value, headers=headers or None, partition=0)
+        if number % 1000 == 0:
+            producer.poll(0)
+    producer.flush()
+    return count
+
+
+def consume(address: str, count: str) -> dict[str, float]:
+    """With librdkafka, in this process."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    begun = time.process_time()
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    records = 0
+    while records < int(count):
+        records += len(consumer.consume(10_000, 1.0))
+    consumer.close()
+    return {"records": records, "seconds": time.process_time() - begun, "peak": peak_bytes(os.getpid())}
+
+
+def child_seconds(command: Sequence[str]) -> float:
+    """Processor time of a command, whose output goes nowhere."""
+    before = os.times()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    after = os.times()
+    return after.children_user - before.children_user + after.children_system - before.children_system
+
+
+def next_to_a_broker(scratch: Path, codec: str, options: argparse.Namespace) -> str:
+    """A row: the same records by ours, and by what there is."""
+    java = ["java", "-cp", kafka_classpath(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
+    with KafkaNode(scratch / codec, tiering=False) as node:
+        node.start()
+        node.create_topic(TOPIC, {"segment.bytes": 1 << 30})
+        count = produce(node, codec, options.mebibytes)
+        path = node.log_dir / f"{TOPIC}-0" / f"{0:020d}.log"
+        seconds = dict.fromkeys(BESIDE, float("inf"))
+        for _ in range(options.rounds):
+            for way in ("columns", "Arrow"):
+                seconds[way] = min(seconds[way], measured(way, str(path))["seconds"])
+            seconds["librdkafka"] = min(seconds["librdkafka"], measured("librdkafka", node.address, str(count))["seconds"])
+            consumer = ["--bootstrap-server", node.address, "--topic", TOPIC, "--num-records", str(count), "--timeout", "60000"]
+            tools = {
+                "Java's consumer": ["ConsumerPerformance", *consumer],
+                "DumpLogSegments": ["DumpLogSegments", "--print-data-log", "--files", str(path)],
+            }
+            for name, (main_class, *rest) in tools.items():
+                command = [*java, f"org.apache.kafka.tools.{main_class}", *rest]
+                seconds[name] = min(seconds[name], child_seconds(command))
+    cells = [f"{count / seconds[way] / 1000:,.0f}" for way in BESIDE]
+    return f"| {codec}: {count:,} | {' | '.join(cells)} |"
+
+
+BESIDE = ("columns", "Arrow", "librdkafka", "Java's consumer", "DumpLogSegments")
+
+
+def measured(*arguments: str) -> dict[str, float]:
+    """One pass in a process of its own."""
+    command = [sys.executable, __file__, "--measure", *arguments]
+    found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return found
+
+
 def main(arguments: Sequence[str]) -> int:
     """Prints a row for each file."""
     parser = argparse.ArgumentParser(prog="scripts/bench/records.py", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="of each way; the least time counts (default: %(default)s)")
     parser.add_argument("--mebibytes", type=int, default=64, help="of records in a segment (default: %(default)s)")
     parser.add_argument("--only", action="append", help="rows whose name has this text; may be given again")
-    parser.add_argument("--measure", nargs=2, metavar=("WAY", "FILE"), help=argparse.SUPPRESS)
+    parser.add_argument("--broker", action="store_true", help="next to DumpLogSegments and consumers instead")
+    parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.measure:
-        print(json.dumps(measure(*options.measure)))
+        way, *rest = options.measure
+        print(json.dumps(consume(*rest) if way == "librdkafka" else measure(way, *rest)))
+        return 0
+    if options.broker:
+        print(f"| written by Kafka {KAFKA_VERSION}; records, 1,000 a second and core | {' | '.join(BESIDE)} |")
+        print(f"|---{'|---' * len(BESIDE)}|")
+        with tempfile.TemporaryDirectory(prefix="bench-records-") as scratch:
+            for codec in ("none", "lz4"):
+                print(next_to_a_broker(Path(scratch), codec, options), flush=True)
         return 0
     rows = [("usual", codec) for codec in ("none", "lz4", "zstd", "snappy", "gzip")]
     rows += [("tiny", "none"), ("tiny", "lz4"), ("huge", "none"), ("huge", "lz4")]
@@ -220,8 +319,7 @@ def main(arguments: Sequence[str]) -> int:
             counts = set()
             for _ in range(options.rounds):
                 for way in WAYS:
-                    command = [sys.executable, __file__, "--measure", way, str(path)]
-                    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+                    found = measured(way, str(path))
                     counts.add(found["records"])
                     best[way] = min(best[way], found["seconds"] / found["records"])
                     peak[way] = max(peak[way], found["peak"])

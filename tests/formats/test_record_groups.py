@@ -327,6 +327,24 @@ def test_a_record_that_ends_in_another_batch(overrun: bytes, is_last: bool) -> N
     assert sum(not isinstance(each, LogRecord) for each in found) == 1
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_count_of_records_makes_no_work(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small batches that count as many records as a group may have: columns are made for those that they have room for."""
+    rows = []
+    decode = record_groups.decode_records
+
+    def counted(buffer: np.ndarray, start: np.ndarray, end: np.ndarray) -> record_decoder.RecordFields:
+        rows.append(len(start))
+        return decode(buffer, start, end)
+
+    monkeypatch.setattr(record_groups, "decode_records", counted)
+    payload = build_record(Record(0, 0, None, b"v"))
+    header = header_of(0, attributes=CODECS.index(codec), record_count=record_groups.GROUP_RECORDS)
+    data = many_batches() + 20 * build_record_batch(header, payload if codec == "none" else packed(codec, payload))
+    assert in_columns(data) == by_records(data)
+    assert sum(rows) < 200
+
+
 def test_errors_name_the_file() -> None:
     bad = build_record_batch(header_of(3, record_count=2), build_record(Record(0, 0, None, b"v")))
     with pytest.raises(FormatError, match=r"^name, byte 0: batch: expected 2 records, found 1$"):

@@ -6,6 +6,7 @@ Arguments: what happens, a log directory, where to write, the receipt, and a dir
 * ``fails``: the first task that has written everything fails; the next attempt finds its files
 * ``dies``: its Python worker is killed instead
 * ``executor``: its executor is killed
+* ``never ends``: it does nothing more, so that with speculation another attempt at it runs at the same time
 * ``waits``: every task that has written everything waits until a file ``open`` is there: the driver is killed meanwhile
 """
 
@@ -20,9 +21,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+from frame_class import frame_class
 from plans import planned
 from pyspark.sql import DataFrame
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.rebuild.run import rebuild
@@ -95,7 +96,8 @@ def timed(function: MapInArrow, signs: str) -> MapInArrow:
 
 
 def change_tasks(happens: str, signs: str) -> None:
-    original = ClassicDataFrame.mapInArrow
+    of_driver = frame_class()
+    original = of_driver.mapInArrow
 
     def map_in_arrow(frame: DataFrame, function: MapInArrow, schema: str, *arguments: object) -> DataFrame:
         if schema in map(ddl, OF_WRITERS):
@@ -104,7 +106,7 @@ def change_tasks(happens: str, signs: str) -> None:
             function = timed(function, signs)
         return original(frame, function, schema, *arguments)  # type: ignore[arg-type]
 
-    ClassicDataFrame.mapInArrow = map_in_arrow  # type: ignore[assignment, method-assign]
+    of_driver.mapInArrow = map_in_arrow  # type: ignore[assignment, method-assign]
 
 
 def main(happens: str, logs: str, out: str, receipt: str, signs: str) -> None:
