@@ -1,8 +1,8 @@
 """Producer-snapshot recovery for Apache Kafka log directories.
 
-The names in ``__all__`` are the library (docs/reference/api.md): ``scan``, ``plan``, ``rebuild`` and ``verify`` are the commands as
-functions. ``records`` gives the records of partitions as batches of Arrow. ``LogDir``, ``Partition``, ``ensure_snapshot``,
-``prepare_upload`` and ``validate_snapshot`` are for uploaders. Each name is loaded when it is first used.
+The names in ``__all__`` are the library (docs/reference/api.md): ``scan``, ``plan``, ``rebuild``, ``verify`` and ``audit`` (of remote
+storage) are the commands as functions. ``records`` gives the records of partitions as batches of Arrow. ``LogDir``, ``Partition``,
+``ensure_snapshot``, ``prepare_upload`` and ``validate_snapshot`` are for uploaders. Each name is loaded when it is first used.
 
 Everything else belongs to the command: ``snaprebuild.replay`` computes what a log implies for its producers, ``snaprebuild.storage`` reads
 and writes files and objects, ``snaprebuild.snapshots`` makes producer snapshots, and ``snaprebuild.cli`` prints results.
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     )
     from snaprebuild.documents.scan import (
         Scan,
+    )
+    from snaprebuild.documents.tier import (
+        AuditedPartition,
+        TierAudit,
     )
     from snaprebuild.documents.verify import (
         VerifiedPartition,
@@ -70,6 +74,9 @@ if TYPE_CHECKING:
         RecordStream,
         records,
     )
+    from snaprebuild.library.tier_verbs import (
+        audit,
+    )
     from snaprebuild.library.verb_result import (
         PlanResult,
         Result,
@@ -96,6 +103,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AuditedPartition",
     "CallEngine",
     "EnsuredSnapshot",
     "LogDir",
@@ -125,6 +133,7 @@ __all__ = [
     "SnapshotClass",
     "SnapshotRefusedError",
     "StorageError",
+    "TierAudit",
     "UploadRefusalReason",
     "UploadRefusedError",
     "UsageError",
@@ -134,6 +143,7 @@ __all__ = [
     "Verify",
     "WriteFailedError",
     "__version__",
+    "audit",
     "ensure_snapshot",
     "plan",
     "prepare_upload",
@@ -145,6 +155,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "AuditedPartition": "snaprebuild.documents.tier",
     "CallEngine": "snaprebuild.library.call_engine",
     "EnsuredSnapshot": "snaprebuild.hooks",
     "LogDir": "snaprebuild.hooks",
@@ -167,10 +178,12 @@ _MODULES = {
     "ScannedPartition": "snaprebuild.snapshots.scan.scan_parts",
     "Segment": "snaprebuild.hooks",
     "SnapshotClass": "snaprebuild.replay.classes",
+    "TierAudit": "snaprebuild.documents.tier",
     "ValidatedSnapshot": "snaprebuild.hooks",
     "Validity": "snaprebuild.hooks",
     "VerifiedPartition": "snaprebuild.documents.verify",
     "Verify": "snaprebuild.documents.verify",
+    "audit": "snaprebuild.library.tier_verbs",
     "ensure_snapshot": "snaprebuild.hooks",
     "plan": "snaprebuild.library.verbs",
     "prepare_upload": "snaprebuild.hooks",

@@ -198,8 +198,13 @@ IN_OPTIONS = {"snaprebuild.storage.io_limits.policy", "snaprebuild.storage.local
 """Limits are set before a verb runs, settings are read from a file, and the kind of a file that is named is recognized. A help text
 needs none of these."""
 
-IN_RUNS = {"snaprebuild.spark.job", "snaprebuild.spark.session", "snaprebuild.spark.effect_files"}
-"""Spark may not be installed."""
+IN_RUNS = {
+    "snaprebuild.spark.job",
+    "snaprebuild.spark.session",
+    "snaprebuild.spark.effect_files",
+    "snaprebuild.consume.record_rows",
+}
+"""Spark, or pyarrow, may not be installed."""
 
 
 def test_docstrings_name_modules_that_exist() -> None:

@@ -65,6 +65,10 @@ EXAMPLES = {
         "inspect dump /kafka/orders-0/00000000000000000000.log --deep",
         "inspect dump /kafka/orders-0/*.snapshot --output json",
     ),
+    "inspect records": (
+        "inspect records /var/lib/kafka --topic orders --from 2026-11-21",
+        "inspect records /kafka/orders-0 --value-format json --limit 5",
+    ),
     "inspect diff": ("inspect diff 00000000000000008231.snapshot rebuilt.snapshot",),
     "inspect explain": (
         "inspect explain /kafka/orders-0/00000000000000008231.snapshot",
@@ -210,8 +214,9 @@ _add("undo", "Take back what a receipt lists", "files of that run")
 _add("report", "Write an HTML page from JSON results", "one new file")
 _add("before-start", "Rebuild within a deadline, start the broker", LOG_DIRECTORIES, cls=WithCommand)
 
-app.add_typer(GROUPS["inspect"], name="inspect", short_help="dump, diff, explain, transactions, stats")
+app.add_typer(GROUPS["inspect"], name="inspect", short_help="dump, records, diff, explain, transactions, stats")
 _add("inspect dump", "Print the contents of log directory files", NOTHING)
+_add("inspect records", "Show the records of partitions, or export them", NOTHING)
 _add("inspect diff", "Show the producers in which snapshots differ", NOTHING)
 _add("inspect explain", "Explain a snapshot, or one producer", NOTHING)
 _add("inspect transactions", "List open, late and empty transactions", NOTHING)

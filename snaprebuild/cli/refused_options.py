@@ -19,7 +19,7 @@ _DOCUMENTS = ("fleet", "report", "undo")
 _METADATA = ("cluster image", "cluster history", "cluster check", "cluster isr", "cluster advise")
 _SIMULATIONS = ("simulate isr", "simulate metadata-log")
 _AT_A_START = ("install", "before-start")
-_INSPECT = ("inspect dump", "inspect diff", "inspect explain", "inspect transactions", "inspect stats")
+_INSPECT = ("inspect dump", "inspect records", "inspect diff", "inspect explain", "inspect transactions", "inspect stats")
 
 _REFUSALS = (
     Refusal(
@@ -31,6 +31,7 @@ _REFUSALS = (
     Refusal(("--impact",), ("tier upload",), "it reads each segment once, as the upload of a broker does"),
     Refusal(("--jobs",), ("scan", "plan", "follower fetch-path"), "it reads small files and ends of segments, with threads"),
     Refusal(("--jobs",), ("inspect dump", "inspect diff"), "it goes through the files in the order of the command line"),
+    Refusal(("--jobs",), ("inspect records",), "it reads one partition after the other, in the order of the offsets"),
     Refusal(("--jobs",), (*_DOCUMENTS, "tier inventory"), "it reads documents, lists and small files, and replays nothing"),
     Refusal(("--jobs",), _METADATA, "a metadata log is read from its start to its end, in one process"),
     Refusal(("--jobs",), ("tier upload",), "it uploads one segment after the other, in the order of the log"),
@@ -41,7 +42,7 @@ _REFUSALS = (
     ),
     Refusal(
         ("--metrics",),
-        ("fleet", "report", "inspect dump", "inspect diff", "inspect explain", "inspect stats"),
+        ("fleet", "report", "inspect dump", "inspect records", "inspect diff", "inspect explain", "inspect stats"),
         "it answers a person, and has no state to watch",
     ),
     Refusal(

@@ -308,8 +308,11 @@ class VerbGroup(TyperGroup):
         before = "" if self.name == PROGRAM else f"{PROGRAM} "
         names: dict[str, list[str]] = {}
         for group, verbs in self.verbs.items():
-            for verb in verbs if group != self.name else ():
-                names.setdefault(verb, []).append(f"{before}{verb}" if group == PROGRAM else f"{before}{group} {verb}")
+            if group == self.name:
+                continue
+            start = before if group == PROGRAM else f"{before}{group} "
+            for verb in verbs:
+                names.setdefault(verb, []).append(f"{start}{verb}")
         if name in names:
             return names[name]
         import difflib

@@ -272,4 +272,5 @@ def _become(command: list[str], umask: int) -> NoReturn:
         os.execvp(command[0], command)  # noqa: S606  no shell is wanted
     except OSError as error:
         print_on_stderr(f"snaprebuild: {printable(command[0])}: {error.strerror}")
-        raise typer.Exit(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE) from None
+        code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+        raise typer.Exit(code) from None

@@ -5,7 +5,8 @@ is the one with the highest end of the log, and then the first by path.
 Every other one must agree with it below the high watermarks: records below a high watermark are on all replicas that count.
 So no record is read twice, and none that two directories contradict.
 
-The high watermark is the highest that any of these directories has in its checkpoint. A broker writes that file every five seconds.
+The high watermark is the highest that any of these directories has in its checkpoint, as far as the log that is read reaches.
+A broker writes that file every five seconds.
 """
 
 from __future__ import annotations
@@ -164,8 +165,7 @@ def choose_log(replicas: Sequence[Replica]) -> ChosenLog:
     others = [each for each in replicas if each is not chosen]
     for other in others:
         _check_agreement(chosen, other)
-    known = [each.high_watermark for each in replicas if each.high_watermark is not None]
-    high_watermark = max(known) if known else None
+    high_watermark = _high_watermark(chosen, others)
     source = chosen.source
     directory = source.directory
     findings = []
@@ -191,6 +191,14 @@ def choose_log(replicas: Sequence[Replica]) -> ChosenLog:
         findings=tuple(findings),
         source=source,
     )
+
+
+def _high_watermark(chosen: Replica, others: Sequence[Replica]) -> int | None:
+    """The highest high watermark that the chosen log reaches, or its own, which it may have lost; None without one."""
+    of_others = [each.high_watermark for each in others if each.high_watermark is not None]
+    reached = [each for each in of_others if each <= chosen.log_end]
+    own = chosen.high_watermark
+    return max([*reached, *(() if own is None else (own,))], default=None)
 
 
 def _check_agreement(chosen: Replica, other: Replica) -> None:
@@ -234,10 +242,7 @@ def _high_watermark_findings(chosen: Replica, high_watermark: int | None) -> lis
             "acknowledged"
         )
         return [Finding("records-without-high-watermark", Severity.FINDING, path, message)]
-    if high_watermark > chosen.log_end:
-        message = f"the log ends at {chosen.log_end}, below its high watermark {high_watermark}: acknowledged records are not here"
-        return [Finding("records-lost", Severity.FINDING, path, message, chosen.log_end)]
-    if high_watermark == chosen.log_end:
+    if high_watermark >= chosen.log_end:
         return []
     above = chosen.log_end - high_watermark
     message = (

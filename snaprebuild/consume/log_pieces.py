@@ -119,7 +119,14 @@ OnFault = Callable[[BatchFault], None]
 
 
 def blocks_of(
-    piece: LogPiece, source: OpenBytes, columns: tuple[str, ...], on_fault: OnFault | None, *, check_crc: bool, low: int = 0
+    piece: LogPiece,
+    source: OpenBytes,
+    columns: tuple[str, ...],
+    on_fault: OnFault | None,
+    *,
+    check_crc: bool,
+    low: int = 0,
+    on_torn: OnFault | None = None,
 ) -> Generator[HeaderBlock]:
     """The headers of a segment, block by block, of batches whose offsets ascend.
 
@@ -130,6 +137,7 @@ def blocks_of(
         on_fault: takes the fault that ends the segment early; None to raise it.
         check_crc: the blocks list batches with wrong checksums.
         low: batches that end below it may be left out.
+        on_torn: takes the end of the log if bytes follow its last whole batch, which a broker cuts off.
 
     Raises:
         FormatError: the segment is damaged, and ``on_fault`` is None.
@@ -153,7 +161,7 @@ def blocks_of(
             previous = int(_last_offsets(block)[-1])
             yield block
         if fault is None:
-            fault = _fault_of_tail(piece, source, reader)
+            fault = _fault_of_tail(piece, source, reader, on_torn)
         if fault is None:
             return
         _report(fault, on_fault)
@@ -238,16 +246,19 @@ def _disorder(piece: LogPiece, block: HeaderBlock, row: int, previous: int) -> B
     return BatchFault(piece, position, error, found)
 
 
-def _fault_of_tail(piece: LogPiece, source: OpenBytes, reader: HeaderReader) -> BatchFault | None:
+def _fault_of_tail(piece: LogPiece, source: OpenBytes, reader: HeaderReader, on_torn: OnFault | None) -> BatchFault | None:
     """Why the batches end before the end of the segment; None if they do not, or end as a broker ends a log."""
     tail = reader.tail
     if tail is None or tail.error is None:
         return None
     is_torn = piece.is_last and tail.kind in (TailKind.TORN, TailKind.ZERO_FILLED)
     index = None if piece.index is None else ReadPath(piece.store, piece.index)
-    if is_torn and ends_at_log_end(source, piece.base_offset, index):
-        return None
-    return BatchFault(piece, tail.position_bytes, tail.error.in_file(piece.path))
+    fault = BatchFault(piece, tail.position_bytes, tail.error.in_file(piece.path))
+    if not is_torn or not ends_at_log_end(source, piece.base_offset, index):
+        return fault
+    if on_torn is not None:
+        on_torn(fault)
+    return None
 
 
 def _after(source: OpenBytes, position: int) -> int | None:

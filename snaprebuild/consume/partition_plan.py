@@ -189,6 +189,8 @@ class _Planner:
             offset = survey.times[time_ms]
             return horizon if offset is None else offset
         if named == LATEST:
+            if log.high_watermark is not None and log.high_watermark > log.log_end:
+                self._lose(log.log_end, log.high_watermark, f"the log ends at {log.log_end}, below its high watermark")
             return horizon
         if named > log.log_end:
             self._lose(log.log_end, named, f"the log ends at {log.log_end}")

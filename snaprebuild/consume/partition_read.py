@@ -93,7 +93,9 @@ class PartitionReader:
         on_fault = self._faults.append if self.query.skips_faults else None
         low = max(plan.start, piece.low)
         high = min(plan.end, piece.high)
-        with contextlib.closing(blocks_of(piece, source, HEADER_COLUMNS, on_fault, check_crc=True, low=low)) as blocks:
+        with contextlib.closing(
+            blocks_of(piece, source, HEADER_COLUMNS, on_fault, check_crc=True, low=low, on_torn=self._on_torn)
+        ) as blocks:
             for block in blocks:
                 yield from self._block(piece, source, block, low, high)
                 yield from self._fault_rows()
@@ -185,6 +187,15 @@ class PartitionReader:
         )
 
     # ------------------------------------------------------------------------------------------------------------------ damage
+
+    def _on_torn(self, fault: BatchFault) -> None:
+        """Notes what follows the last whole batch: as after a crash, or an append that goes on."""
+        count = fault.piece.size_bytes - fault.position_bytes
+        if count > 0:
+            message = (
+                f"the log ends at byte {fault.position_bytes}: brokers cut off the {count} bytes after it, which are no whole batch"
+            )
+            self.findings.append(Finding("records-end-torn", Severity.NOTE, fault.piece.path, message))
 
     def _on_damage(self, piece: LogPiece, block: HeaderBlock) -> Callable[[int, FormatError], None]:
         def take(row: int, error: FormatError) -> None:

@@ -7,13 +7,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from formats.errors import FormatError
 from formats.limits import INT64_MAX
+from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.argument_checks import check_number, check_patterns, check_text
 from snaprebuild.consume.record_query import EARLIEST, LATEST, Offsets, RecordQuery
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import did_you_mean
 
-__all__ = ["assigned_partitions", "check_one_selection", "chosen_columns", "offsets_of", "pattern_of"]
+__all__ = ["assigned_partitions", "check_one_selection", "chosen_columns", "offsets_of", "pattern_of", "topic_ids_from"]
 
 
 def check_one_selection(query: RecordQuery) -> None:
@@ -104,6 +106,26 @@ def assigned_partitions(name: str, value: Any) -> frozenset[tuple[str, int]]:
             raise UsageError(f"{name}: expected a list of numbers for {topic}, found {numbers!r}")
         pairs |= {(topic, check_number(name, number, 0, 2**31 - 1)) for number in numbers}
     return frozenset(pairs)
+
+
+def topic_ids_from(name: str, value: Any) -> dict[str, bytes]:
+    """Topic ids, 16 bytes each, by topic; none for None.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{name}: expected topic ids by topic, found {value!r}")
+    ids = {}
+    for topic, text in value.items():
+        check_text(name, topic)
+        try:
+            ids[topic] = uuid_from_text(check_text(name, text))
+        except FormatError as error:
+            raise UsageError(f"{name}: {error.message}") from error
+    return ids
 
 
 def chosen_columns(name: str, value: Any, known: tuple[str, ...]) -> tuple[str, ...]:

@@ -67,6 +67,8 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
         mode: what happens with damage.
         columns: of the rows, in their order.
         fails_on_data_loss: offsets of the range that are not there end the read with an error.
+        selection: topics and partitions as the options of a command select them, in place of the four ways above; None for those.
+        includes_internal: such a selection takes Kafka's own topics, too.
     """
 
     topics: tuple[str, ...] = ()
@@ -82,9 +84,14 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
     mode: DamageMode = DamageMode.FAILFAST
     columns: tuple[str, ...] = ()
     fails_on_data_loss: bool = True
+    selection: Selection | None = None
+    includes_internal: bool = False
 
     def takes(self, topic: str, partition: int) -> bool:
         """Whether a partition is selected. Kafka's own topics are, if they are named without a pattern."""
+        if self.selection is not None:
+            is_allowed = self.includes_internal or topic_kind_of(topic) is TopicKind.ORDINARY
+            return is_allowed and self.selection.takes_partition(topic, partition)
         if self.assign:
             return (topic, partition) in self.assign
         if self.subscribe:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from formats.errors import FormatError
+from formats.partition.file_names import DirectoryForm
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.consume.chosen_log import ChosenLog, by_partition, choose_log, read_replica
 from snaprebuild.consume.partition_plan import check_offsets
 from snaprebuild.consume.record_query import RecordQuery
 from snaprebuild.consume.remote_logs import RemoteRequest, log_in_tier, open_remote, with_remote_copies
-from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
+from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, FindingCause, finding_of_error, first_of
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
@@ -62,25 +63,42 @@ def open_record_source(
     """
     is_remote_alone = remote is not None and not paths and server_properties is None
     source = Source((), ()) if is_remote_alone else open_source(paths, server_properties, run=run)
+    if remote is None and not source.partitions and not source.skipped:
+        _check_no_store(paths, run)
     tier = None if remote is None else open_remote(remote, run.stores)
-    return _Opening(query, source, tier).opened()
+    return _Opening(query, source, tier, {} if remote is None else remote.topic_ids).opened()
+
+
+def _check_no_store(paths: Sequence[str], run: Run) -> None:
+    """Raises UsageError if a path without a log directory is remote storage."""
+    for path in paths:
+        try:
+            tier = open_remote(RemoteRequest(path), run.stores)
+        except SnaprebuildError:
+            continue  # it is none
+        if tier.partitions:
+            raise UsageError("is remote storage, and no log directory: name it with remote", path=path)
 
 
 class _Opening:
-    def __init__(self, query: RecordQuery, source: Source, tier: Tier | None) -> None:
+    def __init__(self, query: RecordQuery, source: Source, tier: Tier | None, topic_ids: Mapping[str, bytes]) -> None:
         self._query = query
+        self._topic_ids = topic_ids
         self._source = source
         self._tier = tier
-        self._findings = [each for each in source.findings if each.cause is not FindingCause.NOTHING_FOUND]
+        others = {each.directory.path for each in source.skipped if not query.takes(*_name_of(each))}
+        self._findings = [each for each in source.findings if each.path not in others]
         self._findings += [] if tier is None else tier.findings
 
     def opened(self) -> RecordSource:
         query = self._query
         on_disk = [each for each in self._source.partitions if query.takes(*_name_of(each))]
         remote_alone = self._remote_alone({_name_of(each) for each in on_disk})
-        self._check_names(bool(on_disk or remote_alone))
+        skipped = [each for each in self._source.skipped if query.takes(*_name_of(each))]
+        self._check_names(bool(on_disk or remote_alone or skipped))
         if not query.skips_faults:
             _check_listing(self._findings)
+            _check_compactions(skipped)
         logs = [
             self._tried(directories[0].directory.path, partial(self._on_disk, directories))
             for _, directories in by_partition(on_disk)
@@ -96,7 +114,11 @@ class _Opening:
 
     def _on_disk(self, directories: Sequence[PartitionSource]) -> ChosenLog:
         log = choose_log([read_replica(each) for each in directories])
-        return log if self._tier is None else with_remote_copies(log, self._tier, tolerates_loss=self._tolerates_loss)
+        return (
+            log
+            if self._tier is None
+            else with_remote_copies(log, self._tier, self._topic_ids.get(log.topic), tolerates_loss=self._tolerates_loss)
+        )
 
     def _in_tier(self, partition: TopicIdPartition) -> ChosenLog | None:
         assert self._tier is not None
@@ -124,9 +146,13 @@ class _Opening:
             name = (each.topic, each.partition)
             if name in on_disk or not self._query.takes(*name):
                 continue
+            if self._topic_ids.get(each.topic, each.topic_id) != each.topic_id:
+                continue
             if name in found:
                 among = f"{uuid_to_text(found[name].topic_id)}, {uuid_to_text(each.topic_id)}"
-                raise UsageError(f"has copies of several topics called {each.topic}: {among}", path=self._tier.base.path)
+                raise UsageError(
+                    f"has copies of several topics called {each.topic}: name the id of one, of {among}", path=self._tier.base.path
+                )
             found[name] = each
         return list(found.values())
 
@@ -156,9 +182,19 @@ def _name_of(source: PartitionSource) -> tuple[str, int]:
     return name.topic, name.partition
 
 
+def _check_compactions(skipped: Sequence[PartitionSource]) -> None:
+    """Raises RefusedError if a selected log is not read because the log cleaner of its broker is at work there."""
+    for each in skipped:
+        directory = each.directory
+        if directory.swapped and directory.name.form is DirectoryForm.PLAIN:
+            message = "the broker compacts this log now: run again, or read the rest with mode PERMISSIVE"
+            raise RefusedError(message, path=directory.path)
+
+
 def _check_listing(findings: Sequence[Finding]) -> None:
     """Raises ReadFailedError if something below the paths is not read."""
-    unread = [each for each in findings if each.severity and each.cause is not FindingCause.SETTINGS_UNREADABLE]
+    harmless = (FindingCause.SETTINGS_UNREADABLE, FindingCause.NOTHING_FOUND)
+    unread = [each for each in findings if each.severity and each.cause not in harmless]
     if unread:
         others = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
         raise ReadFailedError(f"{unread[0].message}{others}; mode PERMISSIVE reads the rest", path=unread[0].path)

@@ -42,12 +42,14 @@ class RemoteRequest(msgspec.Struct, frozen=True):
         metadata_logs: directories with partitions of ``__remote_log_metadata``.
         private_keys: for copies that are encrypted.
         key_prefix: of the plugin, below the location.
+        topic_ids: of topics of which the store has several of that name.
     """
 
     location: str
     metadata_logs: tuple[str, ...] = ()
     private_keys: PrivateKeys = NO_KEYS
     key_prefix: str = ""
+    topic_ids: dict[str, bytes] = msgspec.field(default_factory=dict)
 
 
 def open_remote(request: RemoteRequest, stores: S3Settings) -> Tier:
@@ -63,12 +65,13 @@ def open_remote(request: RemoteRequest, stores: S3Settings) -> Tier:
     return open_tier(access, stores)
 
 
-def with_remote_copies(log: ChosenLog, tier: Tier, *, tolerates_loss: bool) -> ChosenLog:
+def with_remote_copies(log: ChosenLog, tier: Tier, topic_id: bytes | None, *, tolerates_loss: bool) -> ChosenLog:
     """A log on disk with its copies below the first segment.
 
     Args:
         log: on disk.
         tier: the store.
+        topic_id: 16 bytes; None for that of the directory.
         tolerates_loss: copies that cannot be read are left out, with a finding.
 
     Raises:
@@ -78,7 +81,7 @@ def with_remote_copies(log: ChosenLog, tier: Tier, *, tolerates_loss: bool) -> C
     """
     assert log.source is not None
     first = log.pieces[0].base_offset if log.pieces else log.log_end
-    remote = tier.partition_named(log.topic, log.partition, read_topic_id(log.source.directory))
+    remote = tier.partition_named(log.topic, log.partition, topic_id or read_topic_id(log.source.directory))
     if remote is None or not first:
         return log
     epochs = log.epochs or _epochs_of_newest(remote)

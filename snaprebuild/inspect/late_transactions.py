@@ -103,9 +103,12 @@ def _explain_partition(
             leader_epoch=end.leader_epoch,
         )
         explanation = explain_transaction(subject, replace(cluster, history=history))
+        commands = None
+        if explanation.may_abort:
+            commands = abort_commands(partition.source, transaction)
         partition.reported.open[at] = msgspec.structs.replace(
             transaction,
-            abort_commands=abort_commands(partition.source, transaction) if explanation.may_abort else None,
+            abort_commands=commands,
             hang_reason=explanation.hang_reason,
             reason=explanation.reason,
             facts=explanation.facts,

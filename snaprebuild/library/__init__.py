@@ -1,1 +1,1 @@
-"""The commands ``scan``, ``plan``, ``rebuild`` and ``verify`` as functions, for programs and notebooks."""
+"""The commands ``scan``, ``plan``, ``rebuild``, ``verify`` and ``tier audit`` as functions, for programs and notebooks."""

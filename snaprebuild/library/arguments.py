@@ -1,4 +1,4 @@
-"""The arguments of ``scan``, ``plan``, ``rebuild`` and ``verify``: each is checked in one place, and described by one request.
+"""The arguments of ``scan``, ``plan``, ``rebuild``, ``verify`` and ``audit``: each is checked in one place, and described by one request.
 
 What the environment and the configuration file of the command say does not count here: a call means the same on every machine.
 """
@@ -40,11 +40,13 @@ from snaprebuild.library.verb_result import PlanResult
 from snaprebuild.snapshots.plan.plan_request import BOUNDARIES, REPLAY_STARTS, RebuildRequest
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import S3Settings, check_settings
+from snaprebuild.tier import AuditLevel
 
 __all__ = [
     "Arguments",
     "checked_argument",
     "checked_arguments",
+    "checked_values",
     "command_of",
     "given_with_a_plan",
     "moment_of",
@@ -75,7 +77,7 @@ def checked_arguments(**arguments: Any) -> Arguments:
         UsageError: a value makes no sense.
         ReadFailedError: a file cannot be read.
     """
-    given = {name: checked_argument(name, value) for name, value in arguments.items()}
+    given = checked_values(**arguments)
     offset_from = given.get("offset_from")
     offset_to = given.get("offset_to")
     if offset_from is not None and offset_to is not None and offset_from > offset_to:
@@ -83,6 +85,19 @@ def checked_arguments(**arguments: Any) -> Arguments:
     check_directories(given["source"], server_properties=given["server_properties"], out=given.get("out"))
     check_metadata(given.get("metadata"))
     return given
+
+
+def checked_values(**arguments: Any) -> dict[str, Any]:
+    """The arguments of a call, each checked alone. Iterators are read once.
+
+    Args:
+        arguments: all parameters of the function.
+
+    Raises:
+        UsageError: a value makes no sense.
+        ReadFailedError: a file cannot be read.
+    """
+    return {name: checked_argument(name, value) for name, value in arguments.items()}
 
 
 def selection_of(given: Arguments) -> Selection:
@@ -115,10 +130,11 @@ def moment_of(given: Arguments) -> int:
 
 def command_of(verb: str, given: Arguments, engine: CallEngine) -> CommandLine:
     """The command line that does what a call with these arguments does."""
-    others = {name: value for name, value in given.items() if name not in ("source", "engine", "progress")}
+    others = {name: value for name, value in given.items() if name not in ("source", "store", "engine", "progress")}
     if isinstance(others.get("plan"), PlanResult):
         del others["plan"]
-    return CommandLine.of(verb, given["source"], engine_words=engine.words, **others)
+    paths = given["source"] if "source" in given else (given["store"],)
+    return CommandLine.of(verb, paths, engine_words=engine.words, **others)
 
 
 def given_with_a_plan(given: Arguments, defaults: Arguments) -> list[str]:
@@ -144,6 +160,10 @@ def _check_names(name: str, value: Any) -> tuple[str, ...]:
     for each in names:
         partition_named(each)
     return names
+
+
+def _check_key_prefix(name: str, value: Any) -> str:
+    return check_text(name, value) if value != "" else ""
 
 
 def _check_stores(name: str, value: Any) -> S3Settings:
@@ -176,6 +196,7 @@ def _check_tasks(name: str, value: Any) -> int:
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "source": check_paths,
+    "store": check_path,
     "plan": optional(_check_plan),
     "server_properties": optional(check_path),
     "topics": check_patterns,
@@ -205,6 +226,12 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "impact": optional(check_one_of([each.value for each in Impact])),
     "max_read_rate": optional(check_size),
     "engine": _check_engine,
+    "level": check_one_of([each.value for each in AuditLevel]),
+    "metadata_log": check_paths,
+    "key_prefix": _check_key_prefix,
+    "private_key": check_paths,
+    "local_log_start": check_patterns,
+    "log_dir": check_paths,
     "tasks": optional(_check_tasks),
     "cache": optional(check_path),
 }

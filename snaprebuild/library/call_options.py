@@ -1,4 +1,4 @@
-"""The keyword arguments of the functions in ``library.verbs``, for functions that pass them on.
+"""The keyword arguments of the functions of the library, for functions that pass them on.
 
 A test compares their names and types with the signatures.
 """
@@ -8,30 +8,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-from snaprebuild.library.verbs import FilePath
+from snaprebuild.library.verbs import FilePath, Paths
 from snaprebuild.storage.store import S3Settings
 
-__all__ = ["PlanOptions", "RebuildOptions", "ScanOptions", "VerifyOptions"]
+__all__ = ["AuditOptions", "PlanOptions", "RebuildOptions", "ScanOptions", "VerifyOptions"]
 
 
 class _Options(TypedDict, total=False):
     """Arguments of all functions."""
 
-    server_properties: FilePath | None
     topics: str | Sequence[str]
     partitions: int | Sequence[int]
     topic_partitions: str | Sequence[str]
-    kafka_release: str | None
     s3: S3Settings
     impact: str | None
     max_read_rate: int | None
 
 
-class ScanOptions(_Options, total=False):
+class _LogOptions(_Options, total=False):
+    """Arguments of the functions that read log directories."""
+
+    server_properties: FilePath | None
+    kafka_release: str | None
+
+
+class ScanOptions(_LogOptions, total=False):
     """Arguments of ``scan``."""
 
 
-class _ReplayOptions(_Options, total=False):
+class _ReplayOptions(_LogOptions, total=False):
     """Arguments of the functions that replay."""
 
     offset_from: int | None
@@ -65,3 +70,17 @@ class RebuildOptions(PlanOptions, total=False):
     dry_run: bool
     receipt: FilePath | None
     results: FilePath | None
+
+
+class AuditOptions(_Options, total=False):
+    """Arguments of ``audit``."""
+
+    level: str
+    metadata_log: Paths
+    key_prefix: str
+    private_key: Paths
+    local_log_start: str | Sequence[str]
+    log_dir: Paths
+    metadata: FilePath | None
+    as_of_ms: int | None
+    expiration_ms: int | None

@@ -41,13 +41,17 @@ OPTIONS = {
     "jobs": "--jobs",
     "impact": "--impact",
     "cache": "--cache",
+    "level": "--level",
+    "metadata_log": "--metadata-log",
+    "local_log_start": "--local-log-start",
+    "log_dir": "--log-dir",
 }
 """The option of each keyword argument. ``check_crc``, ``offset_from``, ``offset_to`` and ``s3`` have words of another form."""
 
-SETTINGS = ("max_read_rate",)
-"""Keyword arguments that are settings of the command."""
+SETTINGS = {"max_read_rate": "max_read_rate", "key_prefix": "key_prefix", "private_key": "private_key"}
+"""The setting of the command for each keyword argument that is one."""
 
-UNSAID = {"boundaries": "missing", "replay_from": "auto"}
+UNSAID = {"boundaries": "missing", "replay_from": "auto", "level": "full", "key_prefix": ""}
 """Values that need no word: the command has the same defaults."""
 
 Value = str | int | bool | Sequence[str] | Sequence[int] | None
@@ -58,7 +62,7 @@ class CommandLine:
     """A verb and its words.
 
     Attributes:
-        verb: of the command.
+        verb: of the command, with its group.
         words: options first, then ``--`` and the paths.
     """
 
@@ -84,7 +88,7 @@ class CommandLine:
             if value is None or value == UNSAID.get(name):
                 continue
             if name in SETTINGS:
-                words += ["--set", f"{name}={value}"]
+                words += _setting_words(SETTINGS[name], value)
             elif value is True:
                 words.append(OPTIONS[name])
             elif isinstance(value, str | int) and value is not False:
@@ -117,7 +121,7 @@ class CommandLine:
     def text(self) -> str:
         """The command for a shell."""
         words = [word for word in self.words if word != "--" or any(each.startswith("-") for each in self._paths)]
-        return program_command([self.verb, *words])
+        return program_command([*self.verb.split(), *words])
 
     @property
     def _paths(self) -> tuple[str, ...]:
@@ -130,10 +134,19 @@ class CommandLine:
 
         from snaprebuild.cli.verb_command import PROGRAM
 
-        program = click.Context(click.Group(PROGRAM), info_name=PROGRAM)
+        *groups, name = self.verb.split()
+        parent = click.Context(click.Group(PROGRAM), info_name=PROGRAM)
+        for group in groups:
+            parent = click.Context(click.Group(group), info_name=group, parent=parent)
         # No value is checked again: the call has done so.
-        with _command(self.verb).make_context(self.verb, list(self.words), parent=program, resilient_parsing=True):
+        with _command(self.verb).make_context(name, list(self.words), parent=parent, resilient_parsing=True):
             yield
+
+
+def _setting_words(name: str, value: Value) -> list[str]:
+    """The words that give a setting, or each of its values."""
+    values = [value] if isinstance(value, str | int) else list(value or ())
+    return [word for each in values for word in ("--set", f"{name}={each}")]
 
 
 def _store_words(s3: S3Settings) -> list[str]:
@@ -157,4 +170,5 @@ def _command(verb: str) -> click.Command:
     from snaprebuild.cli.verb_command import PROGRAM, VerbGroup
 
     assert main.app is not None
-    return VerbGroup.verbs[PROGRAM][verb].load()
+    *groups, name = verb.split()
+    return VerbGroup.verbs[groups[0] if groups else PROGRAM][name].load()

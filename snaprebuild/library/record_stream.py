@@ -25,6 +25,7 @@ from snaprebuild.consume.query_arguments import (
     chosen_columns,
     offsets_of,
     pattern_of,
+    topic_ids_from,
 )
 from snaprebuild.consume.record_query import EARLIEST, LATEST, DamageMode, NoMatch, RecordIsolation, RecordQuery
 from snaprebuild.consume.record_source import RecordSource, open_record_source
@@ -101,6 +102,7 @@ def records(
     metadata_log: Paths = (),
     private_key: str | Sequence[str] = (),
     key_prefix: str = "",
+    topic_ids: Mapping[str, str] | None = None,
     s3: S3Settings = USUAL_S3,
     impact: str | None = None,
     max_read_rate: int | None = None,
@@ -134,6 +136,7 @@ def records(
         metadata_log: log directories with partitions of ``__remote_log_metadata``; without one every complete copy counts as finished.
         private_key: files of the keys of encrypted copies, ``FILE`` or ``NAME=FILE``.
         key_prefix: of Aiven's plugin, below ``remote``.
+        topic_ids: ids by topic, for topics of which ``remote`` has several of that name.
         s3: how object stores are reached, and the limits of the call.
         impact: ``low``, ``normal`` or ``full``, as ``--impact``; None for low while a broker runs.
         max_read_rate: bytes a second; None for any number.
@@ -175,7 +178,7 @@ def records(
         fails_on_data_loss=check_flag("fail_on_data_loss", fail_on_data_loss),
     )
     check_one_selection(query)
-    request = _remote_request(remote, metadata_log, private_key, key_prefix)
+    request = _remote_request(remote, metadata_log, private_key, key_prefix, topic_ids)
     CHECKS["s3"]("s3", s3)
     CHECKS["max_read_rate"]("max_read_rate", max_read_rate)
     chosen_impact = CHECKS["impact"]("impact", impact)
@@ -188,17 +191,22 @@ def records(
 
 
 def _remote_request(
-    remote: FilePath | None, metadata_log: Paths, private_key: str | Sequence[str], key_prefix: str
+    remote: FilePath | None,
+    metadata_log: Paths,
+    private_key: str | Sequence[str],
+    key_prefix: str,
+    topic_ids: Mapping[str, str] | None,
 ) -> RemoteRequest | None:
     location = optional(check_path)("remote", remote)
     logs = check_paths("metadata_log", metadata_log)
     keys = check_patterns("private_key", private_key)
     prefix = check_text("key_prefix", key_prefix) if key_prefix else ""
+    ids = topic_ids_from("topic_ids", topic_ids)
     if location is None:
-        if logs or keys or prefix:
-            raise UsageError("metadata_log, private_key and key_prefix are of remote storage: name it with remote")
+        if logs or keys or prefix or ids:
+            raise UsageError("metadata_log, private_key, key_prefix and topic_ids are of remote storage: name it with remote")
         return None
-    return RemoteRequest(location, logs, PrivateKeys.of(keys), prefix)
+    return RemoteRequest(location, logs, PrivateKeys.of(keys), prefix, ids)
 
 
 class RecordStream:

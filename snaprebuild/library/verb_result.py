@@ -1,4 +1,4 @@
-"""The results of the functions ``scan``, ``plan``, ``rebuild`` and ``verify``."""
+"""The results of the functions ``scan``, ``plan``, ``rebuild``, ``verify`` and ``audit``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PANDAS_TYPES = {str: "object", list: "object", int: "Int64", float: "Float64", b
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Result(Generic[DocumentT, PartitionT]):
-    """The result of ``scan``, ``plan``, ``rebuild`` or ``verify``: what the command prints, as values.
+    """The result of ``scan``, ``plan``, ``rebuild``, ``verify`` or ``audit``: what the command prints, as values.
 
     ``for partition in result`` gives the partitions of the document, and ``len(result)`` their number.
     """
@@ -65,7 +65,7 @@ class Result(Generic[DocumentT, PartitionT]):
     @property
     def partitions(self) -> tuple[PartitionT, ...]:
         """The partitions of the document, in the order of the command."""
-        return tuple(self.document.partitions)  # type: ignore[attr-defined]  # each of the four documents has them
+        return tuple(self.document.partitions)  # type: ignore[attr-defined]  # each of their documents has them
 
     def __iter__(self) -> Iterator[PartitionT]:
         return iter(self.partitions)
@@ -105,7 +105,11 @@ class Result(Generic[DocumentT, PartitionT]):
             print_findings(printed_findings(view, hides_tabled=True), notes=view.prints_notes, everything=False)
 
     def rows(self) -> list[Row]:
-        """The rows of the table: one for each partition of a scan, each boundary of a plan or a rebuild, each snapshot of ``verify``."""
+        """The rows of the table.
+
+        There is one for each partition of a scan, each boundary of a plan or a rebuild, each snapshot of ``verify``, and each copy of an
+        audit.
+        """
         return list(self._each_row())
 
     def _each_row(self) -> Iterator[Row]:

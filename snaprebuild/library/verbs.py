@@ -13,10 +13,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.options.io_limits import Impact, Load
 from snaprebuild.cli.options.kafka_release import release_of
 from snaprebuild.cluster.judged_plan import judged_plan, load_judged_plan
 from snaprebuild.cluster.judged_rebuild import judged_rebuild
@@ -38,6 +36,7 @@ from snaprebuild.library.arguments import (
     selection_of,
 )
 from snaprebuild.library.call_engine import CallEngine
+from snaprebuild.library.call_load import reading
 from snaprebuild.library.call_progress import progress_of
 from snaprebuild.library.tables import PLAN, REBUILD, SCAN, VERIFY
 from snaprebuild.library.verb_result import PlanResult, Result
@@ -55,8 +54,6 @@ from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from snaprebuild.cli.view import View
 
 __all__ = ["FilePath", "Paths", "plan", "rebuild", "scan", "verify"]
@@ -111,7 +108,7 @@ def scan(
     used_engine: CallEngine = given["engine"]
     command = command_of("scan", given, used_engine)
     invocation = Invocation.now(command.text)
-    with _reading(invocation, given):
+    with reading(invocation, given):
         opened = _opened(given, Run(stores=s3.for_run()))
         now_ms = _now_ms()
         scanned = scan_source(opened, used_engine.planning())
@@ -222,7 +219,7 @@ def plan(
     used_engine: CallEngine = given["engine"]
     command = command_of("plan", given, used_engine)
     invocation = Invocation.now(command.text)
-    with _reading(invocation, given):
+    with reading(invocation, given):
         planned = judged_plan(request_of(given), Run(), measure_rate=True, parallel_map=used_engine.planning())
         shown = rehearsed(planned)
 
@@ -347,7 +344,7 @@ def rebuild(
     table_file = _table_file(given["results"], given["receipt"])
     facts = RunFacts()
     invocation = Invocation.now(command.text)
-    with _reading(invocation, given), progress_of(given["progress"], used_engine) as called:
+    with reading(invocation, given), progress_of(given["progress"], used_engine) as called:
         planned = _plan_to_carry_out(given, used_engine, facts)
         if table_file is not None:
             check_new_place(table_file)
@@ -439,14 +436,13 @@ def verify(
     command = command_of("verify", given, used_engine)
     stores = s3.for_run()
     invocation = Invocation.now(command.text)
-    with _reading(invocation, given), progress_of(given["progress"], used_engine) as called:
+    with reading(invocation, given), progress_of(given["progress"], used_engine) as called:
         opened = _opened(given, Run(stores=stores))
         clock = Clock(moment_of(given), given["expiration_ms"] or opened.expiration_ms or DEFAULT_EXPIRATION_MS)
         used_engine.keep_effects(opened.partitions, stores)
-        reading = used_engine.reading(called)
         judged = judged_verify(
             opened,
-            Run(clock=clock, jobs=given["jobs"], engine=reading, stores=stores, facts=opened.facts),
+            Run(clock=clock, jobs=given["jobs"], engine=used_engine.reading(called), stores=stores, facts=opened.facts),
             release=release_of(kafka_release),
             selection=selection_of(given),
             check_crc=check_crc,
@@ -509,15 +505,6 @@ def _request_words() -> list[str]:
     from snaprebuild.cli.runs.rebuild_request import request_words
 
     return request_words()
-
-
-@contextmanager
-def _reading(invocation: Invocation, given: Arguments) -> Iterator[None]:
-    """The call reads so inside, and what it records is of this invocation."""
-    impact = given["impact"]
-    load = Load(impact=None if impact is None else Impact(impact), max_read_rate=given["max_read_rate"])
-    with invocation.active(), load.limits():
-        yield
 
 
 def _now_ms() -> int:

@@ -126,21 +126,30 @@ def page_totals(page: PageData) -> PageTotals:
     missing = max(counts.missing, tones[BoundaryTone.MISSING])
     suspect = counts.suspect if len(page.documents) == 1 else tones[BoundaryTone.SUSPECT]
     unverifiable = tones[BoundaryTone.UNVERIFIABLE]
+    wrong_entries = None
+    if compares:
+        wrong_entries = sum(partition.wrong_entries for partition in partitions)
+    stuck_partitions = None
+    if is_scan:
+        stuck_partitions = sum(bool(each.stuck_bytes) for each in partitions)
+    late_transactions = None
+    if replayed:
+        late_transactions = sum(partition.late for partition in replayed)
     return PageTotals(
         segments=segments or None,
         wrong_snapshots=wrong if wrong or compares else None,
-        wrong_entries=sum(partition.wrong_entries for partition in partitions) if compares else None,
+        wrong_entries=wrong_entries,
         unverifiable_snapshots=unverifiable if unverifiable or compares else None,
         suspect_snapshots=suspect if suspect or compares or is_scan else None,
         missing_snapshots=missing if missing or is_judged else None,
         fates=counts.fates + counts.topics_without_id if is_judged else None,
         waiting_segments=counts.waiting if is_judged else None,
         waiting_unknown_segments=counts.waiting_unknown if is_judged else None,
-        stuck_partitions=sum(bool(each.stuck_bytes) for each in partitions) if is_scan else None,
+        stuck_partitions=stuck_partitions,
         stuck_bytes=sum(partition.stuck_bytes or 0 for partition in partitions),
         open_transactions=sum(known_open) if known_open else None,
         open_unknown_partitions=len(partitions) - len(known_open),
-        late_transactions=sum(partition.late for partition in replayed) if replayed else None,
+        late_transactions=late_transactions,
     )
 
 

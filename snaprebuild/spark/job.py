@@ -71,6 +71,9 @@ SETTINGS = {
 }
 """Settings while our jobs run."""
 
+NOT_OF_PYTHON = ("at ", "...", "Caused by:", "Driver stacktrace:", "SQLSTATE:")
+"""Lines of Java about an error of Python."""
+
 CALL_SCHEMA = pa.schema([("slot", pa.int32()), ("number", pa.int64()), ("call", pa.binary())])
 ANSWER_SCHEMA = pa.schema([("number", pa.int64()), ("answer", pa.binary())])
 """A function with some of its arguments, or the results; by number."""
@@ -366,8 +369,8 @@ def _follows_an_interrupt(error: BaseException | None) -> bool:
 def _reason(error: Exception) -> str:
     """The most useful line: the last one of a Python traceback, else the first one that is not py4j's."""
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
-    if any(line.startswith("Traceback (most recent call last)") for line in lines):
-        lines = [line for line in lines if not line.startswith(("at ", "...", "Caused by:", "Driver stacktrace:"))][-1:]
+    if any("Traceback (most recent call last)" in line for line in lines):  # through Connect after other words of the same line
+        lines = [line for line in lines if not line.startswith(NOT_OF_PYTHON)][-1:]
     return next((line for line in lines if not line.startswith("An error occurred while calling")), type(error).__name__)
 
 

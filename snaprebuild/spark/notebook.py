@@ -1,4 +1,4 @@
-"""`scan`, `plan`, `rebuild` and `verify` for a Spark session that runs already: in a notebook, or in a job of your own.
+"""`scan`, `plan`, `rebuild`, `verify` and `audit` for a Spark session that runs already: in a notebook, or in a job of your own.
 
 Each is the function of this name in ``snaprebuild``, with its arguments, defaults, checks and results. The executors of the session read
 and replay. They need the dependencies of this package, and its code is sent to them. All paths must lead to the same files on the driver
@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Unpack
 
 from snaprebuild.documents.rebuild import Rebuild, RebuiltPartition
 from snaprebuild.documents.scan import Scan
+from snaprebuild.documents.tier import AuditedPartition, TierAudit
 from snaprebuild.documents.verify import VerifiedPartition, Verify
-from snaprebuild.library import verbs
+from snaprebuild.library import tier_verbs, verbs
 from snaprebuild.library.arguments import checked_argument
-from snaprebuild.library.call_options import PlanOptions, RebuildOptions, ScanOptions, VerifyOptions
+from snaprebuild.library.call_options import AuditOptions, PlanOptions, RebuildOptions, ScanOptions, VerifyOptions
 from snaprebuild.library.verb_result import PlanResult, Result
 from snaprebuild.library.verbs import FilePath, Paths
 from snaprebuild.snapshots.scan.scan_parts import ScannedPartition
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from snaprebuild.storage.store import S3Settings
     from snaprebuild.storage.thread_pool import ParallelMap
 
-__all__ = ["plan", "rebuild", "scan", "verify"]
+__all__ = ["audit", "plan", "rebuild", "scan", "verify"]
 
 Progress = Callable[[str, int], None]
 
@@ -127,6 +128,24 @@ def verify(
     """
     with _working(session, tasks, cache) as work:
         return verbs.verify(source, progress=progress, engine=work, **options)
+
+
+def audit(
+    session: SparkSession, store: FilePath, *, tasks: int | None = None, **options: Unpack[AuditOptions]
+) -> Result[TierAudit, AuditedPartition]:
+    """Compares each snapshot in remote storage with a replay by the executors of ``session``: ``snaprebuild.audit`` on Spark.
+
+    Args:
+        session: of Spark.
+        store: directory or ``s3://BUCKET/PREFIX`` with the objects.
+        tasks: as for ``scan``.
+        options: keyword arguments of ``snaprebuild.audit``.
+
+    Raises:
+        UsageError, RefusedError, StorageError: as ``snaprebuild.audit``; also if the job failed.
+    """
+    with _working(session, tasks) as work:
+        return tier_verbs.audit(store, engine=work, **options)
 
 
 @contextmanager

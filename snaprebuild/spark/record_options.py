@@ -18,6 +18,7 @@ from snaprebuild.consume.query_arguments import (
     chosen_columns,
     offsets_of,
     pattern_of,
+    topic_ids_from,
 )
 from snaprebuild.consume.record_query import EARLIEST, LATEST, DamageMode, NoMatch, RecordIsolation, RecordQuery
 from snaprebuild.consume.remote_logs import RemoteRequest
@@ -43,7 +44,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 OWN = (
     *("path", "paths", "columns", "topics", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets"),
     *("startingTimestamp", "endingTimestamp", "startingOffsetsByTimestampStrategy", "failOnDataLoss", "includeHeaders"),
-    *("remote", "metadataLog", "privateKey", "keyPrefix"),
+    *("remote", "metadataLog", "privateKey", "keyPrefix", "topicIds"),
     *("isolation", "mode", "numPartitions", "pushFilters", "splitSegments"),
     *("s3EndpointUrl", "s3PathStyle", "s3Profile", "s3Anonymous", "s3RequesterPays", "s3SseCKeyFile"),
 )
@@ -141,7 +142,7 @@ def _has_paths(options: Mapping[str, str]) -> bool:
 def _remote(options: Mapping[str, str]) -> RemoteRequest | None:
     location = options.get("remote")
     if not location:
-        others = [name for name in ("metadataLog", "privateKey", "keyPrefix") if options.get(name)]
+        others = [name for name in ("metadataLog", "privateKey", "keyPrefix", "topicIds") if options.get(name)]
         if others:
             raise UsageError(f"option {others[0]} is of remote storage: name it with the option remote")
         return None
@@ -150,6 +151,7 @@ def _remote(options: Mapping[str, str]) -> RemoteRequest | None:
         metadata_logs=tuple(map(as_location, listed_names(options.get("metadataLog")))),
         private_keys=PrivateKeys.of(listed_names(options.get("privateKey"))),
         key_prefix=options.get("keyPrefix", ""),
+        topic_ids=topic_ids_from("option topicIds", _json(options, "topicIds")),
     )
 
 

@@ -72,6 +72,11 @@ STORE_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS
 STOP_SECONDS = 30
 """Time for Java to end after an interrupt."""
 
+ENDED_BEFORE = (
+    "The Java of this process ended with an earlier session that failed or was interrupted, and pyspark starts Java only once in a process:"
+    " start a new process"
+)
+
 LINES_KEPT = 8
 """Last lines of Java's output that are kept."""
 
@@ -177,6 +182,8 @@ def opened_session(master: str | None, conf: Mapping[str, str] | None = None) ->
         raise
     except Exception as error:  # py4j raises one class for everything
         reason = _reason(error)  # it asks Java for its message
+        if not is_submitted and not java.was_started:
+            reason = f"{reason}. {ENDED_BEFORE}"
         java.end()  # it may have started, and then waits for a context
         raise UsageError(f"Spark does not start: {'; '.join((reason, *output))}") from error
     interrupts.give_back()
@@ -306,6 +313,11 @@ class _Java:
         """
         self._output = output
         self._process_ids: frozenset[int] = frozenset()
+
+    @property
+    def was_started(self) -> bool:
+        """Whether Java was started, also if it ended at once: then it printed why."""
+        return bool(self._process_ids or self._output)
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:

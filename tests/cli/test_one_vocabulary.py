@@ -23,13 +23,16 @@ MIXED = FIXTURES / "kafka27-mixed"
 OTHERWISE = {
     ("inspect explain", "--kafka-release"): "one broker answers one batch, so one release counts: the newest",
     ("inspect dump", "--kafka-release"): "no broker is judged: decoded records look as this release prints them",
+    ("inspect records", "--until"): "the end of a range of records is no part of it, as in Kafka",
+    ("inspect records", "--out"): "files of Parquet, in a directory that is new",
+    ("inspect records", "--isolation"): "a consumer, and no follower; control records on request",
     ("inspect diff", "--as-of"): "without it every entry counts: a difference that expiry hides must be seen",
     (
         "inspect stats",
         "--crc",
     ): "statistics of all logs are read with headers alone, unless they are asked to prove what they count",
 }
-"""Where an option has another default than elsewhere, with the reason; at most 5."""
+"""Where an option has another default than elsewhere, or meaning, with the reason; at most 7."""
 
 ARGUMENTS = {
     (): (),
@@ -67,7 +70,7 @@ WITHOUT_TIME = {
     **dict.fromkeys(("before-start", "install"), "the broker starts now; `stage` and `rebuild` take the time"),
     "undo": "files are compared by their bytes",
     **dict.fromkeys(("fleet", "report"), "the time is that of the documents"),
-    "inspect dump": "nothing is judged",
+    **dict.fromkeys(("inspect dump", "inspect records"), "nothing is judged"),
     **dict.fromkeys(("follower offsets", "follower fetch-path", "follower plan"), "offsets do not depend on when producers expire"),
     "tier inventory": "copies are listed, and no snapshot is judged",
     **dict.fromkeys(
@@ -104,7 +107,7 @@ def form_of(verb: str, name: str) -> tuple[object, ...]:
 
 def test_an_option_is_the_same_everywhere() -> None:
     """Metavar, type, values, default and text. Two names with one text would be two words for one thing."""
-    assert len(OTHERWISE) <= 5
+    assert len(OTHERWISE) <= 7
     forms: dict[str, dict[tuple[object, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
     names: dict[object, set[str]] = defaultdict(set)
     for verb in VERBS:
@@ -124,7 +127,7 @@ def test_arguments_have_the_same_names_and_order() -> None:
     found = defaultdict(list)
     for verb in VERBS:
         found[tuple(each.metavar or each.name for each in COMMANDS[verb].params if isinstance(each, click.Argument))].append(verb)
-    inspected = {"inspect explain", "inspect transactions", "inspect stats"}
+    inspected = {"inspect explain", "inspect transactions", "inspect stats", "inspect records"}
     expected = {each: sorted({*of, *(inspected if each == ("PATH...",) else ())}) for each, of in ARGUMENTS.items() if of}
     assert {each: sorted(of) for each, of in found.items()} == expected
 
@@ -160,7 +163,7 @@ def test_a_named_partition_that_is_absent_is_reported() -> None:
 
 TIME = ("--as-of", "2026-11-21T12:00:00Z")
 ABSENT = {
-    **dict.fromkeys(("scan", "inspect transactions", "inspect stats"), ("{logs}",)),
+    **dict.fromkeys(("scan", "inspect transactions", "inspect stats", "inspect records"), ("{logs}",)),
     "inspect explain": ("{logs}", "--producer-id", 0, *TIME),
     **dict.fromkeys(("plan", "rebuild", "before-start"), ("{logs}",)),
     "stage": ("{logs}", "--to", "{tmp}/staged"),

@@ -23,7 +23,7 @@ from staged_logs import AS_OF
 
 import snaprebuild as package
 from snaprebuild.snapshots.rebuild import run as rebuild_module
-from snaprebuild.snapshots.receipts import own_snapshots
+from snaprebuild.snapshots.receipts import receipt_places
 from snaprebuild.snapshots.staging import resume
 from snaprebuild.storage.local.directories import hold_directory
 
@@ -165,7 +165,7 @@ def stage_is_held(place: Place) -> AbstractContextManager[object]:
 def without_place_for_a_receipt(place: Place) -> Iterator[None]:
     with (
         mock.patch.dict(os.environ, XDG_STATE_HOME=os.fspath(place.logs / "state")),
-        mock.patch.object(own_snapshots, "current_directory", return_value=os.fspath(place.logs)),
+        mock.patch.object(receipt_places, "current_directory", return_value=os.fspath(place.logs)),
     ):
         yield
 

@@ -208,6 +208,24 @@ def test_damage_ends_the_read_at_its_byte_or_is_passed(tmp_path: Path) -> None:
         assert lenient.exit_code == 4
 
 
+def test_a_torn_end_is_said_and_a_lost_end_is_a_loss(tmp_path: Path) -> None:
+    source = ten(tmp_path, high_watermark=9)
+    path = source / "orders-0" / f"{6:020d}.log"
+    path.write_bytes(path.read_bytes()[:-1])
+    stream = records(source, columns=COLUMNS)
+    assert offsets(stream) == list(range(9))
+    assert codes(stream) == {"records-end-torn"}
+    assert stream.exit_code == 0
+    write_checkpoints(source, high_watermark=10)
+    with pytest.raises(
+        ReadFailedError, match="offsets 9 to 9 of orders-0 are not there: the log ends at 9, below its high watermark"
+    ):
+        offsets(records(source, columns=COLUMNS))
+    lenient = records(source, columns=COLUMNS, fail_on_data_loss=False)
+    assert offsets(lenient) == list(range(9))
+    assert "records-lost" in codes(lenient)
+
+
 # ----------------------------------------------------------------------------------------------------------------- replicas
 
 
@@ -258,6 +276,28 @@ def test_topics_of_kafka_are_read_if_they_are_named(tmp_path: Path) -> None:
     assert {row["topic"] for each in named for row in each.to_pylist()} == {"__consumer_offsets"}
     pattern = records(source, subscribe_pattern=".*", columns=("topic",))
     assert {row["topic"] for each in pattern for row in each.to_pylist()} == {"orders"}
+
+
+def test_directories_that_are_no_source(tmp_path: Path) -> None:
+    """A stray directory of another topic does not matter. A log in compaction is not left out in silence."""
+    source = ten(tmp_path, high_watermark=10)
+    stray = f"other-0.{'0' * 32}-stray"
+    write_partition(source / stray, {0: plain(0)})
+    assert offsets(records(source, topics="orders", columns=COLUMNS)) == list(range(10))
+    with pytest.raises(ReadFailedError, match="no longer assigned to this broker"):
+        records(source, columns=COLUMNS)
+    lenient = records(source, columns=COLUMNS, mode="PERMISSIVE")
+    assert len(offsets(lenient)) == 10
+    assert "stray-directory" in codes(lenient)
+    (source / "orders-0" / f"{0:020d}.log.cleaned").touch()
+    with pytest.raises((ReadFailedError, RefusedError), match="compact"):
+        records(source, topics="orders", columns=COLUMNS)
+
+
+def test_a_directory_without_partitions_has_no_records(tmp_path: Path) -> None:
+    stream = records(tmp_path)
+    assert list(stream) == []
+    assert (codes(stream), stream.exit_code) == ({"nothing-found"}, 1)
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

@@ -138,6 +138,27 @@ def test_a_gap_between_copies_is_a_loss() -> None:
     assert [(each.end_offset - 1, each.missing_offsets) for each in stream.partitions] == [(offsets[-1], 3586 - 1805)]
 
 
+def test_one_of_several_topics_of_a_name() -> None:
+    store = AIVEN / "plain" / "store"
+    with pytest.raises(UsageError, match="has copies of several topics called logappend: name the id of one, of "):
+        records(remote=store)
+    read_by_id = [
+        records(remote=store, assign={"logappend": [0]}, isolation="all", columns=COLUMNS, topic_ids={"logappend": each})
+        for each in ("XPzo9l4OTeGpfK3T7ClDuA", "pUdI2_H3STObO0yyg8HJBA")
+    ]
+    (one,), (other,) = (
+        [(each.source, each.records) for each in stream.partitions] for stream in read_by_id if rows_of(stream) is not None
+    )
+    assert one[0] != other[0]
+    assert min(one[1], other[1]) > 0
+
+
+@pytest.mark.parametrize("store", [TIERED / "remote", AIVEN / "encrypted" / "store"])
+def test_a_store_is_no_log_directory(store: Path) -> None:
+    with pytest.raises(UsageError, match="is remote storage, and no log directory: name it with remote"):
+        records(store)
+
+
 def test_what_belongs_to_remote_storage_needs_it() -> None:
     with pytest.raises(UsageError, match="name it with remote"):
         read(TIERED / "logs", key_prefix="x/")

@@ -28,7 +28,7 @@ from one_file_runs import many_bytes
 from formats.partition.file_names import BROKER_FILES, LOCK_FILE_NAME
 from snaprebuild.cli.main import verbs
 from snaprebuild.errors import RefusedError
-from snaprebuild.snapshots.receipts.own_snapshots import default_receipt_places
+from snaprebuild.snapshots.receipts.receipt_places import default_receipt_places
 from snaprebuild.snapshots.source.broker_properties import read_server_properties
 from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs, log_dir_above, protect_log_dirs
 from snaprebuild.storage.local.temporary_directory import choose_temporary_directory

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from command import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, snapshot_name, tree
-from manifests import FIXTURES, REPOSITORY
+from manifests import AIVEN, FIXTURES, REPOSITORY
 
 import snaprebuild as library
 from snaprebuild import (
@@ -35,10 +35,15 @@ from snaprebuild.library.arguments import CHECKS, checked_argument
 from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.run import Run
 from snaprebuild.spark import notebook
+from snaprebuild.tier import AuditLevel
 
 LOGS = FIXTURES / "kafka27-mixed" / "logs"
 MIXED = LOGS / "mixed-0"
 BOUNDARY = 1151
+STORE = FIXTURES / "tiered-local" / "remote"
+METADATA_LOG = FIXTURES / "tiered-local" / "logs"
+PRIVATE_KEY = AIVEN / "keys" / "key1.private.pem"
+ABSENT_PARTITION = (1 << 31) - 1
 SEGMENT = MIXED / f"{snapshot_name(583).removesuffix('.snapshot')}.log"
 NOW_MS = 1_795_270_000_000
 TOPIC_ID = "pnG54XS0SyKCbPV6BzO-OQ"
@@ -111,7 +116,7 @@ HEALTHY: dict[str, tuple[Any, ...]] = {
     "source": (LOGS, str(LOGS), bytes(LOGS), [LOGS], (MIXED, bytes(LOGS))),
     "server_properties": (None,),
     "topics": ((), "mixed", ["mixed", "p*"], {"mixed"}),
-    "partitions": ((), 0, [0, 7], np.int32(0), range(2), np.arange(2), (1 << 31) - 1),
+    "partitions": ((), 0, [0, 7], np.int32(0), range(2), np.arange(2), ABSENT_PARTITION),
     "topic_partitions": ((), "mixed-0", ["mixed-0", "plain-0"]),
     "offset_from": (None, 0, np.int64(5)),
     "offset_to": (None, (1 << 63) - 1, np.uint64(9000)),
@@ -143,12 +148,34 @@ HEALTHY: dict[str, tuple[Any, ...]] = {
 }
 """Values that every verb takes, by argument."""
 
+BAD |= {
+    "store": (*NO_PATHS, None, [STORE], "/nowhere", "s3://", "s3a://bucket/x", LOGS, SEGMENT),
+    "level": (*NO_TEXTS, "all", "FULL", None),
+    "metadata_log": (*NO_PATHS, [""], None, "/nowhere"),
+    "key_prefix": (*(each for each in NO_TEXTS if each != ""), None),
+    "private_key": (*NO_PATHS, [""], None, "/nowhere.pem", "a=/nowhere.pem", SEGMENT, LOGS),
+    "local_log_start": (*NO_TEXTS, "mixed-0", "mixed-0=x", "mixed-0=1500", None),
+    "log_dir": (*NO_PATHS, [""], None, "/nowhere", LOGS),
+}
+HEALTHY |= {
+    "store": (STORE, str(STORE), bytes(STORE)),
+    "level": ("full", "reachable", "structure", AuditLevel.FULL),
+    "metadata_log": ((), METADATA_LOG, [bytes(METADATA_LOG)]),
+    "key_prefix": ("",),
+    "private_key": ((), PRIVATE_KEY, [f"one={PRIVATE_KEY}", bytes(PRIVATE_KEY)]),
+    "local_log_start": ((),),
+    "log_dir": ((),),
+}
+
 VERBS: dict[str, Callable[..., Any]] = {
     "scan": library.scan,
     "plan": library.plan,
     "rebuild": library.rebuild,
     "verify": library.verify,
+    "audit": library.audit,
 }
+NEEDED: dict[str, dict[str, Any]] = {"rebuild": {"source": MIXED, "dry_run": True}, "audit": {"store": STORE}}
+"""The arguments of a healthy call of a verb, if they are not only a source."""
 CASES = [(verb, name) for verb, call in VERBS.items() for name in inspect.signature(call).parameters]
 
 IN_A_SESSION = ("tasks", "cache")
@@ -169,7 +196,7 @@ def test_a_verb_refuses_what_makes_no_sense(verb: str, name: str, tmp_path: Path
     monkeypatch.chdir(tmp_path)
     before = tree(LOGS)
     for value in BAD[name]:
-        arguments = {"source": MIXED, **({"dry_run": True} if verb == "rebuild" else {}), name: value}
+        arguments = {**NEEDED.get(verb, {"source": MIXED}), name: value}
         if name == "plan":
             arguments["source"] = ()
         refused(VERBS[verb], **arguments)
@@ -181,7 +208,9 @@ def test_a_verb_refuses_what_makes_no_sense(verb: str, name: str, tmp_path: Path
 def test_a_verb_takes_what_is_healthy(verb: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for value in HEALTHY[name]:
-        arguments = {"source": MIXED, **({"dry_run": True} if verb == "rebuild" else {}), name: value}
+        if verb == "audit" and value is ABSENT_PARTITION:
+            continue  # where nothing is selected, a log directory was looked at, and a store was not
+        arguments = {**NEEDED.get(verb, {"source": MIXED}), name: value}
         result = VERBS[verb](**arguments)
         assert result.exit_code in (0, 1, 3, 4), (value, result.answer)
         assert result.to_json()
@@ -225,13 +254,13 @@ def counts_of(result: Result[Any, Any]) -> list[str]:
 
 def test_no_setting_of_the_command_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program does the same on each machine. The command is refused by the same environment."""
-    before = {verb: counts_of(call(MIXED, **({"dry_run": True} if verb == "rebuild" else {}))) for verb, call in VERBS.items()}
+    before = {verb: counts_of(call(**NEEDED.get(verb, {"source": MIXED}))) for verb, call in VERBS.items()}
     config = tmp_path / "config.toml"
     config.write_text('impact = "nonsense"\njobs = -1\nno_setting = 5\n')
     monkeypatch.setenv("SNAPREBUILD_CONFIG", str(config))
     for name in ("IMPACT", "JOBS", "MAX_READ_RATE", "ENGINE", "S3_ENDPOINT_URL", "MAX_REQUESTS", "CACHE", "PRIORITY"):
         monkeypatch.setenv(f"SNAPREBUILD_{name}", "nonsense")
-    after = {verb: call(MIXED, **({"dry_run": True} if verb == "rebuild" else {})) for verb, call in VERBS.items()}
+    after = {verb: call(**NEEDED.get(verb, {"source": MIXED})) for verb, call in VERBS.items()}
     assert {verb: counts_of(each) for verb, each in after.items()} == before
     assert all(each.to_json() and "nonsense" not in each.to_json() for each in after.values())
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from log_dirs import copy_of
+from manifests import FIXTURES
 
 import snaprebuild as library
 from snaprebuild.library.result_html import CELL_CHARACTERS_MAX, ROWS_MAX, html_of
@@ -53,6 +54,15 @@ def test_the_html_of_a_result(verb: str, tmp_path: Path) -> None:
     assert len(repr(result)) <= REPR_CHARACTERS_MAX + 2
     assert repr(result).startswith(f"<{verb}, exit code {result.exit_code}: ")
     assert "\n" not in repr(result)
+
+
+def test_the_html_of_an_audit() -> None:
+    result = library.audit(FIXTURES / "tiered-local" / "remote")
+    tree = ElementTree.fromstring(result._repr_html_())
+    assert cells(tree, "b") == ["tier audit, exit code 0"]
+    assert cells(tree, "th") == list(result.columns)
+    verdicts = [cells(row, "td")[list(result.columns).index("verdict")] for row in tree.iter("tr") if cells(row, "td")]
+    assert verdicts == ["right"] * 12
 
 
 def test_names_that_are_no_text(tmp_path: Path) -> None:

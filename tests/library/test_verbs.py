@@ -1,4 +1,4 @@
-"""``scan``, ``plan``, ``rebuild`` and ``verify`` of the library: what the commands of these names do, with the same defaults."""
+"""``scan``, ``plan``, ``rebuild``, ``verify`` and ``audit`` of the library: what the commands of these names do, with the same defaults."""
 
 import contextlib
 import inspect
@@ -15,7 +15,7 @@ import click
 import pytest
 from command import in_json, snaprebuild
 from log_dirs import copy_of, entries_in, files_below, snapshot_name, tree, truth
-from manifests import FIXTURES, REPOSITORY
+from manifests import AIVEN, FIXTURES, REPOSITORY
 from same_result import RUN_AND_FILES, without
 
 import snaprebuild as library
@@ -105,6 +105,67 @@ def test_a_call_gives_the_document_of_the_command_and_shows_its_output(case: str
     assert tree(FIXTURES / directory / "logs") == before
 
 
+AUDITS: dict[str, tuple[Path, dict[str, Any], list[str]]] = {
+    "a wrong snapshot": (AIVEN / "diseased-zstd" / "store", {}, []),
+    "encrypted": (
+        AIVEN / "encrypted-zstd" / "store",
+        {"private_key": [AIVEN / "keys" / "key1.private.pem"], "topics": "mixed", "jobs": 1},
+        ["--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}", "--topic", "mixed", "--jobs", "1"],
+    ),
+    "without its key": (AIVEN / "encrypted-zstd" / "store", {"partitions": 0}, ["--partition", "0"]),
+    "some may be reached": (
+        FIXTURES / "tiered-local" / "remote",
+        {"level": "reachable", "local_log_start": "mixed-0=1500", "expiration_ms": 1000},
+        ["--level", "reachable", "--local-log-start", "mixed-0=1500", "--expiration-ms", "1000"],
+    ),
+    "live copies are known": (
+        FIXTURES / "tiered-local" / "remote",
+        {"metadata_log": FIXTURES / "tiered-local" / "logs", "level": "structure"},
+        ["--metadata-log", str(FIXTURES / "tiered-local" / "logs"), "--level", "structure"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", AUDITS)
+def test_an_audit_gives_the_document_of_the_command_and_shows_its_output(case: str) -> None:
+    store, arguments, words = AUDITS[case]
+    moment = ("--as-of", str(AS_OF_MS))
+    before = tree(store)
+    result = library.audit(store, as_of_ms=AS_OF_MS, **arguments)
+    command = snaprebuild("tier", "audit", store, *words, *moment)
+    announced, _, findings = command.stderr.partition("\n")
+    assert announced.startswith("to be read: ")
+    assert shown(result) == (command.stdout, findings)
+    document = in_json("tier", "audit", store, *words, *moment).document
+    found = json.loads(result.to_json())
+    assert plain(found) == plain(document)
+    assert sorted((result.next_command or "").split()) == sorted((document["next_command"] or "").split())
+    assert (list(found), result.exit_code) == (list(document), command.exit_code)
+    assert [each.code for each in result.findings] == [each["code"] for each in document["findings"]]
+    copies = [copy for each in document["partitions"] for copy in each["copies"]]
+    assert [(row["segment_id"], row["verdict"]) for row in result.rows()] == [
+        (copy["segment_id"], copy["verdict"]) for copy in copies
+    ]
+    for row in result.rows():
+        assert row.keys() == result.columns.keys()
+        assert all(value is None or type(value) is result.columns[name] for name, value in row.items())
+    recorded = ["snaprebuild", "tier", "audit", *words, *moment, str(store)]
+    assert sorted(result.document.run.command.split()) == sorted(recorded)
+    assert tree(store) == before
+
+
+def test_what_an_audit_refuses() -> None:
+    store = FIXTURES / "tiered-local" / "remote"
+    for arguments, message in (
+        ({"store": FIXTURES / "kafka27-mixed" / "logs"}, "is a log directory: name STORE"),
+        ({"store": store, "log_dir": FIXTURES / "kafka27-mixed" / "logs"}, "go with --level reachable"),
+        ({"store": store, "private_key": [AIVEN / "keys"]}, "the private key cannot be read"),
+        ({"store": store, "topics": "nothing"}, "has no copy of a segment that the selection takes"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            library.audit(**arguments)
+
+
 def test_a_value_is_one_short_line() -> None:
     for case, (call, arguments, _) in CALLS.items():
         for directory in DIRECTORIES:
@@ -133,7 +194,7 @@ NOT_OF_THE_LIBRARY = {
 }
 """Parameters of the command that are no arguments, each with the reason."""
 
-OWN = {"offset_from", "offset_to", "s3", "progress", "engine", "max_read_rate"}
+OWN = {"offset_from", "offset_to", "s3", "progress", "engine", "max_read_rate", "key_prefix", "private_key"}
 """Arguments that are no option: parts of one, settings, and what only a program can give."""
 
 BY_ANOTHER_NAME = {
@@ -145,6 +206,9 @@ BY_ANOTHER_NAME = {
     "as_of": "as_of_ms",
     "crc": "check_crc",
 }
+VERBS = {"scan": "scan", "plan": "plan", "rebuild": "rebuild", "verify": "verify", "audit": "tier audit"}
+"""The words that call the verb of each function."""
+
 DEFAULTS = {"check": True}
 """Defaults of options that have another value in a program. None and an empty list are the same."""
 
@@ -152,7 +216,7 @@ DEFAULTS = {"check": True}
 def options_of(verb: str) -> dict[str, Any]:
     """The defaults of the command's parameters, by the names of the arguments."""
     found = {}
-    for each in verbs()[verb].params:
+    for each in verbs()[VERBS[verb]].params:
         assert each.name is not None
         if each.name in NOT_OF_THE_LIBRARY or each.name in ("set", "config", "help_all"):
             continue
@@ -161,33 +225,36 @@ def options_of(verb: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("verb", ["scan", "plan", "rebuild", "verify"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_the_defaults_are_those_of_the_command(verb: str) -> None:
     parameters = inspect.signature(getattr(library, verb)).parameters
     defaults = {name: each.default for name, each in parameters.items() if name not in OWN}
+    defaults |= {name: None for name, value in defaults.items() if value is inspect.Parameter.empty}
     command = options_of(verb)
     assert defaults.keys() == command.keys()
     assert {name: value or None for name, value in defaults.items()} == {name: value or None for name, value in command.items()}
-    assert all(parameters[name].default in (None, S3Settings()) for name in OWN & parameters.keys())
-    assert OPTIONS.keys() | set(SETTINGS) >= (defaults.keys() - {"source", "check_crc"}), "each has its word on a command line"
+    assert all(parameters[name].default in (None, (), "", S3Settings()) for name in OWN & parameters.keys())
+    assert OPTIONS.keys() | SETTINGS.keys() >= (defaults.keys() - {"source", "store", "check_crc"}), (
+        "each has its word on a command line"
+    )
 
 
-@pytest.mark.parametrize("verb", ["scan", "plan", "rebuild", "verify"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_the_notebook_passes_each_argument_on(verb: str) -> None:
     """It has no default of its own, so that there is one only."""
-    own = {"source", "plan", "progress", "engine", "jobs"}
+    own = {"source", "store", "plan", "progress", "engine", "jobs"}
     wanted = {name: kind for name, kind in get_type_hints(getattr(library, verb)).items() if name not in own | {"return"}}
     assert get_type_hints(getattr(call_options, f"{verb.capitalize()}Options")) == wanted
     parameters = inspect.signature(getattr(notebook, verb)).parameters
-    assert parameters.keys() <= {"session", "source", "plan", "cache", "progress", "tasks", "options"}
+    assert parameters.keys() <= {"session", "source", "store", "plan", "cache", "progress", "tasks", "options"}
     assert {parameters[name].default for name in ("plan", "cache", "progress", "tasks") if name in parameters} <= {None}
 
 
 def test_every_option_is_an_option_of_its_verb() -> None:
     """The words of a command line are read without checks, so that a wrong one would be lost silently."""
     parameters = {name: {word for each in command.params for word in each.opts} for name, command in verbs().items()}
-    for verb in ("scan", "plan", "rebuild", "verify"):
-        arguments = inspect.signature(getattr(library, verb)).parameters
+    for function, verb in VERBS.items():
+        arguments = inspect.signature(getattr(library, function)).parameters
         assert {OPTIONS[name] for name in arguments if name in OPTIONS} <= parameters[verb]
 
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+from frame_class import frame_class
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.findings import exit_code_of
@@ -76,12 +76,13 @@ def gated(function: MapInArrow, gate: str) -> MapInArrow:
 
 def gate_stages(schema: str, gate: str) -> None:
     """From now on tasks with rows of this schema as their results are gated."""
-    original = ClassicDataFrame.mapInArrow
+    of_driver = frame_class()
+    original = of_driver.mapInArrow
 
     def map_in_arrow(frame: DataFrame, function: MapInArrow, found: str, *arguments: object) -> DataFrame:
         return original(frame, gated(function, gate) if found == schema else function, found, *arguments)  # type: ignore[arg-type]
 
-    ClassicDataFrame.mapInArrow = map_in_arrow  # type: ignore[assignment, method-assign]
+    of_driver.mapInArrow = map_in_arrow  # type: ignore[assignment, method-assign]
 
 
 def kill_in_the_middle(session: SparkSession, pid: int, tasks: int, killed: list[str], over: threading.Event, gate: str) -> None:

@@ -6,6 +6,7 @@ Arguments: what happens, a log directory, where to write, the receipt, and a dir
 * ``fails``: the first task that has written everything fails; the next attempt finds its files
 * ``dies``: its Python worker is killed instead
 * ``executor``: its executor is killed
+* ``never ends``: it does nothing more, so that with speculation another attempt at it runs at the same time
 * ``waits``: every task that has written everything waits until a file ``open`` is there: the driver is killed meanwhile
 """
 
@@ -20,9 +21,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+from frame_class import frame_class
 from plans import planned
 from pyspark.sql import DataFrame
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from snaprebuild.findings import exit_code_of
 from snaprebuild.snapshots.rebuild.run import rebuild
@@ -33,11 +34,15 @@ from snaprebuild.spark.chunks import RESULT_SCHEMA
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import opened_session
 from snaprebuild.spark.summary_rows import SCHEMA
+from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA
 from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
 
 SECONDS_MAX = 300
 TASKS = 4
-"""Of each stage: two run at once."""
+"""Of each stage: two run at once. The segments of a partition are read by several."""
+
+OF_WRITERS = (RESULT_SCHEMA, OUTCOME_SCHEMA)
+"""Schemas of the rows of tasks that write."""
 
 MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -59,7 +64,7 @@ def afterwards(function: MapInArrow, happens: str, signs: str) -> MapInArrow:
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = list(function(batches))
-        if not rows or rows[0].schema.names != RESULT_SCHEMA.names:
+        if not rows or rows[0].schema not in OF_WRITERS:
             yield from rows
             return
         if happens == "waits":
@@ -91,16 +96,17 @@ def timed(function: MapInArrow, signs: str) -> MapInArrow:
 
 
 def change_tasks(happens: str, signs: str) -> None:
-    original = ClassicDataFrame.mapInArrow
+    of_driver = frame_class()
+    original = of_driver.mapInArrow
 
     def map_in_arrow(frame: DataFrame, function: MapInArrow, schema: str, *arguments: object) -> DataFrame:
-        if schema == ddl(RESULT_SCHEMA):
+        if schema in map(ddl, OF_WRITERS):
             function = afterwards(function, happens, signs)
         elif schema == ddl(SCHEMA):
             function = timed(function, signs)
         return original(frame, function, schema, *arguments)  # type: ignore[arg-type]
 
-    ClassicDataFrame.mapInArrow = map_in_arrow  # type: ignore[assignment, method-assign]
+    of_driver.mapInArrow = map_in_arrow  # type: ignore[assignment, method-assign]
 
 
 def main(happens: str, logs: str, out: str, receipt: str, signs: str) -> None:
@@ -109,7 +115,8 @@ def main(happens: str, logs: str, out: str, receipt: str, signs: str) -> None:
         change_tasks(happens, signs)
         rate = os.environ.get("TEST_RATE")
         with limited_io(IoLimits(bytes_per_second=None if rate is None else int(rate))):
-            result = rebuild(plan, Run(engine=SparkEngine(session, tasks=TASKS)), receipt=Receipt(receipt, plan))
+            tasks = None if os.environ["TEST_KIND"] == "whole" else TASKS
+            result = rebuild(plan, Run(engine=SparkEngine(session, tasks=tasks)), receipt=Receipt(receipt, plan))
     document = {
         "exit_code": exit_code_of(result.findings),
         "findings": [str(each) for each in result.findings],

@@ -19,7 +19,7 @@ from typing import Any
 import pyspark
 import pytest
 from cluster_driver import AS_OF_MS, READING_TASKS
-from command import run_process
+from command import in_json, run_process
 from engine_results import all_bytes
 from faulty_store import FaultyStore, faulty_store
 from log_dirs import entries_in, files_below, make_log_dir, snapshot_name, truth
@@ -126,6 +126,35 @@ def test_a_worker_that_is_killed(cluster: Cluster, logs: Path, expected: dict[st
     assert (document["exit_code"], document["findings"]) == (0, [])
     assert document["actions"] == {"written": 4 * PARTITIONS}
     assert all_bytes(tmp_path) == expected
+
+
+def test_a_second_attempt_while_the_first_one_runs(
+    cluster: Cluster, logs: Path, expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    """A task never ends after it wrote files. With speculation another host does its work, and finds them there."""
+    cluster.fill_up()
+    (tmp_path / "signs").mkdir()
+    conf = {"spark.speculation": "true", "spark.speculation.quantile": "0.5", "spark.speculation.interval": "50ms"}
+    places = ":".join(map(str, (REPOSITORY, REPOSITORY / "tests" / "support", REPOSITORY / "tests" / "spark")))
+    words = (
+        Path(__file__).with_name("killed_driver.py"),
+        "never ends",
+        logs,
+        *(tmp_path / each for each in ("out", "receipt", "signs")),
+    )
+    done = run(*map(str, words), TEST_MASTER=cluster.master, TEST_CONF=json.dumps(conf), TEST_KIND="rows", PYTHONPATH=places)
+    assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "signs" / "never ends").exists(), "it happened"
+    document = json.loads(done.stdout)
+    snapshots = 4 * PARTITIONS
+    assert (document["exit_code"], document["findings"], document["actions"]) == (0, [], {"written": snapshots})
+    assert all_bytes(tmp_path / "out") == expected, "no part is left, although one task had not ended"
+    steps = [json.loads(line) for line in (tmp_path / "receipt").read_text().splitlines()]
+    assert sum(each.get("step") == "write" for each in steps) > snapshots, "some were announced twice"
+    assert steps[-1]["written"] == snapshots
+    undone = in_json("undo", tmp_path / "receipt")
+    assert (undone.exit_code, undone.totals) == (0, {"removed": snapshots})
+    assert files_below(tmp_path / "out") == set()
 
 
 def test_spark_submit(cluster: Cluster, tmp_path: Path) -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from engine_results import all_bytes
 from log_dirs import tree
-from manifests import FIXTURES
+from manifests import AIVEN, FIXTURES
 from same_result import OF_ONE_RUN, RUN_AND_FILES, without
 
 import snaprebuild as library
 from snaprebuild.library.verb_result import Result
-from snaprebuild.spark import notebook
+from snaprebuild.spark import job, notebook
 
 if TYPE_CHECKING:
     from connect_server import ConnectServer
@@ -64,6 +65,85 @@ def test_the_results_of_this_process(connected: SparkSession, tmp_path: Path, na
         str(each) for each in library.plan(logs, as_of_ms=NOW)
     ]
     assert tree(logs) == before
+
+
+def no_memory(batches: Iterable[Any], new_writer: object = None) -> Iterator[Any]:
+    """In place of what reads: the job fails, however often it is repeated."""
+    del batches, new_writer
+    raise RuntimeError("no memory is left")
+    yield
+
+
+no_memory.__module__ = "__main__"  # so that the function itself is sent: the server has no tests
+
+
+@pytest.mark.usefixtures("small_partitions")
+def test_a_job_that_fails(connected: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One finding has the reason and the others refer to its partition. Nothing is written, and the session goes on."""
+    logs = FIXTURES / "kafka27-mixed" / "logs"
+    options: Any = {"boundaries": "all", "as_of_ms": NOW}
+    with monkeypatch.context() as patched:
+        patched.setattr(job, "_read_segments", no_memory)
+        patched.setattr(job, "run_whole", no_memory)
+        result = notebook.rebuild(connected, logs, out=tmp_path / "out", receipt=tmp_path / "receipt.jsonl", **options)
+    assert result.exit_code == 5
+    failed = [each for each in result.findings if each.code == "storage-failed"]
+    assert [each.message for each in failed] == [
+        "the Spark job failed: RuntimeError: no memory is left",
+        *[f"the Spark job failed: the reason is with {failed[0].path}"] * 3,
+    ]
+    assert not list((tmp_path / "out").rglob("*.snapshot"))
+    again = notebook.rebuild(connected, logs, out=tmp_path / "out", receipt=tmp_path / "again.jsonl", **options)
+    assert (again.exit_code, again.document.totals.written) == (0, 23)
+
+
+@pytest.mark.usefixtures("as_large")
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_the_number_of_tasks(connected: SparkSession, tmp_path: Path, tasks: int) -> None:
+    """The server reports how many tasks read, and each byte is counted once."""
+    seen: list[tuple[str, int]] = []
+    result = notebook.verify(
+        connected,
+        FIXTURES / "kafka27-mixed" / "logs",
+        as_of_ms=NOW,
+        tasks=tasks,
+        progress=lambda what, size: seen.append((what, size)),
+    )
+    assert seen[-1][0] == ("1 of 1 task read" if tasks == 1 else "3 of 3 tasks read")
+    assert sum(size for _, size in seen) == sum(each.read_bytes for each in result.partitions) > 0
+    assert document(result) == document(library.verify(FIXTURES / "kafka27-mixed" / "logs", as_of_ms=NOW))
+
+
+AUDITS: dict[str, tuple[list[Path], dict[str, Any]]] = {
+    "all variants of the plugin": (sorted(AIVEN.glob("*/store")), {"private_key": [AIVEN / "keys" / "key1.private.pem"]}),
+    "LocalTieredStorage": ([FIXTURES / "tiered-local" / "remote"], {}),
+    "LocalTieredStorage, reachable": (
+        [FIXTURES / "tiered-local" / "remote"],
+        {"level": "reachable", "local_log_start": "mixed-0=1500"},
+    ),
+    "LocalTieredStorage, live copies known": (
+        [FIXTURES / "tiered-local" / "remote"],
+        {"metadata_log": FIXTURES / "tiered-local" / "logs"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AUDITS)
+def test_the_audit_of_this_process(connected: SparkSession, tmp_path: Path, name: str) -> None:
+    """Equal documents: verdicts, reasons, counts, estimate and findings."""
+    stores, arguments = AUDITS[name]
+    for each in stores:
+        shutil.copytree(each, tmp_path / "store", dirs_exist_ok=True)
+    before = tree(tmp_path)
+    options: Any = {**arguments, "as_of_ms": NOW}
+    here = library.audit(tmp_path / "store", **options)
+    there = notebook.audit(connected, tmp_path / "store", **options)
+    assert document(there) == document(here)
+    assert (there.exit_code, there.findings, there.answer) == (here.exit_code, here.findings, here.answer)
+    assert len(there.rows()) >= 12
+    assert [row.asDict() for row in there.toDF(connected).collect()] == here.rows()
+    assert there.document.run.command == here.document.run.command.replace("tier audit", "tier audit --engine spark")
+    assert tree(tmp_path) == before
 
 
 def test_effects_are_kept(connected: SparkSession, tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.full]
 QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 PARTITIONS = 4
 SNAPSHOTS = 4 * PARTITIONS
+KINDS = ["whole", "rows"]
+"""How partitions are done: each by one task, or by several."""
 CONF = {"spark.task.maxFailures": "4", "spark.executor.memory": "512m", "spark.ui.enabled": "false"}
 
 
@@ -36,8 +38,10 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def started(happens: str, logs: Path, place: Path, master: str = "local-cluster[2,1,1024]", **conf: str) -> subprocess.Popen[str]:
-    """A driver, in a session of its own so that all of it can be found."""
+def started(
+    happens: str, logs: Path, place: Path, kind: str = "rows", master: str = "local-cluster[2,1,1024]", **conf: str
+) -> subprocess.Popen[str]:
+    """A driver, in a session of its own so that all of it can be found; ``whole``: one task does each partition."""
     (place / "signs").mkdir(parents=True, exist_ok=True)
     places = ":".join(map(str, (REPOSITORY, REPOSITORY / "tests" / "support", REPOSITORY / "tests" / "spark")))
     settings = {**CONF, **{name.replace("_", "."): value for name, value in conf.items()}}
@@ -48,6 +52,7 @@ def started(happens: str, logs: Path, place: Path, master: str = "local-cluster[
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "TEST_MASTER": master,
+        "TEST_KIND": kind,
         "TEST_CONF": json.dumps(settings),
     }
     words = [
@@ -95,10 +100,13 @@ def expected(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return found
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("happens", ["fails", "dies", "executor"])
-def test_a_task_that_is_repeated_after_it_wrote(happens: str, logs: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_task_that_is_repeated_after_it_wrote(
+    happens: str, logs: Path, expected: dict[str, bytes], tmp_path: Path, kind: str
+) -> None:
     """The next attempt reports the files of the first one as written; the receipt has them, and no part is left."""
-    document = reported(started(happens, logs, tmp_path))
+    document = reported(started(happens, logs, tmp_path, kind))
     assert (tmp_path / "signs" / happens).exists(), "it happened"
     assert (document["exit_code"], document["findings"]) == (0, [])
     assert document["actions"] == {"written": SNAPSHOTS}
@@ -111,11 +119,12 @@ def test_a_task_that_is_repeated_after_it_wrote(happens: str, logs: Path, expect
     assert files_below(tmp_path / "out") == set()
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("is_lost", [False, True], ids=["by the receipt", "by the directory of the parts"])
 def test_a_driver_that_is_killed_while_tasks_have_written(
-    logs: Path, expected: dict[str, bytes], tmp_path: Path, is_lost: bool
+    logs: Path, expected: dict[str, bytes], tmp_path: Path, is_lost: bool, kind: str
 ) -> None:
-    process = started("waits", logs, tmp_path)
+    process = started("waits", logs, tmp_path, kind)
     out, receipt = tmp_path / "out", tmp_path / "receipt"
     wait_until(lambda: process.poll() is not None or any((tmp_path / "signs").glob("waits-*")), "no task has written")
     assert process.poll() is None, process.communicate()[1][-3000:]
@@ -138,7 +147,7 @@ def test_a_driver_that_is_killed_while_tasks_have_written(
     assert [name for name in files_below(out) if not name.endswith(".jsonl")] == []
     assert len(parts_in(out)) == int(is_lost)
     receipt.unlink(missing_ok=True)
-    document = reported(started("nothing", logs, tmp_path))
+    document = reported(started("nothing", logs, tmp_path, kind))
     assert (document["exit_code"], document["actions"]) == (0, {"written": SNAPSHOTS})
     assert {name: data for name, data in all_bytes(out).items() if name.endswith(".snapshot")} == expected
 
@@ -167,7 +176,7 @@ def test_a_rate_holds_while_executors_come(logs: Path, tmp_path: Path) -> None:
     }
     os.environ["TEST_RATE"] = str(rate)
     try:
-        document = reported(started("nothing", logs, tmp_path, "local-cluster[2,2,1024]", **dynamic))
+        document = reported(started("nothing", logs, tmp_path, master="local-cluster[2,2,1024]", **dynamic))
     finally:
         del os.environ["TEST_RATE"]
     assert document["actions"] == {"written": SNAPSHOTS}

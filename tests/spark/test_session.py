@@ -417,17 +417,29 @@ def test_children_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.spark
-def test_a_context_that_fails_after_java_has_started_leaves_no_java() -> None:
-    """The process lives on, as a notebook does."""
+@pytest.mark.parametrize("how", ["fails", "is interrupted"])
+def test_a_session_after_one_that_ended_early(how: str) -> None:
+    """The process lives on, as a notebook does: no Java is left, and one sentence says why Spark does not start again."""
     script = """
+import sys
 from snaprebuild.errors import UsageError
 from snaprebuild.spark import session
 
+settings = {"spark.driver.maxResultSize": "no size"} if sys.argv[1] == "fails" else {}
 try:
-    with session.opened_session("local[1]", {"spark.driver.maxResultSize": "no size"}):
+    with session.opened_session("local[1]", settings):
+        raise KeyboardInterrupt
+except UsageError as error:
+    print(error.message.startswith("Spark does not start"), session.ENDED_BEFORE in error.message)
+except KeyboardInterrupt:
+    print("interrupted")
+print(len(session._children()))
+try:
+    with session.opened_session("local[1]"):
         print("it started")
 except UsageError as error:
-    print(error.message.startswith("Spark does not start"), len(session._children()))
+    print(error.message.startswith("Spark does not start: "), error.message.endswith(session.ENDED_BEFORE))
 """
-    run = run_process(sys.executable, "-c", script, env=dict(os.environ), timeout=SECONDS_MAX)
-    assert (run.stdout, run.exit_code) == ("True 0\n", 0), run.stderr
+    run = run_process(sys.executable, "-c", script, how, env=dict(os.environ), timeout=SECONDS_MAX)
+    first = "True False" if how == "fails" else "interrupted"
+    assert (run.stdout, run.exit_code) == (f"{first}\n0\nTrue True\n", 0), run.stderr

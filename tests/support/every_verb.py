@@ -77,6 +77,8 @@ VERBS = {
         ("inspect", "dump", f"{{}}/{P}/*", "{}/controller/__cluster_metadata-0/*", "--deep", "--print-data-log"),
         ("log", "controller"),
     ),
+    "inspect records": Verb(("inspect", "records", "{}/log", "--key-format", "hex", "--value-format", "text"), ("log",)),
+    "inspect records --out": Verb(("inspect", "records", "{}/log", "--out", "{out}"), ("log",)),
     "inspect diff": Verb(("inspect", "diff", f"{{}}/{P}/{56:020d}.snapshot", f"{{}}/{P}/{116:020d}.snapshot"), ("log",), (P,)),
     "inspect explain": Verb(("inspect", "explain", "{}/log", "--producer-id", "1", *AS_OF, *ONE_JOB), ("log",)),
     "inspect explain (snapshot)": Verb(("inspect", "explain", f"{{}}/{P}/{116:020d}.snapshot", *AS_OF, *ONE_JOB), ("log",)),

@@ -9,10 +9,10 @@ from snaprebuild.cli.options.metadata import Metadata
 from snaprebuild.cli.options.remote_storage import RemoteReplayOptions
 from snaprebuild.tier import AuditLevel
 
-__all__ = ["AuditOptions"]
+__all__ = ["TierAuditOptions"]
 
 
-class AuditOptions(RemoteReplayOptions, frozen=True):
+class TierAuditOptions(RemoteReplayOptions, frozen=True):
     """How much of a store is audited, and what else shows which snapshots matter."""
 
     level: Annotated[

@@ -54,7 +54,9 @@ class FleetView(View):
         view = self._view
         outcomes = result.outcomes()
         counts = total_counts(result.fleet.counts.values())
-        has_rate = result.rate_bytes_per_second is not None
+        estimated_seconds = None
+        if result.rate_bytes_per_second is not None:
+            estimated_seconds = round(sum(step.estimated_seconds or 0 for step in result.steps), 1)
         return Fleet(
             run=run_record(),
             cluster_id=result.fleet.cluster_id,
@@ -69,7 +71,7 @@ class FleetView(View):
                 freed_by_election_bytes=result.stuck_bytes(FleetOutcome.ELECT),
                 freed_by_repair_bytes=result.stuck_bytes(FleetOutcome.REPAIR),
                 replay_bytes=sum(step.replay_bytes for step in result.steps),
-                estimated_seconds=round(sum(step.estimated_seconds or 0 for step in result.steps), 1) if has_rate else None,
+                estimated_seconds=estimated_seconds,
             ),
             repair_cover=result.repair_cover,
             steps=[_step(step) for step in result.steps],

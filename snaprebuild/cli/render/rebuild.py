@@ -164,13 +164,16 @@ def plan_document(plan: Plan, planned: PlanCounts) -> PlanDocument:
 
 def _partition_plan(plan: PartitionPlan) -> PlannedPartition:
     segments = plan.source.directory.segments
+    replay_from_offset = None
+    if plan.boundaries:
+        replay_from_offset = segments[plan.replay_index].base_offset
     return PlannedPartition(
         **needs_of(plan.source, plan.needs),
         target=plan.target,
         segments=len(segments),
         log_start_offset=plan.source.log_start_offset,
         log_end_offset=plan.log_end_offset,
-        replay_from_offset=segments[plan.replay_index].base_offset if plan.boundaries else None,
+        replay_from_offset=replay_from_offset,
         replay_reason=plan.replay_reason,
         min_read_bytes=plan.min_read_bytes,
         max_read_bytes=plan.max_read_bytes,

@@ -44,7 +44,12 @@ class SnapshotExplanationView(View):
         explanation = run.explanation
         comparison = explanation.comparison
         judgement = explanation.judgement
-        certain_count = 0 if comparison is None else comparison.certain_count
+        expected_entries = None
+        if comparison is not None and judgement is not None:
+            expected_entries = comparison.expected_entries
+        not_listed = 0
+        if comparison is not None and explanation.entries:
+            not_listed = comparison.certain_count - len(explanation.entries)
         return ExplainSnapshot(
             **names_of(explanation.source.directory),
             path=explanation.path,
@@ -57,14 +62,14 @@ class SnapshotExplanationView(View):
             proven_wrong=comparison is not None and comparison.proven_wrong,
             reason=None if comparison is None else comparison.reason,
             found_entries=0 if comparison is None else comparison.found_entries,
-            expected_entries=None if comparison is None or judgement is None else comparison.expected_entries,
+            expected_entries=expected_entries,
             snapshot_class=None if judgement is None else judgement.snapshot_class,
             reasons=() if judgement is None else judgement.reasons,
             wrong_since_offset=explanation.wrong_since_offset,
             base_snapshot_offset=explanation.base_snapshot_offset,
             differing_entries=0 if comparison is None else comparison.difference_count,
             entries=explanation.entries,
-            entries_not_listed=certain_count - len(explanation.entries) if explanation.entries else 0,
+            entries_not_listed=not_listed,
         )
 
     def answer(self) -> Answer:

@@ -171,8 +171,12 @@ def _unjudged_text(result: VerifyResult) -> str:
 
 
 def _expired_text(result: VerifyResult) -> str:
-    """How many entries differ and were not judged, because their producers have expired at the moment of the run; empty without any."""
-    counts = [each.comparison.excused_count for verdict in result.partitions for each in verdict.outcome.snapshots]
+    """How many entries differ and were not judged, because their producers have expired at the moment of the run; empty without any.
+
+    A snapshot that other entries prove wrong is left out: nothing hides what is wrong with it.
+    """
+    comparisons = [each.comparison for verdict in result.partitions for each in verdict.outcome.snapshots]
+    counts = [each.excused_count for each in comparisons if not each.proven_wrong]
     snapshots = sum(count > 0 for count in counts)
     if not snapshots:
         return ""

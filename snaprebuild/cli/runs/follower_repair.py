@@ -39,7 +39,8 @@ def run_follower_repair(store: str, path: str, options: FollowerRepairOptions, o
     plan, refused = repair_plan(check, set_aside=options.set_aside)
     written = None
     if plan is not None and not options.dry_run:
-        written = Receipt(default_receipt_path(None) if options.receipt is None else options.receipt, plan)
+        receipt_path = default_receipt_path(None) if options.receipt is None else options.receipt
+        written = Receipt(receipt_path, plan)
     size_bytes = 0 if plan is None else plan.min_read_bytes
     with notes_on_stderr(), noting_receipt(written), bytes_progress("replaying", size_bytes) as progress:
         repair = repair_replicas(check, plan, refused, run, dry_run=options.dry_run, receipt=written, progress=progress)

@@ -14,7 +14,7 @@ from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.log_dir import directory_fault, read_log_dir
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys, split_private_key
 from snaprebuild.storage.remote.listing import split_key_prefix
-from snaprebuild.storage.store import absolute, is_object
+from snaprebuild.storage.store import S3Settings, absolute, is_object
 from snaprebuild.storage.store_path import StorePath, path_of
 from snaprebuild.tier import remote_store
 from snaprebuild.tier.cost import AuditCost
@@ -27,6 +27,7 @@ __all__ = [
     "open_tier",
     "private_keys",
     "store_access",
+    "store_root",
     "tier_root",
 ]
 
@@ -90,13 +91,27 @@ def _is_log_dir(path: str) -> bool:
 
 
 def tier_root(location: str, s3: S3Options, options: RemoteOptions) -> tuple[StorePath, str]:
-    """A location with its store, and ``key.prefix`` below the location.
+    """The location that a verb names with its store, and ``key.prefix`` below the location.
 
     Raises:
-        UsageError: there is no such directory.
+        UsageError: ``store_root`` raises it.
     """
-    root = path_of(absolute(location), stores_of(s3))
-    prefix = options.key_prefix
+    return store_root(location, stores_of(s3), options.key_prefix)
+
+
+def store_root(location: str, stores: S3Settings, key_prefix: str) -> tuple[StorePath, str]:
+    """A location with its store, and ``key.prefix`` below the location.
+
+    Args:
+        location: directory or ``s3://BUCKET/PREFIX``.
+        stores: how object stores are reached.
+        key_prefix: of the plugin; empty for the last part of the location, if keys begin with it.
+
+    Raises:
+        UsageError: there is no such directory, or it is the log directory of a broker.
+    """
+    root = path_of(absolute(location), stores)
+    prefix = key_prefix
     if not prefix and not location.endswith("/"):
         root, prefix = split_key_prefix(root)
     if root.is_local and (fault := directory_fault(root.path)) is not None:

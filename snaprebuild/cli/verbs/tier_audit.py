@@ -6,7 +6,7 @@ from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.engine import EngineOptions
 from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.remote_storage import TierLocation
-from snaprebuild.cli.options.tier_audit import AuditOptions
+from snaprebuild.cli.options.tier_audit import TierAuditOptions
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
 
@@ -14,7 +14,9 @@ __all__ = ["tier_audit"]
 
 
 @verb(Load)
-def tier_audit(*, store: TierLocation, options: AuditOptions, engine: EngineOptions, out: MeasuredOutput, s3: S3Options) -> View:
+def tier_audit(
+    *, store: TierLocation, options: TierAuditOptions, engine: EngineOptions, out: MeasuredOutput, s3: S3Options
+) -> View:
     """Reads only: compares each producer snapshot in remote storage with a replay of the segments there.
 
     STORE is a directory or s3://BUCKET/PREFIX with the objects, as Aiven's plugin or LocalTieredStorage wrote them. For each

@@ -306,8 +306,10 @@ def broker_changes(before: BrokerRegistration | None, after: BrokerRegistration 
         changes.append(f"cordoned {cordoned}")
     if before.fenced != after.fenced:
         changes.append("fenced" if after.fenced else "unfenced")
-    if before.in_controlled_shutdown != after.in_controlled_shutdown:
-        changes.append("controlled shutdown" if after.in_controlled_shutdown else "no longer shutting down")
+    if after.in_controlled_shutdown and not before.in_controlled_shutdown:
+        changes.append("controlled shutdown")
+    if before.in_controlled_shutdown and not after.in_controlled_shutdown:
+        changes.append("no longer shutting down")
     if before.rack != after.rack:
         changes.append(f"rack {after.rack or 'none'}")
     return tuple(changes)

@@ -290,8 +290,10 @@ def _faults(change: PartitionChanged, kind: JoinKind, broker: BrokerRegistration
         faults.append(IsrFault.SHUTTING_DOWN)
     if broker.epoch > change.offset:
         faults.append(IsrFault.EPOCH_AHEAD)
-    if gone:
-        faults.append(IsrFault.NEW_DISK if kind is JoinKind.CAUGHT_UP else IsrFault.ELECTED_NEW_DISK)
+    if gone and kind is JoinKind.CAUGHT_UP:
+        faults.append(IsrFault.NEW_DISK)
+    elif gone:
+        faults.append(IsrFault.ELECTED_NEW_DISK)
     elif kind is JoinKind.ELECTED_UNCLEANLY:
         faults.append(IsrFault.UNCLEAN_ELECTION)
     return faults

@@ -139,12 +139,14 @@ class Announcements:
 def _partition_step(number: int, plan: PartitionPlan) -> PartitionStep:
     source = plan.source
     directory = plan.source.directory
+    target = plan.target
+    if not is_object(target):
+        target = os.path.realpath(target)  # a link on the way may lead elsewhere one day
     return PartitionStep(
         number=number,
         topic_partition=source.directory.topic_partition,
         source=directory.path,
-        # Where it really is: a link on the way may lead elsewhere one day.
-        target=plan.target if is_object(plan.target) else os.path.realpath(plan.target),
+        target=target,
         checkpointed_log_start_offset=source.checkpointed_log_start_offset,
         log_end_offset=plan.log_end_offset,
         clean_shutdown=source.log_dir.was_shut_down_cleanly,

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
-from snaprebuild.snapshots.receipts.own_snapshots import ReceiptFile, listed_receipts
+from snaprebuild.snapshots.receipts.receipt_places import ReceiptFile, listed_receipts
 from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, WrittenReceipt, heading_of, read_receipt
 from snaprebuild.storage.local.fingerprint import fingerprint_at
 

@@ -23,7 +23,6 @@ from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, Write
 from snaprebuild.published import RunRecord, line_of
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
 from snaprebuild.snapshots.receipts.announcements import Announcements
-from snaprebuild.snapshots.receipts.own_snapshots import can_be_written, default_receipt_places
 from snaprebuild.snapshots.receipts.part_files import FIRST, PartsPlace, close_first_part, close_parts, remove_parts
 from snaprebuild.snapshots.receipts.receipt_lines import (
     SCHEMA,
@@ -38,6 +37,7 @@ from snaprebuild.snapshots.receipts.receipt_lines import (
     WriteEvent,
 )
 from snaprebuild.snapshots.receipts.receipt_parts import EventList, PartReport
+from snaprebuild.snapshots.receipts.receipt_places import can_be_written, default_receipt_places
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.storage.local.directories import missing_directories, remove_empty_directories
 from snaprebuild.storage.local.document_file import check_new_place

@@ -26,8 +26,8 @@ from snaprebuild.published import Document, Natural, Part
 from snaprebuild.replay.broker_start import SnapshotOrigin, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
-from snaprebuild.snapshots.receipts.own_snapshots import can_be_written, default_receipt_places, listed_receipts, state_directory
 from snaprebuild.snapshots.receipts.part_files import part_names
+from snaprebuild.snapshots.receipts.receipt_places import can_be_written, default_receipt_places, listed_receipts, state_directory
 from snaprebuild.snapshots.receipts.receipt_reader import (
     PartitionReceipt,
     ReceiptHeading,

@@ -354,7 +354,7 @@ def _written_by_us(directory: PartitionDir) -> frozenset[int]:
     first = directory.segments[0].base_offset if directory.segments else 0
     if first == 0 or directory.snapshot_at(first) is None:
         return frozenset()
-    from snaprebuild.snapshots.receipts.own_snapshots import own_snapshots  # needed for such logs alone
+    from snaprebuild.snapshots.receipts.receipt_places import own_snapshots  # needed for such logs alone
 
     return own_snapshots(directory)
 

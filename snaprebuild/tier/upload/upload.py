@@ -302,7 +302,8 @@ class _PartitionUpload:
         segment.segment_id = copy.segment_id
         self._copies[segment.start_offset] = copy
         reason = f"the copy {uuid_to_text(copy.segment_id)} holds offsets {copy.start_offset} to {last_offset(copy)}"
-        return Conflict(UploadAction.PRESENT if coverage.is_live(copy) else UploadAction.UNVERIFIED, reason)
+        action = UploadAction.PRESENT if coverage.is_live(copy) else UploadAction.UNVERIFIED
+        return Conflict(action, reason)
 
     def _claimed(self, segment: SegmentUpload, claim: UploadClaim, coverage: CoverageView) -> Conflict:
         """Another uploader was first. If it has finished, its copy is one like any other; the metadata log may not have it yet."""

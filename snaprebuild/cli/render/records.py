@@ -1,0 +1,228 @@
+"""The result of ``inspect records``: the JSON document, which is also the manifest of an export, and lines for people."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from snaprebuild.cli.options.records import PayloadFormat
+from snaprebuild.cli.output import members_of_view, write_report
+from snaprebuild.cli.printing import print_line, print_table, print_text
+from snaprebuild.cli.table import printable
+from snaprebuild.cli.value_text import size_text
+from snaprebuild.cli.view import View
+from snaprebuild.consume.record_query import RecordIsolation
+from snaprebuild.documents.records import ExportedFile, Records, RecordsPartition, ShownRecord
+from snaprebuild.findings import Finding, pluralize
+from snaprebuild.storage.partition_names import named
+
+if TYPE_CHECKING:  # pyarrow may not be installed
+    from snaprebuild.consume.record_rows import ReadPartition, RecordRow
+
+__all__ = ["MANIFEST", "RecordsView"]
+
+MANIFEST = "manifest.json"
+"""File of an export that is written last: it says what is there, and what was left out."""
+
+
+PRIVATE_FILE_MODE = 0o600
+
+
+class RecordsView(View):
+    """Records that are shown, or were written."""
+
+    def __init__(
+        self,
+        findings: Sequence[Finding],
+        isolation: RecordIsolation,
+        selected: Sequence[str],
+        partitions: Sequence[ReadPartition],
+        rows: Sequence[RecordRow],
+        *,
+        limit: int | None,
+        key_format: PayloadFormat | None = None,
+        value_format: PayloadFormat | None = None,
+        directory: str | None = None,
+    ) -> None:
+        """Takes the result.
+
+        Args:
+            findings: of the result.
+            isolation: which records were read.
+            selected: names of the selected partitions.
+            partitions: that were read.
+            rows: records to show.
+            limit: records at most; None for any number.
+            key_format: how keys are shown; None for not at all.
+            value_format: how values are shown; None for not at all.
+            directory: with files of Parquet; None for none.
+        """
+        super().__init__(findings)
+        self._isolation = isolation
+        self._partitions = partitions
+        read = {each.reader.plan.log.topic_partition for each in partitions}
+        self._not_read = tuple(each for each in selected if each not in read)
+        self._rows = rows
+        self._limit = limit
+        self._formats = (key_format, value_format)
+        self._directory = directory
+
+    def document(self) -> Records:
+        """The document of ``inspect records``."""
+        return Records(
+            isolation=self._isolation.value,
+            limit=self._limit,
+            is_limited=self._is_limited,
+            not_read=self._not_read,
+            partitions=map(_partition, self._partitions),
+            shown_records=self._shown(),
+        )
+
+    @property
+    def _is_limited(self) -> bool:
+        return self._limit is not None and sum(each.records for each in self._partitions) >= self._limit
+
+    def _shown(self) -> Iterator[ShownRecord]:
+        key_format, value_format = self._formats
+        for row in self._rows:
+            yield ShownRecord(
+                topic_partition=row.topic_partition,
+                offset=row.offset,
+                timestamp_ms=row.timestamp_ms,
+                timestamp_type="LogAppendTime" if row.is_append_time else "CreateTime",
+                key_bytes=row.key_bytes,
+                value_bytes=row.value_bytes,
+                transaction=row.transaction,
+                key=_payload(row.key, key_format),
+                value=_payload(row.value, value_format),
+            )
+
+    def write_files(self) -> None:
+        """Writes the manifest of an export.
+
+        Raises:
+            WriteFailedError: it cannot be written.
+        """
+        if self._directory is not None:
+            path = os.path.join(self._directory, MANIFEST)
+            write_report(path, members_of_view(self))
+            os.chmod(path, PRIVATE_FILE_MODE)
+
+    def print_table(self) -> None:
+        """Prints the partitions, then the records."""
+        self._print_partitions()
+        if self._directory is not None:
+            count = sum(each.file is not None for each in self._partitions)
+            print_text(f"{pluralize(count, 'file')} of Parquet and {MANIFEST} are in {self._directory}")
+        else:
+            self._print_rows()
+        if self._is_limited:
+            others = f" {pluralize(len(self._not_read), 'partition')} more were not read." if self._not_read else ""
+            print_text(f"--limit {self._limit}: there may be more records.{others}")
+
+    def _print_rows(self) -> None:
+        """Prints a line for each record. Keys and values are last, because they have any length."""
+        key_format, value_format = self._formats
+        headings = ["partition", "offset", "timestamp", "key bytes", "value bytes"]
+        headings += ["transaction"] if self._isolation is not RecordIsolation.READ_COMMITTED else []
+        lines = [headings]
+        for row in self._rows:
+            sizes = ["null" if each is None else str(each) for each in (row.key_bytes, row.value_bytes)]
+            line = [row.topic_partition, str(row.offset), _moment(row.timestamp_ms), *sizes]
+            lines.append(line + ([row.transaction or ""] if len(headings) > len(line) else []))
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        payloads = [" ".join([*(["key"] if key_format else []), *(["value"] if value_format else [])])]
+        payloads += [self._payloads(row) for row in self._rows]
+        for line, payload in zip(lines, payloads, strict=True):
+            padded = "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
+            print_line(f"{padded}  {payload}".rstrip())
+
+    def _payloads(self, row: RecordRow) -> str:
+        shown = []
+        for data, form in zip((row.key, row.value), self._formats, strict=True):
+            if form is not None:
+                shown.append("null" if data is None else printable(_payload(data, form) or ""))
+        return " ".join(shown)
+
+    def _print_partitions(self) -> None:
+        rows = []
+        for each in self._partitions:
+            counts = each.reader.counts
+            plan = each.reader.plan
+            left_out = counts.aborted_batches + counts.control_batches
+            written = "-" if each.file is None else size_text(each.file.size_bytes)
+            rows.append(
+                (
+                    plan.log.topic_partition,
+                    plan.start,
+                    plan.end,
+                    each.records,
+                    left_out,
+                    counts.missing_offsets,
+                    counts.damaged_batches,
+                    written,
+                )
+            )
+        numbers = ("from", "until", "records", "batches left out", "missing offsets", "damaged")
+        print_table(None, ("partition", *numbers, "file"), rows, right=numbers)
+
+
+def _moment(ms: int | None) -> str:
+    """A timestamp with its milliseconds, UTC; ``-`` for none."""
+    if ms is None:
+        return "-"
+    try:
+        moment = datetime.datetime.fromtimestamp(ms // 1000, datetime.UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+
+
+def _partition(each: ReadPartition) -> RecordsPartition:
+    plan = each.reader.plan
+    counts = each.reader.counts
+    file = None if each.file is None else ExportedFile(path=each.file.path, size_bytes=each.file.size_bytes)
+    return RecordsPartition(
+        **named(plan.log.topic, plan.log.partition),
+        source=plan.log.place,
+        start_offset=plan.start,
+        end_offset=plan.end,
+        records=each.records,
+        first_offset=-1 if each.first_offset is None else each.first_offset,
+        last_offset=-1 if each.last_offset is None else each.last_offset,
+        is_whole=each.is_whole,
+        aborted_batches=counts.aborted_batches,
+        control_batches=counts.control_batches,
+        missing_offsets=counts.missing_offsets,
+        damaged_batches=counts.damaged_batches,
+        file=file,
+    )
+
+
+def _payload(data: bytes | None, form: PayloadFormat | None) -> str | None:
+    """A key or value in a form; with ``base64:`` in front where it is not of that form."""
+    if data is None or form is None:
+        return None
+    match form:
+        case PayloadFormat.HEX:
+            return data.hex()
+        case PayloadFormat.BASE64:
+            return base64.b64encode(data).decode("ascii")
+        case PayloadFormat.JSON:
+            try:
+                return json.dumps(json.loads(data), separators=(",", ":"), ensure_ascii=False)
+            except (ValueError, RecursionError):
+                return _in_base64(data)
+        case PayloadFormat.TEXT:
+            try:
+                return data.decode()
+            except UnicodeDecodeError:
+                return _in_base64(data)
+
+
+def _in_base64(data: bytes) -> str:
+    return f"base64:{base64.b64encode(data).decode('ascii')}"

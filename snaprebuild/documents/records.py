@@ -1,0 +1,85 @@
+"""The document of ``inspect records``, which is also the manifest of an export."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from snaprebuild.published import Document, Natural, OffsetOrNone, Part, Streamed, one_of
+from snaprebuild.storage.partition_names import TopicPartition
+
+__all__ = ["ExportedFile", "Records", "RecordsPartition", "ShownRecord"]
+
+
+class ExportedFile(Part, frozen=True):
+    """A file of Parquet with the records of a partition."""
+
+    path: str
+    """Below the directory of the export; its name has the first and the last offset."""
+    size_bytes: Natural
+
+
+class RecordsPartition(TopicPartition, frozen=True):
+    """What was read of a partition, and what was left out."""
+
+    source: str
+    """The directory, or the remote storage."""
+    start_offset: Natural
+    """The first offset of the range."""
+    end_offset: Natural
+    """The offset after the last one of the range."""
+    records: Natural
+    """Records that are shown or written."""
+    first_offset: OffsetOrNone
+    """Offset of the first of them; -1 without one."""
+    last_offset: OffsetOrNone
+    """Offset of the last of them; -1 without one."""
+    is_whole: bool
+    """Nothing of the range was left out because of `--limit` or damage."""
+    aborted_batches: Natural
+    """Batches of aborted transactions that were left out."""
+    control_batches: Natural
+    """Batches of control records that were left out."""
+    missing_offsets: Natural
+    """Offsets of the range that are in no batch; compaction removes them by design."""
+    damaged_batches: Natural
+    """Batches, or ends of segments, that could not be read."""
+    file: ExportedFile | None
+    """With its records; null without `--out`, and without a record."""
+
+
+class ShownRecord(Part, frozen=True):
+    """A record."""
+
+    topic_partition: str
+    offset: Natural
+    timestamp_ms: int | None
+    """Milliseconds since 1970; null for none."""
+    timestamp_type: Annotated[str, one_of("CreateTime", "LogAppendTime")]
+    key_bytes: Natural | None
+    """null for a null key."""
+    value_bytes: Natural | None
+    """null for a null value."""
+    transaction: Annotated[str, one_of("none", "committed", "aborted", "open")] | None
+    """How the transaction of the record ended; null with read_committed, where all are committed or in none."""
+    key: str | None
+    """In the form of `--key-format`, `base64:` and base64 where the bytes are not of that form; null without it, and for null."""
+    value: str | None
+    """In the form of `--value-format`, as `key`."""
+
+
+class Records(Document, frozen=True):
+    """What `snaprebuild inspect records --output json` prints, and the manifest of `--out`."""
+
+    NAME = "inspect-records"
+    VERSION = 1
+
+    isolation: Annotated[str, one_of("read_committed", "read_uncommitted", "all")]
+    limit: Natural | None
+    """Records at most; null for any number."""
+    is_limited: bool
+    """There may be more records than the limit."""
+    not_read: tuple[str, ...]
+    """Selected partitions of which nothing was read, because the limit was reached before, or because of damage."""
+    partitions: Streamed[RecordsPartition]
+    shown_records: Streamed[ShownRecord]
+    """Empty with `--out`."""
