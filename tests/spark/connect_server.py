@@ -80,8 +80,6 @@ def running(state: Path, master: str = "local[2]", settings: Mapping[str, str] |
     state.mkdir(parents=True, exist_ok=True)
     log = state / "server.log"
     words = [str(Path(pyspark.__path__[0]) / "bin" / "spark-submit"), "--class", SERVER, "--master", master]
-    if pyspark.__version__.startswith("3."):  # its packages have no server
-        words += ["--packages", f"org.apache.spark:spark-connect_2.12:{pyspark.__version__}"]
     for name, value in {**SETTINGS, "spark.local.dir": str(state), **(settings or {})}.items():
         words += ["--conf", f"{name}={value}"]
     variables = {**_environment(), **QUICK_JAVA, "PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(state), "PYTHONPATH": ""}
