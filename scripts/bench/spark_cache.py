@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 from make_partition import Shape, make_partition
-from spark_speed import plan_of, processor_seconds
+from spark_speed import plan_of, processor_seconds, used_since
 
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.rebuild.run import rebuild
@@ -59,10 +59,10 @@ class WithTable(SparkEngine):
 
 def measured(do: Callable[[], Any]) -> tuple[float, float]:
     """Seconds, and seconds of processors."""
-    before = sum(processor_seconds().values())
+    before = processor_seconds()
     started = time.perf_counter()
     do()
-    return time.perf_counter() - started, sum(processor_seconds().values()) - before
+    return time.perf_counter() - started, sum(used_since(before).values())
 
 
 def size_mib(directory: str) -> float:

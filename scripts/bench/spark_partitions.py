@@ -30,7 +30,7 @@ from pathlib import Path
 import pyarrow as pa
 from make_partition import Shape, make_partition
 from spark_memory import watched_memory
-from spark_speed import processor_seconds
+from spark_speed import processor_seconds, used_since
 
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask
@@ -123,7 +123,7 @@ def turn(logs: Path, scratch: Path, cores: int, way: Way) -> Turn:
     receipt = Receipt(str(out / "receipt.jsonl"), plan)
     result = rebuild(plan, Run(jobs=cores, engine=way.engine), receipt=receipt)
     ended = time.perf_counter()
-    used = {who: spent - before.get(who, 0) for who, spent in processor_seconds().items()}
+    used = used_since(before)
     assert not result.findings, result.findings[0]
     written = sum(len(each.boundaries) for each in result.partitions)
     assert len(list(out.rglob("*.snapshot"))) == written > 0
@@ -190,7 +190,7 @@ def main() -> int:
                 for _ in range(arguments.repeats + 1):
                     for way in ways.values():
                         way.turns.append(turn(logs, scratch, arguments.cores, way))
-                        print(way.turns[-1], file=sys.stderr, flush=True)
+                        print(f"{way.turns[-1].whole:.1f} s", end=" ", file=sys.stderr, flush=True)
         print(f"{arguments.partitions} partitions of {SEGMENTS} segments, {arguments.cores} cores; load {os.getloadavg()[0]:.1f}")
         for name, way in ways.items():
             show(name, way)

@@ -148,7 +148,7 @@ def measure_share(place: Path, rounds: int, *, check_crc: bool) -> None:
             for name, way in ways.items():
                 before = processor_seconds()
                 times[name].append(seconds(way))
-                used[name].append({who: spent - before.get(who, 0) for who, spent in processor_seconds().items()})
+                used[name].append(used_since(before))
     bare, spark = (min(values[1:]) for values in times.values())  # the first round warms up
     alone, whole = (min(map(sum, (each.values() for each in rounds_[1:]))) for rounds_ in used.values())
     parts = min(used["spark"][1:], key=lambda each: sum(each.values()))
@@ -160,18 +160,26 @@ def measure_share(place: Path, rounds: int, *, check_crc: bool) -> None:
     )
 
 
-def processor_seconds() -> dict[str, float]:
-    """What this process, Java and the other processes below this one have used; those that have ended count as workers."""
-    used = {"driver": sum(resource.getrusage(resource.RUSAGE_SELF)[:2]), "Java": 0.0}
-    used["workers"] = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+def used_since(before: dict[tuple[str, int], float]) -> dict[str, float]:
+    """What the driver, Java and workers have used since then. A worker of Spark that has ended meanwhile counts nothing."""
+    used = {"driver": 0.0, "Java": 0.0, "workers": 0.0}
+    for (who, number), spent in processor_seconds().items():
+        used[who] += max(spent - before.get((who, number), 0.0), 0.0)
+    return used
+
+
+def processor_seconds() -> dict[tuple[str, int], float]:
+    """What this process, Java and the other processes below it have used, by who and number; 0 for those that were waited for."""
+    used = {
+        ("driver", os.getpid()): sum(resource.getrusage(resource.RUSAGE_SELF)[:2]),
+        ("workers", 0): sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]),
+    }
     for child in children_of(os.getpid()):
         try:
             name, _, rest = Path(f"/proc/{child}/stat").read_text().partition("(")[2].rpartition(")")
         except OSError:
             continue  # it ended
-        own, ended = (sum(map(int, rest.split()[at : at + 2])) / os.sysconf("SC_CLK_TCK") for at in (11, 13))
-        used["Java" if name == "java" else "workers"] += own
-        used["workers"] += ended
+        used["Java" if name == "java" else "workers", child] = sum(map(int, rest.split()[11:13])) / os.sysconf("SC_CLK_TCK")
     return used
 
 

@@ -91,8 +91,11 @@ def interrupted(logs: Path, place: Path) -> tuple[float, int]:
         seconds = time.perf_counter() - began
     assert process.returncode == 130, process.returncode
     files = sum(1 for _ in out.rglob("*.snapshot"))
-    assert not [each for each in out.rglob("*") if each.is_file() and each.suffix not in (".snapshot", ".jsonl")], (
-        "a half-written file"
+    # What was being written has the name of a temporary file: a snapshot that has its name is whole.
+    others = {each.name for each in out.rglob("*") if each.is_file() and each.suffix not in (".snapshot", ".jsonl", ".tmp")}
+    assert not others, others
+    subprocess.run(
+        [*program, "verify", "--written-by", str(receipt)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     subprocess.run([*program, "undo", str(receipt)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert not list(out.rglob("*.snapshot"))
@@ -119,7 +122,7 @@ def main() -> None:
     times = [seconds for seconds, _ in ends]
     written = sum(files for _, files in ends)
     print(f"from Ctrl-C to the end of the last process: {min(times):.2f} to {max(times):.2f} s")
-    print(f"{written} files were written before, none half, and undo took all of them back")
+    print(f"{written} files were written before, each whole, and undo took all of them back")
 
 
 if __name__ == "__main__":

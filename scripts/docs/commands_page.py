@@ -24,6 +24,7 @@ PLACES = {
     "install": "../guides/repair-a-broker.md",
     "fleet": "../guides/fleet.md",
     "report": "../guides/monitor.md",
+    "inspect records": "../guides/inspect.md",
     "before-start": "../guides/deploy.md#before-start",
     "tier inventory": "../guides/remote-storage.md#tier-inventory",
     "tier audit": "../guides/remote-storage.md#tier-audit",

@@ -52,8 +52,8 @@ log = logging.getLogger(__name__)
 HERE_SECONDS = 0.5
 """Calls that take less are made by the driver: a job takes longer than that."""
 
-HERE_SECONDS_MAX = 3.0
-"""All calls are made by the driver if the first ones show that they take less: a job gains no second then."""
+HERE_SECONDS_MAX = 10.0
+"""All calls are made by the driver if the first ones show that they take less: a job would gain little."""
 
 CALLS_TOGETHER = 32
 """Calls that are sent in one row."""

@@ -167,6 +167,16 @@ def test_damage_anywhere_in_a_message(magic: int, value: int) -> None:
         assert in_columns(data, check_crc=False) == by_records(data, check_crc=False)
 
 
+@pytest.mark.parametrize("codec", range(8))
+@pytest.mark.parametrize("count", [-1, 0, 1])
+def test_batches_without_bytes(codec: int, count: int) -> None:
+    """The cleaner leaves them with the count 0, not compressed."""
+    data = many_batches(batch_of(header_of(1, attributes=codec, record_count=count), b"").data)
+    found = in_columns(data)
+    assert found == by_records(data)
+    assert all(isinstance(each, LogRecord) for each in found) or (codec, count) != (0, 0)
+
+
 def odd_varint(value: int) -> bytes:
     """A length in more bytes than it needs, as Kafka accepts it."""
     raw = value << 1
