@@ -115,9 +115,18 @@ def test_another_topic_of_the_name_is_no_copy(tmp_path: Path) -> None:
         rows_of(read(logs, remote=TIERED / "remote"))
 
 
-def test_the_id_of_a_directory_is_not_overridden() -> None:
-    with pytest.raises(UsageError, match="is of the topic ArVkN0FsREySYiqNvr4hUw, and the topic AAAAAAAAAAAAAAAAAAAAAQ is asked"):
-        read(TIERED / "logs", remote=TIERED / "remote", topic_ids={"mixed": "AAAAAAAAAAAAAAAAAAAAAQ"})
+def test_the_id_of_a_directory_is_not_overridden(tmp_path: Path) -> None:
+    """The directory is of another topic than the copies, whose id is given."""
+    logs = cut_log(tmp_path)
+    (logs / "mixed-0" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    with pytest.raises(UsageError, match="is of the topic AAAAAAAAAAAAAAAAAAAAAQ, and the topic ArVkN0FsREySYiqNvr4hUw is asked"):
+        read(logs, remote=TIERED / "remote", topic_ids={"mixed": "ArVkN0FsREySYiqNvr4hUw"})
+
+
+@pytest.mark.parametrize("topic", ["mixed", "mixde"])
+def test_an_id_that_the_store_lacks(topic: str) -> None:
+    with pytest.raises(UsageError, match=f"has no topic {topic} with the id AAAAAAAAAAAAAAAAAAAAAQ"):
+        read(remote=TIERED / "remote", topic_ids={topic: "AAAAAAAAAAAAAAAAAAAAAQ"})
 
 
 def test_a_directory_without_segments_hides_no_copy(tmp_path: Path) -> None:
