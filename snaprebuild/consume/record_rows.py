@@ -150,7 +150,7 @@ def read_rows(
             continue
         first = len(rows)
         is_whole = True
-        reading = _Reading(reader, findings)
+        reading = _PartitionReading(reader, findings)
         with contextlib.closing(reading.batches()) as batches:
             for batch in batches:
                 for row in _rows_of(log.topic_partition, batch, with_keys=with_keys, with_values=with_values):
@@ -215,7 +215,7 @@ def export_records(
         if reader is None:
             continue
         place = os.path.join(directory, log.topic_partition)
-        reading = _Reading(reader, findings)
+        reading = _PartitionReading(reader, findings)
         with _PartitionFile(place) as file:
             is_whole = file.write(reading.batches(), left)
             written = file.publish()
@@ -250,7 +250,7 @@ def _reader_of(log: ChosenLog, query: RecordQuery, findings: list[Finding]) -> P
     return PartitionReader(plan, query)
 
 
-class _Reading:
+class _PartitionReading:
     """Reads a partition.
 
     Attributes:

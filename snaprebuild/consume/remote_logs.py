@@ -29,7 +29,6 @@ from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.store import S3Settings, absolute
 from snaprebuild.storage.store_path import path_of
-from snaprebuild.tier.remote_log import epoch_end_offsets
 from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition
 from snaprebuild.tier.remote_store import StoreAccess, Tier, open_tier
 
@@ -93,7 +92,9 @@ def with_remote_copies(log: ChosenLog, tier: Tier, topic_id: bytes | None, *, to
         return _in_place_of_nothing(log, remote, tolerates_loss=tolerates_loss)
     first = log.pieces[0].base_offset if log.pieces else log.log_end
     above = _above_findings(log, remote)
-    served = _served_copies(remote, log.epochs or _epochs_of_newest(remote), first) if first else []
+    if not first:
+        return replace(log, findings=(*log.findings, *above))
+    served = _served_copies(remote, log.epochs or _epochs_of_newest(remote), first)
     if not served:
         return replace(log, findings=(*log.findings, *remote.findings, *above))
     checkpointed = (log.source.log_dir.log_starts or {}).get(log.topic_partition)
@@ -125,8 +126,8 @@ def _above_findings(log: ChosenLog, remote: RemotePartition) -> list[Finding]:
     if end <= log.log_end:
         return []
     message = (
-        f"remote storage has copies up to offset {end - 1}, and the log on disk ends at {log.log_end}: it may be old or have lost its "
-        f"end, and what is above it is not read"
+        f"remote storage has copies up to offset {end - 1}, and the log on disk ends at {log.log_end}: what is above is not read. "
+        f"The log may be old, or have lost its end"
     )
     return [Finding("records-above-log-end", Severity.FINDING, log.place, message, log.log_end)]
 
@@ -216,7 +217,7 @@ def _served_copies(remote: RemotePartition, epochs: Sequence[LeaderEpochEntry], 
     (``RemoteLogMetadataCache``). So a copy that overlaps the next one is read up to the start of that.
     """
     served: list[_ServedCopies] = []
-    bounds = _bounds(remote, epochs)
+    bounds = sorted({*remote.bounds, *(entry.start_offset for entry in epochs)})
     bound: int | None = end
     while bound is not None:
         chain = remote.chain_below(epochs, bound)
@@ -227,15 +228,6 @@ def _served_copies(remote: RemotePartition, epochs: Sequence[LeaderEpochEntry], 
             place = bisect.bisect_left(bounds, bound)
             bound = bounds[place - 1] if place else None
     return served[::-1]
-
-
-def _bounds(remote: RemotePartition, epochs: Sequence[LeaderEpochEntry]) -> list[int]:
-    """The offsets at which another copy, or none, may serve reads, ascending."""
-    bounds = {entry.start_offset for entry in epochs}
-    for segment in remote.live:
-        bounds |= {entry.start_offset for entry in segment.leader_epochs}
-        bounds |= {last + 1 for last in epoch_end_offsets(segment).values()}
-    return sorted(bounds)
 
 
 class _Copies:
