@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from generated_logs import write_checkpoints
-from log_dirs import batch, snapshot_bytes, snapshot_name, write_partition
+from log_dirs import TRANSACTIONAL, batch, marker, snapshot_bytes, snapshot_name, write_partition
 from manifests import FIXTURES
 from slow_consumer import slow_log
 from tiers import Copy, copied, write_tier
@@ -175,10 +175,18 @@ def test_a_copy_that_overlaps_the_next_one(has_disk: bool, starts: tuple[int, in
 
 
 def test_a_copy_is_read_only_as_far_as_its_leader_was_followed(tmp_path: Path) -> None:
-    """The first copy has offsets 8 to 14 of epoch 0. The log has epoch 1 from 8 on, of which offsets 8 and 9 are in no copy."""
+    """The first copy has offsets 8 to 14 of epoch 0. The log has epoch 1 from 8 on, of which offsets 8 and 9 are in no copy.
+
+    The transaction of offset 3 was aborted in epoch 0, which the log lost, and committed in epoch 1.
+    """
 
     def segment(first: int, end: int, epoch: int) -> bytes:
-        batches = (batch(offset) for offset in range(first, end))
+        special = {
+            3: batch(3, producer_id=7, attributes=TRANSACTIONAL),
+            9: marker(9, 7, commit=False),
+            12: marker(12, 7, commit=True),
+        }
+        batches = (special.get(offset) or batch(offset) for offset in range(first, end))
         return b"".join(each[:12] + epoch.to_bytes(4, "big") + each[16:] for each in batches)
 
     copies = [
@@ -189,6 +197,8 @@ def test_a_copy_is_read_only_as_far_as_its_leader_was_followed(tmp_path: Path) -
     stream = records(remote=store, isolation="all", columns=("offset",), fail_on_data_loss=False)
     assert [row["offset"] for row in rows_of(stream)] == [*range(8), *range(10, 20)]
     assert [each.missing_offsets for each in stream.partitions] == [2]
+    outcomes = records(remote=store, isolation="read_uncommitted", columns=("offset", "transaction"), fail_on_data_loss=False)
+    assert {row["offset"]: row["transaction"] for row in rows_of(outcomes)}[3] == "committed"
 
 
 def test_a_transaction_from_below_the_copies_is_open(tmp_path: Path) -> None:
