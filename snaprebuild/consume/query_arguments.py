@@ -19,7 +19,7 @@ __all__ = ["assigned_partitions", "check_one_selection", "chosen_columns", "offs
 
 
 def check_one_selection(query: RecordQuery) -> None:
-    """Raises UsageError if topics are selected in more than one way, or a range is."""
+    """Raises UsageError if topics are selected in more than one way, or a range is, or if it ends before it begins."""
     ways = [bool(query.topics), bool(query.subscribe), query.subscribe_pattern is not None, bool(query.assign)]
     if sum(ways) > 1:
         raise UsageError("select topics in one way: by name or pattern, by a regular expression, or by partitions")
@@ -27,6 +27,10 @@ def check_one_selection(query: RecordQuery) -> None:
         raise UsageError("give a starting offset or a starting timestamp, not both")
     if query.ending_timestamp is not None and query.ending_offsets != LATEST:
         raise UsageError("give an ending offset or an ending timestamp, not both")
+    begin = query.starting_timestamp
+    end = query.ending_timestamp
+    if begin is not None and end is not None and begin > end:
+        raise UsageError(f"the range begins at {begin} ms and ends before, at {end} ms")
 
 
 def offsets_of(name: str, value: Any, words: Mapping[str, int]) -> Offsets:

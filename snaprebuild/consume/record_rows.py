@@ -150,7 +150,8 @@ def read_rows(
             continue
         first = len(rows)
         is_whole = True
-        with contextlib.closing(_batches(reader, findings)) as batches:
+        reading = _PartitionReading(reader, findings)
+        with contextlib.closing(reading.batches()) as batches:
             for batch in batches:
                 for row in _rows_of(log.topic_partition, batch, with_keys=with_keys, with_values=with_values):
                     if len(rows) >= limit or held_bytes > ROW_BYTES_MAX:
@@ -160,7 +161,7 @@ def read_rows(
                     held_bytes += len(row.key or b"") + len(row.value or b"")
                 if not is_whole:
                     break
-        partitions.append(_read_partition(reader, rows[first:], is_whole=is_whole))
+        partitions.append(_read_partition(reader, rows[first:], is_whole=is_whole and not reading.lacks_records))
         findings += reader.findings
         if held_bytes > ROW_BYTES_MAX:
             message = f"keys and values of {len(rows)} records have more than {ROW_BYTES_MAX >> 20} MiB: no more records are shown"
@@ -174,7 +175,7 @@ def read_rows(
 def _read_partition(reader: PartitionReader, rows: Sequence[RecordRow], *, is_whole: bool) -> ReadPartition:
     return ReadPartition(
         reader=reader,
-        is_whole=is_whole and not _was_cut_short(reader),
+        is_whole=is_whole,
         records=len(rows),
         first_offset=rows[0].offset if rows else None,
         last_offset=rows[-1].offset if rows else None,
@@ -214,15 +215,16 @@ def export_records(
         if reader is None:
             continue
         place = os.path.join(directory, log.topic_partition)
+        reading = _PartitionReading(reader, findings)
         with _PartitionFile(place) as file:
-            is_whole = file.write(_batches(reader, findings), left)
+            is_whole = file.write(reading.batches(), left)
             written = file.publish()
         if left is not None:
             left -= file.records
         partitions.append(
             ReadPartition(
                 reader=reader,
-                is_whole=is_whole and not _was_cut_short(reader),
+                is_whole=is_whole and not reading.lacks_records,
                 records=file.records,
                 first_offset=file.first_offset,
                 last_offset=file.last_offset,
@@ -248,17 +250,30 @@ def _reader_of(log: ChosenLog, query: RecordQuery, findings: list[Finding]) -> P
     return PartitionReader(plan, query)
 
 
-def _batches(reader: PartitionReader, findings: list[Finding]) -> Generator[pa.RecordBatch]:
-    """The records of a partition; an error that ends them becomes a finding."""
-    try:
-        yield from reader.batches()
-    except (FormatError, SnaprebuildError) as error:
-        findings.append(finding_of_error(error, reader.plan.log.place))
+class _PartitionReading:
+    """Reads a partition.
 
+    Attributes:
+        has_failed: an error ended the read.
+    """
 
-def _was_cut_short(reader: PartitionReader) -> bool:
-    """Whether batches were damaged, or an error ended the read."""
-    return bool(reader.counts.damaged_batches) or reader.plan.damage is not None
+    def __init__(self, reader: PartitionReader, findings: list[Finding]) -> None:
+        self._reader = reader
+        self._findings = findings
+        self.has_failed = False
+
+    def batches(self) -> Generator[pa.RecordBatch]:
+        """The records; an error that ends them becomes a finding."""
+        try:
+            yield from self._reader.batches()
+        except (FormatError, SnaprebuildError) as error:
+            self.has_failed = True
+            self._findings.append(finding_of_error(error, self._reader.plan.log.place))
+
+    @property
+    def lacks_records(self) -> bool:
+        """Whether batches were damaged, or an error ended the read."""
+        return self.has_failed or bool(self._reader.counts.damaged_batches) or self._reader.plan.damage is not None
 
 
 def _rows_of(topic_partition: str, batch: pa.RecordBatch, *, with_keys: bool, with_values: bool) -> Iterator[RecordRow]:

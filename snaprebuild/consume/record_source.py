@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +16,7 @@ from snaprebuild.consume.partition_plan import check_offsets
 from snaprebuild.consume.record_query import RecordQuery
 from snaprebuild.consume.remote_logs import RemoteRequest, log_in_tier, open_remote, with_remote_copies
 from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, UsageError
-from snaprebuild.findings import Finding, FindingCause, finding_of_error, first_of
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, first_of
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes, open_source
@@ -66,7 +67,8 @@ def open_record_source(
     if remote is None and not source.partitions and not source.skipped:
         _check_no_store(paths, run)
     tier = None if remote is None else open_remote(remote, run.stores)
-    return _Opening(query, source, tier, {} if remote is None else remote.topic_ids).opened()
+    place = next(iter(paths), server_properties) or ("" if remote is None else remote.location)
+    return _Opening(query, source, tier, {} if remote is None else remote.topic_ids, place).opened()
 
 
 def _check_no_store(paths: Sequence[str], run: Run) -> None:
@@ -81,8 +83,9 @@ def _check_no_store(paths: Sequence[str], run: Run) -> None:
 
 
 class _Opening:
-    def __init__(self, query: RecordQuery, source: Source, tier: Tier | None, topic_ids: Mapping[str, bytes]) -> None:
+    def __init__(self, query: RecordQuery, source: Source, tier: Tier | None, topic_ids: Mapping[str, bytes], place: str) -> None:
         self._query = query
+        self._place = place
         self._topic_ids = topic_ids
         self._source = source
         self._tier = tier
@@ -95,10 +98,14 @@ class _Opening:
         on_disk = [each for each in self._source.partitions if query.takes(*_name_of(each))]
         remote_alone = self._remote_alone({_name_of(each) for each in on_disk})
         skipped = [each for each in self._source.skipped if query.takes(*_name_of(each))]
+        self._check_topic_ids()
         self._check_names(bool(on_disk or remote_alone or skipped))
         if not query.skips_faults:
-            _check_listing(self._findings)
+            strays = {each.directory.path for each in skipped if each.directory.name.form is DirectoryForm.STRAY}
+            # As a future or deleted directory: the partition is another broker's. If the caller names its path, it is refused.
+            _check_listing([each for each in self._findings if each.path not in strays or each.severity > Severity.FINDING])
             _check_compactions(skipped)
+        self._findings += self._unmatched()
         logs = [
             self._tried(directories[0].directory.path, partial(self._on_disk, directories))
             for _, directories in by_partition(on_disk)
@@ -156,12 +163,40 @@ class _Opening:
             found[name] = each
         return list(found.values())
 
-    def _check_names(self, selects: bool) -> None:
-        """Raises UsageError if a name selects nothing: it is probably mistyped."""
-        query = self._query
+    def _check_topic_ids(self) -> None:
+        """Raises UsageError if remote storage has no topic of an id: it is probably mistyped."""
+        if self._tier is None:
+            return
+        known = {(each.topic, each.topic_id) for each in (*self._tier.partitions, *self._tier.logs.partitions)}
+        for topic, topic_id in self._topic_ids.items():
+            if (topic, topic_id) not in known:
+                others = [uuid_to_text(each) for name, each in sorted(known) if name == topic]
+                there = f"; ids of {topic} are {first_of(others)}" if others else ""
+                raise UsageError(f"has no topic {topic} with the id {uuid_to_text(topic_id)}{there}", path=self._tier.base.path)
+
+    @property
+    def _present(self) -> set[tuple[str, int]]:
+        """Topic and number of each partition that is there, selected or not."""
         present = {_name_of(each) for each in (*self._source.partitions, *self._source.skipped)}
         if self._tier is not None:
             present |= {(each.topic, each.partition) for each in self._tier.partitions}
+        return present
+
+    def _unmatched(self) -> list[Finding]:
+        """Findings about names and patterns that match no topic, while others do."""
+        present = self._present
+        topics = {topic for topic, _ in present}
+        findings = []
+        for pattern in self._query.topics:
+            if present and not any(fnmatch.fnmatchcase(topic, pattern) for topic in topics):
+                message = f"no topic matches {pattern!r}{Selection((pattern,)).hint(topics, as_options=False)}"
+                findings.append(Finding("nothing-found", Severity.FINDING, self._place, message))
+        return findings
+
+    def _check_names(self, selects: bool) -> None:
+        """Raises UsageError if a name selects nothing: it is probably mistyped."""
+        query = self._query
+        present = self._present
         topics = {topic for topic, _ in present}
         absent = sorted(set(query.subscribe) - topics)
         if absent:

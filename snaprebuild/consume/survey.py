@@ -116,11 +116,13 @@ class _Survey:
 
     def _take_piece(self, piece: LogPiece, source: OpenBytes, columns: tuple[str, ...]) -> None:
         aborted: set[tuple[int, int]] = set()
+        # What is above is read from the next segment. A copy of another leader may have other batches there.
+        high = min(self._end, piece.high)
         for block in blocks_of(piece, source, columns, self._on_fault, check_crc=True):
             if self._is_done():
                 return
             for part, bad_row in good_parts(block):
-                self._take(part, source, aborted)
+                self._take(part, source, high, aborted)
                 if bad_row is not None:
                     position = int(block.position_bytes[bad_row])
                     what = "checksum of a batch"
@@ -130,13 +132,13 @@ class _Survey:
                     self._on_fault(BatchFault(piece, position, error, int(block.column("base_offset")[bad_row])))
                 if self._is_done():
                     return
-            if len(block) and int(block.column("base_offset")[-1]) >= self._end:
+            if len(block) and int(block.column("base_offset")[-1]) >= high:
                 break
         if aborted:
             self._compare_index(piece, aborted)
 
-    def _take(self, block: HeaderBlock, source: OpenBytes, aborted: set[tuple[int, int]]) -> None:
-        block = block.part(0, int(np.searchsorted(block.column("base_offset"), self._end)))
+    def _take(self, block: HeaderBlock, source: OpenBytes, high: int, aborted: set[tuple[int, int]]) -> None:
+        block = block.part(0, int(np.searchsorted(block.column("base_offset"), high)))
         if not len(block):
             return
         if self._with_outcomes:

@@ -88,8 +88,8 @@ class RecordOptions:
             raise UsageError("option numPartitions: expected 1 or more, found 0")
         mode = DamageMode(mode_option(options))
         query = RecordQuery(
-            topics=tuple(listed_names(options.get("topics"))),
-            subscribe=tuple(listed_names(options.get("subscribe"))),
+            topics=_names(options, "topics"),
+            subscribe=_names(options, "subscribe"),
             subscribe_pattern=pattern_of("option subscribePattern", options.get("subscribePattern")),
             assign=assigned_partitions("option assign", _json(options, "assign")),
             starting_offsets=offsets_of(
@@ -153,6 +153,14 @@ def _remote(options: Mapping[str, str]) -> RemoteRequest | None:
         key_prefix=options.get("keyPrefix", ""),
         topic_ids=topic_ids_from("option topicIds", _json(options, "topicIds")),
     )
+
+
+def _names(options: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """The topics of an option; none without it. An empty option selects nothing, and must not read everything."""
+    names = tuple(listed_names(options.get(name)))
+    if not names and options.get(name) is not None:
+        raise UsageError(f"option {name}: expected names of topics with commas between them, found {options[name]!r}")
+    return names
 
 
 def _columns(options: Mapping[str, str], mode: DamageMode) -> tuple[str, ...]:

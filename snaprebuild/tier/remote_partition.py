@@ -56,7 +56,7 @@ from snaprebuild.storage.remote.store import INDEX_OF, CachedManifest, TierStore
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, Ownership, ReadStore, S3Settings
 from snaprebuild.storage.store_path import ReadPath, StorePath
 from snaprebuild.storage.thread_pool import map_in_threads
-from snaprebuild.tier.remote_log import RemoteLog
+from snaprebuild.tier.remote_log import RemoteLog, epoch_end_offsets
 
 __all__ = [
     "ICEBERG_LACKS",
@@ -433,6 +433,12 @@ class RemotePartition:
     def live(self) -> list[RemoteSegment]:
         """Copies from which reads are served."""
         return [each for each in self.log.segments.values() if self.log.is_live(each.segment_id)]
+
+    @property
+    def bounds(self) -> set[int]:
+        """The offsets from which on another copy, or none, may serve reads of an epoch."""
+        starts = {entry.start_offset for segment in self.live for entry in segment.leader_epochs}
+        return starts | {last + 1 for segment in self.live for last in epoch_end_offsets(segment).values()}
 
     @property
     def has_objects(self) -> bool:

@@ -1,5 +1,6 @@
 """``inspect records``: the records of partitions as lines, as JSON, and as files of Parquet with a manifest."""
 
+import base64
 import datetime
 import json
 import shutil
@@ -13,10 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 from command import in_json, snaprebuild
 from documents import check
-from log_dirs import batch, record, varint, write_segment
+from log_dirs import batch, record, varint, write_partition, write_segment
 from manifests import FIXTURES, REPOSITORY
 
 import snaprebuild as library
+from snaprebuild.consume import record_rows
+from snaprebuild.consume.chosen_log import ChosenLog
+from snaprebuild.consume.partition_plan import RecordPlan, plan_partition
+from snaprebuild.consume.record_query import RecordQuery
 
 MIXED = FIXTURES / "kafka4-mixed"
 TRANSACTIONS = FIXTURES / "txn-state4"
@@ -77,7 +82,7 @@ def test_nothing_of_keys_and_values_is_printed_without_a_format(log: Path) -> No
         ("text", ["text", '{"a": [1, 2]}', "base64://4=", "two\nlines", None]),
         ("hex", ["74657874", b'{"a": [1, 2]}'.hex(), "fffe", b"two\nlines".hex(), None]),
         ("base64", ["dGV4dA==", "eyJhIjogWzEsIDJdfQ==", "//4=", "dHdvCmxpbmVz", None]),
-        ("json", ["base64:dGV4dA==", '{"a":[1,2]}', "base64://4=", "base64:dHdvCmxpbmVz", None]),
+        ("json", ["base64:dGV4dA==", '{"a": [1, 2]}', "base64://4=", "base64:dHdvCmxpbmVz", None]),
     ],
 )
 def test_forms_of_values(form: str, values: list[str | None], log: Path) -> None:
@@ -89,6 +94,27 @@ def test_forms_of_values(form: str, values: list[str | None], log: Path) -> None
     assert len(lines) == lines.index("orders-0:") + 1 + len(values)
     assert all(line.isprintable() for line in lines)
     assert lines[-1].endswith(" null")
+
+
+@pytest.mark.parametrize(
+    ("value", "is_json"),
+    [
+        ('{"a":1,"a":2}', True),
+        ("12345678901234567890.123456789012345678901234567890", True),
+        ("1e999", True),
+        ("9" * 5000, False),  # Python's parser refuses it; nothing is lost in base64
+        ("NaN", False),
+        ("[-Infinity]", False),
+        ("\ufeff1", False),
+    ],
+)
+def test_json_is_shown_as_it_is_written(value: str, is_json: bool, tmp_path: Path) -> None:
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    write_segment(directory, batch(0, records=[record(value.encode())]))
+    (shown_record,) = in_json("inspect records", directory, "--value-format", "json").document["shown_records"]
+    expected_text = value if is_json else f"base64:{base64.b64encode(value.encode()).decode()}"
+    assert shown_record["value"] == expected_text
 
 
 def test_a_range_of_offsets_and_of_times() -> None:
@@ -226,6 +252,26 @@ def test_damage_is_a_finding_and_the_rest_is_shown(tmp_path: Path) -> None:
     assert run.document["partitions"][0]["damaged_batches"] == 1
     assert run.document["partitions"][0]["is_whole"] is False
     assert "secret" not in run.text
+
+
+@pytest.mark.parametrize("is_export", [False, True])
+def test_an_error_while_reading_leaves_a_partition_that_is_not_whole(
+    is_export: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker deletes a segment between the plan and the read."""
+    directory = tmp_path / "logs" / "orders-0"
+    write_partition(directory, {0: batch(0) + batch(1), 2: batch(2)})
+
+    def plan(log: ChosenLog, query: RecordQuery) -> RecordPlan:
+        planned = plan_partition(log, query)
+        (directory / "00000000000000000002.log").unlink()
+        return planned
+
+    monkeypatch.setattr(record_rows, "plan_partition", plan)
+    code, document = shown(tmp_path / "logs", *(("--out", tmp_path / "export") if is_export else ()))
+    (partition,) = document["partitions"]
+    assert code != 0
+    assert (partition["records"], partition["is_whole"]) == (2, False)
 
 
 @pytest.mark.parametrize(

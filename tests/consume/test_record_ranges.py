@@ -279,16 +279,17 @@ def test_topics_of_kafka_are_read_if_they_are_named(tmp_path: Path) -> None:
 
 
 def test_directories_that_are_no_source(tmp_path: Path) -> None:
-    """A stray directory of another topic does not matter. A log in compaction is not left out in silence."""
+    """A stray directory is said, unless its topic is not selected. A log in compaction is not left out in silence."""
     source = ten(tmp_path, high_watermark=10)
     stray = f"other-0.{'0' * 32}-stray"
     write_partition(source / stray, {0: plain(0)})
     assert offsets(records(source, topics="orders", columns=COLUMNS)) == list(range(10))
+    for mode in ("FAILFAST", "PERMISSIVE"):
+        stream = records(source, columns=COLUMNS, mode=mode)
+        assert offsets(stream) == list(range(10))
+        assert "stray-directory" in codes(stream)
     with pytest.raises(ReadFailedError, match="no longer assigned to this broker"):
-        records(source, columns=COLUMNS)
-    lenient = records(source, columns=COLUMNS, mode="PERMISSIVE")
-    assert len(offsets(lenient)) == 10
-    assert "stray-directory" in codes(lenient)
+        records(source / stray, columns=COLUMNS)
     (source / "orders-0" / f"{0:020d}.log.cleaned").touch()
     with pytest.raises((ReadFailedError, RefusedError), match="compact"):
         records(source, topics="orders", columns=COLUMNS)
@@ -310,6 +311,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a column": ({"columns": ["ofset"]}, "did you mean 'offset'"),
     "isolation": ({"isolation": "serializable"}, "isolation: expected"),
     "seconds": ({"starting_timestamp": 1_760_000_000}, "are they seconds"),
+    "no topic": ({"topics": ""}, "topics: the text is empty"),
+    "times backwards": ({"starting_timestamp": 1_760_000_000_001, "ending_timestamp": 1_760_000_000_000}, "ends before"),
     "backwards": ({"starting_offsets": {"orders": {0: 5}}, "ending_offsets": {"orders": {0: 4}}}, "begins at 5 and ends at 4"),
 }
 
@@ -319,6 +322,14 @@ def test_wrong_arguments_are_refused(name: str, tmp_path: Path) -> None:
     options, message = WRONG[name]
     with pytest.raises(UsageError, match=message):
         list(records(ten(tmp_path, high_watermark=10), **options))
+
+
+def test_a_name_that_matches_nothing_is_said_while_others_are_read(tmp_path: Path) -> None:
+    stream = records(ten(tmp_path, high_watermark=10), topics=["orders", "ordres"], columns=COLUMNS)
+    assert offsets(stream) == list(range(10))
+    (finding,) = stream.findings
+    assert (finding.code, finding.path, stream.exit_code) == ("nothing-found", str(tmp_path), 1)
+    assert finding.message == "no topic matches 'ordres'; did you mean 'orders'?"
 
 
 def test_the_package_needs_no_arrow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,10 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from generated_logs import write_checkpoints
+from log_dirs import TRANSACTIONAL, batch, marker, snapshot_bytes, snapshot_name, write_partition
 from manifests import FIXTURES
 from slow_consumer import slow_log
-from tiers import copied
+from tiers import Copy, copied, write_tier
 
+from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.library.record_stream import RecordStream, records
 
@@ -110,6 +113,109 @@ def test_another_topic_of_the_name_is_no_copy(tmp_path: Path) -> None:
     (logs / "mixed-0" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
     with pytest.raises(ReadFailedError, match="offsets 0 to 3663"):
         rows_of(read(logs, remote=TIERED / "remote"))
+
+
+def test_the_id_of_a_directory_is_not_overridden(tmp_path: Path) -> None:
+    """The directory is of another topic than the copies, whose id is given."""
+    logs = cut_log(tmp_path)
+    (logs / "mixed-0" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    with pytest.raises(UsageError, match="is of the topic AAAAAAAAAAAAAAAAAAAAAQ, and the topic ArVkN0FsREySYiqNvr4hUw is asked"):
+        read(logs, remote=TIERED / "remote", topic_ids={"mixed": "ArVkN0FsREySYiqNvr4hUw"})
+
+
+@pytest.mark.parametrize("topic", ["mixed", "mixde"])
+def test_an_id_that_the_store_lacks(topic: str) -> None:
+    with pytest.raises(UsageError, match=f"has no topic {topic} with the id AAAAAAAAAAAAAAAAAAAAAQ"):
+        read(remote=TIERED / "remote", topic_ids={topic: "AAAAAAAAAAAAAAAAAAAAAQ"})
+
+
+def test_a_directory_without_segments_hides_no_copy(tmp_path: Path) -> None:
+    """As after the loss of a disk: the directory is there, and its segments are not."""
+    logs = cut_log(tmp_path, 1 << 60)
+    stream = read(logs, remote=TIERED / "remote")
+    assert rows_of(stream) == rows_of(read(remote=TIERED / "remote")) != []
+    notes = [each.message for each in stream.findings if each.code == "records-of-remote-storage"]
+    assert any("has no segment" in each for each in notes)
+
+
+def test_copies_above_the_end_of_the_disk_are_named(tmp_path: Path) -> None:
+    logs = Path(shutil.copytree(TIERED / "logs", tmp_path / "logs"))
+    for path in (logs / "mixed-0").iterdir():
+        if path.stem.isdecimal() and int(path.stem) >= 2181:
+            path.unlink()
+    stream = read(logs, remote=TIERED / "remote", isolation="read_uncommitted", fail_on_data_loss=False)
+    rows_of(stream)
+    end = json.loads((TIERED / "manifest.json").read_text())["highest_remote_offset"]
+    (found,) = [each for each in stream.findings if each.code == "records-above-log-end"]
+    assert f"copies up to offset {end}, and the log on disk ends at 2181" in found.message
+
+
+# --- copies that overlap: after a change of leader the next one uploads segments with other bounds -----------------------------
+
+
+def overlapping(store: Path, starts: tuple[int, int, int]) -> None:
+    """Two copies that each have two segments, so that both have the middle one."""
+    first, second, third = (next(store.rglob(f"{start:020d}-*.log")) for start in starts)
+    middle = second.read_bytes()
+    first.write_bytes(first.read_bytes() + middle)
+    second.write_bytes(middle + third.read_bytes())
+    for path in store.rglob(f"{starts[2]:020d}-*"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("starts", [(0, 583, 1151), (583, 1151, 1662)])
+@pytest.mark.parametrize("has_disk", [True, False])
+def test_a_copy_that_overlaps_the_next_one(has_disk: bool, starts: tuple[int, int, int], tmp_path: Path) -> None:
+    logs, store = cut_log(tmp_path), store_of(tmp_path)
+    overlapping(store, starts)
+    stream = read(*((logs,) if has_disk else ()), remote=store, isolation="all")
+    reference = read(TIERED / "logs", isolation="all") if has_disk else read(remote=TIERED / "remote", isolation="all")
+    assert rows_of(stream) == rows_of(reference)
+    assert [(each.start_offset, each.missing_offsets) for each in stream.partitions] == [(0, 0)]
+
+
+def test_a_copy_is_read_only_as_far_as_its_leader_was_followed(tmp_path: Path) -> None:
+    """The first copy has offsets 8 to 14 of epoch 0. The log has epoch 1 from 8 on, of which offsets 8 and 9 are in no copy.
+
+    The transaction of offset 3 was aborted in epoch 0, which the log lost, and committed in epoch 1.
+    """
+
+    def segment(first: int, end: int, epoch: int) -> bytes:
+        special = {
+            3: batch(3, producer_id=7, attributes=TRANSACTIONAL),
+            9: marker(9, 7, commit=False),
+            12: marker(12, 7, commit=True),
+        }
+        batches = (special.get(offset) or batch(offset) for offset in range(first, end))
+        return b"".join(each[:12] + epoch.to_bytes(4, "big") + each[16:] for each in batches)
+
+    copies = [
+        Copy(0, segment(0, 15, 0), ((0, 0),), b""),
+        Copy(10, segment(10, 20, 1), ((0, 0), (1, 8)), b""),
+    ]
+    store = write_tier(tmp_path / "remote", "orders", 0, copies)
+    stream = records(remote=store, isolation="all", columns=("offset",), fail_on_data_loss=False)
+    assert [row["offset"] for row in rows_of(stream)] == [*range(8), *range(10, 20)]
+    assert [each.missing_offsets for each in stream.partitions] == [2]
+    outcomes = records(remote=store, isolation="read_uncommitted", columns=("offset", "transaction"), fail_on_data_loss=False)
+    assert {row["offset"]: row["transaction"] for row in rows_of(outcomes)}[3] == "committed"
+
+
+def test_a_transaction_from_below_the_copies_is_open(tmp_path: Path) -> None:
+    """The producer snapshot at the first segment on disk has it; no copy that is left does."""
+    store = write_tier(tmp_path / "remote", "orders", 0, [Copy(5, b"".join(map(batch, range(5, 10))), ((0, 0),), b"")])
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    write_checkpoints(logs, log_start=5, high_watermark=13)
+    partition = write_partition(logs / "orders-0", {10: b"".join(map(batch, range(10, 13)))})
+    (partition / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    entries = [ProducerEntry(producer, 0, 0, first, 0, 1_760_000_000_000, -1, first) for producer, first in ((7, 3), (8, 6))]
+    for entry in entries:
+        (partition / snapshot_name(10)).write_bytes(snapshot_bytes([entry]))
+        stream = records(logs, remote=store, columns=("offset",))
+        is_below = entry.producer_id == 7
+        assert [row["offset"] for row in rows_of(stream)] == ([] if is_below else list(range(5, 13)))
+        assert ("records-end-at-transaction" in {each.code for each in stream.findings}) is is_below
 
 
 AIVEN = FIXTURES / "aiven-layout"

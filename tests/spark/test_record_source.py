@@ -106,6 +106,9 @@ OPTIONS = {
     "a mode": ({"mode": "fail"}, "option mode: expected one of FAILFAST"),
     "a column": ({"columns": "offset, valeu"}, "did you mean 'value'"),
     "no number": ({"startingTimestamp": "yesterday"}, "option startingTimestamp: expected a number"),
+    "no name": ({"subscribe": ""}, "option subscribe: expected names of topics"),
+    "commas alone": ({"topics": " , "}, "option topics: expected names of topics"),
+    "backwards": ({"startingTimestamp": "1760000000001", "endingTimestamp": "1760000000000"}, "ends before"),
     "an expression": ({"subscribePattern": "("}, "is no regular expression"),
 }
 

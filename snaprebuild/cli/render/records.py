@@ -7,7 +7,7 @@ import datetime
 import json
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from snaprebuild.cli.options.records import PayloadFormat
 from snaprebuild.cli.output import members_of_view, write_report
@@ -218,15 +218,23 @@ def _payload(data: bytes | None, form: PayloadFormat | None) -> str | None:
         case PayloadFormat.BASE64:
             return base64.b64encode(data).decode("ascii")
         case PayloadFormat.JSON:
+            # The original text, because a parser may change numbers and drop members of equal names.
             try:
-                return json.dumps(json.loads(data), separators=(",", ":"), ensure_ascii=False)
+                text = data.decode()
+                json.loads(text, parse_constant=_refuse_constant)
             except (ValueError, RecursionError):
                 return _in_base64(data)
+            return text
         case PayloadFormat.TEXT:
             try:
                 return data.decode()
             except UnicodeDecodeError:
                 return _in_base64(data)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    """Raises ValueError: ``NaN`` and ``Infinity`` are no JSON."""
+    raise ValueError(name)
 
 
 def _in_base64(data: bytes) -> str:
