@@ -114,7 +114,9 @@ def test_a_copy_without_the_leader_epochs_that_the_follower_needs(tmp_path: Path
     (partition,) = run.document["partitions"]
     assert run.codes["tier-lost"] == 1
     copy = newest.name.partition("-")[2].partition(".")[0]
-    assert f"copy {copy}: objects of it are missing: .leader_epoch_checkpoint: the follower fails" in partition["decision"]["reason"]
+    assert (
+        f"copy {copy}: objects of it are missing: .leader_epoch_checkpoint: the follower fails" in partition["decision"]["reason"]
+    )
     assert partition["restored_state"] is None
 
 
