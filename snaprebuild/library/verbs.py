@@ -32,6 +32,7 @@ from snaprebuild.library.arguments import (
     command_of,
     given_with_a_plan,
     moment_of,
+    names_arguments,
     request_of,
     selection_of,
 )
@@ -62,6 +63,7 @@ Paths = FilePath | Sequence[FilePath]
 """One path or several: partition directories, log directories, or any directories above them."""
 
 
+@names_arguments
 def scan(
     source: Paths = (),
     *,
@@ -130,6 +132,7 @@ def scan(
     return Result(command, invocation, SCAN, new_view)
 
 
+@names_arguments
 def plan(
     source: Paths = (),
     *,
@@ -231,6 +234,7 @@ def plan(
     return PlanResult(command, invocation, PLAN, new_view, planned)
 
 
+@names_arguments
 def rebuild(
     source: Paths = (),
     *,
@@ -367,6 +371,7 @@ def rebuild(
     return Result(command, invocation, REBUILD, new_view)
 
 
+@names_arguments
 def verify(
     source: Paths = (),
     *,
