@@ -189,10 +189,10 @@ def test_the_next_command_judges_at_the_same_time(state: SnapshotState, verb: st
 def test_a_plan_finds_what_verify_has_proven(tmp_path: Path) -> None:
     """With the usual expiration its producers have expired, so that all snapshots are equal."""
     logs = Path(shutil.copytree(FIXTURES / "damaged" / "false-empty", tmp_path / "logs"))
-    verified = snaprebuild("verify", logs, "--expiration-ms", 1000000000000)
-    assert next_words(verified) == ["plan", str(logs), "--expiration-ms", "1000000000000", "--set-aside"]
-    assert library.verify(logs, expiration_ms=1000000000000, as_of_ms=1795266500000).next_command == (
-        f"snaprebuild plan {logs} --as-of 1795266500000 --expiration-ms 1000000000000 --set-aside"
-    )
-    rebuilt = in_json(*next_words(snaprebuild(*next_words(verified))))
+    verified = snaprebuild("verify", logs, "--as-of", 1795266500000, "--expiration-ms", 1000000000000)
+    words = ["plan", str(logs), "--as-of", "1795266500000", "--expiration-ms", "1000000000000", "--set-aside"]
+    assert next_words(verified) == words
+    call = library.verify(logs, as_of_ms=1795266500000, expiration_ms=1000000000000)
+    assert call.next_command == f"snaprebuild {' '.join(words)}"
+    rebuilt = in_json(*next_words(snaprebuild(*words)))
     assert rebuilt.document["totals"]["set_aside"] == 1

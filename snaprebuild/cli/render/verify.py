@@ -183,7 +183,11 @@ def _expired_text(result: VerifyResult) -> str:
         return ""
     entries = pluralize(sum(counts), "entry that differs", "entries that differ")
     by = time_text(result.clock.as_of_ms)
-    return f"Not judged in {pluralize(snapshots, 'snapshot')}: {entries}, of producers that have expired by {by} (--as-of)."
+    text = f"Not judged in {pluralize(snapshots, 'snapshot')}: {entries}, of producers that have expired by {by}"
+    if "--as-of" in expiry_words():
+        return f"{text} (--as-of)."
+    # `scan`, which proposes this command, may suspect the same snapshot.
+    return f"{text}. A broker that starts then drops them, so that a snapshot that `scan` suspects may be harmless by now."
 
 
 def _is_at_boundary(verdict: PartitionVerdict, snapshot: VerifiedSnapshot) -> bool:
