@@ -10,6 +10,7 @@ Calls may start worker processes for more than 96 MiB of segments. With ``jobs=1
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -496,7 +497,8 @@ def _plan_to_carry_out(given: Arguments, engine: CallEngine, facts: RunFacts) ->
     plan = given["plan"]
     if plan is None:
         return judged_plan(request_of(given), Run(facts=facts), parallel_map=engine.planning())
-    others = given_with_a_plan(given, rebuild.__kwdefaults__ or {})
+    parameters = inspect.signature(rebuild).parameters.values()
+    others = given_with_a_plan(given, {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY})
     if others:
         raise UsageError(f"a plan has its own source and options: give {', '.join(others)} to plan(), not with the plan")
     planned = plan._plan if isinstance(plan, PlanResult) else load_judged_plan(plan, Run(facts=facts))

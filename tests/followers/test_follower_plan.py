@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from command import in_json, snaprebuild
 from manifests import FIXTURES
-from sentences import ASSUMED_REMOTE_END, NO_FINISHED_SEGMENT
+from sentences import ASSUMED_REMOTE_END, NO_FINISHED_SEGMENT, OBJECTS_MISSING
 
 from formats.log.record_batch import BatchHeader, Record, build_record_batch
 from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
@@ -114,9 +114,7 @@ def test_a_copy_without_the_leader_epochs_that_the_follower_needs(tmp_path: Path
     (partition,) = run.document["partitions"]
     assert run.codes["tier-lost"] == 1
     copy = newest.name.partition("-")[2].partition(".")[0]
-    assert (
-        f"copy {copy}: objects of it are missing: .leader_epoch_checkpoint: the follower fails" in partition["decision"]["reason"]
-    )
+    assert f"copy {copy}: {OBJECTS_MISSING}.leader_epoch_checkpoint: the follower fails" in partition["decision"]["reason"]
     assert partition["restored_state"] is None
 
 
