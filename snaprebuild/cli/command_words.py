@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import click
 from click.core import ParameterSource
 
-__all__ = ["COPIES", "SELECTION", "given_words", "repeated_words"]
+__all__ = ["COPIES", "EXPIRY", "SELECTION", "expiry_words", "given_words", "repeated_words"]
 
 SELECTION = ("paths", "server_properties", "topic", "partition", "topic_partition", "kafka_release")
 """Parameters that select partitions of log directories, and the release that starts them next, of the next command too."""
 
 COPIES = ("store", "topic", "partition", "topic_partition", "metadata_log", "expiration_ms", "as_of")
 """Parameters that select copies in remote storage, and the time at which their producers expire."""
+
+EXPIRY = ("as_of", "expiration_ms")
+"""Parameters of the time at which producers expire: with another one the next command may judge the same snapshots otherwise."""
 
 NOT_REPEATED = ("output", "report", "metrics", "verbose", "results", "set", "config", "impact")
 """Parameters of output, and settings, which ``print_answer`` adds."""
@@ -26,12 +31,21 @@ def given_words(*names: str) -> list[str]:
     Args:
         names: of parameters of this verb; one that it does not have gives no word.
     """
+    return _given((*names, "s3_endpoint_url"))
+
+
+def expiry_words() -> list[str]:
+    """The words of the command line about the time at which producers expire, for a next command that judges what this one judged."""
+    return _given(EXPIRY)
+
+
+def _given(names: Collection[str]) -> list[str]:
     context = click.get_current_context()
     arguments = list[str]()
     words = list[str]()
     for each in context.command.params:
         name = each.name or ""
-        if name not in (*names, "s3_endpoint_url") or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+        if name not in names or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
             continue
         value = context.params[name]
         values = [str(one) for one in (value if isinstance(value, list | tuple) else [value])]

@@ -404,9 +404,9 @@ def _restored(leader: _Leader, decision: BootstrapDecision) -> _Restoration:
     try:
         data = remote.read_file(state.segment, LocalTierFile.LEADER_EPOCHS)
     except ReadFailedError as error:
-        if state.segment.segment_id in remote.reported_lost:
-            return _Restoration(decision)
         message = f"{error.message}: the follower fails and tries again each time"
+        if state.segment.segment_id in remote.reported_lost:  # that finding does not say what follows for this follower
+            return _Restoration(replace(decision, reason=f"{decision.reason}; {message}"))
         return _Restoration(decision, None, (Finding("tier-lost", Severity.DAMAGED, remote.place, message),))
     restored = RestoredState(
         segment_id=uuid_to_text(state.segment.segment_id),

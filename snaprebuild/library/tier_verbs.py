@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from snaprebuild.cli.runs.judged_audit import AuditRequest, judged_audit
 from snaprebuild.documents.tier import AuditedPartition, TierAudit
 from snaprebuild.hooks import FilePath
-from snaprebuild.library.arguments import checked_values, command_of, moment_of, selection_of
+from snaprebuild.library.arguments import checked_values, command_of, moment_of, names_arguments, selection_of
 from snaprebuild.library.call_engine import CallEngine
 from snaprebuild.library.call_load import reading
 from snaprebuild.library.tier_table import AUDIT
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["audit"]
 
 
+@names_arguments
 def audit(
     store: FilePath,
     *,

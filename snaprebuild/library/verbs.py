@@ -10,6 +10,7 @@ Calls may start worker processes for more than 96 MiB of segments. With ``jobs=1
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ from snaprebuild.library.arguments import (
     command_of,
     given_with_a_plan,
     moment_of,
+    names_arguments,
     request_of,
     selection_of,
 )
@@ -62,6 +64,7 @@ Paths = FilePath | Sequence[FilePath]
 """One path or several: partition directories, log directories, or any directories above them."""
 
 
+@names_arguments
 def scan(
     source: Paths = (),
     *,
@@ -130,6 +133,7 @@ def scan(
     return Result(command, invocation, SCAN, new_view)
 
 
+@names_arguments
 def plan(
     source: Paths = (),
     *,
@@ -231,6 +235,7 @@ def plan(
     return PlanResult(command, invocation, PLAN, new_view, planned)
 
 
+@names_arguments
 def rebuild(
     source: Paths = (),
     *,
@@ -367,6 +372,7 @@ def rebuild(
     return Result(command, invocation, REBUILD, new_view)
 
 
+@names_arguments
 def verify(
     source: Paths = (),
     *,
@@ -491,7 +497,8 @@ def _plan_to_carry_out(given: Arguments, engine: CallEngine, facts: RunFacts) ->
     plan = given["plan"]
     if plan is None:
         return judged_plan(request_of(given), Run(facts=facts), parallel_map=engine.planning())
-    others = given_with_a_plan(given, rebuild.__kwdefaults__ or {})
+    parameters = inspect.signature(rebuild).parameters.values()
+    others = given_with_a_plan(given, {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY})
     if others:
         raise UsageError(f"a plan has its own source and options: give {', '.join(others)} to plan(), not with the plan")
     planned = plan._plan if isinstance(plan, PlanResult) else load_judged_plan(plan, Run(facts=facts))

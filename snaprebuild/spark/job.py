@@ -40,7 +40,7 @@ from snaprebuild.spark.run_limits import limits_of, limits_of_stores
 from snaprebuild.spark.session import is_stopped, python_of_executors
 from snaprebuild.spark.summary_rows import Row
 from snaprebuild.spark.task_services import TaskServices, rated_tasks, task_services
-from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA, WholePartition, run_whole
+from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA, WholePartition, placed_whole, run_whole
 from snaprebuild.storage.io_limits.policy import current_limits
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.thread_pool import local_map
@@ -251,11 +251,8 @@ class SparkEngine:
 
     def _run_whole(self, whole: Sequence[WholePartition], services: TaskServices) -> Generator[tuple[int, Any]]:
         """Number and outcome of each of these partitions."""
-        count = tasks_for(sum(each.cost_bytes for each in whole), len(whole), self._most_tasks())
-        placed = pack([each.cost_bytes for each in whole], count)
-        read_bytes = [0] * count
-        for each, task in zip(whole, placed, strict=True):
-            read_bytes[task] += each.size_bytes
+        placed, read_bytes = placed_whole(whole, self._most_tasks())
+        count = len(read_bytes)
         with _settings(self.session, SETTINGS), watched(self.session, self.progress, read_bytes):
             sent = sent_to_tasks(data_frame(self.session, read_rows.table_of(whole, placed)), count)
             rows = sent.mapInArrow(services.wrap(run_whole, count), ddl(OUTCOME_SCHEMA))

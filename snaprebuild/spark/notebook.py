@@ -10,7 +10,7 @@ interpreter that runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Unpack
@@ -19,6 +19,7 @@ from snaprebuild.documents.rebuild import Rebuild, RebuiltPartition
 from snaprebuild.documents.scan import Scan
 from snaprebuild.documents.tier import AuditedPartition, TierAudit
 from snaprebuild.documents.verify import VerifiedPartition, Verify
+from snaprebuild.errors import UsageError
 from snaprebuild.library import tier_verbs, verbs
 from snaprebuild.library.arguments import checked_argument
 from snaprebuild.library.call_options import AuditOptions, PlanOptions, RebuildOptions, ScanOptions, VerifyOptions
@@ -54,7 +55,7 @@ def scan(
     Raises:
         UsageError, RefusedError, StorageError: as ``snaprebuild.scan``; also if the job failed.
     """
-    with _working(session, tasks) as work:
+    with _working(session, tasks, options) as work:
         return verbs.scan(source, engine=work, **options)
 
 
@@ -70,7 +71,7 @@ def plan(session: SparkSession, source: Paths = (), *, tasks: int | None = None,
     Raises:
         UsageError, RefusedError, StorageError: as ``snaprebuild.plan``; also if the job failed.
     """
-    with _working(session, tasks) as work:
+    with _working(session, tasks, options) as work:
         return verbs.plan(source, engine=work, **options)
 
 
@@ -100,7 +101,7 @@ def rebuild(
     Raises:
         UsageError, RefusedError, StorageError: as ``snaprebuild.rebuild``.
     """
-    with _working(session, tasks, cache) as work:
+    with _working(session, tasks, options, cache) as work:
         return verbs.rebuild(source, plan=plan, progress=progress, engine=work, **options)
 
 
@@ -126,7 +127,7 @@ def verify(
     Raises:
         UsageError, RefusedError, StorageError: as ``snaprebuild.verify``; also if the job failed.
     """
-    with _working(session, tasks, cache) as work:
+    with _working(session, tasks, options, cache) as work:
         return verbs.verify(source, progress=progress, engine=work, **options)
 
 
@@ -144,17 +145,21 @@ def audit(
     Raises:
         UsageError, RefusedError, StorageError: as ``snaprebuild.audit``; also if the job failed.
     """
-    with _working(session, tasks) as work:
+    with _working(session, tasks, options) as work:
         return tier_verbs.audit(store, engine=work, **options)
 
 
 @contextmanager
-def _working(session: SparkSession, tasks: int | None, cache: FilePath | None = None) -> Iterator[_Work]:
+def _working(
+    session: SparkSession, tasks: int | None, options: Mapping[str, object], cache: FilePath | None = None
+) -> Iterator[_Work]:
     """The executors of a session, which get the code.
 
     Raises:
-        UsageError: there is no such number of tasks, or the path of the cache is none.
+        UsageError: there is no such number of tasks, or the path of the cache is none, or the options have worker processes.
     """
+    if options.get("jobs") is not None:
+        raise UsageError("jobs: the executors of the session read, and no worker processes; tasks sets how many tasks a step has")
     tasks = checked_argument("tasks", tasks)
     directory = checked_argument("cache", cache)
     from snaprebuild.spark.job import SparkEngine

@@ -45,16 +45,18 @@ BY_NUMBER = (4, 1)
 """The first release of Spark with ``repartitionById``."""
 
 
-def tasks_for(size_bytes: int, items: int, tasks: int | None = None) -> int:
+def tasks_for(size_bytes: int, items: int, tasks: int | None = None, *, opened: int = 0) -> int:
     """How many tasks do some work. It follows from the work alone: with dynamic allocation a cluster grows with the tasks that wait.
 
     Args:
         size_bytes: that are read.
         items: of which each is done by one task.
         tasks: the setting of the user; None to follow the work.
+        opened: segments of the items, where an item has several.
     """
     if tasks is None:
-        tasks = max(-(-size_bytes // task_bytes(size_bytes)), min(-(-items // TASK_ITEMS), TASKS_MAX))
+        by_items = -(-max(items, opened) // TASK_ITEMS)
+        tasks = max(-(-size_bytes // task_bytes(size_bytes)), min(by_items, TASKS_MAX))
     return max(min(tasks, items), 1)
 
 

@@ -18,10 +18,10 @@ from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, Read
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_group
 from snaprebuild.snapshots.rebuild.task import WRITERS
 from snaprebuild.spark import read_rows
-from snaprebuild.spark.packing import RANGES_PER_TASK, TASK_ITEMS
+from snaprebuild.spark.packing import RANGES_PER_TASK, TASK_ITEMS, pack, tasks_for
 from snaprebuild.storage.thread_pool import ThreadPool
 
-__all__ = ["OUTCOME_SCHEMA", "WholePartition", "run_whole"]
+__all__ = ["OUTCOME_SCHEMA", "WholePartition", "placed_whole", "run_whole"]
 
 OUTCOME_SCHEMA = pa.schema([("partition", pa.int32()), ("done", pa.binary())])
 """The outcome of a partition, or the error that ended it, by number."""
@@ -42,12 +42,14 @@ class WholePartition:
         job: that the task starts.
         segments: that it reads first.
         size_bytes: that it reads at most.
+        first_bytes: of the segments that it reads first. A replay that needs earlier ones reads more.
     """
 
     number: int
     job: Job
     segments: int
     size_bytes: int
+    first_bytes: int
 
     @classmethod
     def of(cls, number: int, task: PartitionTask, job: Job, first: Sequence[ReadTask]) -> WholePartition:
@@ -61,12 +63,13 @@ class WholePartition:
         """
         replay = job.replay()
         segments = len(first)
-        size_bytes = sum(each.identity.size_bytes for each in first)
+        first_bytes = sum(each.identity.size_bytes for each in first)
+        size_bytes = first_bytes
         if replay is not None and replay.may_go_back():
             listed = task.source.directory.segments
             segments = len(listed)
             size_bytes = sum(each.log.identity.size_bytes for each in listed)
-        return cls(number, job, segments, size_bytes)
+        return cls(number, job, segments, size_bytes, first_bytes)
 
     @property
     def cost_bytes(self) -> int:
@@ -76,6 +79,22 @@ class WholePartition:
     def is_small(self, most_bytes: int) -> bool:
         """Whether one task does it: it does not read more than this, nor very many segments."""
         return self.size_bytes <= most_bytes and self.segments <= SEGMENTS_MAX
+
+
+def placed_whole(whole: Sequence[WholePartition], tasks: int | None) -> tuple[list[int], list[int]]:
+    """The task of each partition, and the bytes that each task reads if no replay needs earlier segments.
+
+    Args:
+        whole: the partitions.
+        tasks: the setting of the user; None to follow the work.
+    """
+    costs = [each.cost_bytes for each in whole]
+    count = tasks_for(sum(costs), len(whole), tasks, opened=sum(each.segments for each in whole))
+    placed = pack(costs, count)
+    read_bytes = [0] * count
+    for each, task in zip(whole, placed, strict=True):
+        read_bytes[task] += each.first_bytes
+    return placed, read_bytes
 
 
 def run_whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

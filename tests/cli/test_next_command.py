@@ -114,8 +114,8 @@ def test_corrupt(tmp_path: Path) -> None:
     snapshots[2].write_bytes(EMPTY_SNAPSHOT)
     ran = snaprebuild("verify", logs, "--as-of", "1795261244275")
     assert ran.text.startswith(f"{ONE_PROVEN_WRONG}.")
-    assert next_words(ran) == ["plan", str(logs), "--set-aside"]
-    assert next_words(snaprebuild(*next_words(ran))) == ["rebuild", str(logs), "--set-aside"]
+    assert next_words(ran) == ["plan", str(logs), "--as-of", "1795261244275", "--set-aside"]
+    assert sorted(next_words(snaprebuild(*next_words(ran)))) == sorted(["rebuild", *next_words(ran)[1:]])
 
 
 def test_a_rebuild_next_to_a_corrupt_snapshot(tmp_path: Path) -> None:

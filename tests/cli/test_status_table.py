@@ -6,14 +6,17 @@ was just run; following it comes to an end.
 
 import contextlib
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from command import Run, in_json, snaprebuild
+from manifests import FIXTURES
 from sentences import AGAIN
 from snapshot_states import STATES, SnapshotState
 
+import snaprebuild as library
 from cli.test_next_command import advice_of, next_words
 
 LOOKS = ("scan", "plan", "rebuild --dry-run", "before-start --dry-run", "stage --dry-run")
@@ -156,3 +159,40 @@ def test_every_next_command_runs_and_ends(state: SnapshotState, verb: str, tmp_p
             seen.append(following)
             run = snaprebuild(*following)
             assert not refusals(run), (following, run)
+
+
+EXPIRY = {"--as-of": "1795261244275", "--expiration-ms": "86400001"}
+OF_EXPIRY = {
+    "scan": (),
+    "before-start": ("--expiration-ms",),
+    "install": (),
+    **dict.fromkeys(("plan", "rebuild", "stage", "verify"), (*EXPIRY,)),
+}
+"""The options of each verb that say when producers expire."""
+
+
+@pytest.mark.parametrize("verb", [*LOOKS[1:], "verify"])
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
+def test_the_next_command_judges_at_the_same_time(state: SnapshotState, verb: str, tmp_path: Path) -> None:
+    """With other times it may find another state than the one that it follows from."""
+    selected = state.build(tmp_path)
+    words = words_of(verb, selected, tmp_path)
+    given = OF_EXPIRY[words[0]]
+    with contextlib.ExitStack() as stack:
+        state.hold(selected, stack)
+        following = next_words(snaprebuild(*words, *(word for name in given for word in (name, EXPIRY[name]))))
+    if following and following != [AGAIN]:
+        expected = {name: EXPIRY[name] for name in given if name in OF_EXPIRY[following[0]]}
+        assert {name: following[following.index(name) + 1] for name in EXPIRY if name in following} == expected
+
+
+def test_a_plan_finds_what_verify_has_proven(tmp_path: Path) -> None:
+    """With the usual expiration its producers have expired, so that all snapshots are equal."""
+    logs = Path(shutil.copytree(FIXTURES / "damaged" / "false-empty", tmp_path / "logs"))
+    verified = snaprebuild("verify", logs, "--as-of", 1795266500000, "--expiration-ms", 1000000000000)
+    words = ["plan", str(logs), "--as-of", "1795266500000", "--expiration-ms", "1000000000000", "--set-aside"]
+    assert next_words(verified) == words
+    call = library.verify(logs, as_of_ms=1795266500000, expiration_ms=1000000000000)
+    assert call.next_command == f"snaprebuild {' '.join(words)}"
+    rebuilt = in_json(*next_words(snaprebuild(*words)))
+    assert rebuilt.document["totals"]["set_aside"] == 1

@@ -29,6 +29,7 @@ from other_process import live_broker
 from receipts import steps
 from sentences import BROKER_HAD_NO_REASON, RETRY_OF_SEQUENCE
 
+from snaprebuild.cli.runs import run_settings
 from snaprebuild.snapshots.receipts import undo as undo_module
 from snaprebuild.snapshots.receipts.receipt_lines import UndoingStep, UndoneStep
 from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
@@ -110,6 +111,16 @@ def test_a_moment_that_hides_contradictions_is_named() -> None:
     text = "Not judged in 1 snapshot: 2 entries that differ, of producers that have expired by 2099-01-01 00:00:00Z (--as-of)."
     assert text in hidden.document["answer"]
     assert "Not judged" not in seen.document["answer"]
+
+
+def test_what_scan_suspects_and_time_has_made_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`scan` proposes this command for a suspect snapshot, and gives it no time: the answer says why the snapshot is no fault."""
+    monkeypatch.setattr(run_settings, "as_of_ms", lambda _: 4_070_908_800_000)  # it is now 2099-01-01
+    run = in_json("verify", "fixtures/damaged/false-empty")
+    assert (run.exit_code, run.document["next_command"]) == (0, None)
+    assert "expired by 2099-01-01 00:00:00Z. A broker that starts then drops them" in run.document["answer"]
+    assert "a snapshot that `scan` suspects may be harmless" in run.document["answer"]
+    assert "--as-of" not in run.document["answer"]
 
 
 def snapshots_of(run: Run) -> list[dict[str, Any]]:

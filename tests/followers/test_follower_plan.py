@@ -1,13 +1,14 @@
 """``follower plan``: every row of the table on the directory of a real leader, what its real follower did, and KIP-1023's own example."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import in_json, snaprebuild
 from manifests import FIXTURES
-from sentences import ASSUMED_REMOTE_END, NO_FINISHED_SEGMENT
+from sentences import ASSUMED_REMOTE_END, NO_FINISHED_SEGMENT, OBJECTS_MISSING
 
 from formats.log.record_batch import BatchHeader, Record, build_record_batch
 from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
@@ -102,6 +103,19 @@ def test_a_target_that_no_copy_serves(row: int, highest: str) -> None:
     assert (decision["row"], decision["action"], decision["offset"]) == (row, FOREVER, 456)
     assert (run.exit_code, run.codes["bootstrap-never-ends"]) == (1, 1)
     assert f"{NO_FINISHED_SEGMENT}455" in run.messages("bootstrap-never-ends")
+
+
+def test_a_copy_without_the_leader_epochs_that_the_follower_needs(tmp_path: Path) -> None:
+    """The finding about the copy counts it once; the decision says that this follower fails each time (``buildRemoteLogAuxState``)."""
+    remote = Path(shutil.copytree(FOLLOWER / "remote", tmp_path / "remote"))
+    (newest,) = remote.glob("*/*/*727-*.leader_epoch_checkpoint")
+    newest.unlink()
+    run = in_json("follower plan", remote, *LEADER[1:])
+    (partition,) = run.document["partitions"]
+    assert run.codes["tier-lost"] == 1
+    copy = newest.name.partition("-")[2].partition(".")[0]
+    assert f"copy {copy}: {OBJECTS_MISSING}.leader_epoch_checkpoint: the follower fails" in partition["decision"]["reason"]
+    assert partition["restored_state"] is None
 
 
 def test_what_the_real_follower_did() -> None:

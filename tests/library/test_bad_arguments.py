@@ -236,6 +236,39 @@ def test_a_function_for_a_session_refuses_what_makes_no_sense(verb: str) -> None
             assert checked_argument(name, value) in (value, "/var/cache/effects")
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_function_for_a_session_has_no_worker_processes(verb: str) -> None:
+    """They would be accepted and ignored. A notebook has no type checker that shows it."""
+    with pytest.raises(UsageError, match=r"^jobs: the executors of the session read"):
+        getattr(notebook, verb)(object(), MIXED, jobs=2)
+
+
+@pytest.mark.parametrize(
+    ("verb", "given", "names"),
+    [
+        ("audit", {"local_log_start": "mixed-0=1500"}, "local_log_start and log_dir go with level reachable"),
+        ("audit", {"level": "reachable", "local_log_start": "mixed-0"}, "local_log_start: expected TOPIC-PARTITION=OFFSET"),
+        ("audit", {"level": "reachable", "local_log_start": "nosuch-0=4"}, "local_log_start: nosuch-0 is not in remote storage"),
+        ("verify", {"offset_from": 10**12}, "offset_from and offset_to: no boundary"),
+        ("plan", {"broker_running": True, "set_aside": True}, "set_aside needs a broker that is stopped: not with broker_running"),
+        (
+            "plan",
+            {"broker_running": True, "boundaries": "all"},
+            "broker_running is for snapshots that are missing: not with boundaries",
+        ),
+        ("rebuild", {"results": "results.txt", "dry_run": True}, "results: expected a file that ends with"),
+        ("scan", {"source": ()}, "name at least one path, or the server_properties of a broker"),
+    ],
+)
+def test_a_refusal_names_arguments(verb: str, given: dict[str, Any], names: str) -> None:
+    """And no option of the command, with which the library shares its checks."""
+    with pytest.raises(UsageError) as error:
+        VERBS[verb](**{**NEEDED.get(verb, {"source": MIXED}), **given})
+    assert names in error.value.message
+    assert error.value.args == (error.value.message,)
+    assert "--" not in str(error.value)
+
+
 def test_a_moment_names_the_range_that_is_documented() -> None:
     for moment in (-1, -(1 << 70), 253_402_300_800_000, 1 << 70):
         with pytest.raises(UsageError, match=f"^as_of_ms: {moment} is not between 1970 and 9999$"):

@@ -158,7 +158,7 @@ def test_what_an_audit_refuses() -> None:
     store = FIXTURES / "tiered-local" / "remote"
     for arguments, message in (
         ({"store": FIXTURES / "kafka27-mixed" / "logs"}, "is a log directory: name STORE"),
-        ({"store": store, "log_dir": FIXTURES / "kafka27-mixed" / "logs"}, "go with --level reachable"),
+        ({"store": store, "log_dir": FIXTURES / "kafka27-mixed" / "logs"}, "go with level reachable"),
         ({"store": store, "private_key": [AIVEN / "keys"]}, "the private key cannot be read"),
         ({"store": store, "topics": "nothing"}, "has no copy of a segment that the selection takes"),
     ):

@@ -199,6 +199,13 @@ def test_a_java_that_cannot_run_spark(of: str, tmp_path: Path) -> None:
     assert run.stderr.count("\n") == 1
 
 
+def test_an_installation_of_spark_that_is_none() -> None:
+    """Nothing was started before, so that the reason is this one."""
+    run = command(*ARGUMENTS, *SPARK, SPARK_HOME="/nowhere")
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert run.stderr == f"{SPARK_DOES_NOT_START}[Errno 2] No such file or directory: '/nowhere/./bin/spark-submit'\n"
+
+
 @pytest.mark.spark
 def test_a_master_that_is_none() -> None:
     """What Java said is reported, and nothing of its stack."""

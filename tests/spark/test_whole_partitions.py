@@ -31,7 +31,7 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
 from snaprebuild.spark import read_rows, whole_partitions
-from snaprebuild.spark.whole_partitions import SEGMENTS_MAX, WholePartition, run_whole
+from snaprebuild.spark.whole_partitions import SEGMENTS_MAX, WholePartition, placed_whole, run_whole
 from snaprebuild.storage.thread_pool import ThreadPool
 
 pytestmark = pytest.mark.full
@@ -102,6 +102,32 @@ def test_a_replay_that_goes_back_reads_more_in_its_task(tmp_path: Path) -> None:
     assert (engine.whole[0].segments, engine.whole[0].size_bytes) == (len(segments), sum(each.stat().st_size for each in segments))
 
 
+def test_progress_shows_what_is_read_first(tmp_path: Path) -> None:
+    """As in a run on one machine: what a replay may go back to is no work until it does."""
+    logs = make_log_dir(tmp_path / "logs")
+    case = write_aged_log(14, logs / "t-0")
+    request = RebuildRequest(
+        (str(logs),), boundaries="all", as_of_ms=case.as_of_ms, expiration_ms=EXPIRATION_MS, out=str(tmp_path / "out")
+    )
+    plan = make_plan(replace(request, offset_from=case.first_wanted))
+    shown: list[int] = []
+    own = rebuild(plan, Run(jobs=1), dry_run=True, progress=lambda _, size_bytes: shown.append(size_bytes))
+    engine = WithoutSpark()
+    rebuild(plan, Run(jobs=1, engine=engine), dry_run=True)
+    _, read_bytes = placed_whole(engine.whole, None)
+    assert sum(read_bytes) == sum(shown) == own.partitions[0].outcome.read_bytes
+    assert sum(read_bytes) < engine.whole[0].size_bytes == sum(each.stat().st_size for each in (logs / "t-0").glob("*.log"))
+
+
+@pytest.mark.parametrize(("partitions", "segments", "tasks"), [(256, 1, 2), (64, 2, 1), (64, 4, 2), (100, 64, 50), (1, 64, 1)])
+def test_a_task_opens_no_more_segments_than_the_guide_says(partitions: int, segments: int, tasks: int) -> None:
+    """docs/guides/spark.md: one task for 128 segments or partitions, where their bytes do not matter."""
+    small = [WholePartition(number, FailingJob((), None), segments, 100, 100) for number in range(partitions)]
+    placed, read_bytes = placed_whole(small, None)
+    assert len(read_bytes) == tasks
+    assert max(placed.count(task) for task in range(tasks)) * segments <= 128
+
+
 # ------------------------------------------------------------------------------------------------------------------ what goes wrong
 
 
@@ -158,7 +184,8 @@ def job_of(tmp_path: Path) -> Callable[[int, str | None], WholePartition]:
     def make(count: int, fault: str | None) -> WholePartition:
         (source,) = open_source([str(write_partition(tmp_path / f"t-{count}", {at: batch(at) for at in range(count)}))]).partitions
         wanted = tuple(read_tasks(source.directory, range(count), check_crc=True))
-        return WholePartition(count, FailingJob(wanted, fault), count, sum(each.identity.size_bytes for each in wanted))
+        size_bytes = sum(each.identity.size_bytes for each in wanted)
+        return WholePartition(count, FailingJob(wanted, fault), count, size_bytes, size_bytes)
 
     return make
 
@@ -207,6 +234,6 @@ def test_a_segment_that_cannot_be_read(job_of: Callable[[int, str | None], Whole
 def test_what_is_small() -> None:
     """Neither more bytes than a task reads without being split, nor more segments."""
     job = FailingJob((), None)
-    assert WholePartition(0, job, SEGMENTS_MAX, 100).is_small(100)
-    assert not WholePartition(0, job, SEGMENTS_MAX, 101).is_small(100)
-    assert not WholePartition(0, job, SEGMENTS_MAX + 1, 100).is_small(100)
+    assert WholePartition(0, job, SEGMENTS_MAX, 100, 100).is_small(100)
+    assert not WholePartition(0, job, SEGMENTS_MAX, 101, 101).is_small(100)
+    assert not WholePartition(0, job, SEGMENTS_MAX + 1, 100, 100).is_small(100)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from snaprebuild.broker.status import findings_of
 from snaprebuild.cli.answer import none_read, unless_unread
-from snaprebuild.cli.command_words import SELECTION, given_words, repeated_words
+from snaprebuild.cli.command_words import SELECTION, expiry_words, given_words, repeated_words
 from snaprebuild.cli.printing import print_table
 from snaprebuild.cli.render.rebuild import run_text
 from snaprebuild.cli.render.shared_parts import source_verdict
@@ -63,7 +63,7 @@ class BeforeStartView(View):
         if self._judged.status.concerns:
             return words_after(self._judged.status.concerns[0], given_words(*SELECTION))
         if (status.wrong or status.suspect) and not request.set_aside:
-            return ["verify", *given_words(*SELECTION)]
+            return ["verify", *given_words(*SELECTION), *expiry_words()]
         if rebuilt.dry_run and totals["would_write"]:
             words = ("before-start", *repeated_words("dry_run"))
             is_live = any(each.cause is FindingCause.LIVE_BROKER for each in result.findings)

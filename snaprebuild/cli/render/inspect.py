@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from formats.partition.file_names import snapshot_file_name
 from snaprebuild.cli.answer import none_read, unless_unread
-from snaprebuild.cli.command_words import given_words
+from snaprebuild.cli.command_words import EXPIRY, given_words
 from snaprebuild.cli.printing import is_verbose, print_line, print_table, print_text
 from snaprebuild.cli.value_text import labels_of, size_text, time_text
 from snaprebuild.cli.view import Advice, Answer, View
@@ -142,7 +142,7 @@ class ExplainView(View):
         answer = f"Producer {result.question.producer_id} is in {where}; {others}."
         if not differing:
             return answer, Advice("nothing to correct for this producer")
-        return answer, ["verify", *given_words("paths", "server_properties", "topic", "partition")]
+        return answer, ["verify", *given_words("paths", "server_properties", "topic", "partition", *EXPIRY)]
 
     def print_table(self) -> None:
         """Prints the entry in each partition, and for a few partitions the batches and the answers."""

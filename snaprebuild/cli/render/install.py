@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.printing import print_table, print_text, print_undo
-from snaprebuild.cli.render.rebuild import OLD_BROKER_DELETES, answer_with_start, may_be_2_7, request_words
+from snaprebuild.cli.render.rebuild import OLD_BROKER_DELETES, answer_with_start, judged_words, may_be_2_7
 from snaprebuild.cli.render.status import faults_text
 from snaprebuild.cli.render.unsafe_start import concerns_of
 from snaprebuild.cli.streams import print_on_stderr
@@ -153,10 +152,10 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
     if result.not_staged:
         partitions += f"; {pluralize(result.not_staged, 'missing snapshot')} not staged"
     request = plan.request
-    doubt = ["verify", *request_words(request), *release_words(request.kafka_release)] if faults else []
+    doubt = ["verify", *judged_words(request)] if faults else []
     stages = [word for directory in request.destination.directories for word in ("--to", shown(directory))]
     # For topics without an id `stage` is refused as this command was: first they need an id, or the consent of the operator.
-    stage = AGAIN if result.status.topics_without_id else ["stage", *request_words(request), *stages]
+    stage = AGAIN if result.status.topics_without_id else ["stage", *judged_words(request), *stages]
     is_done = not result.not_staged and not any(totals[action] for action in NOT_DONE)
     if result.dry_run:
         answer = f"{faults}Dry run: nothing was changed; {others or 'nothing'} in {partitions}."

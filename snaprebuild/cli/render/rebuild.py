@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 
 from snaprebuild.broker.status import Status
 from snaprebuild.cli.answer import none_read, unless_unread
-from snaprebuild.cli.command_words import given_words
+from snaprebuild.cli.command_words import expiry_words, given_words
 from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.printing import is_verbose, print_line, print_table, print_text, print_undo
 from snaprebuild.cli.render.readiness import answer_with_refusal, print_readiness_notes
@@ -41,6 +41,7 @@ __all__ = [
     "RebuildPlanView",
     "RebuildView",
     "answer_with_start",
+    "judged_words",
     "may_be_2_7",
     "plan_document",
     "rebuild_document",
@@ -249,7 +250,7 @@ def _words_of_doubt(plan: Plan, status: Status) -> list[str]:
     """
     if plan.request.set_aside or not plan.request.destination.is_for_broker or not (status.wrong or status.suspect):
         return []
-    return ["verify", *_selected(plan.request)]
+    return ["verify", *judged_words(plan.request)]
 
 
 def _after_nothing(plan: Plan) -> Sequence[str] | Advice:
@@ -260,11 +261,11 @@ def _after_nothing(plan: Plan) -> Sequence[str] | Advice:
     if doubt:
         return doubt
     if not plan.counts.missing:
-        return ["verify", *_selected(plan.request)]
+        return ["verify", *judged_words(plan.request)]
     reasons = {reason.kind for partition in plan.partitions for _, reason in partition.not_planned if reason.may_be_needed}
     if reasons == {LeftOut.NO_BROKER_FILES}:
         log_dir = plan.partitions[0].source.log_dir.path
-        return ["plan", *request_words(plan.request), "--out", shown(os.path.join(os.path.dirname(log_dir), OUT_DIRECTORY))]
+        return ["plan", *judged_words(plan.request), "--out", shown(os.path.join(os.path.dirname(log_dir), OUT_DIRECTORY))]
     return AGAIN if exit_code_of(plan.findings) else []
 
 
@@ -334,8 +335,7 @@ def _stage_words(request: RebuildRequest) -> list[str]:
         words += ["--allow-unproven"]
     if request.accept_topic_id_zero:
         words += ["--accept-topic-id-zero"]
-    if request.expiration_ms is not None:
-        words += ["--expiration-ms", str(request.expiration_ms)]
+    words += _expiration_words(request)
     if request.metadata is not None:
         words += ["--metadata", shown(request.metadata)]
     return words
@@ -352,13 +352,26 @@ def _only_held(request: RebuildRequest, held: Sequence[str]) -> RebuildRequest:
 
 def start_words(request: RebuildRequest) -> list[str]:
     """The words of `before-start` for the directories and topics of a request. It takes no single partitions."""
-    whole = [*request_words(replace(request, partitions=())), *release_words(request.kafka_release)]
+    whole = [*_selected(replace(request, partitions=())), *_expiration_words(request)]
     return [*whole, "--set-aside"] if request.set_aside else whole
 
 
 def _selected(request: RebuildRequest) -> list[str]:
     """The words of `scan` and `verify` on what a request selects, for the same next start."""
     return [*request_words(request), *release_words(request.kafka_release)]
+
+
+def judged_words(request: RebuildRequest) -> list[str]:
+    """The words of `verify` and `plan` on what a request selects, at the time of the request, so that they judge as it does.
+
+    A saved plan does not tell whether its moment was asked for, so that only its expiration is repeated.
+    """
+    given = expiry_words()
+    return [*_selected(request), *(given if "--expiration-ms" in given else [*given, *_expiration_words(request)])]
+
+
+def _expiration_words(request: RebuildRequest) -> list[str]:
+    return [] if request.expiration_ms is None else ["--expiration-ms", str(request.expiration_ms)]
 
 
 def _class_text(snapshot_class: SnapshotClass) -> str:
@@ -564,8 +577,8 @@ def _after_no_file(result: RebuildResult, *, is_given_up: bool) -> Sequence[str]
         return _after_nothing(result.plan)
     if not result.plan.request.destination.is_for_broker:
         # All that was asked for is there.
-        return ["verify", *_selected(result.plan.request)] if result.status.wrong or result.status.suspect else []
-    return ["verify", *_selected(result.plan.request)]
+        return ["verify", *judged_words(result.plan.request)] if result.status.wrong or result.status.suspect else []
+    return ["verify", *judged_words(result.plan.request)]
 
 
 def _other_counts(result: RebuildResult, totals: Counter[str]) -> dict[str, int]:
@@ -661,7 +674,7 @@ def _print_ways_around_the_lock(result: RebuildResult) -> None:
     if not held or _is_next_to_broker(request) or set(result.totals) != {BoundaryAction.REFUSED}:
         return
     if not may_be_2_7(result.plan):
-        again = program_command(["rebuild", *request_words(_only_held(request, held)), "--broker-running"])
+        again = program_command(["rebuild", *judged_words(_only_held(request, held)), "--broker-running"])
         print_line(f"  Broker 2.8 or newer?  {again}")
     lock = shell_word(os.path.join(shown(held[0]), ".lock"))
     print_line(f"  Broker stopped?       fuser -v {lock} shows what holds it. Do not delete it.")

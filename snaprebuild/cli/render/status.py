@@ -382,6 +382,7 @@ def next_of_status(
     can_replace: bool = True,
     writes_empty: bool = False,
     are_strays: bool = False,
+    expiry: Sequence[str] = (),
 ) -> Sequence[str] | Advice:
     """What comes after a command that looked at everything: the first of these that applies.
 
@@ -394,24 +395,26 @@ def next_of_status(
         can_replace: a wrong snapshot is at a boundary, so that the right one can take its place.
         are_strays: the wrong snapshots are inside of segments, so that the start of a broker removes them.
         writes_empty: the next start writes empty snapshots of a partition whose log proves which producers it forgets.
+        expiry: options of the time at which producers expire, as they were given: a plan decides by it, as the command did.
     """
     if status.concerns:
         return words_after(status.concerns[0], selected)
     elsewhere = ["--boundaries", "all", "--out", OUT_DIRECTORY]
+    judged = [*selected, *expiry]
     is_doubtful = bool(status.wrong or status.suspect)
     if is_doubtful and not is_verified:
-        return ["verify", *selected]
+        return ["verify", *judged]
     if status.wrong and not can_replace and not status.missing:
         return Advice("start and stop the broker once", ("scan", *selected)) if are_strays else AGAIN
     # What the replay cannot judge stays suspect. The plan compares it, and leaves it as it is.
     if status.wrong or (status.suspect and status.missing and can_plan):
-        return ["plan", *selected, *(["--set-aside"] if is_local else elsewhere)]
+        return ["plan", *judged, *(["--set-aside"] if is_local else elsewhere)]
     if status.missing:
-        return ["plan", *selected] if can_plan else AGAIN
+        return ["plan", *judged] if can_plan else AGAIN
     if not is_verified:
-        return ["verify", *selected]
+        return ["verify", *judged]
     # Nothing is written next to a log that is never uploaded, but the snapshots that the start needs can be built.
-    return ["plan", *selected, *elsewhere] if writes_empty else []
+    return ["plan", *judged, *elsewhere] if writes_empty else []
 
 
 def is_stray(source: PartitionSource, offset: int) -> bool:

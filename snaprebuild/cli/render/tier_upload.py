@@ -12,7 +12,7 @@ from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_key import AivenObject, aiven_key
 from formats.remote.upload_claim import UploadClaim
 from snaprebuild.cli.answer import selects_nothing
-from snaprebuild.cli.command_words import given_words, repeated_words
+from snaprebuild.cli.command_words import EXPIRY, given_words, repeated_words
 from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.shared_parts import source_verdict
 from snaprebuild.cli.render.status import LIVE_UNKNOWN, answer_lines, faults_text, nothing_read
@@ -114,12 +114,12 @@ class UploadView(View):
             ]
         actions = Counter(segment.action for partition in partitions for segment in partition.segments)
         if status.wrong:
-            return answer, ["tier", "audit", *given_words("store", "metadata_log")]
+            return answer, ["tier", "audit", *given_words("store", "metadata_log", *EXPIRY)]
         if request.dry_run:
             return answer, ["tier", "upload", *repeated_words("dry_run")] if actions[UploadAction.WOULD_UPLOAD] else []
         if not actions[UploadAction.UPLOADED]:
             return answer, []
-        return answer, ["tier", "audit", *given_words("store", "metadata_log")]
+        return answer, ["tier", "audit", *given_words("store", "metadata_log", *EXPIRY)]
 
     def _announcement(self) -> str:
         """What is left to do so that brokers know of the copies of this run; empty if nothing is."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import asdict
 
 from snaprebuild.cli.answer import none_read
-from snaprebuild.cli.command_words import SELECTION, given_words
+from snaprebuild.cli.command_words import SELECTION, expiry_words, given_words
 from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of
 from snaprebuild.cli.render.status import LINE_MAX, answer_lines, is_stray, next_of_status, snapshot_counts, waiting_text
@@ -94,6 +94,7 @@ class VerifyView(View):
                 if each.comparison.proven_wrong
             ),
             writes_empty=self._forgetful > 0,
+            expiry=expiry_words(),
         )
         if status.concerns:
             return answer_lines(status, findings, [whole], [f"{compared}.", unjudged]), following
@@ -182,7 +183,11 @@ def _expired_text(result: VerifyResult) -> str:
         return ""
     entries = pluralize(sum(counts), "entry that differs", "entries that differ")
     by = time_text(result.clock.as_of_ms)
-    return f"Not judged in {pluralize(snapshots, 'snapshot')}: {entries}, of producers that have expired by {by} (--as-of)."
+    text = f"Not judged in {pluralize(snapshots, 'snapshot')}: {entries}, of producers that have expired by {by}"
+    if "--as-of" in expiry_words():
+        return f"{text} (--as-of)."
+    # `scan`, which proposes this command, may suspect the same snapshot.
+    return f"{text}. A broker that starts then drops them, so that a snapshot that `scan` suspects may be harmless by now."
 
 
 def _is_at_boundary(verdict: PartitionVerdict, snapshot: VerifiedSnapshot) -> bool:
