@@ -25,6 +25,9 @@ if TYPE_CHECKING:
         Rebuild,
         RebuiltPartition,
     )
+    from snaprebuild.documents.records import (
+        RecordRange,
+    )
     from snaprebuild.documents.scan import (
         Scan,
     )
@@ -70,7 +73,6 @@ if TYPE_CHECKING:
         CallEngine,
     )
     from snaprebuild.library.record_stream import (
-        RecordRange,
         RecordStream,
         records,
     )
@@ -167,7 +169,7 @@ _MODULES = {
     "PreparedUpload": "snaprebuild.hooks",
     "Rebuild": "snaprebuild.documents.rebuild",
     "RebuiltPartition": "snaprebuild.documents.rebuild",
-    "RecordRange": "snaprebuild.library.record_stream",
+    "RecordRange": "snaprebuild.documents.records",
     "RecordStream": "snaprebuild.library.record_stream",
     "ReplayFrom": "snaprebuild.snapshots.engine.partition_replay",
     "ReplayOptions": "snaprebuild.hooks",

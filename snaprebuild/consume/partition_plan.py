@@ -20,7 +20,7 @@ __all__ = ["RecordPlan", "check_offsets", "parts_of", "plan_partition"]
 
 
 class RecordPlan(msgspec.Struct, frozen=True):
-    """What is read of a partition.
+    """The range of a partition that is read.
 
     Attributes:
         log: the log.

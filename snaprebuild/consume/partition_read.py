@@ -28,7 +28,7 @@ __all__ = ["PartitionCounts", "PartitionReader", "error_row"]
 
 
 class PartitionCounts(msgspec.Struct):
-    """What was read of a partition.
+    """Counts of the records and batches of a partition.
 
     Attributes:
         records: rows, without those for damage.

@@ -1,4 +1,4 @@
-"""What is read: topics, offsets or times, transactions, and what happens with damage. The names are those of Spark's Kafka source."""
+"""The query of a read: topics, offsets or times, transactions, and the treatment of damage. The names are those of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RecordIsolation(StrEnum):
 
 
 class DamageMode(StrEnum):
-    """What happens with a batch that cannot be read."""
+    """The treatment of a batch that cannot be read."""
 
     FAILFAST = "FAILFAST"
     """It ends the read with an error."""
@@ -44,7 +44,7 @@ class DamageMode(StrEnum):
 
 
 class NoMatch(StrEnum):
-    """What happens in a partition without a record at or after the starting time."""
+    """The treatment of a partition without a record at or after the starting time."""
 
     ERROR = "error"
     LATEST = "latest"

@@ -93,7 +93,7 @@ class RecordFile(msgspec.Struct, frozen=True):
 
 
 class ReadPartition(msgspec.Struct, frozen=True):
-    """What was read of a partition.
+    """The result of reading a partition.
 
     Attributes:
         reader: with the range and the counts.
@@ -121,11 +121,9 @@ def exported_columns(isolation: RecordIsolation) -> tuple[str, ...]:
     """The columns of a file: those of Spark's Kafka source, and what tells the records of this isolation apart."""
     if isolation is RecordIsolation.READ_COMMITTED:
         return FILE_COLUMNS
-    return (
-        (*FILE_COLUMNS, "transaction")
-        if isolation is RecordIsolation.READ_UNCOMMITTED
-        else (*FILE_COLUMNS, "transaction", "control")
-    )
+    if isolation is RecordIsolation.READ_UNCOMMITTED:
+        return (*FILE_COLUMNS, "transaction")
+    return (*FILE_COLUMNS, "transaction", "control")
 
 
 def read_rows(

@@ -27,7 +27,7 @@ __all__ = ["RecordSource", "open_record_source"]
 
 @dataclass(slots=True)
 class RecordSource:
-    """What a query reads.
+    """The logs of a query.
 
     Attributes:
         source: the listing of the paths.

@@ -31,7 +31,7 @@ PASSED_MAX = 1024
 
 @dataclass(slots=True)
 class LogSurvey:
-    """What the headers of a log show.
+    """The facts that the headers of a log show.
 
     Attributes:
         outcomes: of the transactions, up to the end of the survey.

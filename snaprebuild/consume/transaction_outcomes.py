@@ -92,7 +92,7 @@ class TransactionOutcomes(msgspec.Struct, frozen=True):
         return outcomes
 
     def within(self, begin: int, end: int) -> TransactionOutcomes:
-        """What is needed for batches from ``begin`` up to ``end``, which is sent to the task that reads them."""
+        """The part that batches from ``begin`` up to ``end`` need, for the task that reads them."""
         aborted, undecided = (rows[(rows[:, 2] >= begin) & (rows[:, 1] < end)] for rows in (self.aborted, self.undecided))
         return TransactionOutcomes(aborted, undecided, self.first_open, self.open_at_end, self.unstable)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from snaprebuild.published import Document, Natural, OffsetOrNone, Part, Streamed, one_of
 from snaprebuild.storage.partition_names import TopicPartition
 
-__all__ = ["ExportedFile", "Records", "RecordsPartition", "ShownRecord"]
+__all__ = ["ExportedFile", "RecordRange", "Records", "RecordsPartition", "ShownRecord"]
 
 
 class ExportedFile(Part, frozen=True):
@@ -18,8 +18,8 @@ class ExportedFile(Part, frozen=True):
     size_bytes: Natural
 
 
-class RecordsPartition(TopicPartition, frozen=True):
-    """What was read of a partition, and what was left out."""
+class RecordRange(TopicPartition, frozen=True):
+    """The range of a partition that was read, and the counts of its records and batches."""
 
     source: str
     """The directory, or the remote storage."""
@@ -28,13 +28,11 @@ class RecordsPartition(TopicPartition, frozen=True):
     end_offset: Natural
     """The offset after the last one of the range."""
     records: Natural
-    """Records that are shown or written."""
+    """Records that were given, without rows about damage."""
     first_offset: OffsetOrNone
     """Offset of the first of them; -1 without one."""
     last_offset: OffsetOrNone
     """Offset of the last of them; -1 without one."""
-    is_whole: bool
-    """Nothing of the range was left out because of `--limit` or damage."""
     aborted_batches: Natural
     """Batches of aborted transactions that were left out."""
     control_batches: Natural
@@ -43,6 +41,13 @@ class RecordsPartition(TopicPartition, frozen=True):
     """Offsets of the range that are in no batch; compaction removes them by design."""
     damaged_batches: Natural
     """Batches, or ends of segments, that could not be read."""
+
+
+class RecordsPartition(RecordRange, frozen=True):
+    """A partition whose records are shown or exported."""
+
+    is_whole: bool
+    """Nothing of the range was left out because of `--limit` or damage."""
     file: ExportedFile | None
     """With its records; null without `--out`, and without a record."""
 

@@ -31,15 +31,16 @@ from snaprebuild.consume.record_query import EARLIEST, LATEST, DamageMode, NoMat
 from snaprebuild.consume.record_source import RecordSource, open_record_source
 from snaprebuild.consume.remote_logs import RemoteRequest
 from snaprebuild.documents.envelope import reported
+from snaprebuild.documents.records import RecordRange
 from snaprebuild.errors import SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, ReportedFinding, exit_code_of, finding_of_error
 from snaprebuild.hooks import FilePath
 from snaprebuild.library.arguments import CHECKS
 from snaprebuild.library.verbs import Paths
-from snaprebuild.published import Natural, OffsetOrNone, Part
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import yield_to_brokers
 from snaprebuild.storage.io_limits.policy import RunLimits, current_limits
+from snaprebuild.storage.partition_names import named
 from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
@@ -48,37 +49,10 @@ if TYPE_CHECKING:
 
     from snaprebuild.consume.partition_read import PartitionReader
 
-__all__ = ["RecordRange", "RecordStream", "records"]
+__all__ = ["RecordStream", "records"]
 
 PartitionOffsets = Mapping[str, Mapping[int, int]]
 """An offset for each partition, by topic and number; -2 is the earliest and -1 the latest."""
-
-
-class RecordRange(Part, frozen=True):
-    """What was read of a partition."""
-
-    topic: str
-    partition: Natural
-    source: str
-    """The directory."""
-    start_offset: Natural
-    """The first offset of the range."""
-    end_offset: Natural
-    """The offset after the last one of the range."""
-    records: Natural
-    """Rows, without those about damage."""
-    first_offset: OffsetOrNone
-    """Offset of the first record; -1 without one."""
-    last_offset: OffsetOrNone
-    """Offset of the last record; -1 without one."""
-    aborted_batches: Natural
-    """Batches of aborted transactions that were left out."""
-    control_batches: Natural
-    """Batches of control records that were left out."""
-    missing_offsets: Natural
-    """Offsets of the range that are in no batch; compaction removes them by design."""
-    damaged_batches: Natural
-    """Batches, or ends of segments, that could not be read."""
 
 
 def records(
@@ -263,12 +237,12 @@ class RecordStream:
 
     @property
     def partitions(self) -> tuple[RecordRange, ...]:
-        """What the last iteration has read so far, by partition."""
+        """The ranges that the last iteration has read so far, one for each partition."""
         return tuple(_range_of(reader) for reader in self._readers)
 
     @property
     def findings(self) -> tuple[ReportedFinding, ...]:
-        """What was found so far: about the directories at once, about the records of a partition after they were read."""
+        """Findings so far: about the directories at once, about the records of a partition after they were read."""
         return tuple(map(reported, self._findings))
 
     @property
@@ -295,8 +269,7 @@ def _range_of(reader: PartitionReader) -> RecordRange:
     plan: RecordPlan = reader.plan
     counts = reader.counts
     return RecordRange(
-        topic=plan.log.topic,
-        partition=plan.log.partition,
+        **named(plan.log.topic, plan.log.partition),
         source=plan.log.place,
         start_offset=plan.start,
         end_offset=plan.end,

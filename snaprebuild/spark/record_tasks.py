@@ -49,7 +49,7 @@ PARTITION_COST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class RecordTask:
-    """What one task of Spark reads.
+    """The work of one task of Spark.
 
     Attributes:
         logs: partitions that the task plans itself.

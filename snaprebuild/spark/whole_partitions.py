@@ -73,7 +73,7 @@ class WholePartition:
 
     @property
     def cost_bytes(self) -> int:
-        """What the partition costs compared with others."""
+        """Cost of the partition, compared with others."""
         return self.size_bytes + self.segments * SEGMENT_BYTES
 
     def is_small(self, most_bytes: int) -> bool:
