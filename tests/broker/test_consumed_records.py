@@ -23,7 +23,8 @@ LOGS = {
     "old": FIXTURES / "kafka27-mixed" / "logs" / "mixed-0",
     "compacted": FIXTURES / "kafka4-compacted" / "logs" / "compacted-0",
 }
-KEPT = {"retention.ms": -1, "retention.bytes": -1, "file.delete.delay.ms": 1000}
+KEPT = {"retention.ms": -1, "retention.bytes": -1, "file.delete.delay.ms": 1000, "min.compaction.lag.ms": (1 << 63) - 1}
+"""Nothing is deleted or compacted: the consumer and the tool read at different times."""
 LEVELS = ("read_committed", "read_uncommitted")
 COLUMNS = ("offset", "timestamp", "timestampType", "key", "value", "headers")
 EPOCH_MS = timedelta(milliseconds=1)

@@ -171,7 +171,7 @@ def test_wheel_and_sdist_are_the_same_from_another_directory(release: Path, tmp_
         paths = {path for path in (REPOSITORY / package).rglob("*.py") if path.parent != moved}
         assert {path.relative_to(REPOSITORY).as_posix() for path in paths} <= names
         assert f"{package}/py.typed" in names
-    found_by_spark = {"pyspark_kafka_batch_headers.py", "pyspark_kafka_producer_snapshot.py"}
+    found_by_spark = {"pyspark_kafka_batch_headers.py", "pyspark_kafka_producer_snapshot.py", "pyspark_kafka_records.py"}
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"formats", "snaprebuild", *found_by_spark}
     (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
     with tarfile.open(sdist) as opened:
