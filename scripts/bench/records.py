@@ -219,7 +219,8 @@ def produce(node: KafkaNode, codec: str, mebibytes: int) -> int:
     count = (mebibytes << 20) // 135
     for number in range(count):
         key, value, headers = mix.fields()
-        producer.produce(TOPIC, key=key, value=value, headers=headers or None, partition=0)
+        typed: list[tuple[str, str | bytes | None]] = [*headers]
+        producer.produce(TOPIC, key=key, value=value, headers=typed or None, partition=0)
         if number % 1000 == 0:
             producer.poll(0)
     producer.flush()
