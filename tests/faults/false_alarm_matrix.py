@@ -54,6 +54,7 @@ def of_logs() -> Iterator[Pair]:
             ("rebuild", (*AS_OF, *ONE_JOB, "--dry-run")),
             ("inspect stats", (*AS_OF, *ONE_JOB)),
             ("inspect transactions", (*AS_OF, *ONE_JOB)),
+            ("inspect records", ("--internal-topics", "--limit", "1000000")),
             ("follower offsets", ONE_JOB),
         ):
             yield Pair(verb, directory, (*verb.split(), path, *options), names)

@@ -159,6 +159,24 @@ def _may_be_an_old_copy(directory: str, finding: Finding) -> bool:
     return _lacks_metadata_log(directory, finding) or (_is_kraft(directory, finding) and was_killed)
 
 
+def _ends_at_a_transaction(directory: str, finding: Finding) -> bool:
+    reported = _manifest_of(directory, finding)
+    entries = reported["log_end_entries"] if directory.startswith(CLUSTER) else reported["segments"][-1]["entries"]
+    if any(each["current_txn_first_offset"] >= 0 for each in entries):
+        return True
+    topic, _, partition = Path(finding["path"]).name.rpartition("-")
+    checkpoint = (FIXTURES / directory / "replication-offset-checkpoint").read_text().splitlines()
+    (high_watermark,) = (int(line.split()[2]) for line in checkpoint[2:] if line.split()[:2] == [topic, partition])
+    return high_watermark < int(reported["segments"][-1]["next_offset"])
+
+
+def _begins_in_remote_storage(directory: str, finding: Finding) -> bool:
+    """The first segment on the disk begins where the remote storage of the manifest's topic ends, and not at its log start."""
+    first = int(min((FIXTURES / directory / Path(finding["path"]).name).glob("*.log")).stem)
+    is_tiered = (FIXTURES / directory).parent.joinpath("remote").is_dir()
+    return is_tiered and f"the first are 0 to {first - 1}" in finding["message"]
+
+
 _STRAY = Truth(
     "topics were deleted, made again or moved away while node 3 was down", lambda *of: not _manifest_of(*of)["plain_name"]
 )
@@ -170,7 +188,7 @@ _UNFIT_FOR_REBUILD = Truth("the verdict of the manifest", lambda *of: _is_reject
 _UNFIT_FOR_UPLOAD = Truth("the verdict of the manifest", lambda *of: _is_rejected(*of, "upload_source"))
 _ALL_PARTITIONS = (
     *("scan", "plan", "verify", "rebuild", "stage", "inspect stats", "inspect transactions", "follower offsets"),
-    *("inspect explain", "tier upload"),
+    *("inspect explain", "inspect records", "tier upload"),
 )
 TRUE: dict[tuple[str, str], Truth] = {
     **{(verb, "stray-directory"): _STRAY for verb in _ALL_PARTITIONS},
@@ -183,6 +201,13 @@ TRUE: dict[tuple[str, str], Truth] = {
         "as scan says", lambda directory, _: any(map(_is_old_format, partitions_of(directory).values()))
     ),
     ("inspect transactions", "late-transaction"): Truth("no one ended it", lambda *of: _has_open_transaction(_manifest_of(*of))),
+    ("inspect records", "records-end-at-transaction"): Truth(
+        "no one ended it, or its marker is above the high watermark", _ends_at_a_transaction
+    ),
+    ("inspect records", "records-without-high-watermark"): Truth(
+        "brokers write none for a metadata log", lambda _, finding: Path(finding["path"]).name == "__cluster_metadata-0"
+    ),
+    ("inspect records", "records-lost"): Truth("the first ones are in remote storage alone", _begins_in_remote_storage),
     ("cluster source", "source-rejected"): _UNFIT_FOR_REBUILD,
     ("cluster source", "source-unknown"): Truth("a KRaft node has a metadata log", _lacks_metadata_log),
     ("tier upload", "source-unknown"): Truth("only a metadata log shows whether it is an old copy", _may_be_an_old_copy),

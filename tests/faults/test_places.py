@@ -46,7 +46,7 @@ READ = {
 
 ONLY_READS = {
     *(("verify --written-by", "--written-by"), ("verify", "--written-by"), ("plan", "--out"), ("plan", "--to")),
-    *(("rebuild --plan", "--out"), ("rebuild in place", "--out")),
+    *(("rebuild --plan", "--out"), ("rebuild in place", "--out"), ("inspect records", "--out")),
 }
 """Where an option of the first two tables creates nothing, or cannot be given."""
 
