@@ -206,7 +206,7 @@ def test_a_notebook_asks_as_the_command_does(spark: SparkSession, store: FaultyS
     with pytest.raises(RefusedError, match="max_requests 9"):
         notebook.rebuild(spark, "s3://b/logs", s3=replace(settings, max_requests=9), **options)
     for wrong, reported in (
-        ({"set_aside": True}, "--out does not change those"),
+        ({"set_aside": True}, "and out does not change those"),
         ({"out": None, "set_aside": True}, "objects are never renamed"),
         ({"boundaries": "some"}, "expected missing, all, found 'some'"),
         ({"replay_from": "start"}, "expected auto, window, log-start"),
