@@ -160,7 +160,7 @@ def _field_schema(field: dict[str, Any], flexible: Versions) -> FieldSchema:
 
 
 def _default_text(field: dict[str, Any]) -> str:
-    """What Kafka's generator takes for the default: null without quotation marks is as good as none."""
+    """The default as Kafka's generator takes it: null without quotation marks is as good as none."""
     value = field.get("default")
     return "" if value is None else str(value)
 

@@ -125,7 +125,7 @@ def file_versions(release: str) -> Mapping[str, int]:
 
 
 def message_shape(release: str, name: str) -> MessageShape | None:
-    """What a release knows of a message that is written to disks; None if it does not know the message.
+    """The versions and fields of a message on disk that a release knows; None if it does not know the message.
 
     Args:
         release: such as ``4.4``.

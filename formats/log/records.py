@@ -166,7 +166,7 @@ class RecordWindow:
 def walk_decompressed(
     header: BatchHeader, data: bytes, position: int, piped: Piped | None, walk: Callable[[RecordWindow], Iterator[_Item]]
 ) -> Iterator[_Item]:
-    """What ``walk`` yields for the decompressed records of a batch.
+    """Decompresses the records of a batch, and yields the items that ``walk`` makes of them.
 
     Args:
         header: of the batch.

@@ -91,7 +91,7 @@ class Mix:
         return batch(b"".join(map(self.record, range(count))), count, codec=codec)
 
     def count(self) -> int:
-        """Of the records of a usual batch."""
+        """A random number of records for a usual batch."""
         return self._random.randint(1, 400)
 
 
@@ -125,7 +125,7 @@ def _groups(source: OpenSegment, *, with_headers: bool = True) -> Iterator[tuple
 
 
 def one_by_one(source: OpenSegment) -> int:
-    """The reader of single records."""
+    """Counts the records, read one by one."""
     count = 0
     for block in _blocks(source):
         for row in range(len(block)):
@@ -139,19 +139,19 @@ def one_by_one(source: OpenSegment) -> int:
 
 
 def columns(source: OpenSegment) -> int:
-    """In columns."""
+    """Counts the records, read in columns."""
     return sum(len(group) for _, group in _groups(source))
 
 
 def arrow(source: OpenSegment) -> int:
-    """As batches of Arrow, with headers."""
+    """Counts the records, read into batches of Arrow with their headers."""
     from snaprebuild.consume.arrow_batches import arrow_batch
 
     return sum(len(arrow_batch(group, block, topic="orders", partition=0)) for block, group in _groups(source))
 
 
 def arrow_without_headers(source: OpenSegment) -> int:
-    """As batches of Arrow, without headers."""
+    """Counts the records, read into batches of Arrow without their headers."""
     from snaprebuild.consume.arrow_batches import DEFAULT_COLUMNS, arrow_batch
 
     names = DEFAULT_COLUMNS[:-1]

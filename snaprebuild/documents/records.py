@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from snaprebuild.published import Document, Natural, OffsetOrNone, Part, Streamed, one_of
-from snaprebuild.storage.partition_names import TopicPartition
+from snaprebuild.storage.partition_names import TopicPartition, named
 
-__all__ = ["ExportedFile", "RecordRange", "Records", "RecordsPartition", "ShownRecord"]
+if TYPE_CHECKING:
+    from snaprebuild.consume.partition_read import PartitionReader
+
+__all__ = ["ExportedFile", "RecordRange", "Records", "RecordsPartition", "ShownRecord", "record_range"]
 
 
 class ExportedFile(Part, frozen=True):
@@ -41,6 +44,25 @@ class RecordRange(TopicPartition, frozen=True):
     """Offsets of the range that are in no batch; compaction removes them by design."""
     damaged_batches: Natural
     """Batches, or ends of segments, that could not be read."""
+
+
+def record_range(reader: PartitionReader) -> RecordRange:
+    """The range of a reader, with the counts of what it has read so far."""
+    plan = reader.plan
+    counts = reader.counts
+    return RecordRange(
+        **named(plan.log.topic, plan.log.partition),
+        source=plan.log.place,
+        start_offset=plan.start,
+        end_offset=plan.end,
+        records=counts.records,
+        first_offset=-1 if counts.first_offset is None else counts.first_offset,
+        last_offset=-1 if counts.last_offset is None else counts.last_offset,
+        aborted_batches=counts.aborted_batches,
+        control_batches=counts.control_batches,
+        missing_offsets=counts.missing_offsets,
+        damaged_batches=counts.damaged_batches,
+    )
 
 
 class RecordsPartition(RecordRange, frozen=True):

@@ -18,7 +18,7 @@ from snaprebuild.argument_checks import (
 )
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.io_limits import Impact, Load
-from snaprebuild.consume.partition_plan import RecordPlan, plan_partition
+from snaprebuild.consume.partition_plan import plan_partition
 from snaprebuild.consume.query_arguments import (
     assigned_partitions,
     check_one_selection,
@@ -31,7 +31,7 @@ from snaprebuild.consume.record_query import EARLIEST, LATEST, DamageMode, NoMat
 from snaprebuild.consume.record_source import RecordSource, open_record_source
 from snaprebuild.consume.remote_logs import RemoteRequest
 from snaprebuild.documents.envelope import reported
-from snaprebuild.documents.records import RecordRange
+from snaprebuild.documents.records import RecordRange, record_range
 from snaprebuild.errors import SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, ReportedFinding, exit_code_of, finding_of_error
 from snaprebuild.hooks import FilePath
@@ -40,7 +40,6 @@ from snaprebuild.library.verbs import Paths
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import yield_to_brokers
 from snaprebuild.storage.io_limits.policy import RunLimits, current_limits
-from snaprebuild.storage.partition_names import named
 from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
@@ -238,7 +237,7 @@ class RecordStream:
     @property
     def partitions(self) -> tuple[RecordRange, ...]:
         """The ranges that the last iteration has read so far, one for each partition."""
-        return tuple(_range_of(reader) for reader in self._readers)
+        return tuple(record_range(reader) for reader in self._readers)
 
     @property
     def findings(self) -> tuple[ReportedFinding, ...]:
@@ -263,21 +262,3 @@ class RecordStream:
 
     def __repr__(self) -> str:
         return f"<records of {len(self._source.logs)} partitions, {len(self._query.columns)} columns>"
-
-
-def _range_of(reader: PartitionReader) -> RecordRange:
-    plan: RecordPlan = reader.plan
-    counts = reader.counts
-    return RecordRange(
-        **named(plan.log.topic, plan.log.partition),
-        source=plan.log.place,
-        start_offset=plan.start,
-        end_offset=plan.end,
-        records=counts.records,
-        first_offset=-1 if counts.first_offset is None else counts.first_offset,
-        last_offset=-1 if counts.last_offset is None else counts.last_offset,
-        aborted_batches=counts.aborted_batches,
-        control_batches=counts.control_batches,
-        missing_offsets=counts.missing_offsets,
-        damaged_batches=counts.damaged_batches,
-    )

@@ -74,27 +74,37 @@ def _without_frames(method: Callable[_Parameters, _Returned]) -> Callable[_Param
     return called
 
 
-class FileReader(DataSourceReader):
+class FilteredReader(DataSourceReader):
+    """A reader that may take the filters of a query.
+
+    Attributes:
+        filters: of the query, if it takes any; files and ranges without a row that can pass them are left out.
+    """
+
+    def __init__(self, *, takes_filters: bool) -> None:
+        self.filters: list[Any] = []
+        if takes_filters:
+            # Spark calls the method if a reader has one of its own, and fails if the session does not allow that.
+            self.pushFilters = self._take_filters  # type: ignore[method-assign]
+
+    def _take_filters(self, filters: Sequence[Any]) -> Iterable[Any]:
+        """Takes filters. All are returned: Spark evaluates them for each row, as if nothing had been left out."""
+        self.filters += [condition for condition in filters if column_of(condition) is not None]
+        return filters
+
+
+class FileReader(FilteredReader):
     """Reads the files of a query.
 
     Attributes:
         source: the class of the data source, which defines the files and their rows.
         options: of the query.
-        filters: of the query, if it takes any; files of which no row can pass them are left out.
     """
 
     def __init__(self, source: type[FileSource], options: SourceOptions) -> None:
+        super().__init__(takes_filters=options.takes_filters)
         self.source = source
         self.options = options
-        self.filters: list[Any] = []
-        if options.takes_filters:
-            # Spark calls the method if a reader has one of its own, and fails if the session does not allow that.
-            self.pushFilters = self._take_filters  # type: ignore[method-assign]
-
-    def _take_filters(self, filters: Sequence[Any]) -> Iterable[Any]:
-        """Takes filters. All are returned: Spark evaluates them for each row, as if no file had been left out."""
-        self.filters += [condition for condition in filters if column_of(condition) is not None]
-        return filters
 
     @_without_frames
     def partitions(self) -> list[InputPartition]:
@@ -361,25 +371,16 @@ class ProducerSnapshots(FileSource):
         return "kafka_producer_snapshot"
 
 
-class RecordTaskReader(DataSourceReader):
+class RecordTaskReader(FilteredReader):
     """Reads the records of a query.
 
     Attributes:
         options: of the query.
-        filters: of the query, if it takes any; parts of which no record can pass them are left out.
     """
 
     def __init__(self, options: RecordOptions) -> None:
+        super().__init__(takes_filters=options.takes_filters)
         self.options = options
-        self.filters: list[Any] = []
-        if options.takes_filters:
-            # Spark calls the method if a reader has one of its own, and fails if the session does not allow that.
-            self.pushFilters = self._take_filters  # type: ignore[method-assign]
-
-    def _take_filters(self, filters: Sequence[Any]) -> Iterable[Any]:
-        """Takes filters. All are returned: Spark evaluates them for each row, as if no part had been left out."""
-        self.filters += [condition for condition in filters if column_of(condition) is not None]
-        return filters
 
     @_without_frames
     def partitions(self) -> list[InputPartition]:

@@ -9,6 +9,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from msgspec.structs import asdict
+
 from snaprebuild.cli.options.records import PayloadFormat
 from snaprebuild.cli.output import members_of_view, write_report
 from snaprebuild.cli.printing import print_line, print_table, print_text
@@ -16,9 +18,8 @@ from snaprebuild.cli.table import printable
 from snaprebuild.cli.value_text import size_text
 from snaprebuild.cli.view import View
 from snaprebuild.consume.record_query import RecordIsolation
-from snaprebuild.documents.records import ExportedFile, Records, RecordsPartition, ShownRecord
+from snaprebuild.documents.records import ExportedFile, Records, RecordsPartition, ShownRecord, record_range
 from snaprebuild.findings import Finding, first_of, pluralize
-from snaprebuild.storage.partition_names import named
 
 if TYPE_CHECKING:  # pyarrow may not be installed
     from snaprebuild.consume.record_rows import ReadPartition, RecordRow
@@ -188,24 +189,13 @@ def _moment(ms: int | None) -> str:
 
 
 def _partition(each: ReadPartition) -> RecordsPartition:
-    plan = each.reader.plan
-    counts = each.reader.counts
+    members = asdict(record_range(each.reader))
+    # Of the records that the reader gave, a limit may have left some out.
+    members["records"] = each.records
+    members["first_offset"] = -1 if each.first_offset is None else each.first_offset
+    members["last_offset"] = -1 if each.last_offset is None else each.last_offset
     file = None if each.file is None else ExportedFile(path=each.file.path, size_bytes=each.file.size_bytes)
-    return RecordsPartition(
-        **named(plan.log.topic, plan.log.partition),
-        source=plan.log.place,
-        start_offset=plan.start,
-        end_offset=plan.end,
-        records=each.records,
-        first_offset=-1 if each.first_offset is None else each.first_offset,
-        last_offset=-1 if each.last_offset is None else each.last_offset,
-        is_whole=each.is_whole,
-        aborted_batches=counts.aborted_batches,
-        control_batches=counts.control_batches,
-        missing_offsets=counts.missing_offsets,
-        damaged_batches=counts.damaged_batches,
-        file=file,
-    )
+    return RecordsPartition(**members, is_whole=each.is_whole, file=file)
 
 
 def _payload(data: bytes | None, form: PayloadFormat | None) -> str | None:
