@@ -31,9 +31,9 @@ from snaprebuild.argument_checks import (
     optional,
 )
 from snaprebuild.cli.file_kinds import SAVED_PLAN, check_directories, check_file
-from snaprebuild.cli.options.io_limits import Impact
 from snaprebuild.cli.options.kafka_release import release_of
 from snaprebuild.cli.options.metadata import check_metadata
+from snaprebuild.cli.options.reading import Impact
 from snaprebuild.cli.runs.sources import partition_named
 from snaprebuild.errors import UsageError
 from snaprebuild.library.call_engine import THIS_MACHINE, CallEngine

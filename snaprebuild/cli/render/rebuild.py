@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import asdict, replace
 
 from snaprebuild.broker.status import Status
-from snaprebuild.cli.answer import none_read, unless_unread
-from snaprebuild.cli.command_words import expiry_words, given_words
+from snaprebuild.cli.answer import expiry_words, given_words, none_read, unless_unread
 from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.printing import is_verbose, print_line, print_table, print_text, print_undo
 from snaprebuild.cli.render.readiness import answer_with_refusal, print_readiness_notes

@@ -6,8 +6,7 @@ import sys
 from collections import Counter
 
 from snaprebuild.broker.fates import FateKind
-from snaprebuild.cli.answer import none_read
-from snaprebuild.cli.command_words import SELECTION, given_words
+from snaprebuild.cli.answer import SELECTION, given_words, none_read
 from snaprebuild.cli.printing import is_verbose, print_table, print_text
 from snaprebuild.cli.render.status import answer_lines, next_of_status, note_sentences, snapshot_counts
 from snaprebuild.cli.table import ROWS_MAX, printable

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import asdict
 
-from snaprebuild.cli.answer import none_read
-from snaprebuild.cli.command_words import SELECTION, expiry_words, given_words
+from snaprebuild.cli.answer import SELECTION, expiry_words, given_words, none_read
 from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of
 from snaprebuild.cli.render.status import LINE_MAX, answer_lines, is_stray, next_of_status, snapshot_counts, waiting_text

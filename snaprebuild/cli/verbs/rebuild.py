@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from snaprebuild.cli.options.common import DryRun, Jobs, ReceiptFile, S3Options
-from snaprebuild.cli.options.engine import CachingEngine, EngineOptions
-from snaprebuild.cli.options.io_limits import Load, LoadAlone
+from snaprebuild.cli.options.reading import CachingEngine, EngineOptions, Load, LoadAlone
 from snaprebuild.cli.options.rebuild_request import BrokerRunning, Out, RequestOptions, Results, Save, SavedPlan, StageTo
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
