@@ -128,7 +128,7 @@ def scan(
     def new_view() -> View:
         from snaprebuild.cli.render.scan import ScanView
 
-        return ScanView(result, request, opened.properties, all_rows=False)
+        return ScanView(result, request, opened.properties, now_ms, all_rows=False)
 
     return Result(command, invocation, SCAN, new_view)
 

@@ -48,4 +48,4 @@ def run_scan(
         topic_partitions=logs.topic_partition or (),
     )
     view = QuietScanView if quiet else ScanView
-    return view(result, request, source.properties, all_rows=out.everything)
+    return view(result, request, source.properties, now_ms, all_rows=out.everything)
