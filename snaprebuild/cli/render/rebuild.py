@@ -361,12 +361,13 @@ def _selected(request: RebuildRequest) -> list[str]:
 
 
 def judged_words(request: RebuildRequest) -> list[str]:
-    """The words of `verify` and `plan` on what a request selects, at the time of the request, so that they judge as it does.
-
-    A saved plan does not tell whether its moment was asked for, so that only its expiration is repeated.
-    """
-    given = expiry_words()
-    return [*_selected(request), *(given if "--expiration-ms" in given else [*given, *_expiration_words(request)])]
+    """The words of `verify` and `plan` on what a request selects, at the time of the request, so that they judge as it does."""
+    expiry = expiry_words()
+    if "--plan" in given_words("plan"):
+        expiry = ["--as-of", str(request.as_of_ms)]
+    if "--expiration-ms" not in expiry:
+        expiry += _expiration_words(request)
+    return [*_selected(request), *expiry]
 
 
 def _expiration_words(request: RebuildRequest) -> list[str]:
