@@ -27,13 +27,13 @@ from snaprebuild.documents.scan import Scan
 from snaprebuild.documents.verify import VerifiedPartition, Verify
 from snaprebuild.errors import UsageError
 from snaprebuild.hooks import FilePath
+from snaprebuild.library.argument_names import names_arguments
 from snaprebuild.library.arguments import (
     Arguments,
     checked_arguments,
     command_of,
     given_with_a_plan,
     moment_of,
-    names_arguments,
     request_of,
     selection_of,
 )
