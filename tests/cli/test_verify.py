@@ -112,6 +112,8 @@ def test_a_moment_that_hides_contradictions_is_named() -> None:
     text = "Not judged in 1 snapshot: 2 entries that differ, of producers that have expired by 2099-01-01 00:00:00Z (--as-of)."
     assert text in hidden.document["answer"]
     assert "Not judged" not in seen.document["answer"]
+    rebuilt = in_json("rebuild", path, "--dry-run", "--boundaries", "all", "--as-of", "2099-01-01T00:00:00Z")
+    assert text in rebuilt.document["answer"], "a rebuild keeps this snapshot, and says what it did not judge"
 
 
 def test_what_scan_suspects_and_time_has_made_harmless(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from snaprebuild.cli.answer import expiry_words, given_words, none_read, unless_
 from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.printing import is_verbose, print_line, print_table, print_text, print_undo
 from snaprebuild.cli.render.readiness import answer_with_refusal, print_readiness_notes
-from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of, source_verdict
+from snaprebuild.cli.render.shared_parts import cache_use, excused_text, inputs_of, needs_of, source_verdict
 from snaprebuild.cli.render.status import OUT_DIRECTORY, faults_text
 from snaprebuild.cli.render.unsafe_start import answer_with_fate
 from snaprebuild.cli.table import counts_text, range_text
@@ -531,7 +531,7 @@ def run_text(result: RebuildResult) -> str:
     else:
         answer += f"; {_nothing_text(plan.counts.missing, plan.findings, partitions)}"
     answer += "."
-    answer += f"{_unsound_text(result)}{_not_judged_text(result)}"
+    answer += f"{_unsound_text(result)}{_not_judged_text(result)}{_excused_text(result)}"
     if written and plan.request.destination.locks_log_dirs:
         answer += f" The new {'one takes' if written == 1 else 'ones take'} effect when the broker next starts."
         if may_be_2_7(plan):
@@ -604,6 +604,12 @@ def _not_judged_text(result: RebuildResult) -> str:
     if not count:
         return ""
     return f" {pluralize(count, 'existing snapshot')} cannot be judged, and {'is' if count == 1 else 'are'} left as before."
+
+
+def _excused_text(result: RebuildResult) -> str:
+    comparisons = (boundary.comparison for partition in result.partitions for boundary in partition.boundaries)
+    text = excused_text((each for each in comparisons if each is not None), result.plan.clock.as_of_ms)
+    return f" {text}." if text else ""
 
 
 def _stages(held: Sequence[str]) -> list[str]:
