@@ -310,7 +310,7 @@ def test_install_that_refuses(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     snaprebuild("stage", logs, "--to", tmp_path / "staged")
     (tmp_path / "staged" / "mixed-0.staged" / snapshot_name(583)).write_bytes(EMPTY_SNAPSHOT)
-    ran = snaprebuild("install", tmp_path / "staged" / "plan.jsonl")
+    ran = snaprebuild("install", "--plan", tmp_path / "staged" / "plan.jsonl")
     assert next_words(ran)[0] == "stage"
     assert snaprebuild(*next_words(ran)).exit_code in (0, 1)
 

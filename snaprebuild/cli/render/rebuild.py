@@ -46,6 +46,7 @@ __all__ = [
     "rebuild_document",
     "request_words",
     "run_text",
+    "stage_words",
 ]
 
 OLD_BROKER_DELETES = " Kafka 2.7 and older delete such files within a minute."
@@ -296,7 +297,7 @@ def _with_stage(plan: Plan, answer: str, again: Sequence[str]) -> Answer:
         return f"{answer} A live broker holds {shown(held[0])}: only its next start can replace wrong snapshots.", rehearsal
     if stages:
         # `stage` takes no plan of another verb, and no boundaries but the missing ones.
-        words = _stage_words(plan.request) if "--plan" in again or "--boundaries" in again else again
+        words = stage_words(plan.request) if "--plan" in again or "--boundaries" in again else again
         return f"{answer} A live broker holds {shown(held[0])}.", ["stage", *words, *stages]
     # Staged files are linked, so they must be on the file system of the log directory, and outside it.
     return f"{answer} A live broker holds {shown(held[0])}, which is a file system of its own: write at its next start.", rehearsal
@@ -316,7 +317,7 @@ def request_words(request: RebuildRequest) -> list[str]:
     return [*words, *given_words()]
 
 
-def _stage_words(request: RebuildRequest) -> list[str]:
+def stage_words(request: RebuildRequest) -> list[str]:
     """The words of `stage` for a request, but for its time: what expires by then is judged anew."""
     usual = RebuildRequest(request.paths)
     words = _selected(request)
@@ -553,7 +554,7 @@ def _next_of_run(result: RebuildResult, answer: str, totals: Counter[str], again
             return answer, [_verb(plan.request), *again]
         return answer, _after_no_file(result, is_given_up=bool(refused or failed))
     if result.staged_plan is not None:
-        install = ("install", shown(result.staged_plan))
+        install = ("install", "--plan", shown(result.staged_plan))
         if _live_log_dirs(plan):
             return answer, Advice("stop the broker", install)
         return f"{answer} Install them before the broker starts.", install
