@@ -36,7 +36,7 @@ OTHERWISE = {
 """Where an option has another default than elsewhere, or meaning, with the reason; at most 8."""
 
 ARGUMENTS = {
-    (): (),
+    (): ("install",),
     ("PATH...",): ("scan", "plan", "stage", "rebuild", "verify", "before-start", "cluster source"),
     ("STORE",): ("tier inventory", "tier audit", "tier repair"),
     ("STORE", "PATH"): ("tier upload", "follower plan", "follower check", "follower repair"),
@@ -49,7 +49,6 @@ ARGUMENTS = {
     ("A B",): ("inspect diff",),
     ("SCAN.json...",): ("fleet",),
     ("[RECEIPT]",): ("undo",),
-    (): ("install",),
     ("SCENARIO",): ("simulate metadata-log",),
     ("[SCENARIO]",): ("simulate isr",),
 }
