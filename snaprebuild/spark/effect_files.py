@@ -444,7 +444,8 @@ def _summaries(group: pa.Table, segment: CachedSegment, number: int) -> list[Row
     size_bytes = task.identity.size_bytes if first["start_bytes"] is None else first["end_bytes"] - first["start_bytes"]
     # Index entries are compared only for copies in remote storage, which are not cached.
     rows = [
-        row | {"partition": segment.partition, "piece": number, "read_bytes": 0, "index_hits": 0} for row in _rows_of(columns, count)
+        row | {"partition": segment.partition, "piece": number, "read_bytes": 0, "index_hits": 0}
+        for row in _rows_of(columns, count)
     ]
     rows[0]["bytes_kept"] = size_bytes
     return rows

@@ -106,7 +106,7 @@ FIELDS = pa.schema(
 state (``JOB_PIECE``), or the error of its segment (``error``). Or it is a part of the summary of a piece, or of a range
 (``start_bytes``)."""
 
-_ARRAYS = {name: "i8" for name in _BAD_CRC} | {column: dtype for column, (_, dtype) in (_EFFECT | _CLOSES | _EVENTS).items()}
+_ARRAYS = dict.fromkeys(_BAD_CRC, "i8") | {column: dtype for column, (_, dtype) in (_EFFECT | _CLOSES | _EVENTS).items()}
 """Type of the elements of each field that is an array."""
 
 _VALUES = tuple(name for name in FIELDS.names if name not in _ARRAYS)
