@@ -91,6 +91,7 @@ def test_a_repeated_task_reports_what_the_first_attempt_set_aside(
     found = {}
     for name, attempts in (("once", 1), ("twice", 2)):
         logs = one_partition(tmp_path / name)
+        (logs / "t-0" / aside_name(2)).write_bytes(b"of another run")
         engine = TasksElsewhere(attempts, functools.partial(die_once, monkeypatch, dies_after) if attempts > 1 else None)
         result = rebuilt_elsewhere(logs, None, tmp_path / f"{name}.jsonl", engine, set_aside=True, replay_from="log-start")
         (partition,) = result.partitions
@@ -103,7 +104,7 @@ def test_a_repeated_task_reports_what_the_first_attempt_set_aside(
         assert [each["step"] for each in steps(tmp_path / f"{name}.jsonl") if each.get("step") == "set_aside"] == ["set_aside"]
         assert in_json("undo", tmp_path / f"{name}.jsonl").exit_code == 0
     assert found["twice"] == found["once"]
-    assert (2, "written", aside_name(2)) in [each[:3] for each in found["once"][1]]
+    assert (2, "written", aside_name(2, 2)) in [each[:3] for each in found["once"][1]]
 
 
 def die_once(monkeypatch: pytest.MonkeyPatch, after: str | None, attempt: int) -> None:
