@@ -21,7 +21,7 @@ from snaprebuild.storage.store import Status
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import SnapshotVerdict
-from snaprebuild.tier.inventory import tier_inventory
+from snaprebuild.tier.inventory.inventory import tier_inventory
 from snaprebuild.tier.remote_store import CopyState, StoreAccess
 
 REMOTE, LOGS = FIXTURES / "tiered-local" / "remote", FIXTURES / "tiered-local" / "logs"

@@ -23,7 +23,8 @@ from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.storage.partition_names import named
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict, StoreAudit
-from snaprebuild.tier.inventory import SERVING, TierInventory
+from snaprebuild.tier.inventory.inventory import SERVING
+from snaprebuild.tier.inventory.model import TierInventory
 from snaprebuild.tier.repair.repair import StoreRepair, would_repair
 from snaprebuild.tier.repair.repaired_copy import ObjectPart, RepairAction, RepairedCopy, repair_totals
 from snaprebuild.tier.repair.undo import StoreUndo
@@ -107,6 +108,12 @@ class TierInventoryView(View):
                 gaps = "unknown"
             stored = size_text(each.stored_bytes)
             rows.append((label, each.layout or "-", first, max(ends, default="-"), stored, gaps, states))
+        print_table(
+            "Bytes by state",
+            ("state", "copies", "objects", "stored"),
+            [(each.state, each.copies or "-", each.objects or "-", size_text(each.stored_bytes)) for each in inventory.states],
+            right=("copies", "objects", "stored"),
+        )
         columns = ("partition", "layout", "from offset", "to offset", "stored", "gaps", "copies")
         print_table("Remote storage", columns, rows, right=("from offset", "to offset", "stored"), drop=("layout",))
         stored = size_text(sum(each.stored_bytes for each in inventory.partitions))

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.remote_storage import RemoteOptions
+from snaprebuild.cli.options.metadata import check_metadata
+from snaprebuild.cli.options.tier_inventory import TierInventoryOptions
 from snaprebuild.cli.render.tier import TierInventoryView
 from snaprebuild.cli.runs.remote_storage import store_access
+from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import selection_of
-from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View
-from snaprebuild.tier import inventory
+from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
+from snaprebuild.storage.store import absolute
+from snaprebuild.tier.inventory import inventory
 
 __all__ = ["run_tier_inventory"]
 
 
-def run_tier_inventory(store: str, options: RemoteOptions, out: MeasuredOutput, s3: S3Options) -> View:
+def run_tier_inventory(store: str, options: TierInventoryOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Lists the copies of segments in remote storage."""
     out.begin()
     check_directories([store, *(options.metadata_log or [])])
+    check_metadata(options.metadata)
+    run = run_of(s3, clock=clock_at(options.as_of, None))
     access = store_access(store, s3, options)
-    result, findings = inventory.tier_inventory(access, stores_of(s3), selection_of(options))
+    logs = None if options.metadata is None else MetadataLogs(absolute(options.metadata), run)
+    cluster = None if logs is None else logs.named()
+    if cluster is not None:
+        access = replace(access, cluster_id=cluster.cluster_id)
+    result, findings = inventory.tier_inventory(
+        access, run.stores, selection_of(options), as_of_ms=run.clock.as_of_ms, cluster=cluster
+    )
+    if logs is not None:
+        findings = [*logs.findings, *findings]
     return TierInventoryView(result, findings, options.private_key)

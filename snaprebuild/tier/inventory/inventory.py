@@ -1,4 +1,4 @@
-"""The content of remote storage: the copies of segments, partition by partition, with the state that the metadata log has of each.
+"""The content of remote storage: the copies of segments, partition by partition, with the state of each and its proof.
 
 A bucket alone does not show which copies brokers still read: a broker that fails leaves objects without records, and records without
 objects. The records are in ``__remote_log_metadata``.
@@ -8,31 +8,39 @@ Source: KIP-405; ``RemoteLogManager`` of 3.6 to 4.4, ``RemoteLogMetadataCache``.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from msgspec import structs
 
-from formats.partition.checkpoint_file import LeaderEpochEntry
+from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
-from formats.remote.local_tier_name import LocalTierFile
-from formats.remote.remote_log_metadata import RemoteSegment, SegmentState
-from snaprebuild.broker.status import StatusCounts, StatusWord, status_of
-from snaprebuild.findings import Finding, Severity, pluralize, unread_paths
-from snaprebuild.published import Document, Int64, Natural, Part, Uuid, one_of
+from snaprebuild.broker.status import status_of
+from snaprebuild.cluster.source_check.metadata_read import MetadataRead
+from snaprebuild.errors import SnaprebuildError
+from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize, unread_paths
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
-from snaprebuild.storage.partition_names import TopicPartition, named
+from snaprebuild.storage.partition_names import named
 from snaprebuild.storage.remote.listing import TierLayout, UnknownObjects
 from snaprebuild.storage.store import USUAL_S3, S3Settings
-from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
+from snaprebuild.tier.inventory.copy_states import CopyStanding, TopicEvidence, modified_ms_of, standing_of_copies
+from snaprebuild.tier.inventory.model import (
+    FOREIGN,
+    InventoryCopy,
+    InventoryPartition,
+    InventoryTotals,
+    OffsetRange,
+    StateBytes,
+    TierInventory,
+)
+from snaprebuild.tier.remote_log import RemoteLogs
 from snaprebuild.tier.remote_partition import (
     ICEBERG_LACKS,
-    OBJECTS_NEEDED,
     RemoteCopy,
     RemotePartition,
     fault_finding,
-    torn_index,
     unreadable_objects,
 )
 from snaprebuild.tier.remote_store import (
@@ -40,20 +48,19 @@ from snaprebuild.tier.remote_store import (
     UNVERIFIED,
     CopyState,
     StoreAccess,
+    Tier,
     list_store,
     refuse_without_copies,
     unrecorded_finding,
-    unrecorded_states,
     zero_id_findings,
 )
 
-__all__ = [
-    "InventoryCopy",
-    "InventoryPartition",
-    "TierInventory",
-    "tier_inventory",
-]
+__all__ = ["RESTORED_FIRST", "SERVING", "restored_first", "tier_inventory"]
 
+NS_PER_MS = 1_000_000
+
+RESTORED_FIRST = frozenset(("GLACIER", "DEEP_ARCHIVE"))
+"""Storage classes whose objects must be restored before they can be read."""
 
 DAMAGED = (CopyState.LOST, CopyState.UNREADABLE)
 """States of copies that cannot be read whole."""
@@ -65,101 +72,13 @@ SERVING = (CopyState.LIVE, CopyState.UNVERIFIED, CopyState.LOST)
 """States of copies that count towards gaps and overlaps."""
 
 
-class OffsetRange(Part, frozen=True):
-    """Offsets, both ends included."""
-
-    first_offset: Natural
-    last_offset: Natural
-
-
-class InventoryCopy(Part, frozen=True):
-    """A copy of a segment."""
-
-    segment_id: Uuid
-    """Id of this attempt at copying the segment."""
-    state: CopyState
-    """State of the copy (docs/guides/remote-storage.md)."""
-    start_offset: Natural
-    """First offset of the segment."""
-    end_offset: Natural | None
-    """Last offset; null if only the metadata log could have it."""
-    leader_epochs: Sequence[LeaderEpochEntry]
-    """Leader epochs of the segment, ascending; empty if they are not known."""
-    segment_bytes: Natural | None
-    """Size of the segment; null if it is not known."""
-    stored_bytes: Natural
-    """Bytes of its objects."""
-    event_timestamp_ms: Int64 | None
-    """When its state began; null without the metadata log."""
-    missing: Sequence[Annotated[str, one_of(*(kind for kinds in OBJECTS_NEEDED.values() for kind in kinds))]]
-    """Kinds of objects that are required but missing."""
-    fault: str | None
-    """Why its manifest cannot be read, or which of its sizes is wrong; null if nothing is."""
-    key_id: str | None = None
-    """Name of the key pair that its manifest has; null if it is not encrypted, or its manifest was not read."""
-
-
-class InventoryTotals(Part, frozen=True):
-    """Copies by state."""
-
-    live: Natural
-    superseded: Natural
-    lost: Natural
-    phantom: Natural
-    unfinished: Natural
-    deleting: Natural
-    deleted: Natural
-    unknown: Natural
-    orphan: Natural
-    unverified: Natural
-    unreadable: Natural
-
-
-class InventoryPartition(TopicPartition, frozen=True):
-    """A partition in remote storage."""
-
-    topic_id: Uuid
-    layout: TierLayout | None
-    """Layout of its objects; null if there are none."""
-    stored_bytes: Natural
-    """Bytes of all its objects."""
-    totals: InventoryTotals
-    gaps: Sequence[OffsetRange]
-    """Offsets without a copy, between those that serve reads."""
-    overlaps: Sequence[OffsetRange]
-    """Offsets for which several copies serve reads."""
-    copies: Sequence[InventoryCopy]
-    """By start offset."""
-
-    @property
-    def counts(self) -> Counter[CopyState]:
-        """Copies by state."""
-        return Counter(copy.state for copy in self.copies)
-
-
-class TierInventory(Document, frozen=True):
-    """What `snaprebuild tier inventory --output json` prints."""
-
-    NAME = "tier-inventory"
-    VERSION = 3
-
-    location: str
-    """Directory or s3:// URL of the store."""
-    verified: bool
-    """A metadata log that could be read whole has the states."""
-    unknown_objects: Natural
-    """Objects of no known layout."""
-    partitions: Sequence[InventoryPartition]
-    status: StatusWord = StatusWord.HEALTHY
-    """The worst of the counts, in the order of StatusWord."""
-    counts: StatusCounts = StatusCounts()
-    """Copies that are damaged, and those whose state is unknown; no snapshot is judged."""
-
-
 def tier_inventory(
     access: StoreAccess,
     stores: S3Settings = USUAL_S3,
     selection: Selection = EVERYTHING,
+    *,
+    as_of_ms: int | None = None,
+    cluster: MetadataRead | None = None,
 ) -> tuple[TierInventory, list[Finding]]:
     """Lists everything below a location: partitions in the order of the store, then those that the metadata log alone has.
 
@@ -167,6 +86,8 @@ def tier_inventory(
         access: to the store.
         stores: how the object stores are reached that the metadata logs are in.
         selection: of partitions; its offsets are ignored.
+        as_of_ms: moment of the ages, ms since 1970; None for now.
+        cluster: its metadata log, which shows which topics were removed; None without one.
 
     Raises:
         UsageError: nothing of a known layout is there that the selection takes, and no metadata log.
@@ -174,6 +95,7 @@ def tier_inventory(
         RefusedError: a limit of the run is used up.
     """
     root = access.root
+    now_ms = time.time_ns() // NS_PER_MS if as_of_ms is None else as_of_ms
     tier = list_store(access, stores)
     logs = tier.logs
     findings = tier.findings
@@ -183,20 +105,29 @@ def tier_inventory(
         findings.append(Finding("metadata-dropped", Severity.NOTE, access.metadata_logs[0], message))
     listed = (each for each in tier.partitions.values() if selection.takes_partition(each.topic, each.partition))
     findings += zero_id_findings(root.path, listed)
+    topics = _topic_evidence(cluster, findings)
     partitions = []
     damaged = 0
     for wanted in dict.fromkeys((*tier.partitions, *logs.partitions)):
         if not selection.takes_partition(wanted.topic, wanted.partition):
             continue
         layout = tier.partitions[wanted].layout if wanted in tier.partitions else None
-        remote = tier.listed_partition(wanted)
-        partition = _inventory_of(remote, logs, layout)
+        judged = _judged(tier.listed_partition(wanted), logs, topics)
+        partition = _inventory_of(judged, layout, now_ms)
         partitions.append(partition)
-        damaged += _damaged_count(partition, remote)
-        findings += _partition_findings(partition, remote, logs)
+        damaged += _damaged_count(partition, judged.remote)
+        findings += _partition_findings(partition, judged, logs)
     if not partitions and not tier.unknown.claims:
         refuse_without_copies(tier, unreadable_objects(root.path, tier.unknown), selection)
-    inventory = TierInventory(location=root.path, verified=tier.verified, unknown_objects=tier.unknown.count, partitions=partitions)
+    inventory = TierInventory(
+        location=root.path,
+        verified=tier.verified,
+        unknown_objects=tier.unknown.count,
+        partitions=partitions,
+        as_of_ms=now_ms,
+        cluster_id=logs.cluster_id or access.cluster_id,
+        states=_state_bytes(partitions, tier),
+    )
     names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *logs.partitions)}
     findings += selection.absent_findings(names, root.path, are_others_read=bool(partitions))
     findings += _store_findings(inventory, tier.unknown, has_metadata=tier.has_metadata)
@@ -211,6 +142,32 @@ def tier_inventory(
         unproven=sum(each.counts[CopyState.UNKNOWN] for each in partitions),
     )
     return structs.replace(inventory, status=status.word, counts=status.counts), findings
+
+
+def _topic_evidence(cluster: MetadataRead | None, findings: list[Finding]) -> TopicEvidence:
+    """What the metadata log shows of topics; nothing, and a finding, if it cannot be read again."""
+    if cluster is None:
+        return TopicEvidence()
+    try:
+        return TopicEvidence.of(cluster)
+    except (SnaprebuildError, FormatError) as error:
+        findings.append(finding_of_error(error, cluster.path))
+        return TopicEvidence()
+
+
+def _state_bytes(partitions: Sequence[InventoryPartition], tier: Tier) -> list[StateBytes]:
+    """Copies, objects and bytes by state, and the objects that are no part of a copy."""
+    rows = []
+    for state in CopyState:
+        copies = [copy for partition in partitions for copy in partition.copies if copy.state is state]
+        if copies:
+            size = sum(copy.stored_bytes for copy in copies)
+            objects = sum(copy.object_count for copy in copies)
+            rows.append(StateBytes(state=state, copies=len(copies), objects=objects, stored_bytes=size))
+    foreign = tier.unknown.count + len(tier.unknown.claims)
+    if foreign:
+        rows.append(StateBytes(state=FOREIGN, copies=0, objects=foreign, stored_bytes=tier.unknown.size_bytes))
+    return rows
 
 
 def _damaged_count(partition: InventoryPartition, remote: RemotePartition) -> int:
@@ -228,13 +185,29 @@ def _damaged_count(partition: InventoryPartition, remote: RemotePartition) -> in
     return count
 
 
-def _inventory_of(remote: RemotePartition, logs: RemoteLogs, layout: TierLayout | None) -> InventoryPartition:
-    unrecorded = [copy for copy in remote.copies.values() if copy.record is None]
-    remote.read_facts(unrecorded)
-    states = unrecorded_states(logs, remote.id, [copy.segment_id for copy in unrecorded], verified=remote.verified)
-    recorded = [remote.copies[segment_id] for segment_id in remote.log.segments]
-    rows = [_recorded_copy(copy, remote, is_deleted=remote.id in logs.deletions) for copy in recorded]
-    rows += [_unrecorded_copy(copy, states[copy.segment_id]) for copy in unrecorded]
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A partition with the state of each copy, by segment id."""
+
+    remote: RemotePartition
+    standings: Mapping[bytes, CopyStanding]
+
+
+def _judged(remote: RemotePartition, logs: RemoteLogs, topics: TopicEvidence) -> _Judged:
+    """The partition with the state of each copy; the manifests are read, but for those that have to be restored first."""
+    copies = (copy for copy in remote.copies.values() if copy.objects.by_kind)
+    remote.read_facts(copy for copy in copies if not restored_first(copy))
+    return _Judged(remote, standing_of_copies(remote, logs, topics))
+
+
+def restored_first(copy: RemoteCopy) -> bool:
+    """Whether an object of a copy must be restored before it can be read."""
+    return any(each.storage_class in RESTORED_FIRST for each in copy.objects.by_kind.values())
+
+
+def _inventory_of(judged: _Judged, layout: TierLayout | None, now_ms: int) -> InventoryPartition:
+    remote = judged.remote
+    rows = [_inventory_copy(copy, judged.standings[copy.segment_id], now_ms) for copy in remote.copies.values()]
     rows.sort(key=lambda row: (row.start_offset, -1 if row.end_offset is None else row.end_offset))
     gaps, overlaps = _gaps_and_overlaps(rows)
     counts = Counter(row.state for row in rows)
@@ -243,59 +216,51 @@ def _inventory_of(remote: RemotePartition, logs: RemoteLogs, layout: TierLayout 
         topic_id=uuid_to_text(remote.id.topic_id),
         layout=layout,
         stored_bytes=sum(row.stored_bytes for row in rows),
-        totals=InventoryTotals(**{state.value: counts[state] for state in CopyState}),
+        totals=InventoryTotals(**{state.name.lower(): counts[state] for state in CopyState}),
         gaps=gaps,
         overlaps=overlaps,
         copies=rows,
     )
 
 
-def _recorded_copy(copy: RemoteCopy, remote: RemotePartition, *, is_deleted: bool) -> InventoryCopy:
-    """A copy that the metadata log has; ``is_deleted`` if the deletion of its partition has begun."""
-    record = copy.record
-    assert record is not None
-    state = _recorded_state(copy, record, remote.log, is_deleted=is_deleted)
-    fault = None if copy.unanswered is None else f"objects that the listing lacks: {copy.unanswered}"
-    if copy.objects.by_kind and state is CopyState.LIVE and copy.layout is not TierLayout.AIVEN:
-        size = copy.objects.by_kind[LocalTierFile.LOG].identity.size_bytes
-        fault = torn_index(copy.objects)
-        if size != record.size_bytes:
-            fault = f"its .log has {size} bytes, and the metadata log has {record.size_bytes}"
-    return _inventory_copy(copy, state, fault, record.event_timestamp_ms)
-
-
-def _recorded_state(copy: RemoteCopy, record: RemoteSegment, log: RemoteLog, *, is_deleted: bool) -> CopyState:
-    if record.state is SegmentState.COPY_SEGMENT_STARTED:
-        return CopyState.UNFINISHED if copy.objects.by_kind else CopyState.PHANTOM
-    if record.state is SegmentState.DELETE_SEGMENT_STARTED or is_deleted:
-        return CopyState.DELETING
-    if not log.is_referenced(record):
-        return CopyState.SUPERSEDED
-    if copy.missing == ICEBERG_LACKS or copy.unanswered is not None:
-        return CopyState.UNREADABLE
-    return CopyState.LOST if copy.missing else CopyState.LIVE
-
-
-def _unrecorded_copy(copy: RemoteCopy, state: CopyState | None) -> InventoryCopy:
-    """A copy of which only the objects are known."""
+def _fault_of(copy: RemoteCopy, state: CopyState) -> str | None:
+    """Why its manifest cannot be read, or which of its sizes is wrong; None if nothing is."""
+    if copy.unanswered is not None:
+        return f"objects that the listing lacks: {copy.unanswered}"
     fault = copy.facts.fault or copy.facts.torn_index
-    own = CopyState.UNREADABLE if copy.missing or fault is not None else CopyState.UNVERIFIED
-    return _inventory_copy(copy, state or own, fault, None)
+    record = copy.record
+    if record is None:
+        return fault
+    if state is not CopyState.LIVE:
+        return None
+    stored = copy.facts.segment_bytes
+    if stored is not None and stored != record.size_bytes:
+        what = "manifest has a segment of" if copy.layout is TierLayout.AIVEN else ".log has"
+        return f"its {what} {stored} bytes, and the metadata log has {record.size_bytes}"
+    return fault
 
 
-def _inventory_copy(copy: RemoteCopy, state: CopyState, fault: str | None, event_timestamp_ms: int | None) -> InventoryCopy:
+def _inventory_copy(copy: RemoteCopy, standing: CopyStanding, now_ms: int) -> InventoryCopy:
+    objects = copy.objects.by_kind.values()
+    modified_ms = modified_ms_of(copy)
     return InventoryCopy(
         segment_id=uuid_to_text(copy.segment_id),
-        state=state,
+        state=standing.state,
         start_offset=copy.start_offset,
         end_offset=copy.end_offset,
         leader_epochs=copy.leader_epochs,
         segment_bytes=copy.segment_bytes,
         stored_bytes=copy.objects.size_bytes,
-        event_timestamp_ms=event_timestamp_ms,
+        event_timestamp_ms=None if copy.record is None else copy.record.event_timestamp_ms,
         missing=copy.missing,
-        fault=fault,
+        fault=_fault_of(copy, standing.state),
         key_id=copy.facts.key_id,
+        reason=standing.reason,
+        compressed=copy.facts.is_compressed,
+        object_count=len(objects),
+        modified_ms=modified_ms,
+        age_ms=None if modified_ms is None else max(now_ms - modified_ms, 0),
+        storage_classes=sorted({each.storage_class for each in objects if each.storage_class is not None}),
     )
 
 
@@ -344,16 +309,23 @@ def _store_findings(inventory: TierInventory, unknown: UnknownObjects, *, has_me
     yield from unreadable_objects(inventory.location, unknown, iceberg)
 
 
-def _partition_findings(partition: InventoryPartition, remote: RemotePartition, logs: RemoteLogs) -> Iterator[Finding]:
+def _partition_findings(partition: InventoryPartition, judged: _Judged, logs: RemoteLogs) -> Iterator[Finding]:
     counts = partition.counts
+    remote = judged.remote
     place = remote.place
     first = {copy.state: copy.start_offset for copy in reversed(partition.copies)}
     for state, code, severity, what in _STATE_FINDINGS:
         if counts[state]:
             yield Finding(code, severity, place, f"{pluralize(counts[state], 'copy', 'copies')} {what}", first[state])
-    for state in UNRECORDED:
-        if counts[state]:
-            yield unrecorded_finding(logs, remote.id, place, state, counts[state], first[state])
+    yield from _unread_by_brokers(partition, judged, logs)
+    cold = [copy for copy in partition.copies if copy.state in SERVING and RESTORED_FIRST & set(copy.storage_classes)]
+    if cold:
+        classes = ", ".join(sorted({each for copy in cold for each in copy.storage_classes if each in RESTORED_FIRST}))
+        message = (
+            f"{pluralize(len(cold), 'copy', 'copies')} in storage class {classes}: reads of brokers fail until the objects are "
+            "restored, and the plugin restores none"
+        )
+        yield Finding("tier-restore-first", Severity.FINDING, place, message, cold[0].start_offset)
     for copy in partition.copies:
         listed = remote.copies[uuid_from_text(copy.segment_id)]
         is_unread = listed.unanswered is not None or listed.facts.is_unread
@@ -365,6 +337,33 @@ def _partition_findings(partition: InventoryPartition, remote: RemotePartition, 
     if partition.overlaps:
         message = f"{pluralize(len(partition.overlaps), 'range')} of offsets in more than one copy, as after a new leader: harmless"
         yield Finding("tier-overlap", Severity.NOTE, place, message, partition.overlaps[0].first_offset)
+
+
+def _unread_by_brokers(partition: InventoryPartition, judged: _Judged, logs: RemoteLogs) -> Iterator[Finding]:
+    """Copies that no broker of the cluster reads, or of which that is unknown."""
+    place = judged.remote.place
+    removed = []
+    starts: dict[CopyState, list[int]] = {}
+    for copy in partition.copies:
+        standing = judged.standings[uuid_from_text(copy.segment_id)]
+        if not copy.object_count and copy.state is CopyState.DELETED:
+            continue  # as it should be
+        if standing.is_removed:
+            removed.append(standing)
+        else:
+            starts.setdefault(copy.state, []).append(copy.start_offset)
+    for state in UNRECORDED:
+        if state in starts:
+            yield unrecorded_finding(logs, judged.remote.id, place, state, len(starts[state]), starts[state][0])
+    if removed:
+        copies = pluralize(len(removed), "copy", "copies")
+        message = f"{copies} of a topic that was removed, and whose objects exist: {removed[0].reason}. No broker reads them"
+        yield Finding("tier-topic-removed", Severity.FINDING, place, message)
+    others = starts.get(CopyState.ANOTHER_TOPIC_ID)
+    if others:
+        copies = pluralize(len(others), "copy", "copies")
+        message = f"{copies} of another topic of this name, which has another topic id in this cluster, without a record of its own"
+        yield Finding("tier-another-topic-id", Severity.FINDING, place, message, others[0])
 
 
 def _claim_findings(inventory: TierInventory, unknown: UnknownObjects) -> Iterator[Finding]:
