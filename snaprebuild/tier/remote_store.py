@@ -48,7 +48,6 @@ from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.cost import COLD
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.tier.remote_partition import (
-    ICEBERG_LACKS,
     PARTITION_MEMBERS,
     RemoteCopy,
     RemotePartition,
@@ -632,7 +631,7 @@ def _lacking_copies(
         for segment in log.segments.values():
             copy = copies.get(segment.segment_id)
             missing = missing_objects(layout, copy)
-            if not missing or missing == ICEBERG_LACKS or not log.is_live(segment.segment_id):
+            if not missing or not log.is_live(segment.segment_id):
                 continue
             objects = CopyObjects(segment.start_offset, segment.segment_id, {}) if copy is None else copy
             prefixes = {key_prefix} | heads if layout is TierLayout.AIVEN else places
@@ -657,21 +656,23 @@ def _stems(
 
 
 def _request(root: StorePath, lacking: _LackingCopy) -> dict[str, TierObject] | str:
-    """The objects that are there; none if one of the kinds that a copy needs is in no place. The reason if there is no answer."""
+    """The objects that are there, of the place that has most of them. The reason if there is no answer."""
+    most: dict[str, TierObject] = {}
+    missing = missing_objects(lacking.layout, lacking.copy)
     try:
         for stem in lacking.stems:
-            objects: dict[str, TierObject] = {}
-            for kind in missing_objects(lacking.layout, lacking.copy):
+            objects = {}
+            for kind in missing:
                 file = root.below(f"{stem}{kind}")
-                if file.read_end(1) is None:
-                    break
-                with file.open(may_grow=True) as source:
-                    objects[kind] = TierObject(f"{stem}{kind}", source.identity)
-            else:
+                if file.read_end(1) is not None:
+                    with file.open(may_grow=True) as source:
+                        objects[kind] = TierObject(f"{stem}{kind}", source.identity)
+            if len(objects) == len(missing):
                 return objects
+            most = max(most, objects, key=len)
     except (ReadFailedError, LimitReachedError) as error:
         return error.message
-    return {}
+    return most
 
 
 def _add(listed: dict[TopicIdPartition, ListedPartition], lacking: _LackingCopy, objects: dict[str, TierObject]) -> None:
