@@ -206,6 +206,7 @@ class StoreAccess:
         private_keys: for copies that are encrypted.
         key_prefix: of the plugin, below the location.
         cluster_id: of the cluster of the store; None for that of the first metadata log.
+        keeps_unknown: objects of no known layout are kept, too, and not only counted.
     """
 
     root: StorePath
@@ -213,6 +214,7 @@ class StoreAccess:
     private_keys: PrivateKeys = NO_KEYS
     key_prefix: str = ""
     cluster_id: str | None = None
+    keeps_unknown: bool = False
 
 
 def open_tier(access: StoreAccess, stores: S3Settings = USUAL_S3, *, may_be_empty: bool = False) -> Tier:
@@ -275,7 +277,7 @@ def list_store(access: StoreAccess, stores: S3Settings) -> Tier:
         RefusedError: a limit of the run is used up.
     """
     logs, findings = read_remote_logs(access.metadata_logs, stores, access.cluster_id)
-    unknown = UnknownObjects()
+    unknown = UnknownObjects(keeps_objects=access.keeps_unknown)
     partitions, unanswered = list_partitions(access.root, logs, access.key_prefix, unknown)
     has_metadata = bool(access.metadata_logs)
     return Tier(

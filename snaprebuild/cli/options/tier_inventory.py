@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from snaprebuild.cli.options.common import AsOf
+from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import Metadata
 from snaprebuild.cli.options.remote_storage import RemoteOptions
 
@@ -14,3 +17,13 @@ class TierInventoryOptions(RemoteOptions, frozen=True):
 
     as_of: AsOf = None
     metadata: Metadata = None
+    keys: Annotated[
+        str | None,
+        option(
+            "--keys",
+            metavar="FILE",
+            short="Write a row for each key to FILE: JSON lines with state, reason, size, age, ETag and version",
+            details="Never replaced.",
+            default="none",
+        ),
+    ] = None

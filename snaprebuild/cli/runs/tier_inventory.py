@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import IO
 
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
@@ -15,15 +18,21 @@ from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
-from snaprebuild.storage.store import absolute
+from snaprebuild.published import line_of
+from snaprebuild.storage.bucket_contents import Bucket
+from snaprebuild.storage.local.document_file import check_new_place, new_file
+from snaprebuild.storage.store import S3Settings, absolute, is_object
 from snaprebuild.tier.inventory import inventory
+from snaprebuild.tier.inventory.key_rows import KeyRow
 
 __all__ = ["run_tier_inventory"]
 
 
 def run_tier_inventory(store: str, options: TierInventoryOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Lists the copies of segments in remote storage."""
-    out.begin()
+    out.begin({"--keys": options.keys})
+    if options.keys is not None:
+        check_new_place(options.keys)
     check_directories([store, *(options.metadata_log or [])])
     check_metadata(options.metadata)
     run = run_of(s3, clock=clock_at(options.as_of, None))
@@ -32,9 +41,44 @@ def run_tier_inventory(store: str, options: TierInventoryOptions, out: MeasuredO
     cluster = None if logs is None else logs.named()
     if cluster is not None:
         access = replace(access, cluster_id=cluster.cluster_id)
-    result, findings = inventory.tier_inventory(
-        access, run.stores, selection_of(options), as_of_ms=run.clock.as_of_ms, cluster=cluster
-    )
+    with _key_rows(options.keys) as on_key:
+        result, findings = inventory.tier_inventory(
+            access,
+            run.stores,
+            selection_of(options),
+            as_of_ms=run.clock.as_of_ms,
+            cluster=cluster,
+            bucket=_bucket_of(access.root.path, run.stores),
+            on_key=on_key,
+        )
     if logs is not None:
         findings = [*logs.findings, *findings]
     return TierInventoryView(result, findings, options.private_key)
+
+
+def _bucket_of(location: str, stores: S3Settings) -> Bucket | None:
+    """The bucket of a location; None for a directory."""
+    if not is_object(location):
+        return None
+    from snaprebuild.storage.s3.bucket import S3Bucket  # the SDK takes longer to import than most commands run
+
+    return S3Bucket(location, stores)
+
+
+@contextmanager
+def _key_rows(path: str | None) -> Iterator[Callable[[KeyRow], None] | None]:
+    """Writes each row as a line to a new file, which gets its name when the block ends, unless the block raises; None without a path.
+
+    Raises:
+        RefusedError: the file is there, or would be among those of a broker.
+        WriteFailedError: it cannot be written.
+    """
+    if path is None:
+        yield None
+        return
+    with new_file(path) as file:
+        yield lambda row: _write_line(file, row)
+
+
+def _write_line(file: IO[bytes], row: KeyRow) -> None:
+    file.write(line_of(row).encode() + b"\n")

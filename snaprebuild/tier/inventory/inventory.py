@@ -8,9 +8,10 @@ Source: KIP-405; ``RemoteLogManager`` of 3.6 to 4.4, ``RemoteLogMetadataCache``.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -22,10 +23,14 @@ from snaprebuild.cluster.source_check.metadata_read import MetadataRead
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize, unread_paths
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
+from snaprebuild.storage.bucket_contents import Bucket
 from snaprebuild.storage.partition_names import named
 from snaprebuild.storage.remote.listing import TierLayout, UnknownObjects
 from snaprebuild.storage.store import USUAL_S3, S3Settings
+from snaprebuild.tier.inventory.bucket_report import RESTORED_FIRST, BucketContents, bucket_findings, read_bucket, report_of
 from snaprebuild.tier.inventory.copy_states import CopyStanding, TopicEvidence, modified_ms_of, standing_of_copies
+from snaprebuild.tier.inventory.key_rows import KeyRow, KeyRows
+from snaprebuild.tier.inventory.metadata_topic_report import metadata_topic_findings, metadata_topic_report
 from snaprebuild.tier.inventory.model import (
     FOREIGN,
     InventoryCopy,
@@ -55,12 +60,10 @@ from snaprebuild.tier.remote_store import (
     zero_id_findings,
 )
 
-__all__ = ["RESTORED_FIRST", "SERVING", "restored_first", "tier_inventory"]
+__all__ = ["SERVING", "tier_inventory"]
 
 NS_PER_MS = 1_000_000
 
-RESTORED_FIRST = frozenset(("GLACIER", "DEEP_ARCHIVE"))
-"""Storage classes whose objects must be restored before they can be read."""
 
 DAMAGED = (CopyState.LOST, CopyState.UNREADABLE)
 """States of copies that cannot be read whole."""
@@ -79,6 +82,8 @@ def tier_inventory(
     *,
     as_of_ms: int | None = None,
     cluster: MetadataRead | None = None,
+    bucket: Bucket | None = None,
+    on_key: Callable[[KeyRow], None] | None = None,
 ) -> tuple[TierInventory, list[Finding]]:
     """Lists everything below a location: partitions in the order of the store, then those that the metadata log alone has.
 
@@ -87,7 +92,9 @@ def tier_inventory(
         stores: how the object stores are reached that the metadata logs are in.
         selection: of partitions; its offsets are ignored.
         as_of_ms: moment of the ages, ms since 1970; None for now.
-        cluster: its metadata log, which shows which topics were removed; None without one.
+        cluster: its metadata log, which shows which topics were removed, and the settings of the metadata topic; None without one.
+        bucket: of the store; None for a directory.
+        on_key: gets each key of the store.
 
     Raises:
         UsageError: nothing of a known layout is there that the selection takes, and no metadata log.
@@ -96,9 +103,11 @@ def tier_inventory(
     """
     root = access.root
     now_ms = time.time_ns() // NS_PER_MS if as_of_ms is None else as_of_ms
-    tier = list_store(access, stores)
+    tier = list_store(dataclasses.replace(access, keeps_unknown=on_key is not None), stores)
     logs = tier.logs
     findings = tier.findings
+    keys = None if on_key is None else KeyRows(on_key, now_ms)
+    contents = None if bucket is None else _bucket_contents(bucket, selection, access.key_prefix, keys)
     dropped = logs.dropped + sum(log.dropped for log in logs.partitions.values())
     if dropped:
         message = f"{pluralize(dropped, 'record')} that did not fit earlier records; brokers drop them, too"
@@ -107,6 +116,7 @@ def tier_inventory(
     findings += zero_id_findings(root.path, listed)
     topics = _topic_evidence(cluster, findings)
     partitions = []
+    objects: list[tuple[str, int]] = []
     damaged = 0
     for wanted in dict.fromkeys((*tier.partitions, *logs.partitions)):
         if not selection.takes_partition(wanted.topic, wanted.partition):
@@ -115,6 +125,10 @@ def tier_inventory(
         judged = _judged(tier.listed_partition(wanted), logs, topics)
         partition = _inventory_of(judged, layout, now_ms)
         partitions.append(partition)
+        if keys is not None:
+            keys.add_partition(judged.remote, judged.standings)
+        if bucket is not None:
+            objects += _serving_objects(judged, bucket.prefix)
         damaged += _damaged_count(partition, judged.remote)
         findings += _partition_findings(partition, judged, logs)
     if not partitions and not tier.unknown.claims:
@@ -127,7 +141,15 @@ def tier_inventory(
         as_of_ms=now_ms,
         cluster_id=logs.cluster_id or access.cluster_id,
         states=_state_bytes(partitions, tier),
+        bucket=None if contents is None else report_of(contents),
+        metadata_topic=None if cluster is None else metadata_topic_report(cluster.image),
     )
+    if keys is not None and not selection.is_narrowed:
+        keys.add_foreign(tier.unknown)
+    if contents is not None:
+        findings += bucket_findings(root.path, contents, objects)
+    if cluster is not None and inventory.metadata_topic is not None:
+        findings += metadata_topic_findings(inventory.metadata_topic, cluster.image, cluster.path)
     names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *logs.partitions)}
     findings += selection.absent_findings(names, root.path, are_others_read=bool(partitions))
     findings += _store_findings(inventory, tier.unknown, has_metadata=tier.has_metadata)
@@ -142,6 +164,25 @@ def tier_inventory(
         unproven=sum(each.counts[CopyState.UNKNOWN] for each in partitions),
     )
     return structs.replace(inventory, status=status.word, counts=status.counts), findings
+
+
+def _bucket_contents(bucket: Bucket, selection: Selection, key_prefix: str, keys: KeyRows | None) -> BucketContents:
+    """What the bucket holds besides the listed objects; the rows of these keys are added."""
+    if keys is None:
+        return read_bucket(bucket, selection, key_prefix)
+    contents = read_bucket(bucket, selection, key_prefix, on_version=keys.add_version, on_upload=keys.add_upload)
+    keys.version_ids = contents.version_ids
+    return contents
+
+
+def _serving_objects(judged: _Judged, prefix: str) -> list[tuple[str, int]]:
+    """Key in the bucket and size of each object of the copies that serve reads."""
+    return [
+        (prefix + each.key, each.identity.size_bytes)
+        for segment_id, copy in judged.remote.copies.items()
+        if judged.standings[segment_id].state in SERVING
+        for each in copy.objects.by_kind.values()
+    ]
 
 
 def _topic_evidence(cluster: MetadataRead | None, findings: list[Finding]) -> TopicEvidence:
@@ -196,11 +237,11 @@ class _Judged:
 def _judged(remote: RemotePartition, logs: RemoteLogs, topics: TopicEvidence) -> _Judged:
     """The partition with the state of each copy; the manifests are read, but for those that have to be restored first."""
     copies = (copy for copy in remote.copies.values() if copy.objects.by_kind)
-    remote.read_facts(copy for copy in copies if not restored_first(copy))
+    remote.read_facts(copy for copy in copies if not _is_restored_first(copy))
     return _Judged(remote, standing_of_copies(remote, logs, topics))
 
 
-def restored_first(copy: RemoteCopy) -> bool:
+def _is_restored_first(copy: RemoteCopy) -> bool:
     """Whether an object of a copy must be restored before it can be read."""
     return any(each.storage_class in RESTORED_FIRST for each in copy.objects.by_kind.values())
 

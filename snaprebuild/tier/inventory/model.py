@@ -9,12 +9,25 @@ from typing import Annotated
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from snaprebuild.broker.status import StatusCounts, StatusWord
 from snaprebuild.published import Document, Int64, Natural, Part, Uuid, one_of
+from snaprebuild.storage.bucket_contents import BucketSettings
 from snaprebuild.storage.partition_names import TopicPartition
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.tier.remote_partition import OBJECTS_NEEDED
 from snaprebuild.tier.remote_store import CopyState
 
-__all__ = ["FOREIGN", "InventoryCopy", "InventoryPartition", "InventoryTotals", "OffsetRange", "StateBytes", "TierInventory"]
+__all__ = [
+    "FOREIGN",
+    "BucketReport",
+    "HiddenVersions",
+    "InventoryCopy",
+    "InventoryPartition",
+    "InventoryTotals",
+    "MetadataTopicReport",
+    "OffsetRange",
+    "StateBytes",
+    "TierInventory",
+    "UnfinishedUploads",
+]
 
 FOREIGN = "foreign"
 """State of objects that are no part of a copy."""
@@ -105,6 +118,49 @@ class InventoryPartition(TopicPartition, frozen=True):
         return Counter(copy.state for copy in self.copies)
 
 
+class HiddenVersions(Part, frozen=True):
+    """What a versioned bucket keeps and no listing of objects shows."""
+
+    noncurrent_versions: Natural
+    noncurrent_bytes: Natural
+    delete_markers: Natural
+    """Markers that hide deleted objects; they have no bytes."""
+
+
+class UnfinishedUploads(Part, frozen=True):
+    """Multipart uploads that were neither completed nor aborted."""
+
+    uploads: Natural
+    part_bytes: Natural | None
+    """Bytes of their parts; null if the parts of some were not listed."""
+    oldest_ms: Int64 | None
+    """When the oldest one began; null without any."""
+
+
+class BucketReport(BucketSettings, frozen=True):
+    """What the bucket of the store holds besides the listed objects, and what it does with all of them."""
+
+    hidden: HiddenVersions | None = None
+    """Noncurrent versions and delete markers; null if they are unknown."""
+    unfinished: UnfinishedUploads | None = None
+    """Multipart uploads; null if they are unknown."""
+
+
+class MetadataTopicReport(Part, frozen=True):
+    """The topic `__remote_log_metadata` as the metadata log of the cluster has it."""
+
+    topic_id: Uuid
+    partitions: Natural
+    replication_factor: Natural
+    """The least of its partitions."""
+    cleanup_policy: str | None
+    """Setting of the topic; null without one, so that the default of brokers applies."""
+    retention_ms: str | None
+    """Setting of the topic; null without one, so that the default of brokers applies."""
+    retention_bytes: str | None
+    """Setting of the topic; null without one, so that the default of brokers applies."""
+
+
 class StateBytes(Part, frozen=True):
     """Where the bytes are: those of one state."""
 
@@ -138,3 +194,7 @@ class TierInventory(Document, frozen=True):
     """Cluster whose records the states come from; null if it is unknown."""
     states: Sequence[StateBytes] = ()
     """Bytes of the selected partitions by state, and of foreign objects; states without objects or copies are left out."""
+    bucket: BucketReport | None = None
+    """Null for a directory."""
+    metadata_topic: MetadataTopicReport | None = None
+    """Null without --metadata, or if the cluster has no such topic."""
