@@ -40,7 +40,7 @@ class Transition(Part, frozen=True):
     """A move of objects to another storage class."""
 
     storage_class: str
-    after: str
+    transition_after: str
     """Age of the objects in days, or a date."""
 
 
@@ -79,9 +79,9 @@ class LifecycleRule(Part, frozen=True):
 class ObjectLock(Part, frozen=True):
     """The object lock of a bucket."""
 
-    mode: str | None
+    lock_mode: str | None
     """Mode of new objects; null without a default."""
-    retention: str | None
+    lock_retention: str | None
     """How long new objects are locked; null without a default."""
 
 

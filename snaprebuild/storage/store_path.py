@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from snaprebuild.errors import ReadFailedError
+from snaprebuild.storage.bucket_contents import Bucket
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store import (
     USUAL_S3,
@@ -28,6 +29,7 @@ from snaprebuild.storage.store import (
 __all__ = [
     "ReadPath",
     "StorePath",
+    "bucket_of",
     "path_of",
     "store_of",
 ]
@@ -144,6 +146,15 @@ def store_of(location: str, stores: S3Settings = USUAL_S3) -> Store:
     from snaprebuild.storage.s3.store import S3Store
 
     return S3Store(stores)
+
+
+def bucket_of(location: str, stores: S3Settings = USUAL_S3) -> Bucket | None:
+    """The bucket of a location; None for a directory."""
+    if not is_object(location):
+        return None
+    from snaprebuild.storage.s3.bucket import S3Bucket
+
+    return S3Bucket(location, stores)
 
 
 def path_of(location: str, stores: S3Settings = USUAL_S3) -> StorePath:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from generated_clusters import Bucket, GeneratedCluster, generated_cluster
+from generated_clusters import GeneratedCluster, generated_cluster
 
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.storage.store import Store

@@ -136,7 +136,7 @@ def _hidden_rows(bucket: BucketReport | None) -> list[tuple[object, ...]]:
         rows.append(("noncurrent versions", "-", hidden.noncurrent_versions, size_text(hidden.noncurrent_bytes)))
     if hidden is not None and hidden.delete_markers:
         rows.append(("delete markers", "-", hidden.delete_markers, "-"))
-    unfinished = bucket.unfinished
+    unfinished = bucket.unfinished_uploads
     if unfinished is not None and unfinished.uploads:
         size = "-" if unfinished.part_bytes is None else size_text(unfinished.part_bytes)
         rows.append(("multipart uploads", "-", unfinished.uploads, size))

@@ -19,9 +19,9 @@ from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.published import line_of
-from snaprebuild.storage.bucket_contents import Bucket
 from snaprebuild.storage.local.document_file import check_new_place, new_file
-from snaprebuild.storage.store import S3Settings, absolute, is_object
+from snaprebuild.storage.store import absolute
+from snaprebuild.storage.store_path import bucket_of
 from snaprebuild.tier.inventory import inventory
 from snaprebuild.tier.inventory.key_rows import KeyRow
 
@@ -48,21 +48,12 @@ def run_tier_inventory(store: str, options: TierInventoryOptions, out: MeasuredO
             selection_of(options),
             as_of_ms=run.clock.as_of_ms,
             cluster=cluster,
-            bucket=_bucket_of(access.root.path, run.stores),
+            bucket=bucket_of(access.root.path, run.stores),
             on_key=on_key,
         )
     if logs is not None:
         findings = [*logs.findings, *findings]
     return TierInventoryView(result, findings, options.private_key)
-
-
-def _bucket_of(location: str, stores: S3Settings) -> Bucket | None:
-    """The bucket of a location; None for a directory."""
-    if not is_object(location):
-        return None
-    from snaprebuild.storage.s3.bucket import S3Bucket  # the SDK takes longer to import than most commands run
-
-    return S3Bucket(location, stores)
 
 
 @contextmanager

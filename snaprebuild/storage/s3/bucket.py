@@ -204,7 +204,7 @@ def _lifecycle_rule(rule: dict[str, Any]) -> LifecycleRule:
     expiration = rule.get("Expiration") or {}
     moves = rule.get("Transitions", ())
     transitions = tuple(
-        Transition(storage_class=str(each.get("StorageClass", "")), after=_when(each) or "0 days") for each in moves
+        Transition(storage_class=str(each.get("StorageClass", "")), transition_after=_when(each) or "0 days") for each in moves
     )
     return LifecycleRule(
         rule_id=str(rule.get("ID", "")),
@@ -235,7 +235,7 @@ def _lock_of(answer: dict[str, Any]) -> ObjectLock | None:
     default = (lock.get("Rule") or {}).get("DefaultRetention") or {}
     years = default.get("Years")
     retention = f"{years} year{'' if years == 1 else 's'}" if years is not None else _when(default)
-    return ObjectLock(mode=default.get("Mode"), retention=retention)
+    return ObjectLock(lock_mode=default.get("Mode"), lock_retention=retention)
 
 
 def _replication_of(answer: dict[str, Any]) -> tuple[ReplicationRule, ...]:

@@ -134,7 +134,7 @@ def _unfinished(bucket: Bucket, chosen: _Chosen, on_upload: Callable[[ListedUplo
 def report_of(contents: BucketContents) -> BucketReport:
     """The contents of a bucket as a document has them."""
     members = {name: getattr(contents.settings, name) for name in BucketSettings.__struct_fields__}
-    return BucketReport(**members, hidden=contents.hidden, unfinished=contents.unfinished)
+    return BucketReport(**members, hidden=contents.hidden, unfinished_uploads=contents.unfinished)
 
 
 # -------------------------------------------------------------------------------------------------------------------- findings
@@ -192,17 +192,18 @@ def _lifecycle_findings(place: str, rule: LifecycleRule, objects: Sequence[tuple
         yield Finding("tier-lifecycle-deletes", severity, place, message)
     for each in rule.transitions:
         if each.storage_class in RESTORED_FIRST:
-            message = (
-                f"{name} moves {what} to {each.storage_class} ({each.after}): reads of brokers fail until the objects are restored"
-            )
+            move = f"{name} moves {what} to {each.storage_class} ({each.transition_after})"
+            message = f"{move}: reads of brokers fail until the objects are restored"
             yield Finding("tier-lifecycle-archives", severity, place, message)
 
 
 def _protection_findings(place: str, settings: BucketSettings) -> Iterator[Finding]:
     lock = settings.object_lock
     if lock is not None:
-        default = "without a default retention" if lock.retention is None else f"{lock.mode}, {lock.retention} for new objects"
-        message = f"object lock is on ({default}): a delete of a broker hides an object, and its bytes stay until the lock ends"
+        default = "without a default retention"
+        if lock.lock_retention is not None:
+            default = f"{lock.lock_mode}, {lock.lock_retention} for new objects"
+        message = f"object lock is on ({default}): a delete of a broker hides an object, whose bytes stay until the lock ends"
         yield Finding("tier-object-lock", Severity.NOTE, place, message)
     for rule in settings.replication_rules or ():
         deletes = "with delete markers" if rule.replicates_deletes else "without delete markers, so that deleted copies stay there"

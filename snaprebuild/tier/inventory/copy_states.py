@@ -1,7 +1,7 @@
 """The state of each copy in remote storage, with its proof.
 
-A state that says that no broker reads a copy has a positive proof: a recorded deletion, the removal of the topic from the cluster, or
-Kafka's cache, in which no leader epoch leads to the copy. What has no record is unknown.
+A state that says that no broker reads a copy has a positive proof. That is a recorded deletion, or the removal of the topic from the
+cluster, or Kafka's cache, in which no leader epoch leads to the copy. What has no record is unknown.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec import structs
 
@@ -104,33 +104,15 @@ def tier_inventory(
     root = access.root
     now_ms = time.time_ns() // NS_PER_MS if as_of_ms is None else as_of_ms
     tier = list_store(dataclasses.replace(access, keeps_unknown=on_key is not None), stores)
-    logs = tier.logs
     findings = tier.findings
     keys = None if on_key is None else KeyRows(on_key, now_ms)
     contents = None if bucket is None else _bucket_contents(bucket, selection, access.key_prefix, keys)
-    dropped = logs.dropped + sum(log.dropped for log in logs.partitions.values())
-    if dropped:
-        message = f"{pluralize(dropped, 'record')} that did not fit earlier records; brokers drop them, too"
-        findings.append(Finding("metadata-dropped", Severity.NOTE, access.metadata_logs[0], message))
-    listed = (each for each in tier.partitions.values() if selection.takes_partition(each.topic, each.partition))
-    findings += zero_id_findings(root.path, listed)
-    topics = _topic_evidence(cluster, findings)
-    partitions = []
-    objects: list[tuple[str, int]] = []
-    damaged = 0
-    for wanted in dict.fromkeys((*tier.partitions, *logs.partitions)):
-        if not selection.takes_partition(wanted.topic, wanted.partition):
-            continue
-        layout = tier.partitions[wanted].layout if wanted in tier.partitions else None
-        judged = _judged(tier.listed_partition(wanted), logs, topics)
-        partition = _inventory_of(judged, layout, now_ms)
-        partitions.append(partition)
-        if keys is not None:
-            keys.add_partition(judged.remote, judged.standings)
-        if bucket is not None:
-            objects += _serving_objects(judged, bucket.prefix)
-        damaged += _damaged_count(partition, judged.remote)
-        findings += _partition_findings(partition, judged, logs)
+    findings += _record_findings(tier, access, selection)
+    taken = _taken(tier, selection, _topic_evidence(cluster, findings), keys, now_ms)
+    findings += taken.findings
+    if keys is not None and not selection.is_narrowed:
+        keys.add_foreign(tier.unknown)
+    partitions = taken.partitions
     if not partitions and not tier.unknown.claims:
         refuse_without_copies(tier, unreadable_objects(root.path, tier.unknown), selection)
     inventory = TierInventory(
@@ -139,20 +121,18 @@ def tier_inventory(
         unknown_objects=tier.unknown.count,
         partitions=partitions,
         as_of_ms=now_ms,
-        cluster_id=logs.cluster_id or access.cluster_id,
+        cluster_id=tier.logs.cluster_id or access.cluster_id,
         states=_state_bytes(partitions, tier),
         bucket=None if contents is None else report_of(contents),
         metadata_topic=None if cluster is None else metadata_topic_report(cluster.image),
     )
-    if keys is not None and not selection.is_narrowed:
-        keys.add_foreign(tier.unknown)
-    if contents is not None:
-        findings += bucket_findings(root.path, contents, objects)
-    if cluster is not None and inventory.metadata_topic is not None:
-        findings += metadata_topic_findings(inventory.metadata_topic, cluster.image, cluster.path)
-    names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *logs.partitions)}
+    names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *tier.logs.partitions)}
     findings += selection.absent_findings(names, root.path, are_others_read=bool(partitions))
     findings += _store_findings(inventory, tier.unknown, has_metadata=tier.has_metadata)
+    if bucket is not None and contents is not None:
+        findings += bucket_findings(root.path, contents, [(bucket.prefix + key, size) for key, size in taken.serving])
+    if cluster is not None and inventory.metadata_topic is not None:
+        findings += metadata_topic_findings(inventory.metadata_topic, cluster.image, cluster.path)
     status = status_of(
         (),
         wrong=0,
@@ -160,10 +140,55 @@ def tier_inventory(
         missing=0,
         waiting=0,
         unread=len(unread_paths(findings)),
-        damaged=damaged,
+        damaged=taken.damaged,
         unproven=sum(each.counts[CopyState.UNKNOWN] for each in partitions),
     )
     return structs.replace(inventory, status=status.word, counts=status.counts), findings
+
+
+def _record_findings(tier: Tier, access: StoreAccess, selection: Selection) -> Iterator[Finding]:
+    """Records that brokers drop, and copies under topic id zero."""
+    logs = tier.logs
+    dropped = logs.dropped + sum(log.dropped for log in logs.partitions.values())
+    if dropped:
+        message = f"{pluralize(dropped, 'record')} that did not fit earlier records; brokers drop them, too"
+        yield Finding("metadata-dropped", Severity.NOTE, access.metadata_logs[0], message)
+    listed = (each for each in tier.partitions.values() if selection.takes_partition(each.topic, each.partition))
+    yield from zero_id_findings(access.root.path, listed)
+
+
+@dataclass(slots=True)
+class _Taken:
+    """The selected partitions.
+
+    Attributes:
+        partitions: in the order of the store, then those that the metadata log alone has.
+        damaged: copies that cannot be read whole.
+        serving: key below the location, and size, of each object of the copies that serve reads.
+        findings: about the copies.
+    """
+
+    partitions: list[InventoryPartition] = field(default_factory=list)
+    damaged: int = 0
+    serving: list[tuple[str, int]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def _taken(tier: Tier, selection: Selection, topics: TopicEvidence, keys: KeyRows | None, now_ms: int) -> _Taken:
+    taken = _Taken()
+    for wanted in dict.fromkeys((*tier.partitions, *tier.logs.partitions)):
+        if not selection.takes_partition(wanted.topic, wanted.partition):
+            continue
+        layout = tier.partitions[wanted].layout if wanted in tier.partitions else None
+        judged = _judged(tier.listed_partition(wanted), tier.logs, topics)
+        partition = _inventory_of(judged, layout, now_ms)
+        taken.partitions.append(partition)
+        if keys is not None:
+            keys.add_partition(judged.remote, judged.standings)
+        taken.serving += _serving_objects(judged)
+        taken.damaged += _damaged_count(partition, judged.remote)
+        taken.findings += _partition_findings(partition, judged, tier.logs)
+    return taken
 
 
 def _bucket_contents(bucket: Bucket, selection: Selection, key_prefix: str, keys: KeyRows | None) -> BucketContents:
@@ -175,10 +200,10 @@ def _bucket_contents(bucket: Bucket, selection: Selection, key_prefix: str, keys
     return contents
 
 
-def _serving_objects(judged: _Judged, prefix: str) -> list[tuple[str, int]]:
-    """Key in the bucket and size of each object of the copies that serve reads."""
+def _serving_objects(judged: _Judged) -> list[tuple[str, int]]:
+    """Key below the location and size of each object of the copies that serve reads."""
     return [
-        (prefix + each.key, each.identity.size_bytes)
+        (each.key, each.identity.size_bytes)
         for segment_id, copy in judged.remote.copies.items()
         if judged.standings[segment_id].state in SERVING
         for each in copy.objects.by_kind.values()
@@ -301,7 +326,7 @@ def _inventory_copy(copy: RemoteCopy, standing: CopyStanding, now_ms: int) -> In
         object_count=len(objects),
         modified_ms=modified_ms,
         age_ms=None if modified_ms is None else max(now_ms - modified_ms, 0),
-        storage_classes=sorted({each.storage_class for each in objects if each.storage_class is not None}),
+        object_storage_classes=sorted({each.storage_class for each in objects if each.storage_class is not None}),
     )
 
 
@@ -359,9 +384,9 @@ def _partition_findings(partition: InventoryPartition, judged: _Judged, logs: Re
         if counts[state]:
             yield Finding(code, severity, place, f"{pluralize(counts[state], 'copy', 'copies')} {what}", first[state])
     yield from _unread_by_brokers(partition, judged, logs)
-    cold = [copy for copy in partition.copies if copy.state in SERVING and RESTORED_FIRST & set(copy.storage_classes)]
+    cold = [copy for copy in partition.copies if copy.state in SERVING and RESTORED_FIRST & set(copy.object_storage_classes)]
     if cold:
-        classes = ", ".join(sorted({each for copy in cold for each in copy.storage_classes if each in RESTORED_FIRST}))
+        classes = ", ".join(sorted({each for copy in cold for each in copy.object_storage_classes if each in RESTORED_FIRST}))
         message = (
             f"{pluralize(len(cold), 'copy', 'copies')} in storage class {classes}: reads of brokers fail until the objects are "
             "restored, and the plugin restores none"

@@ -8,6 +8,7 @@ Source: ``TopicBasedRemoteLogMetadataManager``, which creates it with ``cleanup.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from formats.partition.partition_metadata import uuid_to_text
@@ -30,8 +31,8 @@ def metadata_topic_report(image: MetadataImage) -> MetadataTopicReport | None:
         partitions=len(topic.partitions),
         replication_factor=min((len(each.replicas) for each in topic.partitions.values()), default=0),
         cleanup_policy=settings.get("cleanup.policy"),
-        retention_ms=settings.get("retention.ms"),
-        retention_bytes=settings.get("retention.bytes"),
+        retention_ms=_number(settings.get("retention.ms")),
+        retention_bytes=_number(settings.get("retention.bytes")),
     )
 
 
@@ -54,8 +55,10 @@ def metadata_topic_findings(report: MetadataTopicReport, image: MetadataImage, p
     if retention is not None:
         message = f"{METADATA_TOPIC} {retention}: {lost}. Set retention.ms=-1 for it"
         yield Finding("metadata-topic-retention", Severity.FINDING, place, message)
-    size = report.retention_bytes if report.retention_bytes is not None else defaults.get("log.retention.bytes")
-    if size is not None and not size.strip().startswith("-"):
+    size = report.retention_bytes
+    if size is None:
+        size = _number(defaults.get("log.retention.bytes"))
+    if size is not None and size >= 0:
         message = f"{METADATA_TOPIC} keeps {size} bytes for each partition: {lost}. Set retention.bytes=-1 for it"
         yield Finding("metadata-topic-retention", Severity.FINDING, place, message)
     if report.replication_factor < 2:
@@ -68,12 +71,15 @@ def metadata_topic_findings(report: MetadataTopicReport, image: MetadataImage, p
 def _retention_text(report: MetadataTopicReport, defaults: Mapping[str, str]) -> str | None:
     """How long the topic keeps records; None if for ever."""
     if report.retention_ms is not None:
-        if report.retention_ms.strip().startswith("-"):
-            return None
-        return f"has retention.ms={report.retention_ms}"
-    default = defaults.get("log.retention.ms")
+        return f"has retention.ms={report.retention_ms}" if report.retention_ms >= 0 else None
+    default = _number(defaults.get("log.retention.ms"))
     if default is None:
         return "has no retention.ms, so that brokers keep records for log.retention.*, seven days by default"
-    if default.strip().startswith("-"):
+    return f"has no retention.ms, and all brokers have log.retention.ms={default}" if default >= 0 else None
+
+
+def _number(text: str | None) -> int | None:
+    """A setting as Kafka parses it; None if it is not set, or no int64."""
+    if text is None or re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", text) is None:
         return None
-    return f"has no retention.ms, and all brokers have log.retention.ms={default}"
+    return int(text)

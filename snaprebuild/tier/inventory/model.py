@@ -75,7 +75,7 @@ class InventoryCopy(Part, frozen=True):
     """When the newest of its objects was written; null if it has no objects."""
     age_ms: Natural | None = None
     """Age of that object at `--as-of`; null if it has no objects."""
-    storage_classes: Sequence[str] = ()
+    object_storage_classes: Sequence[str] = ()
     """Storage classes of its objects; empty in a directory."""
 
 
@@ -142,7 +142,7 @@ class BucketReport(BucketSettings, frozen=True):
 
     hidden: HiddenVersions | None = None
     """Noncurrent versions and delete markers; null if they are unknown."""
-    unfinished: UnfinishedUploads | None = None
+    unfinished_uploads: UnfinishedUploads | None = None
     """Multipart uploads; null if they are unknown."""
 
 
@@ -155,9 +155,9 @@ class MetadataTopicReport(Part, frozen=True):
     """The least of its partitions."""
     cleanup_policy: str | None
     """Setting of the topic; null without one, so that the default of brokers applies."""
-    retention_ms: str | None
+    retention_ms: Int64 | None
     """Setting of the topic; null without one, so that the default of brokers applies."""
-    retention_bytes: str | None
+    retention_bytes: Int64 | None
     """Setting of the topic; null without one, so that the default of brokers applies."""
 
 
