@@ -5,13 +5,12 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 from msgspec.structs import replace
 
 from snaprebuild.errors import ReadFailedError
-from snaprebuild.storage.bucket_contents import Bucket
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store import (
     USUAL_S3,
@@ -25,6 +24,9 @@ from snaprebuild.storage.store import (
     WholeObject,
     is_object,
 )
+
+if TYPE_CHECKING:
+    from snaprebuild.storage.bucket_contents import Bucket
 
 __all__ = [
     "ReadPath",

@@ -158,7 +158,7 @@ def _record_findings(tier: Tier, access: StoreAccess, selection: Selection) -> I
 
 
 @dataclass(slots=True)
-class _Taken:
+class _TakenPartitions:
     """The selected partitions.
 
     Attributes:
@@ -174,8 +174,8 @@ class _Taken:
     findings: list[Finding] = field(default_factory=list)
 
 
-def _taken(tier: Tier, selection: Selection, topics: TopicEvidence, keys: KeyRows | None, now_ms: int) -> _Taken:
-    taken = _Taken()
+def _taken(tier: Tier, selection: Selection, topics: TopicEvidence, keys: KeyRows | None, now_ms: int) -> _TakenPartitions:
+    taken = _TakenPartitions()
     for wanted in dict.fromkeys((*tier.partitions, *tier.logs.partitions)):
         if not selection.takes_partition(wanted.topic, wanted.partition):
             continue
