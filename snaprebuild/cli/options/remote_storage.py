@@ -58,7 +58,7 @@ MetadataLog = Annotated[
         metavar="DIR",
         short="Log directory with partitions of __remote_log_metadata; repeatable",
         details="All its partitions are needed.",
-        risk="if the topic has not 50 partitions, a missing one may stay unnoticed, and good copies are reported as orphans",
+        risk="if the topic has not 50 partitions, a missing one may stay unnoticed, and good copies look as if they had no record",
         default="none, copies are not verified",
     ),
 ]
