@@ -18,6 +18,7 @@ __all__ = [
     "RemoteLevel",
     "RemoteOptions",
     "RemoteReplayOptions",
+    "StoreOrConfigured",
     "TierLocation",
 ]
 
@@ -80,4 +81,8 @@ class RemoteReplayOptions(RemoteOptions, frozen=True):
     jobs: Jobs = None
 
 
+StoreOrConfigured = Annotated[
+    str | None,
+    typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects. Default: that of --server-properties."),
+]
 TierLocation = Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects.")]

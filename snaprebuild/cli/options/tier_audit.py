@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from snaprebuild.cli.options.common import ServerProperties
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import Metadata
 from snaprebuild.cli.options.remote_storage import RemoteReplayOptions
@@ -46,3 +47,4 @@ class TierAuditOptions(RemoteReplayOptions, frozen=True):
         ),
     ] = None
     metadata: Metadata = None
+    server_properties: ServerProperties = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from snaprebuild.cli.options.common import AsOf
+from snaprebuild.cli.options.common import AsOf, ServerProperties
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import Metadata
 from snaprebuild.cli.options.remote_storage import RemoteOptions
@@ -17,6 +17,7 @@ class TierInventoryOptions(RemoteOptions, frozen=True):
 
     as_of: AsOf = None
     metadata: Metadata = None
+    server_properties: ServerProperties = None
     keys: Annotated[
         str | None,
         option(

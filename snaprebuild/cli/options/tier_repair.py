@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.options.common import AllowUnverified, DryRun, ReceiptFile
+from snaprebuild.cli.options.common import AllowUnverified, DryRun, ReceiptFile, ServerProperties
 from snaprebuild.cli.options.remote_storage import RemoteReplayOptions
 
 __all__ = ["TierRepairOptions"]
@@ -14,3 +14,4 @@ class TierRepairOptions(RemoteReplayOptions, frozen=True):
     allow_unverified: AllowUnverified = False
     dry_run: DryRun = False
     receipt: ReceiptFile = None
+    server_properties: ServerProperties = None

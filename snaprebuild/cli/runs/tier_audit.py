@@ -8,6 +8,7 @@ from snaprebuild.cli.options.tier_audit import TierAuditOptions
 from snaprebuild.cli.render.tier import TierAuditView
 from snaprebuild.cli.runs.engine_choice import engine_of
 from snaprebuild.cli.runs.judged_audit import AuditRequest, judged_audit
+from snaprebuild.cli.runs.plugin_config import configured_store
 from snaprebuild.cli.runs.remote_storage import announced, key_files
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import selection_of
@@ -17,11 +18,14 @@ from snaprebuild.cli.view import View
 __all__ = ["run_tier_audit"]
 
 
-def run_tier_audit(store: str, options: TierAuditOptions, engine: EngineOptions, out: MeasuredOutput, s3: S3Options) -> View:
+def run_tier_audit(store: str | None, options: TierAuditOptions, engine: EngineOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Compares the snapshots in remote storage with a replay."""
     out.begin(private_key=key_files(options))
+    configured = configured_store(store, s3, options, options.server_properties, uses_keys=True)
+    options = configured.options(options)
+    s3 = configured.s3
     request = AuditRequest(
-        store=store,
+        store=configured.location,
         level=options.level,
         selection=selection_of(options),
         metadata_logs=tuple(options.metadata_log or ()),

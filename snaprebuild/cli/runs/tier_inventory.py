@@ -12,6 +12,7 @@ from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.tier_inventory import TierInventoryOptions
 from snaprebuild.cli.render.tier import TierInventoryView
+from snaprebuild.cli.runs.plugin_config import configured_store
 from snaprebuild.cli.runs.remote_storage import store_access
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import selection_of
@@ -28,15 +29,18 @@ from snaprebuild.tier.inventory.key_rows import KeyRow
 __all__ = ["run_tier_inventory"]
 
 
-def run_tier_inventory(store: str, options: TierInventoryOptions, out: MeasuredOutput, s3: S3Options) -> View:
+def run_tier_inventory(store: str | None, options: TierInventoryOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Lists the copies of segments in remote storage."""
     out.begin({"--keys": options.keys})
     if options.keys is not None:
         check_new_place(options.keys)
-    check_directories([store, *(options.metadata_log or [])])
+    configured = configured_store(store, s3, options, options.server_properties, uses_keys=True)
+    options = configured.options(options)
+    s3 = configured.s3
+    check_directories([configured.location, *(options.metadata_log or [])])
     check_metadata(options.metadata)
     run = run_of(s3, clock=clock_at(options.as_of, None))
-    access = store_access(store, s3, options)
+    access = store_access(configured.location, s3, options)
     logs = None if options.metadata is None else MetadataLogs(absolute(options.metadata), run)
     cluster = None if logs is None else logs.named()
     if cluster is not None:
@@ -48,6 +52,7 @@ def run_tier_inventory(store: str, options: TierInventoryOptions, out: MeasuredO
             selection_of(options),
             as_of_ms=run.clock.as_of_ms,
             cluster=cluster,
+            plugin=configured.plugin,
             bucket=bucket_of(access.root.path, run.stores),
             on_key=on_key,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.remote_storage import TierLocation
+from snaprebuild.cli.options.remote_storage import StoreOrConfigured
 from snaprebuild.cli.options.tier_inventory import TierInventoryOptions
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
@@ -12,7 +12,7 @@ __all__ = ["tier_inventory"]
 
 
 @verb()
-def tier_inventory(*, store: TierLocation, options: TierInventoryOptions, out: MeasuredOutput, s3: S3Options) -> View:
+def tier_inventory(*, store: StoreOrConfigured = None, options: TierInventoryOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Reads only: lists the copies of segments in remote storage, and the state of each with what proves it.
 
     STORE is a directory or s3://BUCKET/PREFIX with the objects, as Aiven's plugin or LocalTieredStorage wrote them. One manifest

@@ -26,6 +26,7 @@ from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.storage.bucket_contents import Bucket
 from snaprebuild.storage.partition_names import named
 from snaprebuild.storage.remote.listing import TierLayout, UnknownObjects
+from snaprebuild.storage.remote.plugin_config import PluginConfig
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 from snaprebuild.tier.inventory.bucket_report import RESTORED_FIRST, BucketContents, bucket_findings, read_bucket, report_of
 from snaprebuild.tier.inventory.copy_states import CopyStanding, TopicEvidence, modified_ms_of, standing_of_copies
@@ -83,6 +84,7 @@ def tier_inventory(
     as_of_ms: int | None = None,
     cluster: MetadataRead | None = None,
     bucket: Bucket | None = None,
+    plugin: PluginConfig | None = None,
     on_key: Callable[[KeyRow], None] | None = None,
 ) -> tuple[TierInventory, list[Finding]]:
     """Lists everything below a location: partitions in the order of the store, then those that the metadata log alone has.
@@ -94,6 +96,7 @@ def tier_inventory(
         as_of_ms: moment of the ages, ms since 1970; None for now.
         cluster: its metadata log, which shows which topics were removed, and the settings of the metadata topic; None without one.
         bucket: of the store; None for a directory.
+        plugin: configuration of the remote storage manager, for the document.
         on_key: gets each key of the store.
 
     Raises:
@@ -124,6 +127,7 @@ def tier_inventory(
         cluster_id=tier.logs.cluster_id or access.cluster_id,
         states=_state_bytes(partitions, tier),
         bucket=None if contents is None else report_of(contents),
+        plugin=plugin,
         metadata_topic=None if cluster is None else metadata_topic_report(cluster.image),
     )
     names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *tier.logs.partitions)}

@@ -12,6 +12,7 @@ from snaprebuild.published import Document, Int64, Natural, Part, Uuid, one_of
 from snaprebuild.storage.bucket_contents import BucketSettings
 from snaprebuild.storage.partition_names import TopicPartition
 from snaprebuild.storage.remote.listing import TierLayout
+from snaprebuild.storage.remote.plugin_config import PluginConfig
 from snaprebuild.tier.remote_partition import OBJECTS_NEEDED
 from snaprebuild.tier.remote_store import CopyState
 
@@ -196,5 +197,7 @@ class TierInventory(Document, frozen=True):
     """Bytes of the selected partitions by state, and of foreign objects; states without objects or copies are left out."""
     bucket: BucketReport | None = None
     """Null for a directory."""
+    plugin: PluginConfig | None = None
+    """Configuration of the remote storage manager; null without --server-properties."""
     metadata_topic: MetadataTopicReport | None = None
     """Null without --metadata, or if the cluster has no such topic."""
