@@ -100,7 +100,9 @@ def read_partition_metadata(data: bytes | memoryview, *, file: str | None = None
     try:
         topic_id = uuid_from_text(text)
     except BadValueError as error:
-        raise BadValueError("topic_id", file=file, position=2, expected=error.expected, found=shown_number(text), unit="line") from None
+        raise BadValueError(
+            "topic_id", file=file, position=2, expected=error.expected, found=shown_number(text), unit="line"
+        ) from None
     if topic_id == ZERO_UUID:
         raise BadValueError("topic_id", file=file, position=2, expected="a topic id other than zero", found=text, unit="line")
     return PartitionMetadata(version, topic_id)
@@ -156,7 +158,9 @@ def _value(lines: list[str], number: int, key: str, file: str | None) -> str:
         )
     parts = _SEPARATOR.split(lines[number - 1], maxsplit=1)
     if len(parts) != 2 or parts[0] != key:
-        raise BadValueError(key, file=file, position=number, expected=f"'{key}: ...'", found=shown_number(lines[number - 1]), unit="line")
+        raise BadValueError(
+            key, file=file, position=number, expected=f"'{key}: ...'", found=shown_number(lines[number - 1]), unit="line"
+        )
     return parts[1]
 
 

@@ -66,6 +66,7 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
         isolation: which records are read.
         mode: what happens with damage.
         columns: of the rows, in their order.
+        topic_ids: 16 bytes by topic, of topics of which remote storage has several of that name.
         fails_on_data_loss: offsets of the range that are not there end the read with an error.
         selection: topics and partitions as the options of a command select them, in place of the four ways above; None for those.
         includes_internal: such a selection takes Kafka's own topics, too.
@@ -83,6 +84,7 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
     isolation: RecordIsolation = RecordIsolation.READ_COMMITTED
     mode: DamageMode = DamageMode.FAILFAST
     columns: tuple[str, ...] = ()
+    topic_ids: Mapping[str, bytes] = msgspec.field(default_factory=dict)
     fails_on_data_loss: bool = True
     selection: Selection | None = None
     includes_internal: bool = False

@@ -69,7 +69,7 @@ def record_tasks(options: RecordOptions, filters: Sequence[Any]) -> list[RecordT
         UsageError, RefusedError, ReadFailedError, FormatError: as ``open_record_source`` and ``plan_partition``.
     """
     query = options.query
-    source = open_record_source(options.existing_paths(), query, Run(stores=options.s3), remote=options.remote)
+    source = open_record_source(options.existing_paths(), query, Run(stores=options.s3), remote=options.store_access())
     _warn(source.findings)
     logs = [each for each in source.logs if passes({"topic": each.topic, "partition": each.partition}, {}, filters)]
     total = sum(each.size_bytes for each in logs)
