@@ -17,7 +17,7 @@ class AuditLevel(StrEnum):
     FULL = "full"
     """Every segment, replayed, and every snapshot."""
     RECORDS = "records"
-    """The same, and each record of each copy is decoded."""
+    """Every segment, replayed, every snapshot, and each record of each copy, decoded."""
 
     @property
     def replays_everything(self) -> bool:
