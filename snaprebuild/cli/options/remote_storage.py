@@ -126,7 +126,7 @@ class TierAuditOptions(RemoteReplayOptions, frozen=True):
             "--level",
             short="full: replay every segment",
             details="reachable: replay one --expiration-ms, for the snapshots from which a follower may still start. structure: "
-            "parse manifests and snapshots only.",
+            "parse manifests and snapshots only. records: full, and decode each record.",
             default="full",
         ),
     ] = AuditLevel.FULL
