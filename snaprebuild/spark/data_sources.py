@@ -182,6 +182,14 @@ class _RefusedStream(DataSourceStreamReader):
         """
         raise UsageError(f"{self.name} is batch only: use spark.read instead of spark.readStream")
 
+    def latestOffset(self) -> NoReturn:  # noqa: N802
+        """Refuses the stream when it starts: Spark 4.0 asks for this offset first.
+
+        Raises:
+            UsageError: always.
+        """
+        self.initialOffset()
+
     def read(self, partition: InputPartition) -> NoReturn:
         """Refuses to read: Spark demands the method.
 
