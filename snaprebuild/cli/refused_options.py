@@ -19,7 +19,7 @@ _DOCUMENTS = ("fleet", "report", "undo")
 _METADATA = ("cluster image", "cluster history", "cluster check", "cluster isr", "cluster advise")
 _SIMULATIONS = ("simulate isr", "simulate metadata-log")
 _AT_A_START = ("install", "before-start")
-_INSPECT = ("inspect dump", "inspect records", "inspect diff", "inspect explain", "inspect transactions", "inspect stats")
+_INSPECT = ("inspect dump", "inspect diff", "inspect explain", "inspect transactions", "inspect stats")
 
 _REFUSALS = (
     Refusal(
@@ -60,6 +60,11 @@ _REFUSALS = (
         ("--engine", "--master", "--cache"),
         (*_INSPECT, "follower offsets", "follower fetch-path", "follower plan"),
         "it reads the disks of one broker, with processes of its machine; Spark SQL reads batches of many (docs/guides/spark.md)",
+    ),
+    Refusal(
+        ("--engine", "--master", "--cache"),
+        ("inspect records",),
+        "one process reads one partition after the other; Spark's source kafka_records reads many at once (docs/guides/spark.md)",
     ),
     Refusal(
         ("--engine", "--master", "--cache"),

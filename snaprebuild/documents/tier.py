@@ -69,6 +69,8 @@ class AuditedPartition(TopicPartition, frozen=True):
     layout: TierLayout
     read_bytes: Natural
     """Bytes of segments that were read."""
+    records_read: Natural | None
+    """Records that were decoded, control records included, with --level records; null at other levels."""
     replayed_from_offset: Natural | None
     """Base offset of the first segment that had to be read; null if there was none."""
     local_log_start_offset: Natural | None

@@ -9,8 +9,7 @@ import msgspec
 
 from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
 from snaprebuild.broker.status import counted_status
-from snaprebuild.cli.answer import selects_nothing
-from snaprebuild.cli.command_words import COPIES, given_words, repeated_words
+from snaprebuild.cli.answer import COPIES, given_words, repeated_words, selects_nothing
 from snaprebuild.cli.printing import newest_run_text, print_table, print_text, print_undo
 from snaprebuild.cli.render.status import LIVE_UNKNOWN, answer_lines, copy_counts, faults_text, nothing_read
 from snaprebuild.cli.value_text import id_labels, size_text
@@ -195,13 +194,15 @@ class TierAuditView(View):
             head = f"{partitions} producer ids that the cluster gives out again. {head}"
         tail = "" if audit.verified else LIVE_UNKNOWN
         totals = f"Snapshots: {_totals_text(audit.partitions) or 'none'}."
+        if audit.level is AuditLevel.RECORDS:
+            totals = f"{totals} Records decoded: {sum(each.records_read or 0 for each in audit.partitions)}."
         return answer_lines(status, self.findings, [head], [totals], tail), self._following()
 
     def _following(self) -> Sequence[str]:
         audit = self._audit
         status = audit.status(self.findings)
         selected = given_words(*COPIES)
-        if audit.level is not AuditLevel.FULL:
+        if not audit.level.replays_everything:
             # Which of them are wrong, and what is right, all segments show.
             return ["tier", "audit", *selected] if status.wrong or status.suspect or status.unproven else []
         if not status.wrong:
@@ -255,6 +256,7 @@ def _audited_partition(partition: PartitionAudit) -> doc.AuditedPartition:
         topic_id=uuid_to_text(partition.remote.id.topic_id),
         layout=partition.remote.layout,
         read_bytes=partition.read_bytes,
+        records_read=partition.records_read,
         replayed_from_offset=partition.replayed_from_offset,
         local_log_start_offset=partition.local_log_start_offset,
         totals=_audit_totals([partition]),

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import RemoteOptions
-from snaprebuild.cli.runs.run_settings import run_facts
-from snaprebuild.cli.runs.stores import stores_of
+from snaprebuild.cli.runs.run_settings import run_facts, stores_of
 from snaprebuild.errors import UsageError
 from snaprebuild.storage.remote.plugin_config import PluginConfig, plugin_config_of
 from snaprebuild.storage.store import S3Settings, absolute, check_settings, is_object

@@ -10,7 +10,7 @@ from typing import IO
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.metadata import check_metadata
-from snaprebuild.cli.options.tier_inventory import TierInventoryOptions
+from snaprebuild.cli.options.remote_storage import TierInventoryOptions
 from snaprebuild.cli.render.tier import TierInventoryView
 from snaprebuild.cli.runs.plugin_config import configured_store
 from snaprebuild.cli.runs.remote_storage import store_access

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.remote_storage import StoreOrConfigured
-from snaprebuild.cli.options.tier_inventory import TierInventoryOptions
+from snaprebuild.cli.options.remote_storage import StoreOrConfigured, TierInventoryOptions
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
 
