@@ -7,6 +7,8 @@ from collections.abc import Collection
 import click
 from click.core import ParameterSource
 
+from snaprebuild.shell_words import option_words
+
 __all__ = ["COPIES", "EXPIRY", "SELECTION", "expiry_words", "given_words", "repeated_words"]
 
 SELECTION = ("paths", "server_properties", "topic", "partition", "topic_partition", "kafka_release")
@@ -54,7 +56,7 @@ def _given(names: Collection[str]) -> list[str]:
         elif isinstance(value, bool):
             words.append(each.opts[0] if value else each.secondary_opts[0])
         else:
-            words += [word for one in values for word in (max(each.opts, key=len), one)]
+            words += [word for one in values for word in option_words(max(each.opts, key=len), one)]
     return [*arguments, *words]
 
 
