@@ -18,10 +18,11 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 from typer.core import TyperCommand, TyperGroup
 
-from snaprebuild.cli.options.description import OptionText
+from snaprebuild.cli.options.description import PATHS, OptionText
 from snaprebuild.cli.panels import ADVANCED, GLOBAL, PANELS, panel_of
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.shell_words import option_words, shell_word
+from snaprebuild.typed_paths import check_new_path, check_scheme
 
 if TYPE_CHECKING:  # the page of all commands needs none of these
     from snaprebuild.cli.options.assumptions import Assumption
@@ -47,6 +48,9 @@ _BEFORE_THE_VERB = dict.fromkeys(("--impact", *GLOBAL["Global"]), 2) | dict.from
 
 
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+
+_ID = re.compile(r"\A[0-9]+=")
+"""Of a voter, before its directory."""
 
 _NEGATIVE = re.compile(r"-[0-9]+")
 
@@ -123,6 +127,23 @@ def _may_be_value(word: str, option: click.Parameter) -> bool:
     return isinstance(option.type, WholeNumber) and _NEGATIVE.fullmatch(word) is not None
 
 
+def _check_paths(ctx: click.Context) -> None:
+    """Makes sure that no path of the command line has a typing error that would make it another path.
+
+    Raises:
+        UsageError: one has.
+    """
+    for each in ctx.command.params:
+        value = ctx.params.get(each.name or "")
+        is_option = isinstance(each, click.Option)
+        if value is None or (is_option and each.metavar not in PATHS):
+            continue
+        for path in [value] if isinstance(value, str) else value:
+            check_scheme(_ID.sub("", path))
+            if is_option:
+                check_new_path(path)
+
+
 @contextmanager
 def _errors_of(ctx: click.Context) -> Iterator[None]:
     """Errors of click's parser get the context of the command, so that the answer names the help of this command."""
@@ -176,7 +197,10 @@ class VerbCommand(TyperCommand):
         if not ctx.resilient_parsing:
             self._check_that_values_follow(ctx, words)
         with _errors_of(ctx):
-            return super().parse_args(ctx, words)
+            rest = super().parse_args(ctx, words)
+        if not ctx.resilient_parsing:
+            _check_paths(ctx)
+        return rest
 
     def _check_that_values_follow(self, ctx: click.Context, words: Sequence[str]) -> None:
         """Makes sure that the word after each option with a value is no option: click would take it as the value.
