@@ -203,7 +203,9 @@ class ReceiptListView(View):
         rows = []
         for receipt in self._result.receipts:
             files = "not looked at" if receipt.files is None else counts_text(asdict(receipt.files)) or "none"
-            rows.append((os.path.basename(receipt.path), time_text(receipt.began_ms), _verb_of(receipt.command), files))
+            is_elsewhere = os.path.dirname(receipt.path) != os.path.realpath(self._result.directory)
+            name = shown(receipt.path) if is_elsewhere else os.path.basename(receipt.path)
+            rows.append((name, time_text(receipt.began_ms), _verb_of(receipt.command), files))
         if rows:
             print_table(None, ("receipt file", "began", "command", "files"), rows, drop=("began", "command"))
         if self._result.not_listed:
