@@ -4,7 +4,7 @@ import click
 import pytest
 from command import snaprebuild
 
-from snaprebuild.cli.command_words import given_words
+from snaprebuild.cli.answer import given_words
 from snaprebuild.cli.main import verbs
 from snaprebuild.cli.options.common import WholeNumber
 from snaprebuild.shell_words import option_words

@@ -90,7 +90,7 @@ def test_each_verb_with_a_receipt_registers_it(state: Path, tmp_path: Path) -> N
     receipts = [tmp_path / f"{name}.jsonl" for name in ("rebuild", "install", "before-start")]
     runs = (
         ("rebuild", logs, "--topic", "logappend", "--receipt", receipts[0]),
-        ("install", tmp_path / "staged" / "plan.jsonl", "--receipt", receipts[1]),
+        ("install", "--plan", tmp_path / "staged" / "plan.jsonl", "--receipt", receipts[1]),
         ("before-start", logs, "--receipt", receipts[2]),
     )
     for words, receipt in zip(runs, receipts, strict=True):
