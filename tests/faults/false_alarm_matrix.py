@@ -109,6 +109,7 @@ def of_stores() -> Iterator[Pair]:
         yield Pair("follower check", directory, ("follower", "check", words[0], path, *words[1:], *AS_OF, *ONE_JOB))
         yield Pair("follower repair", directory, ("follower", "repair", words[0], path, *words[1:], *AS_OF, *ONE_JOB, "--dry-run"))
         yield Pair("tier inventory", store, ("tier", "inventory", *words), others=(metadata,))
+        yield Pair("tier metadata", store, ("tier", "metadata", *words, "--log-dir", path), others=(metadata,))
         yield Pair("tier audit", store, ("tier", "audit", *words, *AS_OF, *ONE_JOB))
         yield Pair("tier repair", store, ("tier", "repair", *words, *LONG_AGO, *ONE_JOB, "--dry-run"))
         topic = manifest_of(store).get("partition", "mixed-0")
@@ -117,6 +118,7 @@ def of_stores() -> Iterator[Pair]:
     for store in PLUGIN:
         words = (str(FIXTURES / store), *(KEY if "encrypted" in store else ()))
         yield Pair("tier inventory", store, ("tier", "inventory", words[0]))
+        yield Pair("tier metadata", store, ("tier", "metadata", words[0], "--custom-metadata", "none"))
         yield Pair("tier audit", store, ("tier", "audit", *words, *LONG_AGO, *ONE_JOB))
         yield Pair("tier repair", store, ("tier", "repair", *words, *LONG_AGO, *ONE_JOB, "--dry-run"))
 

@@ -91,6 +91,10 @@ VERBS = {
     "cluster isr": Verb(("cluster", "isr", "{}/node"), ("node",), ("node/__cluster_metadata-0", "node/meta")),
     "simulate isr": Verb(("simulate", "isr", "--scenario", "{}/steps.txt"), ("steps.txt",)),
     "tier inventory": Verb(("tier", "inventory", *TIER), ("tier",)),
+    "tier metadata": Verb(("tier", "metadata", *TIER, "--log-dir", "{}/log"), ("tier", "log")),
+    "tier metadata --records-file": Verb(
+        ("tier", "metadata", *TIER, "--log-start", "payments-0=0", "--records-file", "{out}"), ("tier",)
+    ),
     "tier audit": Verb(("tier", "audit", *TIER, *AS_OF, *ONE_JOB), ("tier",)),
     "tier audit (plugin)": Verb(("tier", "audit", "{}/aiven", *AS_OF, *ONE_JOB), ("aiven",)),
     "tier repair": Verb(

@@ -13,6 +13,7 @@ from snaprebuild.cli.options.description import option
 from snaprebuild.followers import Profile
 
 __all__ = [
+    "LeaderLogDirs",
     "ProfileOption",
     "ProofOption",
     "RemoteLevel",
@@ -60,6 +61,18 @@ MetadataLog = Annotated[
         details="All its partitions are needed.",
         risk="if the topic has not 50 partitions, a missing one may stay unnoticed, and good copies are reported as orphans",
         default="none, copies are not verified",
+    ),
+]
+
+
+LeaderLogDirs = Annotated[
+    list[str] | None,
+    option(
+        "--log-dir",
+        metavar="DIR",
+        short="Log directory with the first offset on disk, best the leader's; repeatable",
+        details="`tier audit` takes it with --level reachable; `tier metadata` reads log starts and leader epochs, too.",
+        default="none",
     ),
 ]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import Metadata
-from snaprebuild.cli.options.remote_storage import RemoteReplayOptions
+from snaprebuild.cli.options.remote_storage import LeaderLogDirs, RemoteReplayOptions
 from snaprebuild.tier import AuditLevel
 
 __all__ = ["TierAuditOptions"]
@@ -35,14 +35,5 @@ class TierAuditOptions(RemoteReplayOptions, frozen=True):
             default="none, only the last copy counts as reachable",
         ),
     ] = None
-    log_dir: Annotated[
-        list[str] | None,
-        option(
-            "--log-dir",
-            metavar="DIR",
-            short="Log directory with the first offset on disk, best the leader's; repeatable",
-            details="For --level reachable.",
-            default="none",
-        ),
-    ] = None
+    log_dir: LeaderLogDirs = None
     metadata: Metadata = None

@@ -17,6 +17,7 @@ from snaprebuild.cli.options.common import (
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import AcceptOwnLog, BrokerEpoch, LeaderByWord, Metadata, Peers, VoterLogs
 from snaprebuild.cli.options.produce import ProducerConfig, ProduceTo
+from snaprebuild.cli.options.record_files import MetadataPartitions, Records
 from snaprebuild.cli.options.remote_storage import RemoteOptions
 
 __all__ = ["UploadOptions"]
@@ -61,26 +62,6 @@ BrokerId = Annotated[
         click_type=WholeNumber(0, INT32_MAX),
         short="Broker id in manifests and records",
         default="that of meta.properties, else -1",
-    ),
-]
-Records = Annotated[
-    str | None,
-    option(
-        "--records-file",
-        metavar="FILE",
-        short="New file for the records of __remote_log_metadata, one JSON object per line",
-        details="For clusters to which this machine has no connection.",
-        default="none",
-    ),
-]
-MetadataPartitions = Annotated[
-    int | None,
-    option(
-        "--metadata-partitions",
-        metavar="N",
-        click_type=WholeNumber(1, INT32_MAX),
-        short="Partitions of __remote_log_metadata",
-        default="as the cluster has, else 50",
     ),
 ]
 
