@@ -9,31 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from enum import StrEnum
 
 from construct import Bytes, PrefixedArray, Struct, this
 
 from formats.primitives import UNSIGNED_VARINT, VARLONG
+from formats.remote.aiven_custom_fields import CustomField
 
-__all__ = ["CustomField", "CustomMetadata", "write_custom_metadata"]
+__all__ = ["CustomMetadata", "write_custom_metadata"]
 
 TAGGED_FIELDS = PrefixedArray(
     UNSIGNED_VARINT,
     Struct("tag" / UNSIGNED_VARINT, "size" / UNSIGNED_VARINT, "value" / Bytes(this.size)),
 )
-
-
-class CustomField(StrEnum):
-    """A field, by its name in the plugin's settings. The order is that of the tags, from 0 on."""
-
-    REMOTE_SIZE = "REMOTE_SIZE"
-    OBJECT_PREFIX = "OBJECT_PREFIX"
-    OBJECT_KEY = "OBJECT_KEY"
-
-    @property
-    def tag(self) -> int:
-        """Number of the field in the bytes."""
-        return tuple(CustomField).index(self)
 
 
 @dataclass(frozen=True, slots=True)

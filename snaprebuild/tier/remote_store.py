@@ -14,6 +14,7 @@ from functools import partial
 
 from formats.errors import BadVersionError, FormatError
 from formats.limits import MANIFEST_BYTES_MAX
+from formats.partition.file_names import DirectoryForm
 from formats.partition.partition_metadata import ZERO_UUID, uuid_to_text
 from formats.remote.aiven_key import AivenKey, AivenObject, aiven_key, parse_aiven_key
 from formats.remote.aiven_manifest import read_aiven_manifest
@@ -456,6 +457,8 @@ def read_remote_logs(paths: Sequence[str], stores: S3Settings) -> tuple[RemoteLo
     directories = find_partitions(paths, stores)
     findings = [finding_of_error(error, error.path or "") for error in directories.faults]
     for directory in (each for log_dir in directories.log_dirs for each in log_dir.partitions):
+        if directory.name.form is not DirectoryForm.PLAIN:  # a broker deletes it: it may be of an earlier topic of this name
+            continue
         other = by_number.get(directory.name.partition)
         if directory.name.topic == METADATA_TOPIC and (other is None or other.size_bytes < directory.size_bytes):
             by_number[directory.name.partition] = directory

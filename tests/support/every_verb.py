@@ -91,7 +91,7 @@ VERBS = {
     "cluster isr": Verb(("cluster", "isr", "{}/node"), ("node",), ("node/__cluster_metadata-0", "node/meta")),
     "simulate isr": Verb(("simulate", "isr", "--scenario", "{}/steps.txt"), ("steps.txt",)),
     "tier inventory": Verb(("tier", "inventory", *TIER), ("tier",)),
-    "tier metadata": Verb(("tier", "metadata", *TIER, "--log-dir", "{}/log"), ("tier", "log")),
+    "tier metadata": Verb(("tier", "metadata", *TIER, "--log-start", "payments-0=0"), ("tier",)),
     "tier metadata --records-file": Verb(
         ("tier", "metadata", *TIER, "--log-start", "payments-0=0", "--records-file", "{out}"), ("tier",)
     ),

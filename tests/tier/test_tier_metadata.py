@@ -2,12 +2,14 @@
 
 import base64
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from command import in_json, snaprebuild
 from log_dirs import batch, record, snapshot_bytes, write_partition
-from manifests import AIVEN, FIXTURES
+from manifests import AIVEN, FIXTURES, REPOSITORY
+from schema_validator import Draft202012Validator
 from tier_example import MS, written
 from tiers import TOPIC_ID, Copy, id_text, write_tier
 
@@ -62,7 +64,7 @@ def test_records_of_a_real_store_fold_to_what_its_brokers_had(tmp_path: Path) ->
         assert segment.max_timestamp_ms == each["max_timestamp_ms"]
         assert segment.leader_epochs == (LeaderEpochEntry(0, each["start_offset"]),)
         assert segment.broker_id == -1
-    assert run.document["partitions"][0]["copies"][0]["sources"] == {
+    assert run.document["partitions"][0]["copies"][0]["fact_sources"] == {
         "end_offset": "segment",
         "leader_epochs": "leader-epochs",
         "max_timestamp_ms": "time-index",
@@ -81,8 +83,8 @@ def test_with_the_metadata_log_the_records_have_its_facts(tmp_path: Path) -> Non
     run = in_json("tier metadata", *words)
     assert (run.exit_code, run.document["verified"]) == (0, True)
     copies = run.document["partitions"][0]["copies"]
-    assert {source for each in copies for source in each["sources"].values()} == {"metadata-log"}
-    assert [each["differences"] for each in copies] == [[]] * 14
+    assert {source for each in copies for source in each["fact_sources"].values()} == {"metadata-log"}
+    assert [each["record_differences"] for each in copies] == [[]] * 14
     assert {each.broker_id for each in rebuilt(file)} == {1}
 
 
@@ -160,7 +162,7 @@ def leader_of(root: Path, log_start: int, first_local: int, *epochs: tuple[int, 
 
 def decisions(run_document: dict[str, object]) -> list[str]:
     (partition,) = run_document["partitions"]  # type: ignore[misc]
-    return [each["decision"] for each in partition["copies"]]
+    return [each["record_decision"] for each in partition["copies"]]
 
 
 def started(number: int, first: int, end: int, *epochs: tuple[int, int], size: int = 0) -> RemoteSegment:
@@ -287,13 +289,26 @@ def test_records_without_objects_objects_without_records_and_states_that_brokers
     assert (run.codes["tier-orphan"], run.codes["tier-deleted"], run.codes["tier-deleting"]) == (1, 1, 1)
 
 
+@pytest.mark.parametrize("form", ["delete", "stray", "future"])
+def test_a_metadata_log_that_its_broker_deletes_or_moves_is_not_read(form: str, tmp_path: Path) -> None:
+    """It may be of an earlier topic of the name, and have more bytes than the present one."""
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19))
+    first, second = started(1, 0, 9), started(2, 10, 19)
+    log = metadata_log(tmp_path, first, update(first), second, update(second))
+    old = [update(first, state) for state in (SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED)]
+    other = metadata_log(tmp_path / "old", first, update(first), *old, second, update(second), *[update(second)] * 9)
+    (other / "__remote_log_metadata-0").rename(log / f"__remote_log_metadata-0.{'0' * 32}-{form}")
+    run = in_json("tier metadata", store, "--metadata-log", log, "--log-start", "t-0=0")
+    assert (run.exit_code, decisions(run.document)) == (0, ["included", "included"])
+
+
 def test_facts_that_differ_from_the_objects_are_named(tmp_path: Path) -> None:
     store = store_of(tmp_path, copy(0, 9))
     wrong = started(1, 0, 8, size=7)
     log = metadata_log(tmp_path, wrong, update(wrong))
     run = in_json("tier metadata", store, "--metadata-log", log, "--log-start", "t-0=0")
     assert (run.exit_code, run.codes["tier-metadata-differs"], run.document["counts"]["damaged"]) == (4, 1, 1)
-    names = [each.partition(":")[0] for each in run.document["partitions"][0]["copies"][0]["differences"]]
+    names = [each.partition(":")[0] for each in run.document["partitions"][0]["copies"][0]["record_differences"]]
     assert names == ["end_offset", "segment_bytes", "max_timestamp_ms"]
 
 
@@ -321,3 +336,97 @@ def test_a_new_file_is_never_replaced(tmp_path: Path) -> None:
     file.write_text("mine")
     run = snaprebuild("tier", "metadata", store_of(tmp_path, copy(0, 9)), "--log-start", "t-0=0", "--records-file", file)
     assert (run.exit_code, file.read_text()) == (3, "mine")
+
+
+# --------------------------------------------------------------------------------------------------------------- log directories
+
+
+def node_of(root: Path) -> Path:
+    """The log directory of the broker with all copies, without its metadata topic."""
+    node = root / "node1"
+    shutil.copytree(LOST / "node1", node)
+    shutil.rmtree(node / "__remote_log_metadata-0")
+    return node
+
+
+def words_of(root: Path, *options: object) -> tuple[object, ...]:
+    return (LOST / "remote", "--log-dirs", root / "node1", "--receipt", root / "receipt.jsonl", *options)
+
+
+def test_log_directories_get_the_topic_and_undo_takes_it_back(tmp_path: Path) -> None:
+    node = node_of(tmp_path)
+    before = sorted(node.rglob("*"))
+    dry = in_json("tier metadata", *words_of(tmp_path, "--dry-run"))
+    assert (dry.exit_code, len(dry.document["log_dirs"]), sorted(node.rglob("*"))) == (0, 1, before)
+    run = in_json("tier metadata", *words_of(tmp_path))
+    assert (run.exit_code, run.document["receipt"]) == (0, str(tmp_path / "receipt.jsonl"))
+    (written,) = run.document["log_dirs"]
+    assert (written["partition"], written["node_id"], written["records"]) == (0, 1, 28)
+    topic_id = (LOST / "node1" / "__remote_log_metadata-0" / "partition.metadata").read_bytes()
+    assert (node / "__remote_log_metadata-0" / "partition.metadata").read_bytes() == topic_id
+    inventory = in_json("tier inventory", LOST / "remote", "--metadata-log", node)
+    assert inventory.document["partitions"][0]["totals"]["live"] == 14
+    assert in_json("verify", node, "--topic", "__remote_log_metadata", "--as-of", "1796000000000").exit_code == 0
+    again = in_json("tier metadata", LOST / "remote", "--log-dirs", node, "--receipt", tmp_path / "again.jsonl")
+    assert (again.exit_code, (tmp_path / "again.jsonl").exists()) == (3, False)
+    schema = json.loads((REPOSITORY / "docs" / "schema" / "metadata-undo.schema.json").read_text())
+    for line in (tmp_path / "receipt.jsonl").read_text().splitlines():
+        assert not list(Draft202012Validator(schema).iter_errors(json.loads(line))), line
+    dry = in_json("undo", tmp_path / "receipt.jsonl", "--dry-run")
+    assert [each["action"] for each in dry.document["directories"]] == ["would-remove"]
+    undone = in_json("undo", tmp_path / "receipt.jsonl")
+    assert (undone.exit_code, [each["action"] for each in undone.document["directories"]]) == (0, ["removed"])
+    assert [path for path in sorted(node.rglob("*")) if path.name != ".lock"] == before
+    assert [each["action"] for each in in_json("undo", tmp_path / "receipt.jsonl").document["directories"]] == ["absent"]
+
+
+def test_undo_leaves_a_topic_that_a_broker_has_used(tmp_path: Path) -> None:
+    node = node_of(tmp_path)
+    assert in_json("tier metadata", *words_of(tmp_path)).exit_code == 0
+    (node / "__remote_log_metadata-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n3 28\n")
+    run = in_json("undo", tmp_path / "receipt.jsonl")
+    assert (run.exit_code, run.codes["left-alone"]) == (1, 1)
+    assert (node / "__remote_log_metadata-0").is_dir()
+
+
+def test_a_replica_that_is_there_is_never_replaced(tmp_path: Path) -> None:
+    node = node_of(tmp_path)
+    there = node / "__remote_log_metadata-0"
+    there.mkdir()
+    (there / f"{0:020d}.log").touch()
+    run = snaprebuild("tier", "metadata", *words_of(tmp_path))
+    assert (run.exit_code, "holds no record: remove it" in run.stderr) == (3, True)
+    (there / f"{0:020d}.log").write_bytes(b"x")
+    run = snaprebuild("tier", "metadata", *words_of(tmp_path))
+    assert (run.exit_code, "is not replaced: move it out" in run.stderr) == (3, True)
+
+
+def test_all_replicas_are_written_at_once_or_none(tmp_path: Path) -> None:
+    """The log directory of another broker than the one with the replica."""
+    shutil.copytree(LOST / "node2", tmp_path / "node1", ignore=shutil.ignore_patterns("__remote_log_metadata-0"))
+    run = snaprebuild("tier", "metadata", *words_of(tmp_path, "--metadata", LOST / "node1"))
+    assert (run.exit_code, "missing is that of broker 1 (partition 0)" in run.stderr) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--topic", "payments"), "no selection goes with it"),
+        (("--metadata-partitions", 5), "the metadata log of the cluster shows how many there are"),
+    ],
+)
+def test_options_that_do_not_go_with_log_directories(options: tuple[object, ...], message: str, tmp_path: Path) -> None:
+    node_of(tmp_path)
+    run = snaprebuild("tier", "metadata", *words_of(tmp_path, *options))
+    assert (run.exit_code, message in run.stderr) == (2, True)
+
+
+def test_a_refusal_writes_nothing(tmp_path: Path) -> None:
+    """The replica of the leader begins on disk after the last copy: offsets would be lost."""
+    node = node_of(tmp_path)
+    store = Path(shutil.copytree(LOST / "remote", tmp_path / "remote"))
+    for path in store.rglob(f"{508:020d}-*"):
+        path.unlink()
+    run = in_json("tier metadata", store, *words_of(tmp_path)[1:])
+    assert (run.exit_code, run.document["log_dirs"], run.document["receipt"]) == (3, [], None)
+    assert not (node / "__remote_log_metadata-0").exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from formats.remote.aiven_custom_metadata import CustomField
+from formats.remote.aiven_custom_fields import CustomField
 from snaprebuild.cli.options.common import DryRun, ReceiptFile, quoted
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import Metadata

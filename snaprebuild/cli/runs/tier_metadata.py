@@ -40,6 +40,8 @@ def run_tier_metadata(store: str, options: TierMetadataOptions, out: OutputOptio
     check_metadata(options.metadata)
     if records_file is not None:
         check_new_place(records_file)
+    if options.receipt is not None and not options.dry_run:
+        check_new_place(options.receipt)
     run = run_of(s3)
     plan = plan_topic(log_dirs, options.metadata, run) if log_dirs else None
     cluster = plan if plan is not None or options.metadata is None else read_cluster(options.metadata, run)

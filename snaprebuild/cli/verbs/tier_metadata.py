@@ -13,7 +13,7 @@ __all__ = ["tier_metadata"]
 
 @verb()
 def tier_metadata(*, store: TierLocation, options: TierMetadataOptions, out: OutputOptions, s3: S3Options) -> View:
-    """Rebuilds the records of __remote_log_metadata from remote storage; WRITES only with --records-file or --log-dirs.
+    """WRITES the records of __remote_log_metadata that remote storage proves; only shows them without --records-file or --log-dirs.
 
     STORE is a directory or s3://BUCKET/PREFIX with the objects. Each fact of a record has its source. With --metadata-log the
     command compares the records with the objects. No copy becomes readable that was not: copies below the log start offset,

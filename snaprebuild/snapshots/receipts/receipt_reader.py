@@ -203,11 +203,11 @@ class ReceiptKind(Enum):
     """Which receipts a run leaves; the value begins the schema of all versions."""
 
     SNAPSHOTS = KIND
-    """Of snapshots in directories, or of objects."""
+    """The receipt names snapshots in directories, or objects."""
     STORE = STORE_KIND
-    """Of `tier repair`."""
+    """The receipt names manifests that `tier repair` replaced."""
     METADATA_TOPIC = TOPIC_KIND
-    """Of `tier metadata`."""
+    """The receipt names directories that `tier metadata` wrote."""
 
 
 class ReceiptHeading(NamedTuple):

@@ -7,13 +7,14 @@ files of the copy, and the broker id is in none. Nothing in remote storage prove
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from formats.errors import TruncatedError
 from formats.limits import INT32_MAX
 from formats.partition.checkpoint_file import LeaderEpochEntry
-from formats.remote.aiven_custom_metadata import CustomField, CustomMetadata, write_custom_metadata
+from formats.remote.aiven_custom_fields import CustomField
+from formats.remote.aiven_custom_metadata import CustomMetadata, write_custom_metadata
 from formats.remote.aiven_key import AivenObject, parse_aiven_key
 from formats.remote.aiven_manifest import read_aiven_manifest
 from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState
@@ -76,8 +77,9 @@ class RecordFacts(Part, frozen=True):
     """No transaction was aborted in the segment."""
 
 
-class FactSources(Part, frozen=True):
-    """The source of each fact, and of the state."""
+@dataclass(frozen=True, slots=True)
+class FactSources:
+    """The source of each fact of a record, and of the state COPY_SEGMENT_FINISHED."""
 
     end_offset: FactSource
     leader_epochs: FactSource
@@ -88,7 +90,11 @@ class FactSources(Part, frozen=True):
     custom_metadata: FactSource
     txn_index_empty: FactSource
     state: FactSource
-    """Of COPY_SEGMENT_FINISHED."""
+
+    @property
+    def by_fact(self) -> dict[str, FactSource]:
+        """The sources by name of the fact."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from formats.limits import INT64_MAX
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.findings import Finding, finding_of_error, first_of
+from snaprebuild.findings import Finding, Severity, finding_of_error, first_of
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
@@ -107,8 +107,11 @@ def read_leader_logs(log_dirs: Sequence[str], options: Sequence[str], run: Run) 
         place, offset = _parsed(text)
         log_starts[place] = max(offset, log_starts.get(place, 0))
     logs: dict[TopicIdPartition, list[LeaderLog]] = {}
-    findings = []
-    for source in open_source(log_dirs, run=run).partitions if log_dirs else ():
+    findings: list[Finding] = []
+    opened = open_source(log_dirs, run=run) if log_dirs else None
+    if opened is not None:
+        findings += [each for each in opened.findings if each.severity is not Severity.NOTE]
+    for source in () if opened is None else opened.partitions:
         try:
             topic_id = read_topic_id(source.directory)
             log = _leader_log(source)

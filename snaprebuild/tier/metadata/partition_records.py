@@ -26,7 +26,7 @@ from snaprebuild.tier.audit.copy_log import CopySpan, Epochs, RemoteLine, follow
 from snaprebuild.tier.inventory import OffsetRange
 from snaprebuild.tier.metadata.copy_record import (
     CopyRecord,
-    FactSources,
+    FactSource,
     RecordFacts,
     RecordSettings,
     copy_record,
@@ -37,7 +37,15 @@ from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs, epoch_end_offsets
 from snaprebuild.tier.remote_partition import ICEBERG_LACKS, RemoteCopy, RemotePartition
 from snaprebuild.tier.remote_store import CopyState, unrecorded_states
 
-__all__ = ["CopyDecision", "MetadataCopy", "MetadataPartition", "PartitionRecords", "Refusal", "RefusalCause", "partition_records"]
+__all__ = [
+    "CopyDecision",
+    "MetadataCopy",
+    "MetadataPartition",
+    "PartitionRecords",
+    "RecordsRefusal",
+    "RefusalCause",
+    "partition_records",
+]
 
 
 class CopyDecision(StrEnum):
@@ -86,12 +94,12 @@ class RefusalCause(StrEnum):
     """With these records brokers would not read each offset from the copy that has it."""
 
 
-class Refusal(Part, frozen=True):
+class RecordsRefusal(Part, frozen=True):
     """Why no records of a partition may be written."""
 
     cause: RefusalCause
     message: str
-    """For the user; not stable."""
+    """Why, for the user; not stable."""
     offset: Natural | None = None
     """First offset concerned."""
 
@@ -102,15 +110,15 @@ class MetadataCopy(Part, frozen=True):
     segment_id: Uuid
     start_offset: Natural
     """First offset of the segment."""
-    decision: CopyDecision
+    record_decision: CopyDecision
     """Whether it gets its records, or why it does not."""
     reason: str | None
-    """For the user; not stable. Null if the decision says all."""
-    facts: RecordFacts | None
+    """Why, for the user; not stable. Null if the decision says all."""
+    record_facts: RecordFacts | None
     """The facts of its record; null if they were not read, or cannot be read."""
-    sources: FactSources | None
-    """The source of each fact; null without facts."""
-    differences: Sequence[str]
+    fact_sources: dict[str, FactSource] | None
+    """The source of each fact by its name, and of the state COPY_SEGMENT_FINISHED; null without facts."""
+    record_differences: Sequence[str]
     """What differs between its record in the metadata log and its objects, for the user; not stable."""
 
 
@@ -132,7 +140,7 @@ class MetadataPartition(TopicPartition, frozen=True):
     """Records of the copies that are included: two of each."""
     gaps: Sequence[OffsetRange]
     """Offsets from the log start on, or between copies, that are in no copy with records."""
-    refusals: Sequence[Refusal]
+    refusals: Sequence[RecordsRefusal]
     """Why none of them may be written; empty if they may."""
     copies: Sequence[MetadataCopy]
     """By start offset."""
@@ -140,7 +148,7 @@ class MetadataPartition(TopicPartition, frozen=True):
     @property
     def decisions(self) -> Counter[CopyDecision]:
         """Copies by decision."""
-        return Counter(copy.decision for copy in self.copies)
+        return Counter(copy.record_decision for copy in self.copies)
 
 
 @dataclass(slots=True)
@@ -207,17 +215,17 @@ def partition_records(remote: RemotePartition, context: PartitionContext, layout
     Raises:
         RefusedError: a limit of the run is used up.
     """
-    return _PartitionWork(remote, context).result(layout)
+    return _CopyDecisions(remote, context).result(layout)
 
 
-class _PartitionWork:
+class _CopyDecisions:
     """The decisions on one partition, step by step."""
 
     def __init__(self, remote: RemotePartition, context: PartitionContext) -> None:
         self._remote = remote
         self._context = context
         self._faults: list[tuple[RemoteCopy, str, bool]] = []
-        self._refusals: list[Refusal] = []
+        self._refusals: list[RecordsRefusal] = []
         self._rows: list[_Row] = []
 
     def result(self, layout: TierLayout | None) -> PartitionRecords:
@@ -347,7 +355,7 @@ class _PartitionWork:
                 f"{leader.path} ends with leader epoch {leader.last_epoch}, and the copy from {newer[0].start_offset} on is of "
                 f"{newer[0].epochs[-1][0]}: name the log of the leader"
             )
-            self._refusals.append(Refusal(cause=RefusalCause.OLD_LEADER, message=message, offset=newer[0].start_offset))
+            self._refusals.append(RecordsRefusal(cause=RefusalCause.OLD_LEADER, message=message, offset=newer[0].start_offset))
 
     def _check_one_line(self, spans: Sequence[CopySpan], line: RemoteLine, epochs: Epochs) -> None:
         """Refuses copies that differ from the line otherwise than by an end that was truncated."""
@@ -359,7 +367,7 @@ class _PartitionWork:
                 f"the copy from {span.start_offset} on differs from the newest one: {reason}. Name the leader's log directory with "
                 "--log-dir"
             )
-            self._refusals.append(Refusal(cause=RefusalCause.TWO_LINES, message=message, offset=span.start_offset))
+            self._refusals.append(RecordsRefusal(cause=RefusalCause.TWO_LINES, message=message, offset=span.start_offset))
 
     @staticmethod
     def _leave_out_others(rows: Sequence[_Row], line: RemoteLine) -> None:
@@ -384,14 +392,14 @@ class _PartitionWork:
                 "--custom-metadata, or none"
             )
             offset = unknown[0].copy.start_offset
-            self._refusals.append(Refusal(cause=RefusalCause.SETTINGS_UNKNOWN, message=message, offset=offset))
+            self._refusals.append(RecordsRefusal(cause=RefusalCause.SETTINGS_UNKNOWN, message=message, offset=offset))
 
     def _check_log_start(self) -> None:
         if self._context.log_start_offset is None and self._candidates:
             message = (
                 "the log start offset is unknown, so that copies below it would be readable again: give --log-dir or --log-start"
             )
-            self._refusals.append(Refusal(cause=RefusalCause.LOG_START_UNKNOWN, message=message))
+            self._refusals.append(RecordsRefusal(cause=RefusalCause.LOG_START_UNKNOWN, message=message))
 
     def _gaps(self, included: Sequence[_Row]) -> Iterator[OffsetRange]:
         leader = self._context.leader
@@ -412,7 +420,7 @@ class _PartitionWork:
                 f"offsets {first.first_offset} to {first.last_offset} are in no copy that gets records. A leader would take them for "
                 "uploaded: --allow-gaps accepts that they are lost"
             )
-            self._refusals.append(Refusal(cause=RefusalCause.GAP, message=message, offset=first.first_offset))
+            self._refusals.append(RecordsRefusal(cause=RefusalCause.GAP, message=message, offset=first.first_offset))
 
     def _check_served(self, included: Sequence[_Row]) -> None:
         """Folds the records as brokers do, and looks up the ends of each leader epoch of each copy."""
@@ -426,7 +434,7 @@ class _PartitionWork:
             unserved = _unserved_offset(log, _segment_of(row), end)
             if unserved is not None:
                 message = f"with these records offset {unserved} would be read from another copy than {row.copy.start_offset}"
-                self._refusals.append(Refusal(cause=RefusalCause.NOT_SERVED, message=message, offset=unserved))
+                self._refusals.append(RecordsRefusal(cause=RefusalCause.NOT_SERVED, message=message, offset=unserved))
                 return
 
 
@@ -488,9 +496,9 @@ def _shown(row: _Row) -> MetadataCopy:
     return MetadataCopy(
         segment_id=uuid_to_text(row.copy.segment_id),
         start_offset=row.copy.start_offset,
-        decision=row.decision,
+        record_decision=row.decision,
         reason=row.reason,
-        facts=None if row.record is None else row.record.facts,
-        sources=None if row.record is None else row.record.sources,
-        differences=row.differences,
+        record_facts=None if row.record is None else row.record.facts,
+        fact_sources=None if row.record is None else row.record.sources.by_fact,
+        record_differences=row.differences,
     )

@@ -145,7 +145,7 @@ class StoreRecords:
     @property
     def totals(self) -> DecisionTotals:
         """Copies by decision."""
-        counts = Counter(copy.decision for each in self.partitions for copy in each.part.copies)
+        counts = Counter(copy.record_decision for each in self.partitions for copy in each.part.copies)
         return DecisionTotals(**{decision.name.lower(): counts[decision] for decision in CopyDecision})
 
     @property
@@ -155,7 +155,7 @@ class StoreRecords:
         for each in self.partitions:
             unread = {copy.segment_id for copy, _, is_unread in each.faults if is_unread}
             for copy in each.part.copies:
-                is_damaged = copy.decision in (CopyDecision.LOST, CopyDecision.UNREADABLE) or bool(copy.differences)
+                is_damaged = copy.record_decision in (CopyDecision.LOST, CopyDecision.UNREADABLE) or bool(copy.record_differences)
                 if is_damaged and uuid_from_text(copy.segment_id) not in unread:
                     damaged += 1
         unread_count = len(unread_paths(self.findings))
@@ -256,7 +256,7 @@ def _decision_findings(records: PartitionRecords, tier: Tier) -> Iterator[Findin
     """Findings about copies that get no records, as an inventory has them."""
     place = records.remote.place
     counts = records.part.decisions
-    first = {copy.decision: copy.start_offset for copy in reversed(records.part.copies)}
+    first = {copy.record_decision: copy.start_offset for copy in reversed(records.part.copies)}
     for decision, state in UNRECORDED_STATES.items():
         if counts[decision]:
             yield unrecorded_finding(tier.logs, records.remote.id, place, state, counts[decision], first[decision])
@@ -281,8 +281,8 @@ def _object_findings(records: PartitionRecords) -> Iterator[Finding]:
     for copy, message, is_unread in records.faults:
         yield fault_finding(place, copy, message, is_unread=is_unread)
     for each in records.part.copies:
-        if each.differences:
-            message = f"copy {each.segment_id}: {'; '.join(each.differences)}"
+        if each.record_differences:
+            message = f"copy {each.segment_id}: {'; '.join(each.record_differences)}"
             yield Finding("tier-metadata-differs", Severity.DAMAGED, place, message, each.start_offset)
 
 

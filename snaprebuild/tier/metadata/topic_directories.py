@@ -1,6 +1,6 @@
 """Partition directories of ``__remote_log_metadata``, written into the log directories of all brokers that have a replica.
 
-All replicas of a partition are written in one run, with the same files: a replica that is empty could become the leader, and the others
+All replicas of a partition are written in one run, with the same files. A replica that is empty could become the leader, and the others
 would truncate their logs to its end. The metadata log of the cluster shows the topic id, the partitions, and where each replica is.
 
 Source: ``LogManager``, ``TopicBasedRemoteLogMetadataManager``, ``PartitionRegistration``.
@@ -38,7 +38,7 @@ class WrittenDirectory(Part, frozen=True):
     """A partition directory of ``__remote_log_metadata``."""
 
     path: str
-    """Of the directory."""
+    """Path of the directory."""
     partition: Natural
     """Number of the partition."""
     node_id: Natural
@@ -65,12 +65,12 @@ class MetadataReplica:
 
     @property
     def name(self) -> str:
-        """Of its directory."""
+        """Name of its directory."""
         return f"{METADATA_TOPIC}-{self.partition}"
 
     @property
     def path(self) -> str:
-        """Of its directory."""
+        """Path of its directory."""
         return os.path.join(self.log_dir, self.name)
 
 
@@ -118,7 +118,8 @@ def plan_topic(log_dirs: Sequence[str], metadata: str | None, run: Run) -> Metad
     topic = image.topic_named(METADATA_TOPIC)
     if topic is None:
         message = (
-            "the cluster has no such topic: start a broker with remote.log.storage.system.enable=true, which makes it, and stop it"
+            "the cluster has no such topic: create it with kafka-topics.sh, with cleanup.policy=delete, retention.ms=-1 and the partitions "
+            "of remote.log.metadata.topic.num.partitions, while no topic uploads (remote.log.copy.disable)"
         )
         raise RefusedError(message, path=METADATA_TOPIC)
     _check_cluster(states)

@@ -1,7 +1,7 @@
 """The files of a partition of ``__remote_log_metadata`` with given records, as a broker leaves them after a clean stop.
 
-Each record has a null key, as up to Kafka 4.4. Batches are those of a producer without an idempotent id, and of leader epoch 0, which is at
-or below that of every leader, so that replicas with the same files agree.
+Each record has a null key, as up to Kafka 4.4. Batches are those of a producer without an idempotent id. They
+are of leader epoch 0, which is at or below that of every leader, so that replicas with the same files agree.
 
 Source: ``ProducerManager``, ``LogSegment.append``, ``OffsetIndex``, ``TimeIndex``, ``LeaderEpochCheckpointFile``.
 """

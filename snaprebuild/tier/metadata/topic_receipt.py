@@ -1,7 +1,7 @@
 """The receipt of partition directories of ``__remote_log_metadata`` that were written, and ``undo`` of it.
 
 The receipt has JSON lines, each synced before the step that it announces: a header, and before each directory its path with the SHA-256 of
-each of its files. ``undo`` removes a directory only if no broker runs on its log directory, and if each file is as it was written: a
+each of its files. ``undo`` removes a directory only if no broker runs on its log directory, and if each file is as it was written. A
 directory that a broker has used since stays.
 """
 
@@ -39,17 +39,17 @@ LINE_BYTES_MAX = 16 << 20
 BLOCK_BYTES = 1 << 20
 
 
-class _Header(Part, frozen=True, kw_only=True):
+class _TopicHeader(Part, frozen=True, kw_only=True):
     schema: Literal["snaprebuild.metadata-undo/1"]
     snaprebuild: str = ""
     began_ms: Natural = 0
 
 
-class _Step(Part, frozen=True, tag_field="step"):
+class _TopicStep(Part, frozen=True, tag_field="step"):
     pass
 
 
-class AnnouncedDirectory(_Step, frozen=True, tag="directory"):
+class AnnouncedDirectory(_TopicStep, frozen=True, tag="directory"):
     """A directory that a run began to write.
 
     Attributes:
@@ -69,7 +69,7 @@ class AnnouncedDirectory(_Step, frozen=True, tag="directory"):
             raise ValueError("expected names of files")
 
 
-class _End(_Step, frozen=True, tag="end"):
+class _TopicEnd(_TopicStep, frozen=True, tag="end"):
     ended_ms: Natural
 
 
@@ -104,7 +104,9 @@ class TopicReceipt:
             RefusedError, WriteFailedError: the file cannot be written, so that nothing may be.
         """
         if self._journal is None:
-            self._journal = JournalFile(self.path, line_of(_Header(schema=SCHEMA, snaprebuild=__version__, began_ms=_now_ms())))
+            self._journal = JournalFile(
+                self.path, line_of(_TopicHeader(schema=SCHEMA, snaprebuild=__version__, began_ms=_now_ms()))
+            )
         sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
         self._journal.append(line_of(AnnouncedDirectory(path=path, files=sums)))
 
@@ -116,7 +118,7 @@ class TopicReceipt:
         """
         if self._journal is not None:
             try:
-                self._journal.append(line_of(_End(ended_ms=_now_ms())))
+                self._journal.append(line_of(_TopicEnd(ended_ms=_now_ms())))
             finally:
                 self._journal.close()
 
@@ -279,9 +281,9 @@ def _load(path: str) -> list[AnnouncedDirectory]:
                 break
             try:
                 if number == 1:
-                    msgspec.convert(json.loads(line), _Header)
+                    msgspec.convert(json.loads(line), _TopicHeader)
                     continue
-                step = msgspec.convert(json.loads(line), AnnouncedDirectory | _End)
+                step = msgspec.convert(json.loads(line), AnnouncedDirectory | _TopicEnd)
             except (msgspec.MsgspecError, ValueError, RecursionError):
                 what = "is not a receipt of tier metadata" if number == 1 else f"line {number}: is not a line of such a receipt"
                 raise UsageError(what, path=path) from None
