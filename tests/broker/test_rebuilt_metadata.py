@@ -9,6 +9,7 @@ import pytest
 from broker_settings import COPY_INTERVAL_MS
 from command import in_json_process
 from kafka_node import KafkaNode
+from kraft_node import in_kraft
 
 pytestmark = [pytest.mark.broker, pytest.mark.full]
 
@@ -19,8 +20,12 @@ SETTINGS = {
     "rlmm.config.remote.log.metadata.topic.num.partitions": PARTITIONS,
     "log.retention.check.interval.ms": 500,
     "log.initial.task.delay.ms": 500,
+    # Else the clients of the broker itself make the topic anew, with one partition.
+    "auto.create.topics.enable": "false",
 }
-TIERED = {"remote.storage.enable": "true", "internal.segment.bytes": 1500, "retention.ms": -1, "local.retention.bytes": 2000}
+TIERED = {"remote.storage.enable": "true", "retention.ms": -1, "local.retention.bytes": 2000}
+SEGMENT_BYTES = {"3.9.2": "segment.bytes", "4.3.1": "internal.segment.bytes"}
+"""The setting that allows the smallest segments, by release."""
 TOPICS = ("left", "cut", "sized")
 
 
@@ -86,14 +91,13 @@ def rebuild(node: KafkaNode) -> None:
     assert len(run.document["log_dirs"]) == PARTITIONS
 
 
-@pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
-def test_a_rebuilt_topic_serves_every_offset_and_nothing_is_uploaded_or_deleted_that_should_not_be(
-    version: str, tmp_path: Path
-) -> None:
-    with KafkaNode(tmp_path, version=version, settings=SETTINGS) as node:
+@pytest.mark.parametrize("version", SEGMENT_BYTES)
+def test_a_rebuilt_topic_serves_every_offset(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is uploaded twice, and retention deletes what it should and nothing else."""
+    with in_kraft(version, monkeypatch)(tmp_path, version=version, settings=SETTINGS) as node:
         node.start()
         for topic in TOPICS:
-            node.create_topic(topic, TIERED)
+            node.create_topic(topic, {**TIERED, SEGMENT_BYTES[version]: 1500})
             node.produce(topic, 300)
         for topic in TOPICS:
             wait_until(lambda topic=topic: len(local_bases(node, topic)) <= 3, lambda topic=topic: local_bases(node, topic))
