@@ -253,6 +253,14 @@ def test_the_truncated_end_of_an_old_leader_is_left_to_the_newer_one(tmp_path: P
     assert [log.lookup(0, 9), log.lookup(1, 10)] == list(log.segments.values())
 
 
+def test_offsets_that_only_the_truncated_end_of_a_copy_had_are_a_gap(tmp_path: Path) -> None:
+    """The leader of epoch 1 began at 10, and its copy of 10 and 11 is lost: the old records there are of another log."""
+    store = store_of(tmp_path, copy(0, 14), copy(12, 21, (0, 0), (1, 10)))
+    run = in_json("tier metadata", store, "--log-start", "t-0=0")
+    assert run.exit_code == 1
+    assert run.document["partitions"][0]["gaps"] == [{"first_offset": 10, "last_offset": 11}]
+
+
 FORK = (copy(0, 9), copy(10, 19, (0, 0), (1, 10)), copy(10, 21, (0, 0), (2, 10)))
 
 

@@ -8,8 +8,7 @@ from formats.remote.aiven_custom_fields import CustomField
 from snaprebuild.cli.options.common import DryRun, ReceiptFile, quoted
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import Metadata
-from snaprebuild.cli.options.record_files import MetadataPartitions, Records
-from snaprebuild.cli.options.remote_storage import LeaderLogDirs, RemoteOptions
+from snaprebuild.cli.options.remote_storage import LeaderLogDirs, MetadataPartitions, Records, RemoteOptions
 from snaprebuild.errors import UsageError
 
 __all__ = ["TierMetadataOptions", "custom_fields_of"]

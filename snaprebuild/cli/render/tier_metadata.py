@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from formats.partition.partition_metadata import uuid_from_text
-from snaprebuild.cli.answer import selects_nothing
-from snaprebuild.cli.command_words import repeated_words
+from snaprebuild.cli.answer import repeated_words, selects_nothing
 from snaprebuild.cli.printing import newest_run_text, print_table, print_undo
 from snaprebuild.cli.render.status import answer_lines, copy_counts, faults_text, nothing_read
 from snaprebuild.cli.value_text import id_labels, size_text

@@ -8,9 +8,8 @@ from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.tier_metadata import TierMetadataOptions, custom_fields_of
 from snaprebuild.cli.render.tier_metadata import TierMetadataView
 from snaprebuild.cli.runs.remote_storage import key_files, private_keys, store_access
-from snaprebuild.cli.runs.run_settings import run_of
+from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import selection_of
-from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError

@@ -10,7 +10,7 @@ from snaprebuild.cli.options.common import S3Options, check_paths
 from snaprebuild.cli.render.receipts import ReceiptListView, UndoView
 from snaprebuild.cli.render.tier import RepairUndoView
 from snaprebuild.cli.render.tier_metadata import MetadataUndoView
-from snaprebuild.cli.runs.stores import stores_of
+from snaprebuild.cli.runs.run_settings import stores_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError

@@ -193,11 +193,18 @@ class PartitionContext:
 
 @dataclass(slots=True)
 class _Row:
+    """A copy with what was decided about it.
+
+    Attributes:
+        until: offset after the last one that is read from it; None for a copy that is left out.
+    """
+
     copy: RemoteCopy
     decision: CopyDecision
     reason: str | None = None
     record: CopyRecord | None = None
     differences: list[str] = field(default_factory=list)
+    until: int | None = None
 
     def leave_out(self, decision: CopyDecision, reason: str | None = None) -> None:
         self.decision = decision
@@ -245,7 +252,7 @@ class _CopyDecisions:
             layout=layout,
             log_start_offset=self._context.log_start_offset,
             local_log_start_offset=None if self._context.leader is None else self._context.leader.first_local_offset,
-            next_offset=None if not records else records[-1].segment.end_offset + 1,
+            next_offset=None if not included else included[-1].until,
             metadata_partition=self._context.metadata_partition,
             records=2 * len(records),
             gaps=gaps,
@@ -340,6 +347,8 @@ class _CopyDecisions:
         else:
             self._check_one_line(spans, line, epochs)
         self._leave_out_others(rows, line)
+        for part in line.parts:
+            rows[part.number].until = part.until
         return [rows[part.number] for part in line.parts]
 
     def _newest_epochs(self, rows: Sequence[_Row]) -> Epochs:
@@ -408,7 +417,8 @@ class _CopyDecisions:
             segment = _segment_of(row)
             if reached is not None and segment.start_offset > reached:
                 yield OffsetRange(first_offset=reached, last_offset=segment.start_offset - 1)
-            reached = max(segment.end_offset + 1, -1 if reached is None else reached)
+            assert row.until is not None, "the line has it"
+            reached = row.until if reached is None else max(row.until, reached)
         local = None if leader is None else leader.first_local_offset
         if reached is not None and local is not None and local > reached:
             yield OffsetRange(first_offset=reached, last_offset=local - 1)
@@ -429,9 +439,9 @@ class _CopyDecisions:
             if row.record is not None:
                 log.take(row.record.segment)
                 log.take(row.record.written.finished)
-        following = [_segment_of(row).start_offset for row in included[1:]]
-        for row, end in zip(included, [*following, None], strict=False):
-            unserved = _unserved_offset(log, _segment_of(row), end)
+        for row in included:
+            assert row.until is not None, "the line has it"
+            unserved = _unserved_offset(log, _segment_of(row), row.until)
             if unserved is not None:
                 message = f"with these records offset {unserved} would be read from another copy than {row.copy.start_offset}"
                 self._refusals.append(RecordsRefusal(cause=RefusalCause.NOT_SERVED, message=message, offset=unserved))
@@ -479,11 +489,11 @@ def _is_truncated(span: CopySpan, epochs: Epochs) -> bool:
     return first <= span.start_offset or first == min(starts.values())  # the log start offset has moved above the copy's begin
 
 
-def _unserved_offset(log: RemoteLog, segment: RemoteSegment, end: int | None) -> int | None:
+def _unserved_offset(log: RemoteLog, segment: RemoteSegment, end: int) -> int | None:
     """The first offset of a copy below ``end`` that is read from another copy, or from none; None if there is none."""
     ends = epoch_end_offsets(segment)
     for entry in segment.leader_epochs:
-        last = ends[entry.epoch] if end is None else min(ends[entry.epoch], end - 1)
+        last = min(ends[entry.epoch], end - 1)
         for offset in (entry.start_offset, last):
             if entry.start_offset <= offset <= last:
                 found = log.lookup(entry.epoch, offset)
