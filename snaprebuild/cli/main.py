@@ -67,7 +67,7 @@ EXAMPLES = {
     ),
     "inspect records": (
         "inspect records /var/lib/kafka --topic orders --from 2026-11-21",
-        "inspect records /kafka/orders-0 --value-format json --limit 5",
+        "inspect records s3://tiered /kafka/orders-0 --value-format json",
     ),
     "inspect diff": ("inspect diff 00000000000000008231.snapshot rebuilt.snapshot",),
     "inspect explain": (

@@ -26,7 +26,6 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--since",
         "--from",
         "--until",
-        "--limit",
         "--key-format",
         "--value-format",
         "--purpose",

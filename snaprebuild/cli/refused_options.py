@@ -21,7 +21,7 @@ _SIMULATIONS = ("simulate isr", "simulate metadata-log")
 _AT_A_START = ("install", "before-start")
 _INVENTORIES = ("tier inventory", "tier metadata")
 _TIER_RUNS = ("tier repair", "tier upload", "tier metadata")
-_INSPECT = ("inspect dump", "inspect records", "inspect diff", "inspect explain", "inspect transactions", "inspect stats")
+_INSPECT = ("inspect dump", "inspect diff", "inspect explain", "inspect transactions", "inspect stats")
 
 _REFUSALS = (
     Refusal(
@@ -79,6 +79,11 @@ _REFUSALS = (
         ("--engine", "--master", "--cache"),
         (*_INSPECT, "follower offsets", "follower fetch-path", "follower plan"),
         "it reads the disks of one broker, with processes of its machine; Spark SQL reads batches of many (docs/guides/spark.md)",
+    ),
+    Refusal(
+        ("--engine", "--master", "--cache"),
+        ("inspect records",),
+        "one process reads one partition after the other; Spark's source kafka_records reads many at once (docs/guides/spark.md)",
     ),
     Refusal(
         ("--engine", "--master", "--cache"),

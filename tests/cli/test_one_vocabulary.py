@@ -41,6 +41,7 @@ ARGUMENTS = {
     ("STORE",): ("tier inventory", "tier metadata", "tier audit", "tier repair"),
     ("STORE", "PATH"): ("tier upload", "follower plan", "follower check", "follower repair"),
     ("[STORE] PATH",): ("follower offsets", "follower fetch-path"),
+    ("[STORE] PATH...",): ("inspect records",),
     ("STORE", "DIR"): ("follower build",),
     ("DIR",): ("cluster image", "cluster history", "cluster isr"),
     ("DIR...",): ("cluster check",),
@@ -72,7 +73,7 @@ WITHOUT_TIME = {
     **dict.fromkeys(("fleet", "report"), "the time is that of the documents"),
     **dict.fromkeys(("inspect dump", "inspect records"), "nothing is judged"),
     **dict.fromkeys(("follower offsets", "follower fetch-path", "follower plan"), "offsets do not depend on when producers expire"),
-    **dict.fromkeys(("tier inventory", "tier metadata"), "copies are listed, and no snapshot is judged"),
+    "tier metadata": "copies are listed, and no snapshot is judged",
     **dict.fromkeys(
         ("cluster image", "cluster history", "cluster check", "cluster isr", "cluster source"), "records have their own times"
     ),
@@ -127,7 +128,7 @@ def test_arguments_have_the_same_names_and_order() -> None:
     found = defaultdict(list)
     for verb in VERBS:
         found[tuple(each.metavar or each.name for each in COMMANDS[verb].params if isinstance(each, click.Argument))].append(verb)
-    inspected = {"inspect explain", "inspect transactions", "inspect stats", "inspect records"}
+    inspected = {"inspect explain", "inspect transactions", "inspect stats"}
     expected = {each: sorted({*of, *(inspected if each == ("PATH...",) else ())}) for each, of in ARGUMENTS.items() if of}
     assert {each: sorted(of) for each, of in found.items()} == expected
 

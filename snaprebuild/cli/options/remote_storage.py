@@ -17,6 +17,7 @@ from snaprebuild.cli.options.common import (
     Jobs,
     ReceiptFile,
     SelectionOptions,
+    ServerProperties,
     Size,
     TopicIds,
     WholeNumber,
@@ -39,7 +40,9 @@ __all__ = [
     "RemoteOptions",
     "RemoteReplayOptions",
     "StoreAndPath",
+    "StoreOrConfigured",
     "TierAuditOptions",
+    "TierInventoryOptions",
     "TierLocation",
     "TierRepairOptions",
     "UploadOptions",
@@ -88,7 +91,7 @@ MetadataLog = Annotated[
         metavar="DIR",
         short="Log directory with partitions of __remote_log_metadata; repeatable",
         details="All its partitions are needed.",
-        risk="if the topic has not 50 partitions, a missing one may stay unnoticed, and good copies are reported as orphans",
+        risk="if the topic has not 50 partitions, a missing one may stay unnoticed, and good copies look as if they had no record",
         default="none, copies are not verified",
     ),
 ]
@@ -122,6 +125,10 @@ class RemoteReplayOptions(RemoteOptions, frozen=True):
     jobs: Jobs = None
 
 
+StoreOrConfigured = Annotated[
+    str | None,
+    typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects. Default: that of --server-properties."),
+]
 TierLocation = Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects.")]
 
 
@@ -134,7 +141,7 @@ class TierAuditOptions(RemoteReplayOptions, frozen=True):
             "--level",
             short="full: replay every segment",
             details="reachable: replay one --expiration-ms, for the snapshots from which a follower may still start. structure: "
-            "parse manifests and snapshots only.",
+            "parse manifests and snapshots only. records: full, and decode each record.",
             default="full",
         ),
     ] = AuditLevel.FULL
@@ -150,6 +157,25 @@ class TierAuditOptions(RemoteReplayOptions, frozen=True):
     ] = None
     log_dir: LeaderLogDirs = None
     metadata: Metadata = None
+    server_properties: ServerProperties = None
+
+
+class TierInventoryOptions(RemoteOptions, frozen=True):
+    """What is known of the cluster whose store is listed, and the moment of the ages."""
+
+    as_of: AsOf = None
+    metadata: Metadata = None
+    server_properties: ServerProperties = None
+    keys: Annotated[
+        str | None,
+        option(
+            "--keys",
+            metavar="FILE",
+            short="Write a row for each key to FILE: JSON lines with state, reason, size, age, ETag and version",
+            details="Never replaced.",
+            default="none",
+        ),
+    ] = None
 
 
 class TierRepairOptions(RemoteReplayOptions, frozen=True):
@@ -158,6 +184,7 @@ class TierRepairOptions(RemoteReplayOptions, frozen=True):
     allow_unverified: AllowUnverified = False
     dry_run: DryRun = False
     receipt: ReceiptFile = None
+    server_properties: ServerProperties = None
 
 
 ProduceTo = Annotated[

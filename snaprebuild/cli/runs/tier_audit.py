@@ -14,7 +14,8 @@ from snaprebuild.cli.options.reading import EngineOptions
 from snaprebuild.cli.options.remote_storage import TierAuditOptions
 from snaprebuild.cli.render.tier import TierAuditView
 from snaprebuild.cli.runs.engine_choice import engine_of
-from snaprebuild.cli.runs.remote_storage import announced, key_files, store_root
+from snaprebuild.cli.runs.plugin_config import configured_store
+from snaprebuild.cli.runs.remote_storage import announced, key_files
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import MeasuredOutput
@@ -33,7 +34,7 @@ from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import StoreAudit
 from snaprebuild.tier.audit.window import read_local_starts
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.remote_store import StoreAccess
+from snaprebuild.tier.remote_store import store_access
 
 __all__ = ["AuditRequest", "JudgedAudit", "judged_audit", "run_tier_audit"]
 
@@ -111,14 +112,16 @@ def judged_audit(
         RefusedError: a limit of the run ended the listing, or objects are in a cold storage class and no limit was set.
     """
     keys = PrivateKeys.of(request.private_keys)
-    root, prefix = store_root(request.store, run.stores, request.key_prefix)
+    access = store_access(
+        request.store, run.stores, metadata_logs=request.metadata_logs, private_keys=keys, key_prefix=request.key_prefix
+    )
     cluster = None if request.metadata is None else MetadataLogs(absolute(request.metadata), run).named()
     starts = None
     if request.local_log_starts or request.log_dirs:
         starts = read_local_starts(request.local_log_starts, request.log_dirs, run)
     began = time.perf_counter()
     audit = tier_audit(
-        StoreAccess(root, request.metadata_logs, keys, prefix),
+        access,
         run,
         level=request.level,
         selection=request.selection,
@@ -134,11 +137,14 @@ def judged_audit(
     return JudgedAudit(audit, seconds, tuple(concerns))
 
 
-def run_tier_audit(store: str, options: TierAuditOptions, engine: EngineOptions, out: MeasuredOutput, s3: S3Options) -> View:
+def run_tier_audit(store: str | None, options: TierAuditOptions, engine: EngineOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Compares the snapshots in remote storage with a replay."""
     out.begin(private_key=key_files(options))
+    configured = configured_store(store, s3, options, options.server_properties, uses_keys=True)
+    options = configured.options(options)
+    s3 = configured.s3
     request = AuditRequest(
-        store=store,
+        store=configured.location,
         level=options.level,
         selection=selection_of(options),
         metadata_logs=tuple(options.metadata_log or ()),

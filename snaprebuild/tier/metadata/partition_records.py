@@ -23,7 +23,7 @@ from snaprebuild.published import Natural, Part, Uuid
 from snaprebuild.storage.partition_names import TopicPartition, named
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.tier.audit.copy_log import CopySpan, Epochs, RemoteLine, follow_one_another, remote_line
-from snaprebuild.tier.inventory import OffsetRange
+from snaprebuild.tier.inventory.model import OffsetRange
 from snaprebuild.tier.metadata.copy_record import (
     CopyRecord,
     FactSource,
@@ -67,6 +67,8 @@ class CopyDecision(StrEnum):
     """The metadata log has its begin and not its end."""
     UNRECORDED = "unrecorded"
     """The metadata log, which was read whole, does not have it."""
+    ANOTHER_CLUSTER = "another-cluster"
+    """Only the records of another cluster name its partition."""
     NO_TOPIC = "no-topic"
     """The cluster has no topic of its id."""
     LOST = "lost"
@@ -267,8 +269,13 @@ class _CopyDecisions:
         remote = self._remote
         unrecorded = [copy.segment_id for copy in remote.copies.values() if copy.record is None]
         states = unrecorded_states(self._context.logs, remote.id, unrecorded, verified=remote.verified)
+        logs = self._context.logs
+        is_given = remote.id in logs.partitions or logs.not_given(remote.id) is None
         for copy in remote.copies.values():
-            decision = self._recorded_decision(copy) if copy.record is not None else _unrecorded_decision(states[copy.segment_id])
+            if copy.record is not None:
+                decision = self._recorded_decision(copy)
+            else:
+                decision = _unrecorded_decision(states[copy.segment_id], is_given=is_given)
             if self._context.has_topic is False and decision is CopyDecision.INCLUDED:
                 decision = CopyDecision.NO_TOPIC
             row = _Row(copy, decision)
@@ -448,11 +455,19 @@ class _CopyDecisions:
                 return
 
 
-def _unrecorded_decision(state: CopyState | None) -> CopyDecision:
+def _unrecorded_decision(state: CopyState | None, *, is_given: bool) -> CopyDecision:
+    """The decision on a copy without a record.
+
+    Args:
+        state: of the copy (``unrecorded_states``).
+        is_given: the metadata partition that would hold its records was read.
+    """
+    if state is CopyState.UNKNOWN:
+        return CopyDecision.UNRECORDED if is_given else CopyDecision.INCLUDED
     decisions = {
         CopyState.DELETED: CopyDecision.DELETED,
         CopyState.DELETING: CopyDecision.DELETING,
-        CopyState.ORPHAN: CopyDecision.UNRECORDED,
+        CopyState.ANOTHER_CLUSTER: CopyDecision.ANOTHER_CLUSTER,
     }
     return CopyDecision.INCLUDED if state is None else decisions.get(state, CopyDecision.INCLUDED)
 

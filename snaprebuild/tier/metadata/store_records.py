@@ -12,7 +12,7 @@ from snaprebuild.broker.status import Status, StatusCounts, StatusWord, status_o
 from snaprebuild.findings import Finding, Severity, pluralize, unread_paths
 from snaprebuild.published import Document, Natural, Part, Positive
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
-from snaprebuild.tier.inventory import PHANTOM_ADVICE
+from snaprebuild.tier.inventory.inventory import PHANTOM_ADVICE
 from snaprebuild.tier.metadata.copy_record import RecordSettings
 from snaprebuild.tier.metadata.leader_logs import LeaderLogs
 from snaprebuild.tier.metadata.partition_records import (
@@ -53,6 +53,7 @@ class DecisionTotals(Part, frozen=True, rename="kebab"):
     deleted: Natural
     unfinished: Natural
     unrecorded: Natural
+    another_cluster: Natural
     no_topic: Natural
     lost: Natural
     incomplete: Natural
@@ -227,7 +228,8 @@ def _dropped_findings(tier: Tier, metadata_logs: Sequence[str]) -> Iterator[Find
 UNRECORDED_STATES = {
     CopyDecision.DELETING: CopyState.DELETING,
     CopyDecision.DELETED: CopyState.DELETED,
-    CopyDecision.UNRECORDED: CopyState.ORPHAN,
+    CopyDecision.UNRECORDED: CopyState.UNKNOWN,
+    CopyDecision.ANOTHER_CLUSTER: CopyState.ANOTHER_CLUSTER,
 }
 """Decisions about copies that have the advice of an inventory."""
 
