@@ -70,7 +70,7 @@ KAFKA = {
 
 TAKERS = {
     "saved-plan": "`rebuild --plan FILE`",
-    "staged-plan": "`install FILE`",
+    "staged-plan": "`install --plan FILE`",
     "receipt": "`undo FILE`",
     "store-receipt": "`undo FILE`",
     "scan-result": "`fleet FILE`",
@@ -154,7 +154,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
     ("report", "files"): ("report {} --html {tmp}/page.html", {"receipt", "scan-result", "verify-result"}),
     ("undo", "receipt"): ("undo {} --dry-run", {"receipt", "store-receipt"}),
-    ("install", "plan"): ("install {} --dry-run", {"staged-plan"}),
+    ("install", "--plan"): ("install --plan {} --dry-run", {"staged-plan"}),
     ("rebuild", "--plan"): ("rebuild --plan {} --dry-run", {"saved-plan"}),
     ("stage", "--plan"): ("stage --plan {} --dry-run", {"saved-plan"}),
     ("verify", "--written-by"): ("verify --written-by {}", {"receipt"}),
@@ -284,6 +284,7 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
     ("cluster source", "--peer"): (f"cluster source {LOGS} --peer {{}}", set()),
     **{(verb, "--config"): ("", set()) for verb in verbs()},
     ("scan", "--config"): (f"scan {LOGS} --config {{}}", {"settings", "empty"}),
+    ("tier inventory", "--metadata"): (f"tier inventory {REMOTE} --metadata {{}}", set()),
     ("tier inventory", "--config"): (f"tier inventory {REMOTE} --config {{}}", {"settings", "empty"}),
 }
 """By command and option or argument: the words, in which ``{}`` is the file, and the kinds that are taken. One reader has --config."""
@@ -298,6 +299,7 @@ OUTPUTS = {
     "--results",
     "--cache",
     "--html",
+    "--keys",
     "--receipt",
     "--records-file",
 }

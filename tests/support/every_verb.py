@@ -60,7 +60,7 @@ VERBS = {
     ),
     "stage": Verb(("stage", "{}/bare", *AS_OF, "--to", "{out}", *ONE_JOB), ("bare",)),
     "install": Verb(
-        ("install", "{}/staged/plan.jsonl", *ONE_JOB, "--receipt", "{out}"),
+        ("install", "--plan", "{}/staged/plan.jsonl", *ONE_JOB, "--receipt", "{out}"),
         ("bare",),
         ("staged", f"bare/payments-0/{0:020d}"),
         (STAGED,),
@@ -92,6 +92,7 @@ VERBS = {
     "cluster isr": Verb(("cluster", "isr", "{}/node"), ("node",), ("node/__cluster_metadata-0", "node/meta")),
     "simulate isr": Verb(("simulate", "isr", "--scenario", "{}/steps.txt"), ("steps.txt",)),
     "tier inventory": Verb(("tier", "inventory", *TIER), ("tier",)),
+    "tier inventory --keys": Verb(("tier", "inventory", *TIER, "--keys", "{out}"), ("tier",)),
     "tier audit": Verb(("tier", "audit", *TIER, *AS_OF, *ONE_JOB), ("tier",)),
     "tier audit (plugin)": Verb(("tier", "audit", "{}/aiven", *AS_OF, *ONE_JOB), ("aiven",)),
     "tier repair": Verb(

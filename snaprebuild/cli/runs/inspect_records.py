@@ -13,9 +13,8 @@ from snaprebuild.cli.options.records import LIMIT_MAX, IsolationOption, PayloadF
 from snaprebuild.cli.render.records import RecordsView
 from snaprebuild.cli.runs.cluster_history import log_point_of
 from snaprebuild.cli.runs.remote_storage import key_files, private_keys, store_access
-from snaprebuild.cli.runs.run_settings import run_of
+from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import selection_of, topic_ids_of
-from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.cli.streams import bytes_progress, print_on_stderr
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
