@@ -188,7 +188,7 @@ LZ4_DESCRIPTOR_POSITION = 4
 """The bytes after the magic number of a frame: flags, block descriptor, perhaps an int64 of content size, and their checksum."""
 
 
-def _xxh32_of_few(data: bytes) -> int:
+def _xxh32_of_few(data: bytes | bytearray) -> int:
     """xxHash-32 of fewer than 16 bytes, seed 0."""
     mask = 0xFFFFFFFF
     prime_1 = 2654435761
