@@ -24,6 +24,7 @@ LAYERS = (
     ("snaprebuild.published", 0),
     ("snaprebuild.argument_checks", 0),
     ("snaprebuild.shell_words", 0),
+    ("snaprebuild.typed_paths", 0),
     ("snaprebuild.replay", 1),
     ("snaprebuild.storage", 2),
     ("snaprebuild.findings", 3),

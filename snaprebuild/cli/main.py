@@ -100,6 +100,10 @@ EXAMPLES = {
         "tier repair s3://tiered/kafka --metadata-log /var/lib/kafka",
         "tier repair s3://tiered/kafka --allow-unverified --dry-run",
     ),
+    "tier metadata": (
+        "tier metadata s3://tiered/kafka --metadata-log /var/lib/kafka",
+        "tier metadata s3://tiered --log-dir /kafka --log-dirs /kafka",
+    ),
     "before-start": (
         "before-start /var/lib/kafka --deadline 300",
         "before-start /data -- kafka-server-start.sh server.properties",
@@ -224,6 +228,7 @@ _add("inspect stats", "Count producers, their memory, and batches", NOTHING)
 app.add_typer(GROUPS["tier"], name="tier", short_help="Remote storage: inventory, audit, repair, ...")
 _add("tier inventory", "List the copies of segments in remote storage", NOTHING)
 _add("tier audit", "Compare remote snapshots with a replay", NOTHING)
+_add("tier metadata", "Rebuild __remote_log_metadata from the copies", "a new file or directory")
 _add("tier repair", "Replace wrong snapshots in remote storage", "remote storage")
 _add("tier upload", "Upload rolled segments with their snapshots", "remote storage")
 app.add_typer(GROUPS["follower"], name="follower", short_help="Replicas that start from remote storage")

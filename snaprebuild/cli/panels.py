@@ -14,6 +14,8 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--sequence",
         "--timestamp",
         "--metadata-log",
+        "--log-start",
+        "--custom-metadata",
         "--voter",
         "--deep",
         "--print-data-log",
@@ -48,7 +50,18 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--fail-closed",
         "--produce-to",
     ),
-    "Output": ("--to", "--out", "--save", "--html", "--title", "--elections", "--records-file", "--quiet", "--output"),
+    "Output": (
+        "--to",
+        "--out",
+        "--save",
+        "--html",
+        "--title",
+        "--elections",
+        "--records-file",
+        "--log-dirs",
+        "--quiet",
+        "--output",
+    ),
     "Load": ("--impact",),
 }
 """Options by panel, in the order of the help."""

@@ -13,9 +13,20 @@ from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.partition_audit import DifferingProducer, SnapshotVerdict
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.inventory.model import TierInventory
+from snaprebuild.tier.metadata.store_records import TierMetadata
+from snaprebuild.tier.metadata.topic_receipt import MetadataUndo
 from snaprebuild.tier.repair.repaired_copy import RepairedCopy, RepairTotals
 
-__all__ = ["AuditTotals", "AuditedCopy", "AuditedPartition", "TierAudit", "TierInventory", "TierRepair"]
+__all__ = [
+    "AuditTotals",
+    "AuditedCopy",
+    "AuditedPartition",
+    "MetadataUndo",
+    "TierAudit",
+    "TierInventory",
+    "TierMetadata",
+    "TierRepair",
+]
 
 # -------------------------------------------------------------------------------------------------------------------- audit
 

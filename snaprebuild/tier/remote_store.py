@@ -14,6 +14,7 @@ from functools import partial
 
 from formats.errors import BadVersionError, FormatError
 from formats.limits import MANIFEST_BYTES_MAX
+from formats.partition.file_names import DirectoryForm
 from formats.partition.partition_metadata import ZERO_UUID, uuid_to_text
 from formats.remote.aiven_key import AivenKey, AivenObject, aiven_key, parse_aiven_key
 from formats.remote.aiven_manifest import read_aiven_manifest
@@ -561,6 +562,8 @@ def _largest_partitions(
     for log_dir, cluster_id in zip(holding, ids, strict=True):
         by_number = by_cluster.setdefault(cluster_id or first, {})
         for directory in log_dir.partitions:
+            if directory.name.form is not DirectoryForm.PLAIN:  # a broker deletes it: it may be of an earlier topic of this name
+                continue
             other = by_number.get(directory.name.partition)
             if directory.name.topic == METADATA_TOPIC and (other is None or other.size_bytes < directory.size_bytes):
                 by_number[directory.name.partition] = directory

@@ -122,6 +122,7 @@ def of_stores() -> Iterator[Pair]:
         yield Pair("inspect records", directory, ("inspect", "records", words[0], path, *words[1:], *EVERY_RECORD))
         yield Pair("inspect records", store, ("inspect", "records", *words, *EVERY_RECORD), others=(metadata,))
         yield Pair("tier inventory", store, ("tier", "inventory", *words), others=(metadata,))
+        yield Pair("tier metadata", store, ("tier", "metadata", *words, "--log-dir", path), others=(metadata,))
         yield Pair("tier audit", store, ("tier", "audit", *words, *AS_OF, *ONE_JOB))
         yield Pair("tier repair", store, ("tier", "repair", *words, *LONG_AGO, *ONE_JOB, "--dry-run"))
         topic = manifest_of(store).get("partition", "mixed-0")
@@ -131,6 +132,7 @@ def of_stores() -> Iterator[Pair]:
         words = (str(FIXTURES / store), *(KEY if "encrypted" in store else ()))
         yield Pair("inspect records", store, ("inspect", "records", *words, *_topic_ids(store), *EVERY_RECORD))
         yield Pair("tier inventory", store, ("tier", "inventory", words[0]))
+        yield Pair("tier metadata", store, ("tier", "metadata", words[0], "--custom-metadata", "none"))
         yield Pair("tier audit", store, ("tier", "audit", *words, *LONG_AGO, *ONE_JOB))
         yield Pair("tier repair", store, ("tier", "repair", *words, *LONG_AGO, *ONE_JOB, "--dry-run"))
 

@@ -93,6 +93,10 @@ VERBS = {
     "simulate isr": Verb(("simulate", "isr", "--scenario", "{}/steps.txt"), ("steps.txt",)),
     "tier inventory": Verb(("tier", "inventory", *TIER), ("tier",)),
     "tier inventory --keys": Verb(("tier", "inventory", *TIER, "--keys", "{out}"), ("tier",)),
+    "tier metadata": Verb(("tier", "metadata", *TIER, "--log-start", "payments-0=0"), ("tier",)),
+    "tier metadata --records-file": Verb(
+        ("tier", "metadata", *TIER, "--log-start", "payments-0=0", "--records-file", "{out}"), ("tier",)
+    ),
     "tier audit": Verb(("tier", "audit", *TIER, *AS_OF, *ONE_JOB), ("tier",)),
     "tier audit (plugin)": Verb(("tier", "audit", "{}/aiven", *AS_OF, *ONE_JOB), ("aiven",)),
     "tier repair": Verb(

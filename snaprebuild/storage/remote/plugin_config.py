@@ -14,8 +14,8 @@ from formats.broker.broker_files import Properties
 from formats.text_lines import shown
 from snaprebuild.errors import UsageError
 from snaprebuild.published import Natural, Part
-from snaprebuild.storage.local.absent_path import unexpanded_part
 from snaprebuild.storage.store import OBJECT_SCHEME
+from snaprebuild.typed_paths import unexpanded_part
 
 __all__ = ["PluginConfig", "plugin_config_of"]
 
