@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from command import in_json, snaprebuild
+from documents import validator_of
 from log_dirs import batch, make_log_dir, record, tree, write_partition
 from manifests import AIVEN, FIXTURES, READS
 from metadata_logs import metadata_log, uuid_bytes
@@ -353,6 +354,8 @@ def test_all_fifty_partitions_were_given(tmp_path: Path) -> None:
 
 def rows_of(path: Path) -> dict[str, dict[str, Any]]:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        validator_of("tier-keys").validate(row)
     by_key = {each["key"]: each for each in rows}
     assert len(by_key) == len(rows)
     return by_key
