@@ -15,9 +15,9 @@ from snaprebuild.cli.options.common import check_paths
 from snaprebuild.cli.runs.run_settings import run_facts
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.shell_words import shell_word
-from snaprebuild.storage.local.absent_path import ABSENT, absent_text
 from snaprebuild.storage.local.regular_file import open_named_file
 from snaprebuild.storage.store import is_object
+from snaprebuild.typed_paths import ABSENT, absent_text
 
 if TYPE_CHECKING:
     from formats.partition.file_names import DumpedKind

@@ -173,6 +173,10 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
         f"follower build {REMOTE} {{tmp}} --topic-partition mixed-0 --server-properties {{}} --dry-run",
         {"server-properties"},
     ),
+    **{
+        (verb, "--server-properties"): (f"{verb} {REMOTE} --server-properties {{}} {more}", {"server-properties"})
+        for verb, more in (("tier inventory", ""), ("tier metadata", ""), ("tier audit", ""), ("tier repair", "--dry-run"))
+    },
     ("cluster advise", "--server-properties"): ("cluster advise --server-properties {}", {"server-properties"}),
     ("cluster advise", "directory"): ("cluster advise {}", set()),
     ("cluster advise", "others"): (f"cluster advise {NODE} {{}}", set()),

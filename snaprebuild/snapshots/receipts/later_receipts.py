@@ -26,7 +26,7 @@ def later_receipts(receipt: WrittenReceipt) -> dict[str, str]:
 
     A later run that announced a file and was taken back, or whose file is there no more, keeps nothing from an undo.
 
-    Receipts in the default places and next to ``receipt`` are read. One that ``--receipt`` put elsewhere is not seen.
+    Receipts in the default places, those that have a link there, and receipts next to ``receipt`` are read.
 
     Args:
         receipt: of the earlier run.

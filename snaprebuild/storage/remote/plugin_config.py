@@ -14,8 +14,8 @@ from formats.broker.broker_files import Properties
 from formats.text_lines import shown
 from snaprebuild.errors import UsageError
 from snaprebuild.published import Natural, Part
-from snaprebuild.storage.local.absent_path import unexpanded_part
 from snaprebuild.storage.store import OBJECT_SCHEME
+from snaprebuild.typed_paths import unexpanded_part
 
 __all__ = ["PluginConfig", "plugin_config_of"]
 
@@ -30,6 +30,7 @@ ROOT = "storage.root"
 LOCAL_DIRECTORY = "dir"
 KEY_PREFIX = "key.prefix"
 CHUNK_SIZE = "chunk.size"
+CUSTOM_METADATA_FIELDS = "custom.metadata.fields.include"
 KEY_PAIRS = "encryption.key.pairs"
 PRIVATE_KEY = "encryption.key.pairs.{}.private.key.file"
 
@@ -47,7 +48,7 @@ class KeyPair(Part, frozen=True):
 class PluginConfig(Part, frozen=True):
     """The configuration of a remote storage manager, as far as it shows where copies are and how they are encrypted."""
 
-    bucket: str | None
+    bucket_name: str | None
     directory: str | None
     """Directory of the copies, if they are in no bucket."""
     endpoint_url: str | None
@@ -58,11 +59,13 @@ class PluginConfig(Part, frozen=True):
     chunk_size: Natural | None
     """Bytes of a segment in each chunk; null if it is not set, or no number."""
     key_pairs: tuple[KeyPair, ...]
+    custom_metadata_fields: tuple[str, ...]
+    """Fields that the plugin includes in the custom metadata of each copy."""
 
     @property
     def location(self) -> str | None:
         """Location of the store without the key prefix; None if the configuration does not name it."""
-        return self.directory if self.bucket is None else f"{OBJECT_SCHEME}{self.bucket}"
+        return self.directory if self.bucket_name is None else f"{OBJECT_SCHEME}{self.bucket_name}"
 
 
 def plugin_config_of(properties: Properties, path: str) -> PluginConfig:
@@ -80,15 +83,17 @@ def plugin_config_of(properties: Properties, path: str) -> PluginConfig:
     if len(names) > KEY_PAIRS_MAX:
         raise UsageError(f"{KEY_PAIRS}: expected at most {KEY_PAIRS_MAX} key pairs, found {len(names)}", path=path)
     chunk_size = values.get(CHUNK_SIZE) or ""
+    fields = values.get(CUSTOM_METADATA_FIELDS) or ""
     directory = values.get(ROOT) or values.get(LOCAL_DIRECTORY)
     return PluginConfig(
-        bucket=values.get(BUCKET),
+        bucket_name=values.get(BUCKET),
         directory=None if directory is None else os.path.abspath(directory),
         endpoint_url=values.get(ENDPOINT),
         region=values.get(REGION),
         path_style=(values.get(PATH_STYLE) or "").lower() == "true",
         key_prefix=values.get(KEY_PREFIX) or "",
         chunk_size=int(chunk_size) if chunk_size.isascii() and chunk_size.isdigit() and len(chunk_size) < 12 else None,
+        custom_metadata_fields=tuple(each.strip() for each in fields.split(",") if each.strip()),
         key_pairs=tuple(KeyPair(name=name, private_key_file=values.get(PRIVATE_KEY.format(name))) for name in names),
     )
 
