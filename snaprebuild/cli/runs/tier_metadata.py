@@ -13,6 +13,7 @@ from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
+from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, local_start_concerns
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.receipts.receipt import default_receipt_path
 from snaprebuild.snapshots.run_record import run_record
@@ -65,6 +66,8 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
         topic_ids=None if cluster is None else cluster.topic_ids,
     )
     records = store_records(access, request, list_store(access, stores_of(s3)))
+    # Before the write, which adds partitions.
+    concerns = local_start_concerns(leader_dirs, run, without=SNAPSHOTS_ALONE) if leader_dirs else []
     receipt: TopicReceipt | None = None
     directories: list[WrittenDirectory] = []
     if plan is not None and not records.is_refused:
@@ -74,6 +77,7 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
         directories = write_topic(plan, records.written_copies, timestamp_ms=timestamp_ms, receipt=receipt)
     return TierMetadataView(
         records,
+        concerns,
         records_file=options.records,
         directories=directories,
         receipt=None if receipt is None or not receipt.is_there else receipt.path,
