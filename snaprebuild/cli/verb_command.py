@@ -51,7 +51,7 @@ _BEFORE_THE_VERB = dict.fromkeys(("--impact", *GLOBAL["Global"]), 2) | dict.from
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
 _ID = re.compile(r"\A[0-9]+=")
-"""Of a voter, before its directory."""
+"""The id of a voter, which may come before its directory."""
 
 _NEGATIVE = re.compile(r"-[0-9]+")
 
