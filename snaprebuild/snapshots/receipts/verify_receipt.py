@@ -31,6 +31,7 @@ from snaprebuild.snapshots.receipts.receipt_places import can_be_written, defaul
 from snaprebuild.snapshots.receipts.receipt_reader import (
     PartitionReceipt,
     ReceiptHeading,
+    ReceiptKind,
     WrittenFile,
     WrittenReceipt,
     header_of,
@@ -52,6 +53,9 @@ __all__ = [
     "schema_of",
     "verify_receipt",
 ]
+
+COMMANDS = {ReceiptKind.STORE: "snaprebuild tier repair", ReceiptKind.METADATA_TOPIC: "snaprebuild tier metadata"}
+"""The command of a receipt that does not have it."""
 
 RECEIPTS_ELSEWHERE = (
     "name the receipt of another user's run. A user without a home has it in DIR/snaprebuild-receipt-*.jsonl, where DIR is that of "
@@ -446,7 +450,7 @@ def _receipt_names(directory: str) -> list[str]:
 
 def _listed(path: str) -> ListedReceipt:
     heading = heading_of(path)
-    if heading is not None and heading.is_of_store:
-        return ListedReceipt(path, heading.began_ms, "snaprebuild tier repair", None)
+    if heading is not None and heading.kind in COMMANDS:
+        return ListedReceipt(path, heading.began_ms, COMMANDS[heading.kind], None)
     receipt = load_receipt(path)
     return ListedReceipt(path, receipt.began_ms, receipt.command, FileTotals.of(verify_receipt(receipt).files))
