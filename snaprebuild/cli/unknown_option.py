@@ -64,7 +64,8 @@ def unknown_option_text(option: str, ctx: click.Context) -> tuple[str, str]:
     argument = None if close else _argument_meant(option, command)
     if argument is not None:
         return f"No such option {option!r}: {argument} has no option before it: `{ctx.command_path} {argument}`", "--help"
-    close = close or _with_a_common_word(option, own)
+    if not close and option not in by_option:
+        close = _with_a_common_word(option, own)
     if close:
         meant = others_words.get(close[0], close[0])
         shown = {name for names in PANELS.values() for name in names}

@@ -158,11 +158,11 @@ def _working(
     Raises:
         UsageError: there is no session, or no such number of tasks, the path of the cache is none, or the options have worker processes.
     """
+    if options.get("jobs") is not None:
+        raise UsageError("jobs: the executors of the session read, and no worker processes; tasks sets how many tasks a step has")
     if not hasattr(session, "createDataFrame"):
         found = f"found {type(session).__name__}: without Spark call the function of this name in snaprebuild"
         raise UsageError(f"session: expected the SparkSession before the paths, {found}")
-    if options.get("jobs") is not None:
-        raise UsageError("jobs: the executors of the session read, and no worker processes; tasks sets how many tasks a step has")
     tasks = checked_argument("tasks", tasks)
     directory = checked_argument("cache", cache)
     from snaprebuild.spark.job import SparkEngine

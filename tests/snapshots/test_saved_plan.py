@@ -189,7 +189,7 @@ def test_a_reason_that_differs_is_named(tmp_path: Path) -> None:
     assert list(lines[1]["not_planned"].values()) == [[3]]
     lines[1]["not_planned"] = {"because of the moon": [3]}
     write_signed(path, lines[:-1])
-    with pytest.raises(RefusedError, match=r"not_planned: because of the moon: had 1 entry, has 0") as caught:
+    with pytest.raises(RefusedError, match=r"not planned: because of the moon: had 1 entry, has 0") as caught:
         load_plan(str(path))
     assert caught.value.path == str(partition)
 
