@@ -41,6 +41,7 @@ __all__ = [
     "RebuildPlanView",
     "RebuildView",
     "answer_with_start",
+    "expiration_words",
     "judged_words",
     "may_be_2_7",
     "plan_document",
@@ -263,6 +264,8 @@ def _after_nothing(plan: Plan) -> Sequence[str] | Advice:
     if not plan.counts.missing:
         return ["verify", *judged_words(plan.request)]
     reasons = {reason.kind for partition in plan.partitions for _, reason in partition.not_planned if reason.may_be_needed}
+    if reasons == {LeftOut.STOPPED_WITHOUT}:
+        return ["before-start", *start_words(plan.request)]
     if reasons == {LeftOut.NO_BROKER_FILES}:
         log_dir = plan.partitions[0].source.log_dir.path
         return ["plan", *judged_words(plan.request), "--out", shown(os.path.join(os.path.dirname(log_dir), OUT_DIRECTORY))]
@@ -335,7 +338,7 @@ def _stage_words(request: RebuildRequest) -> list[str]:
         words += ["--allow-unproven"]
     if request.accept_topic_id_zero:
         words += ["--accept-topic-id-zero"]
-    words += _expiration_words(request)
+    words += expiration_words(request)
     if request.metadata is not None:
         words += ["--metadata", shown(request.metadata)]
     return words
@@ -352,7 +355,7 @@ def _only_held(request: RebuildRequest, held: Sequence[str]) -> RebuildRequest:
 
 def start_words(request: RebuildRequest) -> list[str]:
     """The words of `before-start` for the directories and topics of a request. It takes no single partitions."""
-    whole = [*_selected(replace(request, partitions=())), *_expiration_words(request)]
+    whole = [*_selected(replace(request, partitions=())), *expiration_words(request)]
     return [*whole, "--set-aside"] if request.set_aside else whole
 
 
@@ -367,10 +370,11 @@ def judged_words(request: RebuildRequest) -> list[str]:
     A saved plan does not tell whether its moment was asked for, so that only its expiration is repeated.
     """
     given = expiry_words()
-    return [*_selected(request), *(given if "--expiration-ms" in given else [*given, *_expiration_words(request)])]
+    return [*_selected(request), *(given if "--expiration-ms" in given else [*given, *expiration_words(request)])]
 
 
-def _expiration_words(request: RebuildRequest) -> list[str]:
+def expiration_words(request: RebuildRequest) -> list[str]:
+    """The words of the expiration that a request has; none where it is the broker's."""
     return [] if request.expiration_ms is None else ["--expiration-ms", str(request.expiration_ms)]
 
 
