@@ -296,14 +296,15 @@ def _with_stage(plan: Plan, answer: str, again: Sequence[str]) -> Answer:
     held = _blocking_log_dirs(plan)
     stages = _stages(held)
     rehearsal = ["before-start", "--dry-run", *start_words(plan.request)]
+    answer = f"{answer} A live broker holds {first_of([shown(each) for each in held])}"
     if plan.request.set_aside:
-        return f"{answer} A live broker holds {shown(held[0])}: only its next start can replace wrong snapshots.", rehearsal
+        return f"{answer}: only its next start can replace wrong snapshots.", rehearsal
     if stages:
         # `stage` takes no plan of another verb, and no boundaries but the missing ones.
         words = _stage_words(plan.request) if "--plan" in again or "--boundaries" in again else again
-        return f"{answer} A live broker holds {shown(held[0])}.", ["stage", *words, *stages]
+        return f"{answer}.", ["stage", *words, *stages]
     # Staged files are linked, so they must be on the file system of the log directory, and outside it.
-    return f"{answer} A live broker holds {shown(held[0])}, which is a file system of its own: write at its next start.", rehearsal
+    return f"{answer}. A log directory is a file system of its own: write at the next start.", rehearsal
 
 
 def _is_rejected(plan: PartitionPlan) -> bool:
