@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.runs.judged_audit import AuditRequest, judged_audit
+from snaprebuild.cli.runs.tier_audit import AuditRequest, judged_audit
 from snaprebuild.documents.tier import AuditedPartition, TierAudit
 from snaprebuild.hooks import FilePath
-from snaprebuild.library.arguments import checked_values, command_of, moment_of, names_arguments, selection_of
+from snaprebuild.library.argument_names import names_arguments
+from snaprebuild.library.arguments import checked_values, command_of, moment_of, selection_of
 from snaprebuild.library.call_engine import CallEngine
 from snaprebuild.library.call_load import reading
 from snaprebuild.library.tier_table import AUDIT
@@ -55,7 +56,7 @@ def audit(
         topics: shell patterns; none for all.
         partitions: numbers; none for all.
         topic_partitions: names such as ``orders-0``, besides those of the topics and numbers.
-        level: ``full``, ``reachable`` or ``structure``, as ``--level``.
+        level: ``full``, ``records``, ``reachable`` or ``structure``, as ``--level``.
         metadata_log: log directories with all partitions of ``__remote_log_metadata``; without them all complete copies count as live.
         key_prefix: ``key.prefix`` of the plugin below ``store``; empty for the last part of it, if keys begin with that, else none.
         private_key: files of RSA keys in PEM, each ``FILE`` or ``NAME=FILE``, for segments that Aiven's plugin encrypted.

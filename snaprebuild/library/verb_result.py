@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from snaprebuild.documents.envelope import reported, with_status
 from snaprebuild.documents.plan import PlanDocument, PlannedPartition
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import ReportedFinding, exit_code_of
+from snaprebuild.library.argument_names import with_arguments
 from snaprebuild.library.command_line import CommandLine
 from snaprebuild.library.tables import Row, RowTable
 from snaprebuild.published import Document, encoded_members
@@ -36,6 +38,9 @@ DocumentT = TypeVar("DocumentT", bound=Document)
 PartitionT = TypeVar("PartitionT")
 
 REPR_CHARACTERS_MAX = 160
+
+_ON_STDERR = re.compile(r"\bstderr(?= (?:lists|shows)\b)")
+"""Where the answer of a command points at its findings: a result has them as an attribute."""
 
 PANDAS_TYPES = {str: "object", list: "object", int: "Int64", float: "Float64", bool: "boolean"}
 """Types that have a value for unknown: the usual ones of pandas would turn offsets into floats where one is missing."""
@@ -75,8 +80,9 @@ class Result(Generic[DocumentT, PartitionT]):
 
     @cached_property
     def findings(self) -> tuple[ReportedFinding, ...]:
-        """What was found: faults, refusals, paths that could not be read, and notes."""
-        return tuple(map(reported, self._view.findings))
+        """What was found: faults, refusals, paths that could not be read, and notes. Messages name arguments, not options."""
+        findings = map(reported, self._view.findings)
+        return tuple(replace(finding, message=with_arguments(finding.message)) for finding in findings)
 
     @property
     def exit_code(self) -> int:
@@ -85,8 +91,8 @@ class Result(Generic[DocumentT, PartitionT]):
 
     @property
     def answer(self) -> str:
-        """The first lines that the command prints."""
-        return str(self._members["answer"] or "")
+        """The first lines that the command prints, with the names of arguments, and ``findings`` in place of stderr."""
+        return _ON_STDERR.sub("`findings`", with_arguments(str(self._members["answer"] or "")))
 
     @property
     def next_command(self) -> str | None:
@@ -113,7 +119,8 @@ class Result(Generic[DocumentT, PartitionT]):
         return list(self._each_row())
 
     def _each_row(self) -> Iterator[Row]:
-        return (row for partition in self.partitions for row in self._table.rows_of(partition))
+        rows = (row for partition in self.partitions for row in self._table.rows_of(partition))
+        return map(_with_named_arguments, rows)
 
     @property
     def columns(self) -> dict[str, type]:
@@ -160,7 +167,7 @@ class Result(Generic[DocumentT, PartitionT]):
         from snaprebuild.cli.output import json_text
 
         own = encoded_members(self.document)
-        members = {**self._members, **own, "findings": self.findings}
+        members = {**self._members, **own, "findings": tuple(map(reported, self._view.findings))}
         streamed = {name for name, value in self._members.items() if isinstance(value, Iterator)}
         return "".join(json_text({name: iter(value) if name in streamed else value for name, value in members.items()}))
 
@@ -220,3 +227,13 @@ class PlanResult(Result[PlanDocument, PlannedPartition]):
         file = os.fsdecode(path)
         check_place(file)
         save_plan(self._plan, file)
+
+
+def _with_named_arguments(row: Row) -> Row:
+    """A row whose reasons name arguments in place of options."""
+    reason = row.get("reason")
+    if reason is not None:
+        row["reason"] = with_arguments(reason)
+    if "reasons" in row:
+        row["reasons"] = [with_arguments(each) for each in row["reasons"]]
+    return row

@@ -23,6 +23,7 @@ MIXED = FIXTURES / "kafka27-mixed"
 OTHERWISE = {
     ("inspect explain", "--kafka-release"): "one broker answers one batch, so one release counts: the newest",
     ("inspect dump", "--kafka-release"): "no broker is judged: decoded records look as this release prints them",
+    ("install", "--plan"): "required, and a staged plan",
     ("inspect records", "--until"): "the end of a range of records is no part of it, as in Kafka",
     ("inspect records", "--out"): "files of Parquet, in a directory that is new",
     ("inspect records", "--isolation"): "a consumer, and no follower; control records on request",
@@ -32,14 +33,15 @@ OTHERWISE = {
         "--crc",
     ): "statistics of all logs are read with headers alone, unless they are asked to prove what they count",
 }
-"""Where an option has another default than elsewhere, or meaning, with the reason; at most 7."""
+"""Where an option has another default than elsewhere, or meaning, with the reason; at most 8."""
 
 ARGUMENTS = {
-    (): (),
+    (): ("install",),
     ("PATH...",): ("scan", "plan", "stage", "rebuild", "verify", "before-start", "cluster source"),
-    ("STORE",): ("tier inventory", "tier audit", "tier repair"),
+    ("STORE",): ("tier inventory", "tier metadata", "tier audit", "tier repair"),
     ("STORE", "PATH"): ("tier upload", "follower plan", "follower check", "follower repair"),
     ("[STORE] PATH",): ("follower offsets", "follower fetch-path"),
+    ("[STORE] PATH...",): ("inspect records",),
     ("STORE", "DIR"): ("follower build",),
     ("DIR",): ("cluster image", "cluster history", "cluster isr"),
     ("DIR...",): ("cluster check",),
@@ -47,7 +49,6 @@ ARGUMENTS = {
     ("FILE...",): ("report", "inspect dump"),
     ("A B",): ("inspect diff",),
     ("SCAN.json...",): ("fleet",),
-    ("PLAN",): ("install",),
     ("[RECEIPT]",): ("undo",),
     ("SCENARIO",): ("simulate metadata-log",),
     ("[SCENARIO]",): ("simulate isr",),
@@ -59,7 +60,7 @@ WITHOUT_SELECTION = {
     **dict.fromkeys(("inspect dump", "inspect diff"), "FILE is the selection"),
     **dict.fromkeys(("fleet", "report"), "a document has what it was made for"),
     "undo": "a run is taken back as a whole",
-    "install": "PLAN is the selection, with one SHA-256 for --require-plan; `stage` makes it",
+    "install": "the staged plan is the selection, with one SHA-256 for --require-plan",
     **dict.fromkeys(("cluster check", "cluster advise"), "a metadata log is judged as a whole"),
     "cluster isr": "an image with a change that is left out would be another one",
     **dict.fromkeys(("simulate isr", "simulate metadata-log"), "there are no partitions of a broker"),
@@ -72,7 +73,7 @@ WITHOUT_TIME = {
     **dict.fromkeys(("fleet", "report"), "the time is that of the documents"),
     **dict.fromkeys(("inspect dump", "inspect records"), "nothing is judged"),
     **dict.fromkeys(("follower offsets", "follower fetch-path", "follower plan"), "offsets do not depend on when producers expire"),
-    "tier inventory": "copies are listed, and no snapshot is judged",
+    "tier metadata": "copies are listed, and no snapshot is judged",
     **dict.fromkeys(
         ("cluster image", "cluster history", "cluster check", "cluster isr", "cluster source"), "records have their own times"
     ),
@@ -107,7 +108,7 @@ def form_of(verb: str, name: str) -> tuple[object, ...]:
 
 def test_an_option_is_the_same_everywhere() -> None:
     """Metavar, type, values, default and text. Two names with one text would be two words for one thing."""
-    assert len(OTHERWISE) <= 7
+    assert len(OTHERWISE) <= 8
     forms: dict[str, dict[tuple[object, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
     names: dict[object, set[str]] = defaultdict(set)
     for verb in VERBS:
@@ -127,7 +128,7 @@ def test_arguments_have_the_same_names_and_order() -> None:
     found = defaultdict(list)
     for verb in VERBS:
         found[tuple(each.metavar or each.name for each in COMMANDS[verb].params if isinstance(each, click.Argument))].append(verb)
-    inspected = {"inspect explain", "inspect transactions", "inspect stats", "inspect records"}
+    inspected = {"inspect explain", "inspect transactions", "inspect stats"}
     expected = {each: sorted({*of, *(inspected if each == ("PATH...",) else ())}) for each, of in ARGUMENTS.items() if of}
     assert {each: sorted(of) for each, of in found.items()} == expected
 
@@ -169,7 +170,7 @@ ABSENT = {
     "stage": ("{logs}", "--to", "{tmp}/staged"),
     "verify": ("{logs}", *TIME),
     "cluster source": ("{logs}",),
-    **dict.fromkeys(("tier inventory", "tier audit"), ("{store}",)),
+    **dict.fromkeys(("tier inventory", "tier metadata", "tier audit"), ("{store}",)),
     "tier repair": ("{store}", "--dry-run"),
     "tier upload": ("{tmp}/new-store", "{logs}", "--i-am-the-leader", *TIME),
     **dict.fromkeys(("follower plan", "follower check", "follower fetch-path"), ("{store}", "{logs}")),

@@ -48,7 +48,7 @@ def test_install_judges_every_partition(selection: tuple[str, ...], tmp_path: Pa
     plan = tmp_path / "staged" / "plan.jsonl"
     assert forgotten(logs) == [str(logs / ONE_SEGMENT)]
     for options in (("--dry-run",), ()):
-        run = snaprebuild("install", plan, *options)
+        run = snaprebuild("install", "--plan", plan, *options)
         assert run.exit_code == 1, run
         assert ONE_SEGMENT in first_line(run)
     assert (logs / "mixed-0" / snapshot_name(STAGED)).exists()
@@ -57,9 +57,9 @@ def test_install_judges_every_partition(selection: tuple[str, ...], tmp_path: Pa
     assert snaprebuild(*words).exit_code == 0
     assert not forgotten(logs)
     assert LOG_END in truth("kafka4-mixed", ONE_SEGMENT)
-    again = in_json("install", plan)
+    again = in_json("install", "--plan", plan)
     assert (again.exit_code, again.codes) == (0, {}), again
-    assert next_words(snaprebuild("install", plan)) == []
+    assert next_words(snaprebuild("install", "--plan", plan)) == []
 
 
 def test_install_itself_writes_what_a_start_would_forget(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_install_itself_writes_what_a_start_would_forget(tmp_path: Path) -> None
     assert staged.exit_code == 0, staged
     plan = tmp_path / "staged" / "plan.jsonl"
     for options in (("--dry-run",), ()):
-        run = in_json("install", plan, *options)
+        run = in_json("install", "--plan", plan, *options)
         assert (run.exit_code, FORGETS in run.codes) == (0, False), run
     assert not forgotten(logs)
 
@@ -87,7 +87,7 @@ def test_no_command_is_greener(verb: str, tmp_path: Path) -> None:
         words = [name, logs, *options]
     run = snaprebuild(*words)
     if name == "install":
-        run = snaprebuild("install", tmp_path / "staged" / "plan.jsonl")
+        run = snaprebuild("install", "--plan", tmp_path / "staged" / "plan.jsonl")
     left = [each for each in forgotten(logs) if not options]
     assert not left or run.exit_code != 0, run
     assert not left or next_words(run) not in ([], ["verify"])
@@ -98,5 +98,5 @@ def test_what_is_never_uploaded_has_no_exit_code(tmp_path: Path) -> None:
     logs = log_dir(tmp_path)
     (logs / "cleaner-offset-checkpoint").write_text(f"0\n1\nplain 0 {LOG_END}\n")
     assert snaprebuild("stage", logs, "--to", tmp_path / "staged").exit_code == 0
-    run = in_json("install", tmp_path / "staged" / "plan.jsonl")
+    run = in_json("install", "--plan", tmp_path / "staged" / "plan.jsonl")
     assert (run.exit_code, run.codes.get(FORGETS)) == (0, 1)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from snaprebuild.broker.status import total_counts, word_of
-from snaprebuild.cli.answer import unless_unread
-from snaprebuild.cli.command_words import given_words, repeated_words
+from snaprebuild.cli.answer import given_words, repeated_words, unless_unread
 from snaprebuild.cli.printing import print_line, print_table, print_text
 from snaprebuild.cli.render.status import faults_text
 from snaprebuild.cli.value_text import size_text
@@ -21,6 +20,7 @@ from snaprebuild.cluster.fleet.upgrade_steps import Go, StepName, UpgradeStep
 from snaprebuild.documents.fleet import Fleet, FleetTotals, Outcomes, UnhealthyPartition
 from snaprebuild.findings import first_of, pluralize
 from snaprebuild.published import members_of_base
+from snaprebuild.shell_words import option_words
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.storage.partition_names import named
 
@@ -210,7 +210,7 @@ def _after_repairs(result: FleetResult) -> Sequence[str] | Advice:
     if unproven is None:
         return []
     log_dirs = result.fleet.brokers[unproven.replicas[0].node_id].paths
-    return ["cluster", "source", *log_dirs, "--topic", unproven.key[0]]
+    return ["cluster", "source", *log_dirs, *option_words("--topic", unproven.key[0])]
 
 
 def _repairs_text(result: FleetResult, first: Restart) -> str:

@@ -9,8 +9,7 @@ import msgspec
 
 from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
 from snaprebuild.broker.status import counted_status
-from snaprebuild.cli.answer import selects_nothing
-from snaprebuild.cli.command_words import COPIES, given_words, repeated_words
+from snaprebuild.cli.answer import COPIES, given_words, repeated_words, selects_nothing
 from snaprebuild.cli.printing import newest_run_text, print_table, print_text, print_undo
 from snaprebuild.cli.render.status import LIVE_UNKNOWN, answer_lines, copy_counts, faults_text, nothing_read
 from snaprebuild.cli.value_text import id_labels, size_text
@@ -23,7 +22,8 @@ from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.storage.partition_names import named
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict, StoreAudit
-from snaprebuild.tier.inventory import SERVING, TierInventory
+from snaprebuild.tier.inventory.inventory import SERVING
+from snaprebuild.tier.inventory.model import BucketReport, TierInventory
 from snaprebuild.tier.repair.repair import StoreRepair, would_repair
 from snaprebuild.tier.repair.repaired_copy import ObjectPart, RepairAction, RepairedCopy, repair_totals
 from snaprebuild.tier.repair.undo import StoreUndo
@@ -107,11 +107,39 @@ class TierInventoryView(View):
                 gaps = "unknown"
             stored = size_text(each.stored_bytes)
             rows.append((label, each.layout or "-", first, max(ends, default="-"), stored, gaps, states))
+        print_table(
+            "Bytes by state",
+            ("state", "copies", "objects", "stored"),
+            [*_state_rows(inventory), *_hidden_rows(inventory.bucket)],
+            right=("copies", "objects", "stored"),
+        )
         columns = ("partition", "layout", "from offset", "to offset", "stored", "gaps", "copies")
         print_table("Remote storage", columns, rows, right=("from offset", "to offset", "stored"), drop=("layout",))
         stored = size_text(sum(each.stored_bytes for each in inventory.partitions))
         copies = pluralize(sum(len(each.copies) for each in inventory.partitions), "copy", "copies")
         print_text(f"{pluralize(len(inventory.partitions), 'partition')}, {copies} of segments, {stored}")
+
+
+def _state_rows(inventory: TierInventory) -> list[tuple[object, ...]]:
+    """Copies, objects and bytes of each state."""
+    return [(each.state, each.copies or "-", each.objects or "-", size_text(each.stored_bytes)) for each in inventory.states]
+
+
+def _hidden_rows(bucket: BucketReport | None) -> list[tuple[object, ...]]:
+    """What no listing of objects shows."""
+    if bucket is None:
+        return []
+    rows: list[tuple[object, ...]] = []
+    hidden = bucket.hidden
+    if hidden is not None and hidden.noncurrent_versions:
+        rows.append(("noncurrent versions", "-", hidden.noncurrent_versions, size_text(hidden.noncurrent_bytes)))
+    if hidden is not None and hidden.delete_markers:
+        rows.append(("delete markers", "-", hidden.delete_markers, "-"))
+    unfinished = bucket.unfinished_uploads
+    if unfinished is not None and unfinished.uploads:
+        size = "-" if unfinished.part_bytes is None else size_text(unfinished.part_bytes)
+        rows.append(("multipart uploads", "-", unfinished.uploads, size))
+    return rows
 
 
 # ---------------------------------------------------------------------------------------------------------------- audit
@@ -166,13 +194,15 @@ class TierAuditView(View):
             head = f"{partitions} producer ids that the cluster gives out again. {head}"
         tail = "" if audit.verified else LIVE_UNKNOWN
         totals = f"Snapshots: {_totals_text(audit.partitions) or 'none'}."
+        if audit.level is AuditLevel.RECORDS:
+            totals = f"{totals} Records decoded: {sum(each.records_read or 0 for each in audit.partitions)}."
         return answer_lines(status, self.findings, [head], [totals], tail), self._following()
 
     def _following(self) -> Sequence[str]:
         audit = self._audit
         status = audit.status(self.findings)
         selected = given_words(*COPIES)
-        if audit.level is not AuditLevel.FULL:
+        if not audit.level.replays_everything:
             # Which of them are wrong, and what is right, all segments show.
             return ["tier", "audit", *selected] if status.wrong or status.suspect or status.unproven else []
         if not status.wrong:
@@ -226,6 +256,7 @@ def _audited_partition(partition: PartitionAudit) -> doc.AuditedPartition:
         topic_id=uuid_to_text(partition.remote.id.topic_id),
         layout=partition.remote.layout,
         read_bytes=partition.read_bytes,
+        records_read=partition.records_read,
         replayed_from_offset=partition.replayed_from_offset,
         local_log_start_offset=partition.local_log_start_offset,
         totals=_audit_totals([partition]),

@@ -1,27 +1,150 @@
-"""The work of the verb ``tier audit``."""
+"""The work of the verb ``tier audit``: an audit as the command and the library request it, with what log directories next to it show."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.engine import EngineOptions
-from snaprebuild.cli.options.tier_audit import TierAuditOptions
+from snaprebuild.cli.options.metadata import check_metadata
+from snaprebuild.cli.options.reading import EngineOptions
+from snaprebuild.cli.options.remote_storage import TierAuditOptions
 from snaprebuild.cli.render.tier import TierAuditView
 from snaprebuild.cli.runs.engine_choice import engine_of
-from snaprebuild.cli.runs.judged_audit import AuditRequest, judged_audit
+from snaprebuild.cli.runs.plugin_config import configured_store
 from snaprebuild.cli.runs.remote_storage import announced, key_files
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View
+from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, local_start_concerns
+from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
+from snaprebuild.errors import UsageError
+from snaprebuild.findings import Finding
+from snaprebuild.snapshots.engine.partition_task import Engine
+from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.storage.private_keys import PrivateKeys
+from snaprebuild.storage.store import absolute
+from snaprebuild.tier import AuditLevel
+from snaprebuild.tier.audit.audit import tier_audit
+from snaprebuild.tier.audit.partition_audit import StoreAudit
+from snaprebuild.tier.audit.window import read_local_starts
+from snaprebuild.tier.cost import AuditCost
+from snaprebuild.tier.remote_store import store_access
 
-__all__ = ["run_tier_audit"]
+__all__ = ["AuditRequest", "JudgedAudit", "judged_audit", "run_tier_audit"]
 
 
-def run_tier_audit(store: str, options: TierAuditOptions, engine: EngineOptions, out: MeasuredOutput, s3: S3Options) -> View:
+class AuditRequest(msgspec.Struct, frozen=True):
+    """Which snapshots in remote storage are audited, and how.
+
+    Attributes:
+        store: directory or ``s3://BUCKET/PREFIX`` with the objects.
+        level: how much is read.
+        selection: of partitions.
+        metadata_logs: log directories with partitions of ``__remote_log_metadata``.
+        key_prefix: of the plugin, below the store.
+        private_keys: ``NAME=FILE`` or ``FILE`` each.
+        local_log_starts: ``TOPIC-PARTITION=OFFSET`` each, for the level ``REACHABLE``.
+        log_dirs: log directories, best those of the leaders, for the level ``REACHABLE``.
+        metadata: metadata log of the cluster, with which producer ids are compared; None to leave that out.
+    """
+
+    store: str
+    level: AuditLevel = AuditLevel.FULL
+    selection: Selection = Selection()
+    metadata_logs: tuple[str, ...] = ()
+    key_prefix: str = ""
+    private_keys: tuple[str, ...] = ()
+    local_log_starts: tuple[str, ...] = ()
+    log_dirs: tuple[str, ...] = ()
+    metadata: str | None = None
+
+    def checked(self) -> AuditRequest:
+        """The request, after its paths and options were checked.
+
+        Raises:
+            UsageError: a path names no directory, or options do not go together.
+        """
+        check_directories([self.store, *self.metadata_logs, *self.log_dirs])
+        check_metadata(self.metadata)
+        if (self.local_log_starts or self.log_dirs) and self.level is not AuditLevel.REACHABLE:
+            raise UsageError("--local-log-start and --log-dir go with --level reachable")
+        return self
+
+
+class JudgedAudit(msgspec.Struct, frozen=True):
+    """An audit of a store and what the log directories of its leaders show.
+
+    Attributes:
+        audit: of the store.
+        elapsed_seconds: of the audit.
+        start_concerns: about the next start of the brokers whose log directories were named.
+    """
+
+    audit: StoreAudit
+    elapsed_seconds: float
+    start_concerns: tuple[Finding, ...]
+
+
+def judged_audit(
+    request: AuditRequest,
+    run: Run,
+    *,
+    engine: Callable[[int], Engine | None],
+    announce: Callable[[AuditCost], None] | None = None,
+) -> JudgedAudit:
+    """Carries out a request.
+
+    Args:
+        request: that was checked.
+        run: entries that a load at the moment of its clock drops are not compared.
+        engine: makes, from the bytes of the segments, what reads and replays in place of worker processes of this machine, or None.
+        announce: called with what is going to be read, before anything but manifests is.
+
+    Raises:
+        UsageError: nothing of a known layout is there that the request selects, or a private key is none.
+        ReadFailedError: the store cannot be listed.
+        RefusedError: a limit of the run ended the listing, or objects are in a cold storage class and no limit was set.
+    """
+    keys = PrivateKeys.of(request.private_keys)
+    access = store_access(
+        request.store, run.stores, metadata_logs=request.metadata_logs, private_keys=keys, key_prefix=request.key_prefix
+    )
+    cluster = None if request.metadata is None else MetadataLogs(absolute(request.metadata), run).named()
+    starts = None
+    if request.local_log_starts or request.log_dirs:
+        starts = read_local_starts(request.local_log_starts, request.log_dirs, run)
+    began = time.perf_counter()
+    audit = tier_audit(
+        access,
+        run,
+        level=request.level,
+        selection=request.selection,
+        engine=engine,
+        announce=announce,
+        local_starts=starts,
+        cluster=cluster,
+    )
+    seconds = time.perf_counter() - began
+    concerns: list[Finding] = []
+    if request.log_dirs:
+        concerns = local_start_concerns(request.log_dirs, run, without=SNAPSHOTS_ALONE)
+    return JudgedAudit(audit, seconds, tuple(concerns))
+
+
+def run_tier_audit(store: str | None, options: TierAuditOptions, engine: EngineOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Compares the snapshots in remote storage with a replay."""
     out.begin(private_key=key_files(options))
+    configured = configured_store(store, s3, options, options.server_properties, uses_keys=True)
+    options = configured.options(options)
+    s3 = configured.s3
     request = AuditRequest(
-        store=store,
+        store=configured.location,
         level=options.level,
         selection=selection_of(options),
         metadata_logs=tuple(options.metadata_log or ()),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
 
+from formats.partition.file_names import FileKind, FileSuffix, parse_file_name
 from formats.remote.aiven_key import AivenKey, parse_aiven_key
 from formats.remote.local_tier_name import LocalTierName, parse_local_tier_name
 from formats.remote.remote_log_metadata import TopicIdPartition
@@ -26,6 +27,7 @@ __all__ = [
     "TierLayout",
     "TierObject",
     "UnknownObjects",
+    "holds_copies",
     "list_tier",
     "merged",
     "split_key_prefix",
@@ -35,7 +37,7 @@ COPIES_MAX = 4_000_000
 """Objects of a listing, which is in memory: some 1 KB each."""
 
 KEYS_ASKED = 1000
-"""Keys of the listing that shows whether keys begin with the last part of a location: one request."""
+"""Keys of a listing that shows what is at a location, and whether keys begin with its last part: one request."""
 
 _OLD_AIVEN = re.compile(r"[0-9]{20}-[A-Za-z0-9_-]{22}\.(?:index|timeindex|txnindex|snapshot|leader-epoch-checkpoint)", re.ASCII)
 """Each index was an object of its own until October 2023."""
@@ -73,13 +75,13 @@ class CopyObjects:
         base_offset: of the segment.
         segment_id: 16 bytes.
         by_kind: the objects, by kind (``AivenObject``, ``LocalTierFile``), those that are there.
-        others: keys of further objects of the same kinds: the copy is below several prefixes, for example in a backup.
+        others: further objects of the same kinds: the copy is below several prefixes, for example in a backup.
     """
 
     base_offset: int
     segment_id: bytes
     by_kind: dict[str, TierObject]
-    others: list[str] = field(default_factory=list)
+    others: list[TierObject] = field(default_factory=list)
 
     @property
     def size_bytes(self) -> int:
@@ -127,15 +129,24 @@ class UnknownObjects:
         first: key of the first one.
         old_aiven: keys of a plugin of before October 2023 among them, whose layout cannot be read.
         claims: keys of claims of ``tier upload``, which are known and not counted.
+        size_bytes: of all these objects, with claims.
+        objects: all of them, with claims; empty unless they are asked for.
+        keeps_objects: they are asked for.
     """
 
     count: int = 0
     first: str = ""
     old_aiven: int = 0
     claims: list[ClaimKey] = field(default_factory=list)
+    size_bytes: int = 0
+    objects: list[TierObject] = field(default_factory=list)
+    keeps_objects: bool = False
 
-    def add(self, key: str) -> None:
+    def add(self, key: str, status: Status) -> None:
         """Counts one, or keeps a claim."""
+        self.size_bytes += status.st_size
+        if self.keeps_objects:
+            self.objects.append(TierObject(key, FileIdentity.of(status), getattr(status, "st_storage_class", None)))
         claim = parse_claim_key(key)
         if claim is not None and len(self.claims) < COPIES_MAX:
             self.claims.append(claim)
@@ -154,6 +165,30 @@ class _Named:
     segment_id: bytes
     kind: str
     object: TierObject
+
+
+def holds_copies(root: StorePath) -> bool:
+    """Whether copies of segments are at a location, and no partition directory, as far as the first keys show.
+
+    Args:
+        root: without a slash at its end.
+
+    Raises:
+        ReadFailedError: it cannot be listed.
+        RefusedError: a limit of the run is used up.
+    """
+    root, prefix = split_key_prefix(root)
+    if prefix:
+        return True
+    if root.is_local and not os.path.isdir(root.path):
+        return False
+    has_copy = False
+    for key, _ in islice(root.list_below(), KEYS_ASKED):
+        name = parse_file_name(os.path.basename(key))
+        if name is not None and name.kind is FileKind.LOG and name.suffix is FileSuffix.NONE:
+            return False
+        has_copy = has_copy or _parsed(key) is not None
+    return has_copy
 
 
 def split_key_prefix(root: StorePath) -> tuple[StorePath, str]:
@@ -207,7 +242,7 @@ def list_tier(root: StorePath, unknown: UnknownObjects, key_prefix: str) -> list
                 raise UsageError(f"has more than {COPIES_MAX} copies of segments: name a part of it", path=root.path)
         copy = copies[each.segment_id]
         if each.kind in copy.by_kind:
-            copy.others.append(copy.by_kind[each.kind].key)
+            copy.others.append(copy.by_kind[each.kind])
         copy.by_kind[each.kind] = each.object
     return [
         ListedPartition(
@@ -240,7 +275,7 @@ def _joined(first: ListedPartition, other: ListedPartition) -> ListedPartition:
     for copy in other.copies:
         same = copies.setdefault(copy.segment_id, copy)
         if same is not copy:
-            same.others.extend(each.key for kind, each in copy.by_kind.items() if kind in same.by_kind)
+            same.others.extend(each for kind, each in copy.by_kind.items() if kind in same.by_kind)
             same.others.extend(copy.others)
             for kind, each in copy.by_kind.items():
                 same.by_kind.setdefault(kind, each)
@@ -249,14 +284,19 @@ def _joined(first: ListedPartition, other: ListedPartition) -> ListedPartition:
 
 def _named(listing: Iterable[tuple[str, Status]], unknown: UnknownObjects) -> Iterator[_Named]:
     for key, status in listing:
-        parsed: AivenKey | LocalTierName | None = parse_aiven_key(key)
-        if parsed is None:  # a directory of LocalTieredStorage is below one of its own, or of the user's
-            parsed = parse_local_tier_name("/".join(key.split("/")[-2:]))
+        parsed = _parsed(key)
         if parsed is None:
-            unknown.add(key)
+            unknown.add(key, status)
             continue
         layout = TierLayout.AIVEN if isinstance(parsed, AivenKey) else TierLayout.LOCAL_TIERED_STORAGE
         head = parsed.head if isinstance(parsed, AivenKey) else parsed.topic
         place = (layout, head, parsed.topic_id, parsed.partition)
         listed = TierObject(key, FileIdentity.of(status), getattr(status, "st_storage_class", None))
         yield _Named(place, parsed.base_offset, parsed.segment_id, parsed.kind, listed)
+
+
+def _parsed(key: str) -> AivenKey | LocalTierName | None:
+    """The name of an object of a copy; None for another object."""
+    aiven = parse_aiven_key(key)
+    # A directory of LocalTieredStorage is below one of its own, or of the user's.
+    return parse_local_tier_name("/".join(key.split("/")[-2:])) if aiven is None else aiven
