@@ -46,3 +46,14 @@ class TierAuditOptions(RemoteReplayOptions, frozen=True):
         ),
     ] = None
     metadata: Metadata = None
+    ledger: Annotated[
+        str | None,
+        option(
+            "--ledger",
+            metavar="FILE",
+            short="Audit in turns: keep in FILE what was proven when, and go on there",
+            details="The file is created if it is absent, and changed by each run. A run reads what was never read, then what was read "
+            "first, within max_requests and max_read_bytes. For --level full.",
+            default="none, everything is read",
+        ),
+    ] = None

@@ -30,6 +30,7 @@ def run_tier_audit(store: str, options: TierAuditOptions, engine: EngineOptions,
         local_log_starts=tuple(options.local_log_start or ()),
         log_dirs=tuple(options.log_dir or ()),
         metadata=options.metadata,
+        ledger=options.ledger,
     ).checked()
     run = run_of(s3, clock=clock_at(options.as_of, options.expiration_ms), jobs=options.jobs)
     with engine_of(engine) as chosen:

@@ -43,6 +43,8 @@ from snaprebuild.tier.audit.structure import check_structure, compare_members
 from snaprebuild.tier.audit.window import LocalStarts, Window, WindowOutcome, reachable_windows, whole_window
 from snaprebuild.tier.audit.window_task import WindowTask
 from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, cold_bytes, refuse_cold
+from snaprebuild.tier.ledger.ledger_file import AuditLedger
+from snaprebuild.tier.ledger.turn import LedgerTurn, ReplayedPart
 from snaprebuild.tier.remote_log import RemoteLogs
 from snaprebuild.tier.remote_partition import RemotePartition, unreadable_objects
 from snaprebuild.tier.remote_store import (
@@ -136,6 +138,11 @@ class _PartitionWork:
             replays.append(_PlannedReplay(log, stretch, window))
         return replays
 
+    def finish(self) -> None:
+        """Compares what the replays alone did not compare, and adds the findings about the log as a whole."""
+        if self.log is not None and self.level is not AuditLevel.STRUCTURE:
+            _finish(self.log, self.level, self.clock)
+
     def reads(self) -> Iterator[CopyRead]:
         """The reads of the level, apart from the manifests."""
         if self.level is AuditLevel.STRUCTURE:
@@ -191,6 +198,7 @@ def tier_audit(
     announce: Callable[[AuditCost], None] | None = None,
     local_starts: LocalStarts | None = None,
     cluster: MetadataRead | None = None,
+    ledger: AuditLedger | None = None,
 ) -> StoreAudit:
     """Audits every snapshot below a location.
 
@@ -204,15 +212,17 @@ def tier_audit(
         announce: called with what is going to be read, before anything but manifests is.
         local_starts: where logs begin on the disks of their leaders, for the level ``REACHABLE``; None if unknown.
         cluster: its metadata log, with which producer ids are compared; None to leave that out.
+        ledger: of earlier runs, for the level ``FULL``: what these have read is not read again, and a limit of the run ends no audit.
 
     Raises:
-        UsageError: nothing of a known layout is there that the selection takes, or the private key is none.
+        UsageError: nothing of a known layout is there that the selection takes, or the private key is none, or the ledger is damaged.
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run ended the listing, or objects are in a cold storage class and no limit was set. A limit that is
             reached later ends no audit: the rest is not read.
     """
     root = access.root
     tier = list_store(access, run.stores)
+    turn = None if ledger is None else LedgerTurn.begun(ledger, run, tier)
     selection = selection or Selection()
     audits, findings = _selected(tier, selection)
     audit = StoreAudit(root.path, level, tier.verified, audits, [*tier.findings, *findings])
@@ -229,29 +239,50 @@ def tier_audit(
     for each in work:
         if each.audit.ends_are_known:
             each.join(each.audit.readable)
-    audit.cost = audit_cost(read for each in work for read in each.reads())
+    reads = (read for each in work for read in each.reads())
+    audit.cost = audit_cost(reads if turn is None else (read for read in reads if turn.needs_read(read.copy)))
     if announce is not None:
         announce(audit.cost)
     refuse_cold(audit.cost.cold, run.stores.max_read_bytes, root.path)
+    _read_without_replay(work, run.clock)
+    _replay_all(work, run, engine, keep, turn)
+    for each in work:
+        each.finish()
+        if turn is not None:
+            turn.settle(each.audit)
+        add_findings(each.audit, level)
+    if turn is None:
+        audit.store_findings += _limit_findings(audit)
+    else:
+        audit.store_findings += turn.end(root.path, audits)
+        audit.ledger = turn.progress(audits)
+    if cluster is not None:
+        _compare_producer_ids(audit, cluster, run.clock)
+    return audit
+
+
+def _read_without_replay(work: Sequence[_PartitionWork], clock: Clock) -> None:
+    """Compares the snapshots of the level ``STRUCTURE``. For other levels, reads the ends of segments that are still unknown."""
     for each in work:
         if each.audit.limit is not None:
             continue
         with _until_limit(each.audit):
-            if level is AuditLevel.STRUCTURE:
-                check_structure(each.audit, each.log, run.clock)
+            if each.level is AuditLevel.STRUCTURE:
+                check_structure(each.audit, each.log, clock)
             elif each.log is None:
                 each.join(read_ends(each.audit))
+
+
+def _replay_all(
+    work: Sequence[_PartitionWork], run: Run, engine: MakeEngine, keep: ProvenSnapshots | None, turn: LedgerTurn | None
+) -> None:
+    """Replays what is planned, and takes the verdicts. With a ledger, what is due is read first, and the ledger has the rest."""
     due = [replay for each in work for replay in each.replays]
+    if turn is not None:
+        turn.read((ReplayedPart(each.log.audit, each.source, each.first_index) for each in due), engine)
+        engine = turn.judging
     for _ in range(RESTARTS_MAX):
         due = _replay(due, run, engine, keep)
-    for each in work:
-        if each.log is not None and level is not AuditLevel.STRUCTURE:
-            _finish(each.log, level, run.clock)
-        add_findings(each.audit, level)
-    audit.store_findings += _limit_findings(audit)
-    if cluster is not None:
-        _compare_producer_ids(audit, cluster, run.clock)
-    return audit
 
 
 def _read_manifests(audits: Sequence[PartitionAudit]) -> None:
@@ -298,6 +329,7 @@ def _finish(log: CopyLog, level: AuditLevel, clock: Clock) -> None:
     if audit.limit is not None:
         log.leave_uncompared()
     log.leave_unproven()
+    audit.begins_by_retention = log.begins_by_retention
     for stretch in log.stretches:
         hole = stretch.above
         if hole is not None and not hole.is_recorded:

@@ -410,6 +410,14 @@ class CopyLog:
         members = [self.copies[number] for number in self.line.members]
         return sorted(members, key=lambda each: (each.copy.next_offset, each.copy.start_offset))
 
+    @property
+    def begins_by_retention(self) -> bool:
+        """Whether it has no hole, and retention has deleted what was below its first copy."""
+        if len(self.stretches) != 1:
+            return False
+        (stretch,) = self.stretches
+        return not stretch.is_from_zero and stretch.below is None and stretch.above is None
+
     def members_of(self, stretch: Stretch) -> list[CopyAudit]:
         """The members whose ends are in a stretch."""
         return [each for each in self.members if stretch.holds_boundary(each.copy.next_offset)]
