@@ -61,8 +61,8 @@ class AuditedCopy(Part, frozen=True):
     """Producers that differ."""
     differences: Sequence[DifferingProducer]
     """The first 1,000, the certain ones first; at most 10,000 in a run."""
-    proof: ProofKind | None = None
-    """Its proof, with --ledger; null without one."""
+    proof_kind: ProofKind | None = None
+    """Kind of its proof, with --ledger; null without one."""
     proven_ms: Natural | None = None
     """When its segment was read for that proof, milliseconds since 1970; null without one."""
 

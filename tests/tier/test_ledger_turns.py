@@ -206,7 +206,7 @@ def test_healthy_turns_exit_with_0(tmp_path: Path) -> None:
     found = [turns.turn(largest)]
     while found[-1].ledger is not None and found[-1].ledger.due_segments:
         assert exit_code_of(found[-1].findings) == 0
-        assert [each.code for each in found[-1].findings] == ["tier-limit"]
+        assert [each.code for each in found[-1].findings] == ["tier-waits"]
         found.append(turns.turn(largest))
     counts = [proven_of(each) for each in found]
     assert counts == sorted(counts)

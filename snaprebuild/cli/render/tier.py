@@ -172,7 +172,7 @@ class TierAuditView(View):
         totals = f"Snapshots: {_totals_text(audit.partitions) or 'none'}."
         return answer_lines(status, self.findings, [head], [totals], tail), self._following()
 
-    def _following(self) -> Sequence[str]:
+    def _following(self) -> Sequence[str] | Advice:
         audit = self._audit
         status = audit.status(self.findings)
         selected = given_words(*COPIES)
@@ -180,8 +180,8 @@ class TierAuditView(View):
             # Which of them are wrong, and what is right, all segments show.
             return ["tier", "audit", *selected] if status.wrong or status.suspect or status.unproven else []
         if not status.wrong:
-            waits = audit.ledger is not None and audit.ledger.due_segments
-            return ["tier", "audit", *repeated_words()] if waits else []
+            left = 0 if audit.ledger is None else audit.ledger.due_segments
+            return Advice(f"run this command again, {pluralize(left, 'segment')} of this round left to read") if left else []
         repairable = [each for each in audit.partitions if would_repair(each)]
         if not repairable:
             return []
@@ -256,7 +256,7 @@ def _audited_copy(copy: CopyAudit) -> doc.AuditedCopy:
         expected_entries=copy.expected_entries,
         difference_count=copy.difference_count,
         differences=copy.differences,
-        proof=copy.proof,
+        proof_kind=copy.proof,
         proven_ms=copy.proven_ms,
     )
 

@@ -140,7 +140,6 @@ class JournalFile:
         """
         with self._noting_failure():
             os.ftruncate(self._fd, size_bytes)
-            os.fsync(self._fd)
 
     def read_at(self, position: int, count: int) -> bytes:
         """Bytes of the file; fewer at its end. Only of a journal from ``existing``.

@@ -80,7 +80,7 @@ class TierStore:
         return dataclasses.replace(self, manifests=() if cached is None else (cached,))
 
     def over(self, base: ReadStore) -> TierStore:
-        """The same copies, read from another store."""
+        """A store of these copies that reads their objects from another store."""
         return dataclasses.replace(self, base=base)
 
     def stored_bytes(self, location: str) -> int | None:

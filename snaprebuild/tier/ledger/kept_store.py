@@ -114,7 +114,7 @@ class _KeptBytes:
 
     @property
     def identity(self) -> FileIdentity:
-        """As it was listed, and as every part was read."""
+        """The identity in the listing, which every part was read with."""
         return self._identity
 
     @property

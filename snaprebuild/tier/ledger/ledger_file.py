@@ -1,8 +1,8 @@
 """The ledger of an audit: a file of JSON lines that only grows while a run works, and is written anew at its end if much of it is old.
 
-A header is first. Then there is a line for each round, for each summary of a segment, for each range of a small object, and for each copy
-whenever what is proven of it changes. A run that is killed leaves at most half a line, which the next one removes. The lines of a segment
-and of a range hold what was read: the next run judges with them what it need not read again.
+A header is first. Then there is a line for each round, for each segment that was read, and for each part of a small object.
+A copy has another line whenever what is proven of it changes. A run that is killed leaves at most half a line, which the next one removes.
+The lines of a segment and of a range hold what was read: the next run judges with them what it need not read again.
 """
 
 from __future__ import annotations

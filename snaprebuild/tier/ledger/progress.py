@@ -11,7 +11,7 @@ class LedgerProgress(Part, frozen=True, kw_only=True):
     """What a ledger has after a run."""
 
     path: str
-    """Of the ledger."""
+    """Path of the ledger."""
     copies: Natural
     """Copies of the selection."""
     proven: Natural

@@ -94,7 +94,7 @@ class _Due:
 
     @property
     def order(self) -> tuple[bool, int]:
-        """Those that were never read are first, the oldest at first; then those that were read first."""
+        """Sorts segments: at first those that were never read, by age; then the others, by the moment when they were read."""
         return (False, _uploaded_ms(self.copy)) if self.read_ms is None else (True, self.read_ms)
 
     @property
@@ -429,7 +429,7 @@ class LedgerTurn:
         count = pluralize(len(self._left), "segment")
         waits = "waits" if len(self._left) == 1 else "wait"
         if self.read_segments or self.ledger.has_grown:
-            return [Finding("tier-limit", Severity.NOTE, location, f"{limit}; {count} of this round {waits} for the next run")]
+            return [Finding("tier-waits", Severity.NOTE, location, f"{limit}; {count} of this round {waits} for the next run")]
         message = f"{limit}, and nothing was read: {count} {waits}, and the first needs more than the limit allows"
         return [Finding("tier-limit", Severity.FINDING, location, message, is_unread=True)]
 
