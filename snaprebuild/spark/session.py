@@ -21,6 +21,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TextIO
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, SparkFiles
 from pyspark.sql import SparkSession
 
@@ -168,7 +169,6 @@ def opened_session(master: str | None, conf: Mapping[str, str] | None = None) ->
         _check_master(master)
     interrupts = _Interrupts()
     java = _Java(output)
-    started_before = SparkContext._gateway is not None  # pyspark keeps the connection, also to a Java that has ended
     has_ended = False
     # It logs each call, the secret of the connection, and tracebacks of errors that are raised anyway.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -183,7 +183,9 @@ def opened_session(master: str | None, conf: Mapping[str, str] | None = None) ->
         raise
     except Exception as error:  # py4j raises one class for everything
         reason = _reason(error)  # it asks Java for its message
-        if not is_submitted and started_before and not java.was_started:
+        # pyspark keeps its connection, also to a Java that has ended: an error of py4j without a Java of this call comes from there.
+        is_of_connection = isinstance(error, ConnectionError | Py4JError)
+        if not is_submitted and is_of_connection and not java.was_started:
             reason = f"{reason}. {ENDED_BEFORE}"
         java.end()  # it may have started, and then waits for a context
         raise UsageError(f"Spark does not start: {'; '.join((reason, *output))}") from error

@@ -55,7 +55,8 @@ def test_the_top_and_the_worst_partition(browser: Browser, mixed: Path) -> None:
         assert cards["wrong snapshots"][1] == "proven: 32 entries of producers"
         assert cards["open transactions"][1] == "4 late"
         assert tab.locator("#sentence").inner_text().startswith(f"{ONE_PROVEN_WRONG}. ")
-        assert tab.locator("#next code").inner_text() == f"snaprebuild plan {mixed.parent / 'kafka27-mixed'} --set-aside"
+        plan = f"snaprebuild plan {mixed.parent / 'kafka27-mixed'}"
+        assert tab.locator("#next code").inner_text() == f"{plan} {' '.join(AS_OF)} --set-aside"
         assert tab.locator("[data-filter=clean]").inner_text().endswith("1"), "a late transaction is a finding"
         assert names(tab)[:2] == ["mixed-0", "logappend-0"]
         assert tab.locator("#detail-title").inner_text() == "mixed-0", "the worst one is open"
@@ -324,7 +325,7 @@ def test_a_command_is_copied(browser: Browser, mixed: Path) -> None:
             assert tab.locator("#said").inner_text() == "Command copied"
             tab.locator("#search").focus()
             tab.keyboard.press("Control+V")
-            assert tab.locator("#search").input_value() == f"{wanted} --set-aside"
+            assert tab.locator("#search").input_value() == f"{wanted} {' '.join(AS_OF)} --set-aside"
             tab.locator("#search").fill("")
             assert tab.locator("#detail .next code").inner_text() == f"{wanted}/mixed-0 --set-aside"
             tab.locator("#search").fill("logappend")

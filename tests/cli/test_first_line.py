@@ -151,7 +151,8 @@ def test_a_line_that_is_shortened_is_whole_below(status: Status) -> None:
     if line is None:
         assert not below
         return
-    whole = below or line
+    # Advice alone repeats nothing: the first line then has every count in full.
+    whole = f"{line} {below}" if below == RAISE_THE_PROTOCOL else below or line
     if status.concerns and status.concerns[0].first.kind is not FateKind.NO_START:
         assert "…" not in whole
     if status.waiting_unknown:
