@@ -51,7 +51,7 @@ def test_no_range_of_an_object_is_requested_twice(plugin: FaultyStore, tmp_path:
             break
     assert len(turns) > 2
     # One manifest shows the name of the topic before anything else is known.
-    assert [count for count in (total - once).values()] == [len(turns) - 1]
+    assert list((total - once).values()) == [len(turns) - 1]
     assert not once - total
     last = turns[-1]
     assert [copy["verdict"] for copy in last.document["partitions"][0]["copies"]] == [
