@@ -183,7 +183,7 @@ def written(path: Path, data: bytes) -> FileIdentity:
 
 def measure(root: Path, plan: str, count: int, number: int) -> tuple[float, dict[str, float]]:
     """Seconds of the whole command, its start included, and of each phase."""
-    arguments = ["install", plan, "--receipt", str(root / f"receipt-{number}.jsonl")]
+    arguments = ["install", "--plan", plan, "--receipt", str(root / f"receipt-{number}.jsonl")]
     began = time.perf_counter()
     done = subprocess.run([sys.executable, "-m", "snaprebuild", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - began

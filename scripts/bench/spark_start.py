@@ -107,6 +107,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
+    # A shell that starts this in the background lets it ignore Ctrl-C, and the commands below would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     starts: list[tuple[float, float]] = []
     for _ in range(repeats):
         done = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, check=True)

@@ -124,8 +124,8 @@ class Scenario:
             self._say.check(f"{len(rolled)} segments rolled since", len(rolled) > 3)
             self._say.snaprebuild(*stage, exit_code=0, facts=(r"\d+ snapshots? staged", r"\d+ equal"))
             write_kind(node.address, TOPIC, Kind.COMMITTED, 500)
-            self._say.snaprebuild("install", plan, "--dry-run", exit_code=0, facts=("would be written",))
-            self._say.snaprebuild("install", plan, exit_code=3)
+            self._say.snaprebuild("install", "--plan", plan, "--dry-run", exit_code=0, facts=("would be written",))
+            self._say.snaprebuild("install", "--plan", plan, exit_code=3)
             end = node.end_offset(TOPIC)
 
             self._say.step("it is stopped, and what was staged is installed")
@@ -140,7 +140,7 @@ class Scenario:
     def _installed(self, plan: Path, receipt: Path, topics: tuple[str, ...]) -> None:
         missing = self._missing()
         began = time.monotonic()
-        install = ("install", plan, "--receipt", receipt)
+        install = ("install", "--plan", plan, "--receipt", receipt)
         self._say.snaprebuild(*install, exit_code=0, facts=(f"{len(missing)} snapshots? installed",))
         added = time.monotonic() - began
         self._seconds["ADDED DOWNTIME: install"] = f"{len(missing)} snapshots in {added:.1f} s, the start of the program included"
@@ -150,7 +150,7 @@ class Scenario:
         self._say.step("undo, and once more")
         self._say.snaprebuild("undo", receipt, exit_code=0, facts=(f"{len(missing)} removed",))
         self._say.check("as it was", self._missing(), missing)
-        self._say.snaprebuild("install", plan, "--receipt", self._work / "receipt-2.jsonl", exit_code=0)
+        self._say.snaprebuild("install", "--plan", plan, "--receipt", self._work / "receipt-2.jsonl", exit_code=0)
 
     def _moves(self, reported: WrittenData, end: int) -> None:
         self._say.step(f"Kafka {self._version} starts on it, tiered storage is switched on: the topic moves")

@@ -50,7 +50,7 @@ class ReadmeSteps:
         written = self._stage(plan)
         self._say.step("README 4: stop the broker; install")
         missing = self._missing()
-        installed = ("install", plan, "--receipt", receipt)
+        installed = ("install", "--plan", plan, "--receipt", receipt)
         self._say.snaprebuild(*installed, exit_code=0, facts=(f"{len(missing)} snapshots? installed",))
         self._say.check("every boundary has a snapshot", self._missing(), [])
         self._start_and_verify(receipt)

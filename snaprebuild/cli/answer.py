@@ -1,15 +1,15 @@
-"""The first lines of a result: what was not read, the answer, and the next command."""
+"""The first lines of a result: what was not read, the answer, and the next command with the words of this command line."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from formats.partition.file_names import FileKind, parse_file_name, segment_file_name
-from snaprebuild.cli.command_words import given_words, repeated_words
 from snaprebuild.cli.findings_text import failed_and_damaged, skipped_text, unread_text
 from snaprebuild.cli.value_text import shown
 from snaprebuild.cli.verb_command import setting_words
@@ -17,8 +17,19 @@ from snaprebuild.cli.view import AGAIN, Advice, Answer
 from snaprebuild.findings import Finding, FindingCause, Severity, deleted_text, unread_paths
 from snaprebuild.shell_words import program_command
 
-__all__ = ["answer_and_next", "next_command_of", "none_read", "selects_nothing", "unless_unread"]
-
+__all__ = [
+    "COPIES",
+    "EXPIRY",
+    "SELECTION",
+    "answer_and_next",
+    "expiry_words",
+    "given_words",
+    "next_command_of",
+    "none_read",
+    "repeated_words",
+    "selects_nothing",
+    "unless_unread",
+]
 
 UNKNOWN_REST = "nothing found in what was read; the rest is unknown"
 
@@ -131,3 +142,59 @@ def _damaged_place(finding: Finding) -> _DamagedPlace | None:
     if name.kind is FileKind.LOG:
         return _DamagedPlace(path, offset)
     return _DamagedPlace(path, None) if name.kind is FileKind.PRODUCER_SNAPSHOT else None
+
+
+SELECTION = ("paths", "server_properties", "topic", "partition", "topic_partition", "kafka_release")
+"""Parameters that select partitions of log directories, and the release that starts them next, of the next command too."""
+
+COPIES = ("store", "topic", "partition", "topic_partition", "metadata_log", "expiration_ms", "as_of")
+"""Parameters that select copies in remote storage, and the time at which their producers expire."""
+
+EXPIRY = ("as_of", "expiration_ms")
+"""Parameters of the time at which producers expire: with another one the next command may judge the same snapshots otherwise."""
+
+NOT_REPEATED = ("output", "report", "metrics", "verbose", "results", "set", "config", "impact")
+"""Parameters of output, and settings, which ``print_answer`` adds."""
+
+WRITES_A_RECEIPT = ("rebuild", "install", "repair")
+"""Verbs whose ``--receipt`` is a new file."""
+
+
+def given_words(*names: str) -> list[str]:
+    """The words of the command line that give these parameters, and how stores are reached; for the next command.
+
+    Args:
+        names: of parameters of this verb; one that it does not have gives no word.
+    """
+    return _given((*names, "s3_endpoint_url"))
+
+
+def expiry_words() -> list[str]:
+    """The words of the command line about the time at which producers expire, for a next command that judges what this one judged."""
+    return _given(EXPIRY)
+
+
+def _given(names: Collection[str]) -> list[str]:
+    context = click.get_current_context()
+    arguments = list[str]()
+    words = list[str]()
+    for each in context.command.params:
+        name = each.name or ""
+        if name not in names or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        value = context.params[name]
+        values = [str(one) for one in (value if isinstance(value, list | tuple) else [value])]
+        if isinstance(each, click.Argument):
+            arguments += [f"./{one}" if one.startswith("-") else one for one in values]  # else it would be an option
+        elif isinstance(value, bool):
+            words.append(each.opts[0] if value else each.secondary_opts[0])
+        else:
+            words += [word for one in values for word in (max(each.opts, key=len), one)]
+    return [*arguments, *words]
+
+
+def repeated_words(*without: str) -> list[str]:
+    """The words of this command line, but not those of its output options and of the parameters ``without``."""
+    command = click.get_current_context().command
+    left_out = {*without, *NOT_REPEATED, *(["receipt"] if command.name in WRITES_A_RECEIPT else [])}
+    return given_words(*(each.name or "" for each in command.params if each.name not in left_out))

@@ -92,7 +92,7 @@ class NamedFile(NamedTuple):
 
 _ADVICE = {
     FileContent.SAVED_PLAN: "`rebuild --plan FILE` takes it",
-    FileContent.STAGED_PLAN: "`install FILE` takes it",
+    FileContent.STAGED_PLAN: "`install --plan FILE` takes it",
     FileContent.RECEIPT: "`undo FILE`, `verify --written-by FILE` and `report FILE` take it",
     FileContent.STORE_RECEIPT: "`undo FILE` takes it",
     FileContent.JSON: "no command takes it",

@@ -52,7 +52,7 @@ EXAMPLES = {
     "plan": ("plan /var/lib/kafka --save plan.json",),
     "rebuild": ("rebuild --plan plan.json", "rebuild /var/lib/kafka --topic 'orders*' --out /tmp/rebuilt"),
     "stage": ("stage /kafka/logs --to /kafka/staged",),
-    "install": ("install /kafka/staged/plan.jsonl --dry-run", "install /kafka/staged/plan.jsonl --deadline 30"),
+    "install": ("install --plan /kafka/staged/plan.jsonl --dry-run", "install --plan /kafka/staged/plan.jsonl --deadline 30"),
     "verify": ("verify /var/lib/kafka --output json", "verify --written-by receipt.jsonl"),
     "undo": ("undo", "undo --last --dry-run"),
     "fleet": (
@@ -263,7 +263,7 @@ def _usage_text(error: click.UsageError) -> str:
     if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "plan":
         from snaprebuild.cli.file_kinds import STAGED_PLAN
 
-        message = f"{message.rstrip('.')}: {STAGED_PLAN.source}"
+        message = f"{message.rstrip('.')}: the staged plan follows it, as in `install --plan DIR/plan.jsonl`; {STAGED_PLAN.source}"
     where = "snaprebuild" if error.ctx is None else error.ctx.command_path
     option = error.option_name if isinstance(error, click.NoSuchOption) else ""
     setting = option.lstrip("-").replace("-", "_")

@@ -67,7 +67,7 @@ def unknown_option_text(option: str, ctx: click.Context) -> tuple[str, str]:
 
 
 def _argument_named(option: str, command: click.Command) -> str | None:
-    """The argument of a command that somebody takes for an option, such as PLAN for ``--plan``; None if it has none of this name."""
+    """The argument of a command that somebody takes for an option, such as RECEIPT for ``--receipt``; None if it has none of this name."""
     name = option.lstrip("-").upper()
     for each in command.params:
         if isinstance(each, click.Argument) and name in ((each.metavar or "").strip("[]."), (each.name or "").upper()):

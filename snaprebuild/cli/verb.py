@@ -20,7 +20,7 @@ from snaprebuild.cli.view import View
 from snaprebuild.errors import SnaprebuildError, UsageError
 
 if TYPE_CHECKING:
-    from snaprebuild.cli.options.io_limits import LoadAlone
+    from snaprebuild.cli.options.reading import LoadAlone
 
 __all__ = ["MeasuredOutput", "OutputOptions", "verb"]
 

@@ -5,11 +5,9 @@ What the environment and the configuration file of the command say does not coun
 
 from __future__ import annotations
 
-import functools
-import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from formats.limits import INT32_MAX
 from snaprebuild.argument_checks import (
@@ -31,13 +29,13 @@ from snaprebuild.argument_checks import (
     optional,
 )
 from snaprebuild.cli.file_kinds import SAVED_PLAN, check_directories, check_file
-from snaprebuild.cli.options.io_limits import Impact
 from snaprebuild.cli.options.kafka_release import release_of
 from snaprebuild.cli.options.metadata import check_metadata
+from snaprebuild.cli.options.reading import Impact
 from snaprebuild.cli.runs.sources import partition_named
 from snaprebuild.errors import UsageError
 from snaprebuild.library.call_engine import THIS_MACHINE, CallEngine
-from snaprebuild.library.command_line import OPTIONS, CommandLine
+from snaprebuild.library.command_line import CommandLine
 from snaprebuild.library.verb_result import PlanResult
 from snaprebuild.snapshots.plan.plan_request import BOUNDARIES, REPLAY_STARTS, RebuildRequest
 from snaprebuild.snapshots.source.selection import Selection
@@ -52,48 +50,12 @@ __all__ = [
     "command_of",
     "given_with_a_plan",
     "moment_of",
-    "names_arguments",
     "request_of",
     "selection_of",
 ]
 
 Arguments = Mapping[str, Any]
 """The arguments of a call by name, checked, each in one form."""
-
-
-_Given = ParamSpec("_Given")
-_Returned = TypeVar("_Returned")
-
-_NAMES = {
-    **{option: name for name, option in OPTIONS.items()},
-    "--offsets": "offset_from and offset_to",
-    "--crc": "check_crc",
-}
-"""The argument of each option, as the command shares its checks with the library."""
-
-_COMMANDS = re.compile(r"snaprebuild .*|`[^`]*`")
-
-
-def names_arguments(call: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
-    """Makes a ``UsageError`` of a function of the library name its arguments, in place of the options of the command."""
-
-    @functools.wraps(call)
-    def named(*values: _Given.args, **arguments: _Given.kwargs) -> _Returned:
-        try:
-            return call(*values, **arguments)
-        except UsageError as error:
-            error.message = _with_arguments(error.message)
-            error.args = (error.message,)
-            raise
-
-    return named
-
-
-def _with_arguments(message: str) -> str:
-    """A message without options, but for those inside of a command that it proposes."""
-    commands = _COMMANDS.findall(message)
-    between = [re.sub(r"--[a-z][a-z-]*", lambda found: _NAMES.get(found[0], found[0]), each) for each in _COMMANDS.split(message)]
-    return "".join(text + command for text, command in zip(between, [*commands, ""], strict=True))
 
 
 def checked_argument(name: str, value: Any) -> Any:

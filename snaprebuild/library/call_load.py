@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from snaprebuild.cli.options.io_limits import Impact, Load
+from snaprebuild.cli.options.reading import Impact, Load
 from snaprebuild.library.arguments import Arguments
 from snaprebuild.snapshots.run_record import Invocation
 

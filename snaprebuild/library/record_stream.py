@@ -17,7 +17,7 @@ from snaprebuild.argument_checks import (
     optional,
 )
 from snaprebuild.cli.file_kinds import check_directories
-from snaprebuild.cli.options.io_limits import Impact, Load
+from snaprebuild.cli.options.reading import Impact, Load
 from snaprebuild.consume.partition_plan import plan_partition
 from snaprebuild.consume.query_arguments import (
     assigned_partitions,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.runs.judged_audit import AuditRequest, judged_audit
+from snaprebuild.cli.runs.tier_audit import AuditRequest, judged_audit
 from snaprebuild.documents.tier import AuditedPartition, TierAudit
 from snaprebuild.hooks import FilePath
-from snaprebuild.library.arguments import checked_values, command_of, moment_of, names_arguments, selection_of
+from snaprebuild.library.argument_names import names_arguments
+from snaprebuild.library.arguments import checked_values, command_of, moment_of, selection_of
 from snaprebuild.library.call_engine import CallEngine
 from snaprebuild.library.call_load import reading
 from snaprebuild.library.tier_table import AUDIT

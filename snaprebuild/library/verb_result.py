@@ -14,6 +14,7 @@ from snaprebuild.documents.envelope import reported, with_status
 from snaprebuild.documents.plan import PlanDocument, PlannedPartition
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import ReportedFinding, exit_code_of
+from snaprebuild.library.argument_names import with_arguments
 from snaprebuild.library.command_line import CommandLine
 from snaprebuild.library.tables import Row, RowTable
 from snaprebuild.published import Document, encoded_members
@@ -75,8 +76,9 @@ class Result(Generic[DocumentT, PartitionT]):
 
     @cached_property
     def findings(self) -> tuple[ReportedFinding, ...]:
-        """What was found: faults, refusals, paths that could not be read, and notes."""
-        return tuple(map(reported, self._view.findings))
+        """What was found: faults, refusals, paths that could not be read, and notes. Messages name arguments, not options."""
+        findings = map(reported, self._view.findings)
+        return tuple(replace(finding, message=with_arguments(finding.message)) for finding in findings)
 
     @property
     def exit_code(self) -> int:
@@ -85,8 +87,8 @@ class Result(Generic[DocumentT, PartitionT]):
 
     @property
     def answer(self) -> str:
-        """The first lines that the command prints."""
-        return str(self._members["answer"] or "")
+        """The first lines that the command prints, with the names of arguments."""
+        return with_arguments(str(self._members["answer"] or ""))
 
     @property
     def next_command(self) -> str | None:
@@ -113,7 +115,8 @@ class Result(Generic[DocumentT, PartitionT]):
         return list(self._each_row())
 
     def _each_row(self) -> Iterator[Row]:
-        return (row for partition in self.partitions for row in self._table.rows_of(partition))
+        rows = (row for partition in self.partitions for row in self._table.rows_of(partition))
+        return map(_with_named_arguments, rows)
 
     @property
     def columns(self) -> dict[str, type]:
@@ -160,7 +163,7 @@ class Result(Generic[DocumentT, PartitionT]):
         from snaprebuild.cli.output import json_text
 
         own = encoded_members(self.document)
-        members = {**self._members, **own, "findings": self.findings}
+        members = {**self._members, **own, "findings": tuple(map(reported, self._view.findings))}
         streamed = {name for name, value in self._members.items() if isinstance(value, Iterator)}
         return "".join(json_text({name: iter(value) if name in streamed else value for name, value in members.items()}))
 
@@ -220,3 +223,13 @@ class PlanResult(Result[PlanDocument, PlannedPartition]):
         file = os.fsdecode(path)
         check_place(file)
         save_plan(self._plan, file)
+
+
+def _with_named_arguments(row: Row) -> Row:
+    """A row whose reasons name arguments in place of options."""
+    reason = row.get("reason")
+    if reason is not None:
+        row["reason"] = with_arguments(reason)
+    if "reasons" in row:
+        row["reasons"] = [with_arguments(each) for each in row["reasons"]]
+    return row

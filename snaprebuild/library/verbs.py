@@ -27,13 +27,13 @@ from snaprebuild.documents.scan import Scan
 from snaprebuild.documents.verify import VerifiedPartition, Verify
 from snaprebuild.errors import UsageError
 from snaprebuild.hooks import FilePath
+from snaprebuild.library.argument_names import names_arguments
 from snaprebuild.library.arguments import (
     Arguments,
     checked_arguments,
     command_of,
     given_with_a_plan,
     moment_of,
-    names_arguments,
     request_of,
     selection_of,
 )
@@ -128,7 +128,7 @@ def scan(
     def new_view() -> View:
         from snaprebuild.cli.render.scan import ScanView
 
-        return ScanView(result, request, opened.properties, all_rows=False)
+        return ScanView(result, request, opened.properties, now_ms, all_rows=False)
 
     return Result(command, invocation, SCAN, new_view)
 

@@ -43,8 +43,13 @@ def take_scan(head: DocumentHead, sink: PageSink) -> None:
     document = PageDocument(sink.name_of(head), head.schema, head.snaprebuild, lacks=[NO_PRODUCERS])
     number = sink.add_document(document)
     nodes: dict[str, int | None] = {}
-    for name, value in typed_members(head.path, Scan, ("totals", "log_dirs", "partitions", *SHARED), optional=STATUS):
-        if name == "log_dirs":
+    for name, value in typed_members(
+        head.path, Scan, ("totals", "log_dirs", "partitions", *SHARED), optional=(*STATUS, "settings")
+    ):
+        if name == "settings":
+            if value is not None and value.producer_expiration_ms is not None:
+                document.take_expiration(value.producer_expiration_ms)
+        elif name == "log_dirs":
             nodes[value.path] = value.node_id
             document.facts.append(_log_dir_fact(value))
         elif name == "partitions":

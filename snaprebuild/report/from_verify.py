@@ -35,8 +35,14 @@ def take_verify(head: DocumentHead, sink: PageSink) -> None:
     """
     document = PageDocument(sink.name_of(head), head.schema, head.snaprebuild, lacks=[NO_UPLOAD])
     number = sink.add_document(document)
-    for name, value in typed_members(head.path, Verify, ("totals", "partitions", *SHARED), optional=STATUS):
-        if name == "partitions":
+    for name, value in typed_members(
+        head.path, Verify, ("as_of_ms", "expiration_ms", "totals", "partitions", *SHARED), optional=STATUS
+    ):
+        if name == "as_of_ms":
+            document.as_of_ms = value
+        elif name == "expiration_ms":
+            document.take_expiration(value)
+        elif name == "partitions":
             with inconsistent(head.path, f"inputs of {value.topic_partition}"):
                 _take_partition(value, sink.partition(value.topic_partition, value.path, number))
         elif name == "totals":

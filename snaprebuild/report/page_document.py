@@ -6,6 +6,7 @@ import msgspec
 
 from snaprebuild.broker.status import StatusCounts
 from snaprebuild.published import RunRecord
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 
 __all__ = ["NO_ANSWER", "PageDocument"]
 
@@ -28,7 +29,8 @@ class PageDocument(msgspec.Struct):
         exit_code: of the command.
         counts: of its first line; None for a document without them.
         origin: host of its run, where a page has documents of several hosts and equal paths are of different brokers; else empty.
-        as_of_ms: the time at which its transactions are late, ms since 1970; None for a document without transactions.
+        as_of_ms: the time at which its transactions are late, or producers expire, ms since 1970; None for a document without it.
+        expiration_ms: how long an idle producer is remembered, where it is not Kafka's default; None for the default.
     """
 
     name: str
@@ -44,8 +46,25 @@ class PageDocument(msgspec.Struct):
     counts: StatusCounts | None = None
     origin: str = ""
     as_of_ms: int | None = None
+    expiration_ms: int | None = None
 
     @property
     def verb(self) -> str:
         """Name of the command, words joined by dashes."""
         return self.schema.partition(".")[2].partition("/")[0]
+
+    @property
+    def expiry_words(self) -> list[str]:
+        """Options of the time at which producers expired in its run, for a command that judges as this one did."""
+        words = []
+        options = [] if self.run is None else [word.partition("=")[0] for word in self.run.command.split()]
+        if "--as-of" in options and self.as_of_ms is not None:
+            words += ["--as-of", str(self.as_of_ms)]
+        if self.expiration_ms is not None:
+            words += ["--expiration-ms", str(self.expiration_ms)]
+        return words
+
+    def take_expiration(self, expiration_ms: int) -> None:
+        """Takes how long the run remembered an idle producer."""
+        if expiration_ms != DEFAULT_EXPIRATION_MS:
+            self.expiration_ms = expiration_ms

@@ -27,6 +27,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
         is_local: its snapshots are files.
         can_plan: a missing snapshot may be written.
         can_replace: a wrong snapshot is at a boundary, so that the right one can take its place.
+        expiry: options of the time at which producers expired when its snapshots were judged.
     """
 
     path: str
@@ -35,6 +36,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     is_local: bool
     can_plan: bool
     can_replace: bool
+    expiry: list[str]
 
 
 NextCommand = Callable[[PartitionStatus], str | None]
@@ -49,7 +51,9 @@ def add_next_commands(page: PageData, next_command: NextCommand) -> None:
         is_judged = not judging.isdisjoint(partition.documents)
         if partition.is_directory and is_judged and not partition.is_unread:
             is_verified = not verifying.isdisjoint(partition.documents)
-            partition.next_command = next_command(_status_of(partition, is_verified=is_verified))
+            judges = (verifying if is_verified else judging).intersection(partition.documents)
+            expiry = page.documents[max(judges)].expiry_words
+            partition.next_command = next_command(_status_of(partition, is_verified=is_verified, expiry=expiry))
         if partition.next_command is None:
             partition.next_text = _text_of(partition)
 
@@ -73,7 +77,7 @@ def _text_of(partition: PagePartition) -> str:
     return "No command corrects this: see the findings."
 
 
-def _status_of(partition: PagePartition, *, is_verified: bool) -> PartitionStatus:
+def _status_of(partition: PagePartition, *, is_verified: bool, expiry: list[str]) -> PartitionStatus:
     tones = partition.tones
     counts = StatusCounts(
         fates=len(partition.fates),
@@ -91,6 +95,7 @@ def _status_of(partition: PagePartition, *, is_verified: bool) -> PartitionStatu
         is_local="://" not in partition.place,
         can_plan=bool(counts.missing) and not partition.uploads_under_id_zero,
         can_replace=_can_replace(partition),
+        expiry=expiry,
     )
 
 

@@ -11,12 +11,19 @@ For a notebook, or a job of your own (``docs/guides/spark.md``)::
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource
 
 __all__ = ["register"]
+
+log = logging.getLogger(__name__)
+
+ALREADY_EXISTS = "DATA_SOURCE_ALREADY_EXISTS"
+"""The condition of Spark's error about the name of a data source."""
 
 
 def register(session: SparkSession) -> None:
@@ -43,4 +50,16 @@ def register(session: SparkSession) -> None:
     ship_code(session)
     with contextlib.nullcontext() if is_remote(session) else python_of_driver(session):
         for source in (BatchHeaders, KafkaRecords, ProducerSnapshots):
-            session.dataSource.register(source)
+            _register(session, source)
+
+
+def _register(session: SparkSession, source: type[DataSource]) -> None:
+    """Registers a data source. Spark 4.0 refuses one that it has found by itself in an installed package: then it has it already."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        session.dataSource.register(source)
+    except AnalysisException as error:
+        if error.getCondition() != ALREADY_EXISTS:
+            raise
+        log.debug("%s was found by Spark itself", source.name())

@@ -143,9 +143,7 @@ def may_go_back(job: Job) -> bool:
 
 def measured(read: DataFrame) -> dict[tuple[int, int], int]:
     """Bytes that the rows of each segment take, by partition and base offset."""
-    columns = {"effect_producer_id": summary_rows.PRODUCER_BYTES, "close_producer_id": summary_rows.CLOSE_BYTES}
-    sizes = " + ".join(f"greatest(size({name}), 0) * {width}L" for name, width in columns.items())
-    rows: Any = read.selectExpr("partition", "base_offset", f"{sizes} AS size_bytes")
+    rows: Any = read.selectExpr("partition", "base_offset", "CAST(octet_length(contents) AS BIGINT) AS size_bytes")
     # Summed up here: three numbers for 16,384 producers are little, and another shuffle is a good part of the cost of a small job.
     table = rows.toArrow() if hasattr(rows, "toArrow") else pa.Table.from_pandas(rows.toPandas(), preserve_index=False)
     totals = table.group_by(["partition", "base_offset"]).aggregate([("size_bytes", "sum")])

@@ -153,11 +153,10 @@ def _read_cached(
     batches: Iterable[pa.RecordBatch], cache: EffectCache, new_writer: Callable[[], CacheWriter], read: Read
 ) -> Iterator[pa.RecordBatch]:
     writer = new_writer()
-    for segment, summaries in read_cached(rows_of_cached(batches), cache, _warn):
-        if summaries is None:
+    for segment, cached in read_cached(rows_of_cached(batches), cache, _warn):
+        rows = cached
+        if rows is None:
             rows = read(ReadRow(segment.partition, segment.task))
             writer.add(segment.task, rows)
-            yield from summary_rows.batches_of(rows)
-        else:
-            yield from summaries
+        yield from summary_rows.batches_of(rows)
     writer.close()

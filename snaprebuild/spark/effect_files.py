@@ -18,6 +18,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,9 +67,15 @@ FILE_NAME = re.compile(r"effects-[0-9]{8}T[0-9]{6}Z-[0-9a-f]{16}\.parquet")
 
 KEY_BYTES = CHECKSUM_BYTES = 16
 
-OF_RUN = ("partition", "piece", "job", "error", "tail_error", "bytes_kept", "index_hits")
+OF_RUN = ("error", "tail_error", "bytes_kept", "index_hits")
 
-_FACTS = pa.schema([field for field in summary_rows.SCHEMA if field.name not in OF_RUN])
+_FACTS = pa.schema(
+    [
+        ("base_offset", pa.int64()),
+        ("part", pa.int32()),
+        *(field for field in summary_rows.FIELDS if field.name not in OF_RUN),
+    ]
+)
 """The fields of a row of a summary that do not depend on the run and are not pickled."""
 
 _SEGMENT = pa.schema(
@@ -247,13 +254,22 @@ def _is_sound(rows: Sequence[Row]) -> bool:
 
 def _stored(task: ReadTask, rows: Sequence[Row]) -> pa.RecordBatch:
     """The rows of one piece or range, as a batch of ``SCHEMA``."""
-    facts = summary_rows.table_of(list(rows))
-    columns = {field.name: facts.column(field.name) for field in _FACTS}
+    columns = {field.name: _column(field, [row.get(field.name) for row in rows]) for field in _FACTS}
     segment = dict(zip(_SEGMENT.names, (task.path, *_identity(task), task.check_crc, len(rows)), strict=True))
     columns |= {field.name: pa.array([segment[field.name]] * len(rows), type=field.type) for field in _SEGMENT}
     columns["key"] = pa.array([key_of(task)] * len(rows), type=pa.binary())
     columns["checksum"] = pa.array(_checksums(columns, len(rows)), type=pa.binary())
     return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _column(field: pa.Field, values: list[Any]) -> pa.Array:
+    if not pa.types.is_list(field.type):
+        return pa.array(values, type=field.type)
+    lengths = [0 if value is None else len(value) for value in values]
+    offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))), type=pa.int32())
+    present = [value for value in values if value is not None and len(value)]
+    flat = np.concatenate(present) if present else np.zeros(0, dtype=np.int64)
+    return pa.ListArray.from_arrays(offsets, pa.array(flat, type=field.type.value_type))
 
 
 def _checksums(columns: Mapping[str, pa.Array], count: int) -> list[bytes]:
@@ -367,11 +383,11 @@ def rows_of_cached(batches: Iterable[pa.RecordBatch]) -> list[CachedSegment]:
 
 def read_cached(
     segments: Iterable[CachedSegment], cache: EffectCache, warn: Warn
-) -> Iterator[tuple[CachedSegment, list[pa.RecordBatch] | None]]:
+) -> Iterator[tuple[CachedSegment, list[Row] | None]]:
     """In a task: segments from the cache.
 
     Yields:
-        Each segment with batches of ``summary_rows.SCHEMA``; None for one that must be read, and ``warn`` is called.
+        Each segment with its rows; None for one that must be read, and ``warn`` is called.
     """
 
     @functools.lru_cache(GROUPS_HELD_MAX)
@@ -382,15 +398,17 @@ def read_cached(
     for segment in segments:
         try:
             _check_unchanged(segment.task)
-            batches = [
-                _summaries(group_of(place.name, place.group), segment, number) for number, place in enumerate(segment.places)
+            rows = [
+                row
+                for number, place in enumerate(segment.places)
+                for row in _summaries(group_of(place.name, place.group), segment, number)
             ]
         except Exception as error:  # a damaged file may cause any error in its reader
             where = cache.directory.below(segment.places[0].name)
             warn(f"{segment.task.path}: is read again: {where}: {_reason(error)}")
             yield segment, None
         else:
-            yield segment, batches
+            yield segment, rows
 
 
 def _check_unchanged(task: ReadTask) -> None:
@@ -401,7 +419,7 @@ def _check_unchanged(task: ReadTask) -> None:
                 raise ValueError("the segment has changed since it was listed")
 
 
-def _summaries(group: pa.Table, segment: CachedSegment, number: int) -> pa.RecordBatch:
+def _summaries(group: pa.Table, segment: CachedSegment, number: int) -> list[Row]:
     """The rows of a piece or range from its group, as they were read, except for the fields that depend on the run.
 
     Raises ValueError if they are not those of this segment, or differ from what was written.
@@ -424,14 +442,29 @@ def _summaries(group: pa.Table, segment: CachedSegment, number: int) -> pa.Recor
         raise ValueError("checksums were not computed")
     first = {name: columns[name][0].as_py() for name in ("start_bytes", "end_bytes")}
     size_bytes = task.identity.size_bytes if first["start_bytes"] is None else first["end_bytes"] - first["start_bytes"]
-    of_run: Row = {"partition": segment.partition, "piece": number, "job": None, "error": None, "tail_error": None, "read_bytes": 0}
-    of_run["index_hits"] = 0  # only for copies in remote storage, which are not cached
-    for field in summary_rows.SCHEMA:
-        if field.name in of_run:
-            columns[field.name] = pa.array([of_run[field.name]] * count, type=field.type)
-        elif field.name == "bytes_kept":
-            columns[field.name] = pa.array([size_bytes] + [None] * (count - 1), type=field.type)
-    return pa.RecordBatch.from_arrays([columns[name] for name in summary_rows.SCHEMA.names], schema=summary_rows.SCHEMA)
+    # Index entries are compared only for copies in remote storage, which are not cached.
+    rows = [
+        row | {"partition": segment.partition, "piece": number, "read_bytes": 0, "index_hits": 0}
+        for row in _rows_of(columns, count)
+    ]
+    rows[0]["bytes_kept"] = size_bytes
+    return rows
+
+
+def _rows_of(columns: Mapping[str, pa.Array], count: int) -> list[Row]:
+    """The rows of these columns, without the fields that depend on the run."""
+    rows: list[Row] = [{} for _ in range(count)]
+    for field in _FACTS:
+        column = columns[field.name]
+        if pa.types.is_list(field.type):
+            offsets = column.offsets.to_numpy()
+            flat = column.values.to_numpy(zero_copy_only=False)
+            values = [flat[start:end] for start, end in pairwise(offsets)]
+        else:
+            values = column.to_pylist()
+        for row, value in zip(rows, values, strict=True):
+            row[field.name] = value
+    return rows
 
 
 def _rows_at(table: pa.Table, key: bytes, start_bytes: int | None) -> pa.RecordBatch:

@@ -1,9 +1,10 @@
 """Summaries of segments as rows of a table, and back: tasks that read send them to tasks that merge.
 
 There is one row for each piece of a segment. A piece with many producers has one for each ``PART_PRODUCERS`` of them, so that no
-row is large. The columns of effects are those of ``replay.segment_effect``, as lists.
-Rows of one partition differ in ``KEYS``, whose order is that of the log. A job precedes the first of its segments, with the state
-before that segment, if there is one.
+row is large. Rows of one partition differ in ``KEYS``, whose order is that of the log. A job precedes the first of its segments, with
+the state before that segment, if there is one.
+Spark gets the keys as columns, and all other values of a row (``FIELDS``) as one column of bytes. It compiles code for each column of
+each stage, which took a second of processor time for each job when there were sixty columns.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -28,12 +30,11 @@ from snaprebuild.spark.partition_jobs import Outcome
 from snaprebuild.spark.segment_ranges import CachedRange, RangeSummary
 
 __all__ = [
-    "CLOSE_BYTES",
+    "FIELDS",
     "JOB_PIECE",
     "KEYS",
     "PART_PRODUCERS",
     "PIECES_MAX",
-    "PRODUCER_BYTES",
     "ROWS_PER_BATCH",
     "SCHEMA",
     "WHOLE",
@@ -68,10 +69,6 @@ _CLOSES = {
 _EVENTS = {f"event_{name}": (name, dtype) for name, (dtype, _) in EVENT_COLUMNS.items() if name != "producer_id"}
 """Columns of first events: one value for each producer of the effect, or none if they were not requested."""
 
-PRODUCER_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _EFFECT.values())
-"""Size of the effect on one producer; ``CLOSE_BYTES`` that of one closed transaction."""
-CLOSE_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _CLOSES.values())
-
 _BAD_CRC = ("bad_crc_position", "bad_crc_offset")
 _BOTH = ("cut_offset", "cut_batch_offset", "read_bytes")
 _PIECE = ("size_bytes", *_BOTH)
@@ -88,13 +85,8 @@ WHOLE = -1
 JOB_PIECE = -1
 """Number of the piece in the rows of a job."""
 
-SCHEMA = pa.schema(
+FIELDS = pa.schema(
     [
-        ("partition", pa.int32()),
-        ("base_offset", pa.int64()),
-        ("piece", pa.int32()),
-        ("part", pa.int32()),
-        ("job", pa.binary()),
         ("error", pa.binary()),
         *(
             (name, pa.int64())
@@ -110,8 +102,31 @@ SCHEMA = pa.schema(
         *((column, pa.list_(_ARROW[dtype])) for column, (_, dtype) in (_EFFECT | _CLOSES | _EVENTS).items()),
     ]
 )
-"""A row is one of four: a part of a job with its state (``JOB_PIECE``), or the error of its segment (``error``). Or it is a part of the
-summary of a piece, or of a range (``start_bytes``)."""
+"""The values of a row besides its keys and its job, with their types as columns of Arrow. A row is one of four: a part of a job with its
+state (``JOB_PIECE``), or the error of its segment (``error``). Or it is a part of the summary of a piece, or of a range
+(``start_bytes``)."""
+
+_ARRAYS = dict.fromkeys(_BAD_CRC, "i8") | {column: dtype for column, (_, dtype) in (_EFFECT | _CLOSES | _EVENTS).items()}
+"""Type of the elements of each field that is an array."""
+
+_VALUES = tuple(name for name in FIELDS.names if name not in _ARRAYS)
+"""The other fields: one number, text or pickle each, or none."""
+
+SCHEMA = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("base_offset", pa.int64()),
+        ("piece", pa.int32()),
+        ("part", pa.int32()),
+        ("job", pa.binary()),
+        ("contents", pa.binary()),
+    ]
+)
+"""What Spark sees of a row. ``contents`` are its ``FIELDS`` as MessagePack: an array of the values, and an array with the elements of
+each array, as bytes."""
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(tuple[list[Any], list[bytes]])
 
 Row = dict[str, Any]
 
@@ -203,7 +218,15 @@ def _event_columns(effect: SegmentEffect, events: FirstEvents) -> Row:
 
 def table_of(rows: list[Row]) -> pa.RecordBatch:
     """Rows as a batch of ``SCHEMA``."""
-    return pa.RecordBatch.from_arrays([_column(field, [row.get(field.name) for row in rows]) for field in SCHEMA], schema=SCHEMA)
+    columns = {name: [row.get(name) for row in rows] for name in (*KEYS, "job")}
+    columns["contents"] = [_packed(row) for row in rows]
+    return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
+
+
+def _packed(row: Row) -> bytes:
+    values = [row.get(name) for name in _VALUES]
+    arrays = [b"" if row.get(name) is None else row[name].astype(dtype).tobytes() for name, dtype in _ARRAYS.items()]
+    return _ENCODER.encode((values, arrays))
 
 
 def batches_of(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
@@ -211,16 +234,6 @@ def batches_of(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
     rows = iter(rows)
     while some := list(islice(rows, ROWS_PER_BATCH)):
         yield table_of(some)
-
-
-def _column(field: pa.Field, values: list[Any]) -> pa.Array:
-    if not pa.types.is_list(field.type):
-        return pa.array(values, type=field.type)
-    lengths = [0 if value is None else len(value) for value in values]
-    offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))), type=pa.int32())
-    present = [value for value in values if value is not None and len(value)]
-    flat = np.concatenate(present) if present else np.zeros(0, dtype=np.int64)
-    return pa.ListArray.from_arrays(offsets, pa.array(flat, type=field.type.value_type))
 
 
 # -------------------------------------------------------------------------------------------------------------------- and back
@@ -259,16 +272,19 @@ def _outcome(base_offset: int, rows: Iterator[Row]) -> Outcome:
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
     for batch in batches:
-        plain = {field.name: batch.column(field.name).to_pylist() for field in SCHEMA if not pa.types.is_list(field.type)}
-        lists = {}
-        for field in SCHEMA:
-            if pa.types.is_list(field.type):
-                column = batch.column(field.name)
-                lists[field.name] = column.offsets.to_numpy(), column.values.to_numpy(zero_copy_only=False)
-        for row in range(batch.num_rows):
-            values = {name: column[row] for name, column in plain.items()}
-            values |= {name: flat[offsets[row] : offsets[row + 1]] for name, (offsets, flat) in lists.items()}
-            yield values
+        for row in batch.to_pylist():
+            yield row | _fields(row.pop("contents"))
+
+
+def _fields(contents: bytes | None) -> Row:
+    """The fields of a row; those of a job without a state are empty."""
+    if contents is None:
+        return dict.fromkeys(_VALUES) | {name: np.zeros(0, dtype=dtype) for name, dtype in _ARRAYS.items()}
+    values, arrays = _DECODER.decode(contents)
+    fields: Row = dict(zip(_VALUES, values, strict=True))
+    for (name, dtype), elements in zip(_ARRAYS.items(), arrays, strict=True):
+        fields[name] = np.frombuffer(elements, dtype=dtype)
+    return fields
 
 
 def _summary(base_offset: int, first: Row, more: list[Row]) -> SegmentSummary:
@@ -297,11 +313,9 @@ def _contents(first: Row, more: list[Row]) -> BatchContents:
 
 
 def _effect(first: Row, more: list[Row]) -> SegmentEffect:
-    columns = {}
-    for column, (name, dtype) in _EFFECT.items():
-        values = np.concatenate([row[column] for row in (first, *more)]) if more else first[column]
-        columns[name] = values.astype(dtype)
-    closes = ClosedTransactions(**{name: first[column].astype(dtype) for column, (name, dtype) in _CLOSES.items()})
+    # Copies: the arrays of a row are parts of its bytes, and cannot be changed.
+    columns = {name: np.concatenate([row[column] for row in (first, *more)]) for column, (name, _) in _EFFECT.items()}
+    closes = ClosedTransactions(**{name: first[column].copy() for column, (name, _) in _CLOSES.items()})
     return SegmentEffect(**columns, closes=closes)
 
 
@@ -309,8 +323,8 @@ def _events(first: Row, more: list[Row], effect: SegmentEffect) -> FirstEvents |
     if first["event_newest_timestamp"] is None:
         return None
     columns = {"producer_id": effect.producer_id}
-    for column, (name, dtype) in _EVENTS.items():
-        columns[name] = np.concatenate([row[column] for row in (first, *more)]).astype(dtype)
+    for column, (name, _) in _EVENTS.items():
+        columns[name] = np.concatenate([row[column] for row in (first, *more)])
     events = FirstEvents(**columns, newest_timestamp=first["event_newest_timestamp"])
     return events.chosen((events.offset >= 0).nonzero()[0])
 

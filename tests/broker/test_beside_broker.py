@@ -64,13 +64,13 @@ def test_two_stuck_topics_of_a_broker_that_continues_writing(tmp_path: Path) -> 
         node.produce(STAGED, 1500)
         rolled_since = [base for base in bases(node, STAGED) if base > at_staging[-1]]
         assert rolled_since, "the log rolled meanwhile"
-        dry = in_json_process("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
+        dry = in_json_process("install", "--plan", tmp_path / "staged" / "plan.jsonl", "--dry-run")
         assert (dry.exit_code, dry.totals) == (0, {"would_write": len(due)}), dry.stderr
-        assert in_json_process("install", tmp_path / "staged" / "plan.jsonl", "--receipt", receipt).exit_code == 3, (
+        assert in_json_process("install", "--plan", tmp_path / "staged" / "plan.jsonl", "--receipt", receipt).exit_code == 3, (
             "not while it runs"
         )
         node.stop()
-        done = in_json_process("install", tmp_path / "staged" / "plan.jsonl", "--receipt", receipt)
+        done = in_json_process("install", "--plan", tmp_path / "staged" / "plan.jsonl", "--receipt", receipt)
         assert (done.exit_code, done.totals) == (0, {"written": len(due)}), done.stderr
         assert done.partition(f"{STAGED}-0")["read_bytes"] == 0, "this broker has written those of what rolled since itself"
         for topic, offset in itertools.product((STAGED, WRITTEN), due):

@@ -23,7 +23,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "rebuild in place": ("rebuild", *CONFIGURED, *AS_OF, *ONE_JOB, *RECEIPT),
     "before-start": ("before-start", *CONFIGURED, *ONE_JOB, *RECEIPT),
     "stage": STAGE,
-    "install": ("install", "{}/staged/plan.jsonl", *ONE_JOB, *RECEIPT),
+    "install": ("install", "--plan", "{}/staged/plan.jsonl", *ONE_JOB, *RECEIPT),
 }
 BUDGETS = {
     "scan": Counts(listings=4, lock_probes=1, locks=0, properties=1, opens=14, stats=46),

@@ -73,7 +73,7 @@ def test_a_broker_may_run_while_it_is_staged_and_not_while_it_is_installed(logs:
         run = staged(logs, tmp_path / "staged", "--jobs", 1)  # next to a broker workers have the lowest priority
         assert (run.exit_code, run.codes["live-broker"]) == (0, 1)
         assert run.actions("mixed-0") == dict.fromkeys([*MIXED, 7637], "written"), "and the state at the active segment"
-        dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
+        dry = in_json("install", "--plan", tmp_path / "staged" / "plan.jsonl", "--dry-run")
         assert (dry.exit_code, dry.totals) == (0, {"would_write": 14}), dry.stderr
         refused = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
         assert (refused.exit_code, refused.stdout) == (3, "")
@@ -204,7 +204,7 @@ def test_a_staged_file_that_is_another_is_not_installed(plan: Path, tmp_path: Pa
     os.utime(fourth, ns=(status.st_atime_ns, status.st_mtime_ns))
     shutil.copy2(fifth, tmp_path / "copy")  # the same bytes and times, but another file
     (tmp_path / "copy").rename(fifth)
-    dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
+    dry = in_json("install", "--plan", tmp_path / "staged" / "plan.jsonl", "--dry-run")
     assert [offset for offset, action in dry.actions("mixed-0").items() if action == "refused"] == MIXED[:5]
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert (done.exit_code, done.codes) == (3, {"stale-staged": 5})
@@ -294,7 +294,7 @@ def test_after_damage_the_rest_is_staged_again(logs: Path, plan: Path) -> None:
     data = bytearray(newest.read_bytes())
     data[16] = 9
     newest.write_bytes(data)
-    done = snaprebuild("install", plan)
+    done = snaprebuild("install", "--plan", plan)
     assert done.exit_code == 4
     assert "14 snapshots installed in 2 partitions; 1 failed. Next: snaprebuild stage " in done.text
 
@@ -406,21 +406,21 @@ def test_places_that_are_refused(logs: Path, tmp_path: Path) -> None:
 
 def test_only_the_approved_plan_is_installed(logs: Path, plan: Path, tmp_path: Path) -> None:
     approved = hashlib.sha256(plan.read_bytes()).hexdigest()
-    dry = in_json("install", plan, "--dry-run")
+    dry = in_json("install", "--plan", plan, "--dry-run")
     assert dry.document["plan_sha256"] == approved
-    assert f"SHA-256 of the plan: {approved}" in snaprebuild("install", plan, "--dry-run").stdout
+    assert f"SHA-256 of the plan: {approved}" in snaprebuild("install", "--plan", plan, "--dry-run").stdout
     staged(logs, tmp_path / "staged")  # a later run writes another plan of the same snapshots
     changed, before = hashlib.sha256(plan.read_bytes()).hexdigest(), tree(logs)
     assert changed != approved
     for options in (("--dry-run",), ("--receipt", tmp_path / "refused.jsonl")):
-        refused = snaprebuild("install", plan, "--require-plan", approved, *options)
+        refused = snaprebuild("install", "--plan", plan, "--require-plan", approved, *options)
         assert (refused.exit_code, refused.stdout) == (3, "")
         assert f"{NOT_APPROVED}: its SHA-256 is {changed}, --require-plan has {approved}" in refused.stderr
     assert (tree(logs), (tmp_path / "refused.jsonl").exists()) == (before, False)
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl", "--require-plan", changed.upper())
     assert (done.exit_code, done.totals) == (0, {"written": 14}), done.stderr
     for word in ("", "0" * 63, "z" * 64):
-        assert snaprebuild("install", plan, "--require-plan", word).exit_code == 2
+        assert snaprebuild("install", "--plan", plan, "--require-plan", word).exit_code == 2
 
 
 def test_a_plan_that_is_none(plan: Path, tmp_path: Path) -> None:
@@ -433,10 +433,10 @@ def test_a_plan_that_is_none(plan: Path, tmp_path: Path) -> None:
         (older, "is of another version: line 1: expected snaprebuild.staged-plan/7, found 'snaprebuild.staged-plan/6'"),
     ):
         plan.write_text("".join(lines))
-        run = snaprebuild("install", plan)
+        run = snaprebuild("install", "--plan", plan)
         assert run.exit_code == 2, run.stderr
         assert said in run.stderr
-    assert snaprebuild("install", tmp_path / "none").exit_code == 2
+    assert snaprebuild("install", "--plan", tmp_path / "none").exit_code == 2
     with pytest.raises(UsageError, match="line 1"):
         load_staged_plan(str(FIXTURES / "kafka27-mixed" / "manifest.json"))
 
@@ -445,7 +445,9 @@ def test_a_plan_that_is_none(plan: Path, tmp_path: Path) -> None:
 
 
 def wrapped(plan: Path, *command: object) -> Run:
-    return snaprebuild_process("install", plan, "--deadline", 60, "--receipt", plan.parent / "receipt.jsonl", "--", *command)
+    return snaprebuild_process(
+        "install", "--plan", plan, "--deadline", 60, "--receipt", plan.parent / "receipt.jsonl", "--", *command
+    )
 
 
 def test_the_command_starts_after_the_installation(plan: Path, logs: Path) -> None:

@@ -28,7 +28,7 @@ def test_its_own_lock_is_not_taken_for_a_broker_that_compacts(tmp_path: Path) ->
     remove_snapshots(logs / "mixed-0")
     staged(logs, tmp_path / "staged", "--topic", "mixed")
     (logs / "mixed-0" / "00000000000000000000.log.swap").touch()
-    dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
+    dry = in_json("install", "--plan", tmp_path / "staged" / "plan.jsonl", "--dry-run")
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert (done.exit_code, done.codes) == (dry.exit_code, dry.codes) == (1, {"interrupted-compaction": 1})
 

@@ -59,7 +59,7 @@ def test_bytes_that_changed_are_noticed_although_the_old_modification_time_was_s
     staged(logs, tmp_path / "staged", "--topic", "mixed")
     fifth = bases_of(logs / "mixed-0")[5]
     with_old_times(flipped, logs / "mixed-0" / f"{fifth:020d}.log")
-    dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
+    dry = in_json("install", "--plan", tmp_path / "staged" / "plan.jsonl", "--dry-run")
     assert (dry.totals, dry.codes) == ({"would_write": len(MIXED)}, {"segment-touched": 1})
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert done.exit_code == 4, "the replay finds a bad checksum"
@@ -78,7 +78,7 @@ def test_a_segment_that_was_only_touched_is_replayed(harmless: Callable[[Path], 
     with_old_times(harmless, logs / "mixed-0" / f"{base:020d}.log")
     above = [offset for offset in MIXED if offset > base]
     note = f"not linked: segments were touched since they were staged (mixed-0 from the segment at {base})."
-    first_lines = snaprebuild("install", tmp_path / "staged" / "plan.jsonl", "--dry-run").stdout.splitlines()[:3]
+    first_lines = snaprebuild("install", "--plan", tmp_path / "staged" / "plan.jsonl", "--dry-run").stdout.splitlines()[:3]
     assert f"Note: {len(above)} snapshots to replay, {note}" in " ".join(first_lines)
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert (done.exit_code, done.codes, done.totals) == (0, {"segment-touched": 1}, {"written": len(MIXED)}), done.stderr
@@ -187,7 +187,7 @@ def test_a_stage_that_was_moved_is_no_stage(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "staged", tmp_path / "copy")
     shutil.rmtree(tmp_path / "staged")
     (tmp_path / "copy").rename(tmp_path / "staged")
-    done = in_json("install", tmp_path / "staged" / "plan.jsonl", "--receipt", tmp_path / "receipt.jsonl")
+    done = in_json("install", "--plan", tmp_path / "staged" / "plan.jsonl", "--receipt", tmp_path / "receipt.jsonl")
     assert (done.exit_code, done.codes, snapshots_in(logs / "mixed-0")) == (3, {"stale-staged": len(MIXED)}, before)
 
 

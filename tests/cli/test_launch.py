@@ -78,7 +78,7 @@ def test_a_descriptor_that_is_closed_is_no_matter(lock: int, monkeypatch: pytest
 DAMAGED = {
     ("before-start", "LOGS", "--", "env"): 0,
     ("-v", "before-start", "LOGS", "--deadline", "5", "--", "env"): 0,
-    ("install", "PLAN", "--", "env"): 0,
+    ("install", "--plan", "PLAN", "--", "env"): 0,
     ("before-start", "LOGS", "--", "not-a-program"): 5,
     ("before-start", "LOGS", "--fail-closed", "--", "env"): 5,
     ("before-start", "--help", "--", "env"): 5,

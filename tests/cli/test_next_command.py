@@ -196,6 +196,17 @@ def test_a_dry_run_and_a_saved_plan(tmp_path: Path) -> None:
     assert followed(["plan", str(logs), "--save", str(tmp_path / "a plan")]) == ["plan", "rebuild", "verify"]
 
 
+def test_after_a_saved_plan_the_next_command_judges_at_its_time(tmp_path: Path) -> None:
+    """The command line has only the plan, so its moment and its expiration come from there."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    plan = tmp_path / "plan.json"
+    expiry = ["--as-of", "1795261244275", "--expiration-ms", "3600000"]
+    assert snaprebuild("plan", logs, *expiry, "--save", plan).exit_code == 0
+    (logs / "mixed-0" / snapshot_name(7045)).write_bytes(EMPTY_SNAPSHOT)
+    assert snaprebuild("plan", logs, *expiry, "--save", plan).exit_code == 1
+    assert next_words(snaprebuild("rebuild", "--plan", plan, "--dry-run")) == ["verify", str(logs), *expiry]
+
+
 @pytest.mark.parametrize("boundaries", ["missing", "all"])
 def test_a_saved_plan_where_a_broker_holds_the_log_directory(boundaries: str, tmp_path: Path) -> None:
     """`stage` takes no plan of `rebuild`, so the next command has the words of its request."""
@@ -299,7 +310,7 @@ def test_install_that_refuses(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     snaprebuild("stage", logs, "--to", tmp_path / "staged")
     (tmp_path / "staged" / "mixed-0.staged" / snapshot_name(583)).write_bytes(EMPTY_SNAPSHOT)
-    ran = snaprebuild("install", tmp_path / "staged" / "plan.jsonl")
+    ran = snaprebuild("install", "--plan", tmp_path / "staged" / "plan.jsonl")
     assert next_words(ran)[0] == "stage"
     assert snaprebuild(*next_words(ran)).exit_code in (0, 1)
 

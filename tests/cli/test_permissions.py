@@ -147,7 +147,7 @@ def test_staging_and_installing(place: Path, logs: Path) -> None:
     staged.mkdir()
     os.chown(staged, USER, USER)
     assert run("stage", logs, "--to", staged, *AS_OF).exit_code == 0
-    assert run("install", staged / "plan.jsonl").exit_code == 0
+    assert run("install", "--plan", staged / "plan.jsonl").exit_code == 0
     assert len(snapshots_in(logs / "mixed-0")) == 15
 
 
@@ -165,7 +165,7 @@ def test_staged_by_root_and_installed_by_the_user_of_the_broker(place: Path, log
             os.umask(old)
         for path in (staged, *staged.rglob("*")):
             assert (path.stat().st_uid, path.stat().st_gid) == (USER, USER), path
-        done = run("install", staged / "plan.jsonl", "--receipt", place / "state" / f"{umask}.jsonl")
+        done = run("install", "--plan", staged / "plan.jsonl", "--receipt", place / "state" / f"{umask}.jsonl")
         assert (done.exit_code, "12 snapshots installed" in done.stdout) == (0, True), done.stderr
         found = snapshots_in(logs / "mixed-0")
         assert {offset: found[offset] for offset in set(found) - before} == {
@@ -178,4 +178,4 @@ def test_staged_by_root_and_installed_by_the_user_of_the_broker(place: Path, log
     assert run("stage", logs, "--to", place / "state" / "staged", *AS_OF).exit_code == 0
     last = command.snaprebuild("stage", logs, "--to", place / "state" / "staged", *AS_OF)
     assert last.exit_code == 0, "and root after the user"
-    assert run("install", place / "state" / "staged" / "plan.jsonl").exit_code == 0
+    assert run("install", "--plan", place / "state" / "staged" / "plan.jsonl").exit_code == 0

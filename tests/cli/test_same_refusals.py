@@ -31,7 +31,7 @@ IN_PLACE = (("plan", "{logs}"), ("rebuild", "--dry-run", "{logs}"), ("rebuild", 
 BELOW = tuple((*words, "--out", "{out}") for words in IN_PLACE)
 WITH_RECEIPT = tuple((*words, "--receipt", "{receipt}") for words in IN_PLACE[1:])
 STAGED = tuple((*words, "{logs}", "--to", "{stage}") for words in (("plan",), ("stage", "--dry-run"), ("stage",)))
-INSTALLED = (("install", "{stage}/plan.jsonl", "--dry-run"), ("install", "{stage}/plan.jsonl"))
+INSTALLED = (("install", "--plan", "{stage}/plan.jsonl", "--dry-run"), ("install", "--plan", "{stage}/plan.jsonl"))
 INSTALLED_WITH_RECEIPT = tuple((*words, "--receipt", "{receipt}") for words in INSTALLED)
 
 Fault = Callable[["Place"], AbstractContextManager[object]]

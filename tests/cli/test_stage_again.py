@@ -229,7 +229,7 @@ def test_a_broker_that_does_not_start_loses_nothing_that_was_staged(is_complete:
     again = staged(logs, tmp_path / "staged")
     assert (again.exit_code, again.document["staged_plan"]) == (3, None)
     assert rows_of(tmp_path / "staged") == before
-    refused = snaprebuild("install", tmp_path / "staged" / "plan.jsonl")
+    refused = snaprebuild("install", "--plan", tmp_path / "staged" / "plan.jsonl")
     assert refused.exit_code == 3
     assert refused.text.startswith(f"{NO_START}a directory that is no partition (unknown).")
     (logs / "unknown").rmdir()
@@ -250,7 +250,7 @@ def test_an_install_of_nothing_says_nothing_about_the_start(tmp_path: Path) -> N
     assert staged(logs, tmp_path / "staged", "--topic", "logappend").exit_code == 4
     assert rows_of(tmp_path / "staged") == {}
     (logs / "unknown").mkdir()
-    done = snaprebuild("install", tmp_path / "staged" / "plan.jsonl")
+    done = snaprebuild("install", "--plan", tmp_path / "staged" / "plan.jsonl")
     assert done.exit_code == 1
     assert done.stdout.startswith("Nothing was installed")
     assert "start the broker" not in done.stdout

@@ -234,7 +234,7 @@ def test_what_is_staged_again_replaces_what_was_staged(gone_on: tuple[Path, Call
     assert entries_in((tmp_path / "installed").read_bytes()) == before[first], "a link to a staged file keeps its bytes"
     (tmp_path / "earlier").mkdir()
     (tmp_path / "earlier" / "plan.jsonl").write_bytes(plan)
-    assert "stale-staged" in in_json("install", tmp_path / "earlier" / "plan.jsonl", "--dry-run").codes
+    assert "stale-staged" in in_json("install", "--plan", tmp_path / "earlier" / "plan.jsonl", "--dry-run").codes
     done = installed(stage, tmp_path / "receipt.jsonl")
     assert (done.exit_code, set(done.actions("mixed-0").values())) == (0, {"written"}), done.stderr
     assert snapshots_in(directory) == after

@@ -134,17 +134,17 @@ def test_install_asks_the_configuration_of_the_next_start(logs: Path, tmp_path: 
     properties(logs, "2.7")
     plan = tmp_path / "staged" / "plan.jsonl"
     for more in (("--dry-run",), ()):
-        refused = in_json("install", plan, *more)
+        refused = in_json("install", "--plan", plan, *more)
         assert refused.exit_code == 3
         assert refused.codes["topic-id-zero"] == 1
         assert written(logs) == {}
     for more in (("--dry-run",), ()):
-        run = snaprebuild("install", plan, *more)
+        run = snaprebuild("install", "--plan", plan, *more)
         assert run.text.startswith(NOT_READY)
         assert next_words(run) == [AGAIN], "`stage` would be refused for the same reason"
     properties(logs, "3.6")
     give_ids(logs, *PARTITIONS)
-    assert in_json("install", plan).exit_code == 0
+    assert in_json("install", "--plan", plan).exit_code == 0
     assert written(logs) == STAGED
 
 
@@ -152,14 +152,14 @@ def test_install_with_consent(logs: Path, tmp_path: Path) -> None:
     source = properties(logs, "2.7", "false")
     in_json("stage", "--server-properties", source, "--to", tmp_path / "staged")
     properties(logs, "2.7")
-    assert in_json("install", tmp_path / "staged" / "plan.jsonl", ACCEPT).exit_code == 0
+    assert in_json("install", "--plan", tmp_path / "staged" / "plan.jsonl", ACCEPT).exit_code == 0
     assert written(logs)
 
 
 def test_what_was_staged_with_consent_needs_none_to_be_installed(logs: Path, tmp_path: Path) -> None:
     source = properties(logs, "2.7")
     assert in_json("stage", "--server-properties", source, "--to", tmp_path / "staged", ACCEPT).exit_code == 0
-    assert in_json("install", tmp_path / "staged" / "plan.jsonl").exit_code == 0
+    assert in_json("install", "--plan", tmp_path / "staged" / "plan.jsonl").exit_code == 0
     assert written(logs)
 
 

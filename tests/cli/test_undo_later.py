@@ -28,7 +28,7 @@ def logs(tmp_path: Path) -> Path:
 
 def installed(tmp_path: Path, *options: object) -> Path:
     """Installs what is staged; the receipt of the run."""
-    run = in_json("install", tmp_path / "staged" / "plan.jsonl", *options)
+    run = in_json("install", "--plan", tmp_path / "staged" / "plan.jsonl", *options)
     assert run.document["totals"]["written"] == 14, run
     return Path(run.document["receipt"])
 

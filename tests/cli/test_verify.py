@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ from other_process import live_broker
 from receipts import steps
 from sentences import BROKER_HAD_NO_REASON, RETRY_OF_SEQUENCE
 
-from snaprebuild.cli.runs import run_settings
+from snaprebuild.cli.runs import run_settings, scan
 from snaprebuild.snapshots.receipts import undo as undo_module
 from snaprebuild.snapshots.receipts.receipt_lines import UndoingStep, UndoneStep
 from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
@@ -111,6 +112,8 @@ def test_a_moment_that_hides_contradictions_is_named() -> None:
     text = "Not judged in 1 snapshot: 2 entries that differ, of producers that have expired by 2099-01-01 00:00:00Z (--as-of)."
     assert text in hidden.document["answer"]
     assert "Not judged" not in seen.document["answer"]
+    rebuilt = in_json("rebuild", path, "--dry-run", "--boundaries", "all", "--as-of", "2099-01-01T00:00:00Z")
+    assert text in rebuilt.document["answer"], "a rebuild keeps this snapshot, and says what it did not judge"
 
 
 def test_what_scan_suspects_and_time_has_made_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,6 +124,16 @@ def test_what_scan_suspects_and_time_has_made_harmless(monkeypatch: pytest.Monke
     assert "expired by 2099-01-01 00:00:00Z. A broker that starts then drops them" in run.document["answer"]
     assert "a snapshot that `scan` suspects may be harmless" in run.document["answer"]
     assert "--as-of" not in run.document["answer"]
+
+
+@pytest.mark.parametrize(("now_s", "end"), [(4_070_908_800, "; harmless if only expired producers differ."), (1_795_266_500, ".")])
+def test_scan_agrees_with_verify_on_what_has_expired(now_s: int, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a replay shows whether other producers are missing, so that the snapshot stays suspect."""
+    monkeypatch.setattr(scan, "time", SimpleNamespace(time=lambda: now_s))
+    scanned = in_json("scan", "fixtures/damaged/false-empty")
+    assert scanned.document["answer"] == f"1 snapshot suspect, none missing in 1 partition{end}"
+    assert (scanned.exit_code, scanned.document["counts"]["suspect"]) == (1, 1)
+    assert scanned.document["next_command"].split()[:2] == ["snaprebuild", "verify"]
 
 
 def snapshots_of(run: Run) -> list[dict[str, Any]]:

@@ -70,7 +70,7 @@ KAFKA = {
 
 TAKERS = {
     "saved-plan": "`rebuild --plan FILE`",
-    "staged-plan": "`install FILE`",
+    "staged-plan": "`install --plan FILE`",
     "receipt": "`undo FILE`",
     "store-receipt": "`undo FILE`",
     "scan-result": "`fleet FILE`",
@@ -154,7 +154,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
     ("report", "files"): ("report {} --html {tmp}/page.html", {"receipt", "scan-result", "verify-result"}),
     ("undo", "receipt"): ("undo {} --dry-run", {"receipt", "store-receipt"}),
-    ("install", "plan"): ("install {} --dry-run", {"staged-plan"}),
+    ("install", "--plan"): ("install --plan {} --dry-run", {"staged-plan"}),
     ("rebuild", "--plan"): ("rebuild --plan {} --dry-run", {"saved-plan"}),
     ("stage", "--plan"): ("stage --plan {} --dry-run", {"saved-plan"}),
     ("verify", "--written-by"): ("verify --written-by {}", {"receipt"}),

@@ -141,11 +141,11 @@ def test_commands_in_containers(volume: Volume) -> None:
     ) as broker:
         assert broker.stdout is not None
         assert broker.stdout.readline() == "locked\n"
-        refused = volume.run("install", "/data/staged/plan.jsonl", "--receipt", "/data/staged/receipt")
+        refused = volume.run("install", "--plan", "/data/staged/plan.jsonl", "--receipt", "/data/staged/receipt")
     assert refused.returncode == 3, refused.stdout + refused.stderr
     assert ".lock" in refused.stdout + refused.stderr
 
-    installed = volume.run("install", "/data/staged/plan.jsonl", "--receipt", "/data/staged/receipt")
+    installed = volume.run("install", "--plan", "/data/staged/plan.jsonl", "--receipt", "/data/staged/receipt")
     assert installed.returncode == 0, installed.stderr
     assert volume.run("scan", "/data/logs").returncode in (0, 1)
     assert volume.run("verify", "--written-by", "/data/staged/receipt").returncode == 0

@@ -370,7 +370,7 @@ def test_staged_next_to_a_broker_and_installed_before_it_starts_again(podman: Po
         owned(volume)
         with podman.pod(on_host(pod_of(loaded(MANIFESTS / "plain/stage.yaml")), volume)):
             staged = wait_for(podman, "kafka-0-snaprebuild", "staged in")
-        installs = ["install", f"{VOLUME}/staged/plan.jsonl"]
+        installs = ["install", "--plan", f"{VOLUME}/staged/plan.jsonl"]
         options = ("--rm", "--network=none", f"--user={USER}:{USER}", f"--volume={volume}:{VOLUME}")
         refused = podman.run("run", *options, IMAGE, *installs, code=3)
         node.stop()

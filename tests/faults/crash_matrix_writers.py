@@ -125,7 +125,9 @@ WRITERS = {
     # The plan names inodes, which no other run has.
     "stage": Writer(bare_log, ("stage", *REBUILD[1:], "--to", "{}/staged"), journals=r"^staged/plan\.jsonl$"),
     # So what is there of another run is not installed; a rebuild finishes what an install has begun.
-    "install": Writer(staged_log, ("install", "{}/staged/plan.jsonl", *RECEIPT), (*REBUILD, *AGAIN), r"^receipts/", FIRST),
+    "install": Writer(
+        staged_log, ("install", "--plan", "{}/staged/plan.jsonl", *RECEIPT), (*REBUILD, *AGAIN), r"^receipts/", FIRST
+    ),
     "undo": Writer(rebuilt_log, ("undo", "{}/receipt.jsonl"), journals=r"^receipt\.jsonl$", is_removing=True),
     "follower repair": Writer(lost_follower, (*FOLLOWER, *RECEIPT), (*FOLLOWER, *AGAIN), r"^receipts/", FIRST),
     "follower build": Writer(nothing, BUILD, codes_again=(0, 3)),

@@ -72,7 +72,7 @@ def of_logs() -> Iterator[Pair]:
         if not is_due(directory):
             continue  # nothing is staged, so that there is nothing to install
         staged = ("stage", "{}/logs", *AS_OF, *ONE_JOB, "--to", "{}/staged")
-        words = ("install", "{}/staged/plan.jsonl", "--dry-run", *ONE_JOB)
+        words = ("install", "--plan", "{}/staged/plan.jsonl", "--dry-run", *ONE_JOB)
         yield Pair("install", directory, words, (), (staged,), is_copied=True)
 
 

@@ -8,6 +8,7 @@ import inspect
 import json
 import math
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,42 @@ def test_a_refusal_names_arguments(verb: str, given: dict[str, Any], names: str)
     assert names in error.value.message
     assert error.value.args == (error.value.message,)
     assert "--" not in str(error.value)
+
+
+def texts_of(result: Result[Any, Any]) -> list[str]:
+    """Every sentence of a result, without the commands that it proposes."""
+    reasons = [each for row in result.rows() for each in (row.get("reason") or "", *row.get("reasons", ()))]
+    texts = [result.answer, *(finding.message for finding in result.findings), *reasons]
+    return [re.sub("`[^`]*`|snaprebuild .*", "", each) for each in texts]
+
+
+def test_a_result_names_arguments(tmp_path: Path) -> None:
+    """No finding, answer or reason of a row names an option. The document and what ``show`` prints are those of the command."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    wrong = logs / "mixed-0" / snapshot_name(7045)
+    wrong.write_bytes(EMPTY_SNAPSHOT)
+    torn = copy_of("kafka4-mixed", tmp_path / "torn")
+    next(torn.glob("mixed-0/*.snapshot")).write_bytes(b"torn")
+    bare = tmp_path / "bare"
+    shutil.copytree(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0", bare / "mixed-0")
+    results = [
+        library.plan(logs),
+        library.rebuild(logs, dry_run=True),
+        library.rebuild(torn, dry_run=True),
+        library.rebuild(bare, dry_run=True),
+        library.plan(bare, allow_unproven=True),
+        library.rebuild(FIXTURES / "damaged" / "logs", dry_run=True, boundaries="all"),
+        library.verify(FIXTURES / "damaged" / "stale", as_of_ms=4_070_908_800_000),
+        library.verify(FIXTURES / "damaged"),
+        library.scan(FIXTURES / "damaged"),
+        library.audit(FIXTURES / "follower-lost-state" / "remote"),
+    ]
+    options = {each for result in results for text in texts_of(result) for each in re.findall("--[a-z][a-z-]*", text)}
+    assert options <= {"--bootstrap-server"}, "a Kafka tool may be named"
+    named = " ".join(text for result in results for text in texts_of(result))
+    assert "(as_of_ms)" in named
+    assert "set_aside" in named
+    assert "--as-of" in results[6].to_json(), "the command's document"
 
 
 def test_a_moment_names_the_range_that_is_documented() -> None:

@@ -126,7 +126,7 @@ def run_with(fault: Fault, file: Path, place: Path, *arguments: object) -> Run:
 @pytest.mark.root
 @pytest.mark.strace
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("words", ["before-start /logs", "install plan.jsonl --deadline 50", "-v before-start"])
+@pytest.mark.parametrize("words", ["before-start /logs", "install --plan plan.jsonl --deadline 50", "-v before-start"])
 def test_cmd_starts_after_each_fault(words: str, fault: str, one: Path, tmp_path: Path) -> None:
     reported = run_with(FAULTS[fault], one, tmp_path / "mount" / "cache", *words.split(), *CMD)
     assert (reported.stdout, reported.exit_code) == (CMD_OUT, CMD_CODE)
@@ -283,7 +283,7 @@ def test_another_process_that_unpacks_without_an_end_holds_nothing_down(one: Pat
     other = os.open(place, os.O_RDONLY)
     try:
         fcntl.flock(other, fcntl.LOCK_EX)
-        reported = start(one, "install", "plan.jsonl", "--deadline", "1", *CMD, environment=at(place))
+        reported = start(one, "install", "--plan", "plan.jsonl", "--deadline", "1", *CMD, environment=at(place))
         assert (reported.stdout, reported.exit_code) == (CMD_OUT, CMD_CODE)
     finally:
         os.close(other)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from command import snaprebuild
+from log_dirs import copy_of
 from manifests import FIXTURES, REPOSITORY
 from pages import data_of, scan_document, scanned, written
 
@@ -185,8 +186,8 @@ def test_which_partitions_a_finding_is_about(path: str, about: set[str]) -> None
 
 def status(**changed: Any) -> PartitionStatus:
     counts = {name: changed.pop(name) for name in StatusCounts.__struct_fields__ if name in changed}
-    facts = {"path": "/kafka/t-0", "is_verified": False, "is_local": True, "can_plan": True, "can_replace": True, **changed}
-    return PartitionStatus(counts=StatusCounts(**counts), **facts)
+    facts = {"path": "/kafka/t-0", "is_verified": False, "is_local": True, "can_plan": True, "can_replace": True, "expiry": []}
+    return PartitionStatus(counts=StatusCounts(**counts), **{**facts, **changed})
 
 
 @pytest.mark.parametrize(
@@ -206,6 +207,8 @@ def status(**changed: Any) -> PartitionStatus:
         (status(wrong=1, is_verified=True, can_replace=False), None),
         (status(wrong=1, missing=9, is_verified=True), "snaprebuild plan /kafka/t-0 --set-aside"),
         (status(fates=1, wrong=1, missing=2), None),
+        (status(suspect=1, expiry=["--expiration-ms", "5"]), "snaprebuild verify /kafka/t-0 --expiration-ms 5"),
+        (status(wrong=1, is_verified=True, expiry=["--as-of", "9"]), "snaprebuild plan /kafka/t-0 --as-of 9 --set-aside"),
         (status(missing=2, path="/a b/t-0; rm -r x"), "snaprebuild plan '/a b/t-0; rm -r x'"),
     ],
 )
@@ -249,6 +252,38 @@ def test_each_next_command_of_a_page_runs(tmp_path: Path) -> None:
         program, *words = shlex.split(each)
         assert program == "snaprebuild"
         assert snaprebuild(*words, *AS_OF).exit_code in (0, 1), each
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], []),
+        (["--as-of=1795261244275"], ["--as-of", "1795261244275"]),
+        (["--as-of", "1795261244275", "--expiration-ms", "3600000"], ["--as-of", "1795261244275", "--expiration-ms", "3600000"]),
+    ],
+)
+def test_the_next_command_of_a_partition_judges_at_the_time_of_its_document(
+    given: list[str], expected: list[str], tmp_path: Path
+) -> None:
+    logs = copy_of("kafka4-mixed", tmp_path)
+    for path in logs.glob("mixed-0/*.snapshot"):
+        path.write_bytes(b"torn")
+    saved = tmp_path / "verify.json"
+    saved.write_text(snaprebuild("verify", logs, *given, "--output", "json").stdout)
+    commands = [each.get("next_command") for each in page_of(tmp_path, saved)["partitions"]]
+    (words,) = [shlex.split(each) for each in commands if each is not None]
+    assert words == ["snaprebuild", "plan", str(logs / "mixed-0"), *expected, "--set-aside"]
+
+
+def test_a_scan_has_the_expiration_of_the_broker(tmp_path: Path) -> None:
+    logs = copy_of("kafka4-mixed", tmp_path)
+    next(logs.glob("mixed-0/*.snapshot")).write_bytes(b"torn")
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={logs}\nproducer.id.expiration.ms=3600000\n")
+    saved = tmp_path / "scan.json"
+    saved.write_text(snaprebuild("scan", "--server-properties", properties, "--output", "json").stdout)
+    commands = {each["topic_partition"]: each.get("next_command") for each in page_of(tmp_path, saved)["partitions"]}
+    assert commands["mixed-0"] == f"snaprebuild verify {logs / 'mixed-0'} --expiration-ms 3600000"
 
 
 # ------------------------------------------------------------------------------------------------------ transactions

@@ -48,7 +48,7 @@ def stage(place: Path) -> Run:
 
 
 def installed(place: Path) -> Run:
-    return snaprebuild("install", place / "staged" / "plan.jsonl", "--receipt", place / "receipt")
+    return snaprebuild("install", "--plan", place / "staged" / "plan.jsonl", "--receipt", place / "receipt")
 
 
 def test_the_lock_is_looked_at_before_each_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

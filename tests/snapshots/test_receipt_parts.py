@@ -15,11 +15,14 @@ from typing import Any
 import pytest
 from command import in_json, snaprebuild
 from faulty_store import FaultyStore, faulty_store
-from log_dirs import copy_of, files_below, tree
+from log_dirs import copy_of, files_below, snapshot_name, tree
 from receipts import one_partition, steps
 from tasks_elsewhere import TasksElsewhere, attempted, rebuilt_elsewhere
 
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError, WriteFailedError
+from snaprebuild.findings import Severity
+from snaprebuild.snapshots.destination import snapshot_writers
+from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot
 from snaprebuild.snapshots.engine.partition_task import PartitionTask
 from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.receipts import part_files, receipt_parts
@@ -29,6 +32,7 @@ from snaprebuild.snapshots.receipts.receipt_reader import load_receipt
 from snaprebuild.snapshots.receipts.undo import UndoResult, undo
 from snaprebuild.snapshots.receipts.verify_receipt import verify_receipt
 from snaprebuild.storage.local.file_calls import FileCalls
+from snaprebuild.storage.local.whole_file import aside_name
 from snaprebuild.storage.store import S3Settings
 
 
@@ -77,6 +81,67 @@ def test_a_repeated_task_is_announced_twice_and_counted_once(tmp_path: Path) -> 
     assert len(written) == 3 * len(set(written))
     assert steps(receipt)[-1]["written"] == len(set(written))
     assert {path for path, _ in written} == {str(path) for path in (tmp_path / "out").rglob("*.snapshot")}
+
+
+@pytest.mark.parametrize("dies_after", [None, "set aside", "name"])
+def test_a_repeated_task_reports_what_the_first_attempt_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_after: str | None
+) -> None:
+    """Whatever the first attempt has done with the wrong snapshot, the result is that of one attempt."""
+    found = {}
+    for name, attempts in (("once", 1), ("twice", 2)):
+        logs = one_partition(tmp_path / name)
+        (logs / "t-0" / aside_name(2)).write_bytes(b"of another run")
+        engine = TasksElsewhere(attempts, functools.partial(die_once, monkeypatch, dies_after) if attempts > 1 else None)
+        result = rebuilt_elsewhere(logs, None, tmp_path / f"{name}.jsonl", engine, set_aside=True, replay_from="log-start")
+        (partition,) = result.partitions
+        codes = [each.code for each in result.findings]
+        boundaries = [
+            (each.offset, each.action, each.set_aside_name, each.comparison and each.comparison.status, each.entries)
+            for each in partition.boundaries
+        ]
+        found[name] = codes, boundaries
+        assert [each["step"] for each in steps(tmp_path / f"{name}.jsonl") if each.get("step") == "set_aside"] == ["set_aside"]
+        assert in_json("undo", tmp_path / f"{name}.jsonl").exit_code == 0
+    assert found["twice"] == found["once"]
+    assert (2, "written", aside_name(2, 2)) in [each[:3] for each in found["once"][1]]
+
+
+def die_once(monkeypatch: pytest.MonkeyPatch, after: str | None, attempt: int) -> None:
+    """Before an attempt: the first one dies when it has set a snapshot aside, or when the new one has its name."""
+    create = snapshot_writers.create_snapshot
+
+    def dying(rebuilt: RebuiltSnapshot, *more: Any) -> None:
+        if rebuilt.boundary.exists and after == "set aside":
+            raise RuntimeError("the task died")
+        create(rebuilt, *more)
+        if rebuilt.boundary.exists and after == "name":
+            raise RuntimeError("the task died")
+
+    if attempt == 0:
+        monkeypatch.setattr(snapshot_writers, "create_snapshot", dying)
+    else:
+        monkeypatch.undo()
+
+
+def test_a_file_that_another_program_made_after_the_first_attempt_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wrong snapshot was set aside, and a file that is none of ours has its name: it is not touched."""
+    logs = one_partition(tmp_path)
+    path = logs / "t-0" / snapshot_name(2)
+
+    def between(attempt: int) -> None:
+        die_once(monkeypatch, "set aside", attempt)
+        if attempt == 1:
+            path.write_bytes(b"of a broker")
+
+    result = rebuilt_elsewhere(
+        logs, None, tmp_path / "receipt.jsonl", TasksElsewhere(2, between), set_aside=True, replay_from="log-start"
+    )
+    assert [each.code for each in result.findings if each.severity >= Severity.FINDING] == ["refused"]
+    assert path.read_bytes() == b"of a broker"
+    assert path.with_name(aside_name(2)).read_bytes() == b"torn"
 
 
 def test_a_run_that_writes_nothing_leaves_nothing(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 """The snapshots of a partition looked at without its log: what each says by itself, however many are looked at together."""
 
+import os
 import random
 import shutil
 import tracemalloc
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,34 @@ def test_what_is_said_of_each_file_whatever_is_looked_at_together(tmp_path: Path
     holds()
     assert len(reached) == 4
     assert min(reached.values()) >= FEWER_EXAMPLES * 0.05
+
+
+def moments(directory: Path, files: Mapping[int, Sequence[ProducerEntry]]) -> dict[int, int | None]:
+    """From when each suspect snapshot is harmless, if it lacks only the producers that raise the suspicion; the limit is 1,000 ms."""
+    directory.mkdir()
+    for offset, entries in files.items():
+        path = directory / snapshot_name(offset)
+        path.write_bytes(snapshot_bytes(entries) if entries else EMPTY_SNAPSHOT)
+        os.utime(path, ns=(10_000 * 10**6, 10_000 * 10**6))  # written at 10,000 ms
+    found = check_snapshots(listed(directory), sorted(files), 1000, may_lack_data=False, is_bootstrapped=False)
+    return {each.offset: each.expired_from_ms for each in found if each.is_suspect}
+
+
+def test_from_when_an_empty_snapshot_lacks_expired_producers_only(tmp_path: Path) -> None:
+    """A broker drops a producer that has expired when it loads a snapshot, but none with an open transaction."""
+    young = ProducerEntry(7, last_offset=5, timestamp=9_800)
+    open_below = ProducerEntry(7, last_offset=5, timestamp=9_800, current_txn_first_offset=5)
+    open_above = ProducerEntry(8, last_offset=25, timestamp=9_900, current_txn_first_offset=21)
+    assert moments(tmp_path / "a-0", {10: [young], 20: []}) == {20: 10_800}
+    assert moments(tmp_path / "b-0", {10: [open_below], 20: []}) == {20: None}
+    # Of a later snapshot, what is below the empty one was there when that was written.
+    assert moments(tmp_path / "c-0", {20: [], 30: [young]}) == {20: 11_000}
+    assert moments(tmp_path / "d-0", {20: [], 30: [young, open_above]}) == {20: 11_000}
+    assert moments(tmp_path / "e-0", {20: [], 30: [open_below]}) == {20: None}
+    # Both suspicions, of which one never ends.
+    assert moments(tmp_path / "f-0", {10: [young], 20: [], 30: [open_below]}) == {20: None}
+    # No fault of time.
+    assert moments(tmp_path / "g-0", {20: [ProducerEntry(7, last_offset=20, timestamp=9_800)]}) == {20: None}
 
 
 @pytest.mark.full

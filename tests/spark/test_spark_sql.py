@@ -19,6 +19,7 @@ from header_engines import reference_headers
 from log_dirs import batch, batch_positions, copy_of, snapshots_in, tree, truth, write_partition
 from make_partition import Shape, make_partition
 from manifests import FIXTURES, REPOSITORY, partition_fixtures
+from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import from_arrow_schema
 from waiting import SECONDS_MAX
@@ -26,6 +27,7 @@ from waiting import SECONDS_MAX
 from formats.log.batch_headers import BytesSegment
 from snaprebuild.errors import UsageError
 from snaprebuild.spark import register
+from snaprebuild.spark import session as session_module
 from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots
 
 if TYPE_CHECKING:
@@ -201,6 +203,38 @@ def test_spark_before_4_is_reported() -> None:
 
     with pytest.raises(UsageError, match=r"need Spark 4\.0 or newer, and this is 3\.5\.6"):
         register(Old())  # type: ignore[arg-type]
+
+
+class FindsSources:
+    """A session of Spark 4.0, which found the data sources of an installed package, and refuses to register others of their names."""
+
+    version = "4.0.5"
+
+    def __init__(self, condition: str) -> None:
+        """Refuses with this condition."""
+        self.condition = condition
+        self.refused: list[str] = []
+
+    @property
+    def dataSource(self) -> FindsSources:  # noqa: N802  as Spark names it
+        """Where sources are registered."""
+        return self
+
+    def register(self, source: type[BatchHeaders]) -> None:
+        """Refuses."""
+        self.refused.append(source.name())
+        raise AnalysisException("refused", errorClass=self.condition)
+
+
+def test_data_sources_that_spark_found_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another error of Spark is raised."""
+    monkeypatch.setattr(session_module, "ship_code", lambda _: None)
+    monkeypatch.setattr(session_module, "is_remote", lambda _: True)
+    session = FindsSources("DATA_SOURCE_ALREADY_EXISTS")
+    register(session)  # type: ignore[arg-type]
+    assert session.refused == ["kafka_batch_headers", "kafka_records", "kafka_producer_snapshot"]
+    with pytest.raises(AnalysisException):
+        register(FindsSources("DATA_SOURCE_NOT_FOUND"))  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------------------------------------------------- questions

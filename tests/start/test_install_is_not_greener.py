@@ -74,11 +74,11 @@ def test_install_is_not_greener_than_scan(
     staged.mkdir()
     assert snaprebuild("stage", healthy, "--to", staged, *release_of(state)).exit_code == 0
     if is_done:
-        assert snaprebuild("install", staged / "plan.jsonl").exit_code == 0
+        assert snaprebuild("install", "--plan", staged / "plan.jsonl").exit_code == 0
     take_on(wanted, node)
     scanned = in_json("scan", healthy, *release_of(state))
     concerns = [fate["kind"] for fate in scanned.document["fates"] if fate["severity"] != "note" and is_of_plan(fate, healthy)]
-    codes = [snaprebuild("install", staged / "plan.jsonl", *options).exit_code for options in (("--dry-run",), ())]
+    codes = [snaprebuild("install", "--plan", staged / "plan.jsonl", *options).exit_code for options in (("--dry-run",), ())]
     assert not concerns or 0 not in codes, (concerns, codes)
     if state.name == "clean-stop":
         assert codes == [0, 0]

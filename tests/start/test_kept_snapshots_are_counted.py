@@ -71,7 +71,7 @@ def test_every_command_counts_the_same(name: str, tmp_path: Path) -> None:
     staged = in_json("stage", *words, *AS_OF, "--to", tmp_path / "staged")
     assert staged.totals.get("written", 0) == len(kept)
     if kept:
-        counts.append(in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run").totals)
+        counts.append(in_json("install", "--plan", tmp_path / "staged" / "plan.jsonl", "--dry-run").totals)
     assert [each.get("would_write", 0) for each in counts] == [len(kept)] * len(counts)
     run = in_json("rebuild", *words, *AS_OF)
     assert run.totals.get("written", 0) == len(kept)

@@ -12,7 +12,7 @@ from faulty_store import FaultyStore
 from manifests import FIXTURES
 
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.runs.stores import stores_of
+from snaprebuild.cli.runs.run_settings import stores_of
 from snaprebuild.errors import LimitReachedError
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run

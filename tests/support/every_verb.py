@@ -60,7 +60,7 @@ VERBS = {
     ),
     "stage": Verb(("stage", "{}/bare", *AS_OF, "--to", "{out}", *ONE_JOB), ("bare",)),
     "install": Verb(
-        ("install", "{}/staged/plan.jsonl", *ONE_JOB, "--receipt", "{out}"),
+        ("install", "--plan", "{}/staged/plan.jsonl", *ONE_JOB, "--receipt", "{out}"),
         ("bare",),
         ("staged", f"bare/payments-0/{0:020d}"),
         (STAGED,),

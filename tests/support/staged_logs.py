@@ -31,7 +31,7 @@ def staged(logs: Path, directory: Path, *options: object) -> Run:
 
 
 def installed(directory: Path, receipt: Path, *options: object) -> Run:
-    return in_json("install", directory / "plan.jsonl", "--receipt", receipt, *options)
+    return in_json("install", "--plan", directory / "plan.jsonl", "--receipt", receipt, *options)
 
 
 def installed_here(

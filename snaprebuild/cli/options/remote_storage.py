@@ -8,18 +8,45 @@ from typing import Annotated
 
 import typer
 
-from snaprebuild.cli.options.common import AsOf, ExpirationMs, Jobs, SelectionOptions
+from formats.limits import INT32_MAX
+from snaprebuild.cli.options.common import (
+    AllowUnverified,
+    AsOf,
+    DryRun,
+    ExpirationMs,
+    Jobs,
+    ReceiptFile,
+    SelectionOptions,
+    Size,
+    TopicIds,
+    WholeNumber,
+)
 from snaprebuild.cli.options.description import option
+from snaprebuild.cli.options.metadata import AcceptOwnLog, BrokerEpoch, LeaderByWord, Metadata, Peers, VoterLogs
 from snaprebuild.followers import Profile
+from snaprebuild.tier import AuditLevel
 
 __all__ = [
+    "LogPath",
+    "ProduceTo",
+    "ProducerConfig",
     "ProfileOption",
     "ProofOption",
     "RemoteLevel",
     "RemoteOptions",
     "RemoteReplayOptions",
+    "StoreAndPath",
+    "TierAuditOptions",
     "TierLocation",
+    "TierRepairOptions",
+    "UploadOptions",
 ]
+
+
+LogPath = Annotated[str, typer.Argument(metavar="PATH", hidden=True)]
+
+StoreAndPath = Annotated[list[str], typer.Argument(metavar="[STORE] PATH", hidden=True)]
+"""STORE comes first, as with each verb that needs one."""
 
 
 class RemoteLevel(StrEnum):
@@ -81,3 +108,166 @@ class RemoteReplayOptions(RemoteOptions, frozen=True):
 
 
 TierLocation = Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects.")]
+
+
+class TierAuditOptions(RemoteReplayOptions, frozen=True):
+    """How much of a store is audited, and what else shows which snapshots matter."""
+
+    level: Annotated[
+        AuditLevel,
+        option(
+            "--level",
+            short="full: replay every segment",
+            details="reachable: replay one --expiration-ms, for the snapshots from which a follower may still start. structure: "
+            "parse manifests and snapshots only.",
+            default="full",
+        ),
+    ] = AuditLevel.FULL
+    local_log_start: Annotated[
+        list[str] | None,
+        option(
+            "--local-log-start",
+            metavar="TOPIC-PARTITION=OFFSET",
+            short="First offset on the leader's disk, for each partition; repeatable",
+            details="For --level reachable.",
+            default="none, only the last copy counts as reachable",
+        ),
+    ] = None
+    log_dir: Annotated[
+        list[str] | None,
+        option(
+            "--log-dir",
+            metavar="DIR",
+            short="Log directory with the first offset on disk, best the leader's; repeatable",
+            details="For --level reachable.",
+            default="none",
+        ),
+    ] = None
+    metadata: Metadata = None
+    ledger: Annotated[
+        str | None,
+        option(
+            "--ledger",
+            metavar="FILE",
+            short="Audit in turns: keep in FILE what was proven when, and go on there",
+            details="The file is created if it is absent, and changed by each run. A run reads what was never read, then what was read "
+            "first, within max_requests and max_read_bytes. For --level full.",
+            default="none, everything is read",
+        ),
+    ] = None
+
+
+class TierRepairOptions(RemoteReplayOptions, frozen=True):
+    """Which copies of a store are repaired, and where the receipt goes."""
+
+    allow_unverified: AllowUnverified = False
+    dry_run: DryRun = False
+    receipt: ReceiptFile = None
+
+
+ProduceTo = Annotated[
+    str | None,
+    option(
+        "--produce-to",
+        metavar="HOST:PORT[,...]",
+        short="Bootstrap servers; produce the records of each copy to their __remote_log_metadata",
+        details="Needs snaprebuild[kafka].",
+        default="none",
+    ),
+]
+ProducerConfig = Annotated[
+    str | None,
+    option(
+        "--producer-config",
+        metavar="FILE",
+        short="librdkafka settings for --produce-to, one NAME=VALUE per line, such as security.protocol or sasl.password",
+        default="none, an unencrypted connection",
+    ),
+]
+
+CHUNK_SIZE = 4 << 20
+CHUNK_SIZE_MAX = 1_073_741_823
+
+AllowPlain = Annotated[
+    bool,
+    option(
+        "--allow-plain",
+        short="Upload without encryption although the partition has encrypted copies",
+        risk="records that should be encrypted are readable in the store",
+        default="refuse",
+    ),
+]
+ChunkSize = Annotated[
+    int,
+    option(
+        "--chunk-size",
+        metavar="BYTES",
+        click_type=Size(1, CHUNK_SIZE_MAX),
+        short="The plugin's chunk.size",
+        default="4194304 (4 MiB)",
+    ),
+]
+UploaderName = Annotated[
+    str | None,
+    option(
+        "--uploader",
+        metavar="NAME",
+        short="Name in claims; a run of the same name continues an earlier one",
+        risk="with the name of a live run the work is done twice",
+        default="host and directory of the partition",
+    ),
+]
+BrokerId = Annotated[
+    int | None,
+    option(
+        "--broker-id",
+        metavar="N",
+        click_type=WholeNumber(0, INT32_MAX),
+        short="Broker id in manifests and records",
+        default="that of meta.properties, else -1",
+    ),
+]
+Records = Annotated[
+    str | None,
+    option(
+        "--records-file",
+        metavar="FILE",
+        short="New file for the records of __remote_log_metadata, one JSON object per line",
+        details="For clusters to which this machine has no connection.",
+        default="none",
+    ),
+]
+MetadataPartitions = Annotated[
+    int | None,
+    option(
+        "--metadata-partitions",
+        metavar="N",
+        click_type=WholeNumber(1, INT32_MAX),
+        short="Partitions of __remote_log_metadata",
+        default="as the cluster has, else 50",
+    ),
+]
+
+
+class UploadOptions(RemoteOptions, frozen=True):
+    """What is uploaded, what announces it, and the evidence that this replica may be the source."""
+
+    allow_unverified: AllowUnverified = False
+    allow_plain: AllowPlain = False
+    topic_id: TopicIds = None
+    chunk_size: ChunkSize = CHUNK_SIZE
+    uploader: UploaderName = None
+    broker_id: BrokerId = None
+    records: Records = None
+    produce_to: ProduceTo = None
+    producer_config: ProducerConfig = None
+    metadata_partitions: MetadataPartitions = None
+    metadata: Metadata = None
+    voter: VoterLogs = None
+    peer: Peers = None
+    broker_epoch: BrokerEpoch = None
+    i_am_the_leader: LeaderByWord = False
+    accept_own_log: AcceptOwnLog = False
+    dry_run: DryRun = False
+    as_of: AsOf = None
+    expiration_ms: ExpirationMs = None

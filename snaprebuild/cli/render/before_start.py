@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from snaprebuild.broker.status import findings_of
-from snaprebuild.cli.answer import none_read, unless_unread
-from snaprebuild.cli.command_words import SELECTION, expiry_words, given_words, repeated_words
+from snaprebuild.cli.answer import SELECTION, expiry_words, given_words, none_read, repeated_words, unless_unread
 from snaprebuild.cli.printing import print_table
 from snaprebuild.cli.render.rebuild import run_text
 from snaprebuild.cli.render.shared_parts import source_verdict

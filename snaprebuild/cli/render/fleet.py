@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from snaprebuild.broker.status import total_counts, word_of
-from snaprebuild.cli.answer import unless_unread
-from snaprebuild.cli.command_words import given_words, repeated_words
+from snaprebuild.cli.answer import given_words, repeated_words, unless_unread
 from snaprebuild.cli.printing import print_line, print_table, print_text
 from snaprebuild.cli.render.status import faults_text
 from snaprebuild.cli.value_text import size_text

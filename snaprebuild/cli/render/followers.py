@@ -14,9 +14,8 @@ import msgspec
 
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.broker.status import Status
-from snaprebuild.cli.answer import selects_nothing
-from snaprebuild.cli.command_words import COPIES, given_words, repeated_words
-from snaprebuild.cli.options.io_limits import Load
+from snaprebuild.cli.answer import COPIES, given_words, repeated_words, selects_nothing
+from snaprebuild.cli.options.reading import Load
 from snaprebuild.cli.options.remote_storage import RemoteLevel
 from snaprebuild.cli.printing import print_line, print_table, print_text, print_undo
 from snaprebuild.cli.render.shared_parts import source_verdict

@@ -9,8 +9,7 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import asdict
 
 from formats.partition.file_names import snapshot_file_name
-from snaprebuild.cli.answer import none_read, unless_unread
-from snaprebuild.cli.command_words import EXPIRY, given_words
+from snaprebuild.cli.answer import EXPIRY, given_words, none_read, unless_unread
 from snaprebuild.cli.printing import is_verbose, print_line, print_table, print_text
 from snaprebuild.cli.value_text import labels_of, size_text, time_text
 from snaprebuild.cli.view import Advice, Answer, View

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from snaprebuild.cli.printing import print_table, print_text, print_undo
-from snaprebuild.cli.render.rebuild import OLD_BROKER_DELETES, answer_with_start, judged_words, may_be_2_7
+from snaprebuild.cli.render.rebuild import OLD_BROKER_DELETES, answer_with_start, judged_words, may_be_2_7, stage_words
 from snaprebuild.cli.render.status import faults_text
 from snaprebuild.cli.render.unsafe_start import concerns_of
 from snaprebuild.cli.streams import print_on_stderr
@@ -155,11 +155,11 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
     doubt = ["verify", *judged_words(request)] if faults else []
     stages = [word for directory in request.destination.directories for word in ("--to", shown(directory))]
     # For topics without an id `stage` is refused as this command was: first they need an id, or the consent of the operator.
-    stage = AGAIN if result.status.topics_without_id else ["stage", *judged_words(request), *stages]
+    stage = AGAIN if result.status.topics_without_id else ["stage", *stage_words(request), *stages]
     is_done = not result.not_staged and not any(totals[action] for action in NOT_DONE)
     if result.dry_run:
         answer = f"{faults}Dry run: nothing was changed; {others or 'nothing'} in {partitions}."
-        install = ("install", shown(plan.path))
+        install = ("install", "--plan", shown(plan.path))
         # A refused snapshot is refused again: only another `stage` corrects that.
         if not totals[BoundaryAction.WOULD_WRITE] or totals[BoundaryAction.REFUSED]:
             return answer, doubt or ([] if is_done else stage)

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.broker.status import counted_status
-from snaprebuild.cli.answer import selects_nothing
-from snaprebuild.cli.command_words import COPIES, given_words
+from snaprebuild.cli.answer import COPIES, given_words, selects_nothing
 from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.status import LIVE_UNKNOWN, answer_lines, faults_text, judgement_lines, nothing_read
 from snaprebuild.cli.value_text import labels_of, size_text

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import asdict, replace
 
 from snaprebuild.broker.status import Status
-from snaprebuild.cli.answer import none_read, unless_unread
-from snaprebuild.cli.command_words import expiry_words, given_words
+from snaprebuild.cli.answer import expiry_words, given_words, none_read, unless_unread
 from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.printing import is_verbose, print_line, print_table, print_text, print_undo
 from snaprebuild.cli.render.readiness import answer_with_refusal, print_readiness_notes
-from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of, source_verdict
+from snaprebuild.cli.render.shared_parts import cache_use, excused_text, inputs_of, needs_of, source_verdict
 from snaprebuild.cli.render.status import OUT_DIRECTORY, faults_text
 from snaprebuild.cli.render.unsafe_start import answer_with_fate
 from snaprebuild.cli.table import counts_text, range_text
@@ -47,6 +46,7 @@ __all__ = [
     "rebuild_document",
     "request_words",
     "run_text",
+    "stage_words",
 ]
 
 OLD_BROKER_DELETES = " Kafka 2.7 and older delete such files within a minute."
@@ -297,7 +297,7 @@ def _with_stage(plan: Plan, answer: str, again: Sequence[str]) -> Answer:
         return f"{answer} A live broker holds {shown(held[0])}: only its next start can replace wrong snapshots.", rehearsal
     if stages:
         # `stage` takes no plan of another verb, and no boundaries but the missing ones.
-        words = _stage_words(plan.request) if "--plan" in again or "--boundaries" in again else again
+        words = stage_words(plan.request) if "--plan" in again or "--boundaries" in again else again
         return f"{answer} A live broker holds {shown(held[0])}.", ["stage", *words, *stages]
     # Staged files are linked, so they must be on the file system of the log directory, and outside it.
     return f"{answer} A live broker holds {shown(held[0])}, which is a file system of its own: write at its next start.", rehearsal
@@ -317,7 +317,7 @@ def request_words(request: RebuildRequest) -> list[str]:
     return [*words, *given_words()]
 
 
-def _stage_words(request: RebuildRequest) -> list[str]:
+def stage_words(request: RebuildRequest) -> list[str]:
     """The words of `stage` for a request, but for its time: what expires by then is judged anew."""
     usual = RebuildRequest(request.paths)
     words = _selected(request)
@@ -362,12 +362,13 @@ def _selected(request: RebuildRequest) -> list[str]:
 
 
 def judged_words(request: RebuildRequest) -> list[str]:
-    """The words of `verify` and `plan` on what a request selects, at the time of the request, so that they judge as it does.
-
-    A saved plan does not tell whether its moment was asked for, so that only its expiration is repeated.
-    """
-    given = expiry_words()
-    return [*_selected(request), *(given if "--expiration-ms" in given else [*given, *_expiration_words(request)])]
+    """The words of `verify` and `plan` on what a request selects, at the time of the request, so that they judge as it does."""
+    expiry = expiry_words()
+    if "--plan" in given_words("plan"):
+        expiry = ["--as-of", str(request.as_of_ms)]
+    if "--expiration-ms" not in expiry:
+        expiry += _expiration_words(request)
+    return [*_selected(request), *expiry]
 
 
 def _expiration_words(request: RebuildRequest) -> list[str]:
@@ -531,7 +532,7 @@ def run_text(result: RebuildResult) -> str:
     else:
         answer += f"; {_nothing_text(plan.counts.missing, plan.findings, partitions)}"
     answer += "."
-    answer += f"{_unsound_text(result)}{_not_judged_text(result)}"
+    answer += f"{_unsound_text(result)}{_not_judged_text(result)}{_excused_text(result)}"
     if written and plan.request.destination.locks_log_dirs:
         answer += f" The new {'one takes' if written == 1 else 'ones take'} effect when the broker next starts."
         if may_be_2_7(plan):
@@ -553,7 +554,7 @@ def _next_of_run(result: RebuildResult, answer: str, totals: Counter[str], again
             return answer, [_verb(plan.request), *again]
         return answer, _after_no_file(result, is_given_up=bool(refused or failed))
     if result.staged_plan is not None:
-        install = ("install", shown(result.staged_plan))
+        install = ("install", "--plan", shown(result.staged_plan))
         if _live_log_dirs(plan):
             return answer, Advice("stop the broker", install)
         return f"{answer} Install them before the broker starts.", install
@@ -604,6 +605,12 @@ def _not_judged_text(result: RebuildResult) -> str:
     if not count:
         return ""
     return f" {pluralize(count, 'existing snapshot')} cannot be judged, and {'is' if count == 1 else 'are'} left as before."
+
+
+def _excused_text(result: RebuildResult) -> str:
+    comparisons = (boundary.comparison for partition in result.partitions for boundary in partition.boundaries)
+    text = excused_text((each for each in comparisons if each is not None), result.plan.clock.as_of_ms)
+    return f" {text}." if text else ""
 
 
 def _stages(held: Sequence[str]) -> list[str]:

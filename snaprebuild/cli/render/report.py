@@ -40,6 +40,7 @@ def partition_next_command(facts: PartitionStatus) -> str | None:
         is_local=facts.is_local,
         can_plan=facts.can_plan,
         can_replace=facts.can_replace,
+        expiry=facts.expiry,
     )
     words = following.words if isinstance(following, Advice) else following
     return program_command(words) if words else None

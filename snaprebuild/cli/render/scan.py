@@ -57,9 +57,12 @@ class ScanView(View):
     names_unread = True
     codes_in_table = frozenset({"missing-snapshots", "no-leader-epochs", "above-last-stable-offset"})
 
-    def __init__(self, result: ScanResult, request: ScanRequest, properties: Properties | None, *, all_rows: bool) -> None:
+    def __init__(
+        self, result: ScanResult, request: ScanRequest, properties: Properties | None, now_ms: int, *, all_rows: bool
+    ) -> None:
         super().__init__(result.findings)
         self._result = result
+        self._now_ms = now_ms
         self._request = request
         self._properties = properties
         self.prints_all_findings = all_rows
@@ -73,7 +76,7 @@ class ScanView(View):
             print_boundaries(self._result)
 
     def answer(self) -> Answer | None:
-        return scan_answer(self._result)
+        return scan_answer(self._result, self._now_ms)
 
 
 class QuietScanView(ScanView):

@@ -6,8 +6,7 @@ import sys
 from collections import Counter
 
 from snaprebuild.broker.fates import FateKind
-from snaprebuild.cli.answer import none_read
-from snaprebuild.cli.command_words import SELECTION, given_words
+from snaprebuild.cli.answer import SELECTION, given_words, none_read
 from snaprebuild.cli.printing import is_verbose, print_table, print_text
 from snaprebuild.cli.render.status import answer_lines, next_of_status, note_sentences, snapshot_counts
 from snaprebuild.cli.table import ROWS_MAX, printable
@@ -64,8 +63,13 @@ BY_OTHERS = {
 """What to do where `rebuild` frees nothing, by `FreedBy`."""
 
 
-def scan_answer(result: ScanResult) -> Answer:
-    """The answer, and what comes next."""
+def scan_answer(result: ScanResult, now_ms: int) -> Answer:
+    """The answer, and what comes next.
+
+    Args:
+        result: of the scan.
+        now_ms: when it was made, ms since 1970: producers that have expired by then are of no use to a broker.
+    """
     again = given_words(*SELECTION)
     totals = result.totals
     status = result.status
@@ -83,11 +87,15 @@ def scan_answer(result: ScanResult) -> Answer:
         is_local=all(each.state.store.is_local for each in result.log_dirs),
         can_plan=any(each.totals.missing and not each.source.uploads_under_id_zero for each in result.partitions),
     )
+    expired = _expired_text(result, now_ms)
     if status.concerns:
-        return answer_lines(status, findings, heads, []), following
+        return answer_lines(status, findings, heads, [], expired), following
+    extra = [note_sentences(status)]
     if 0 < totals.stuck_bytes <= totals.stuck_bytes_after_rebuild:
-        return answer_lines(status, findings, heads, [note_sentences(status), _others_text(result)], stuck), following
-    return answer_lines(status, findings, heads, [note_sentences(status)], stuck), following
+        extra.append(_others_text(result))
+    if expired:
+        return answer_lines(status, findings, heads, [*extra, stuck], expired), following
+    return answer_lines(status, findings, heads, extra, stuck), following
 
 
 def print_scan(result: ScanResult, *, all_rows: bool) -> None:
@@ -102,6 +110,16 @@ def print_scan(result: ScanResult, *, all_rows: bool) -> None:
     blocker_numbers = _print_rows(result, all_rows=all_rows)
     _print_footnotes(result, blocker_numbers)
     _print_facts(result)
+
+
+def _expired_text(result: ScanResult, now_ms: int) -> str:
+    """What is known of suspect snapshots that lack producers which no broker would load any more; empty without one."""
+    count = sum(moment <= now_ms for partition in result.partitions for moment in partition.expired_from_ms)
+    if not count:
+        return ""
+    if count == result.totals.suspect:
+        return "harmless if only expired producers differ."
+    return f"{pluralize(count, 'suspect one is', 'suspect ones are')} harmless if only expired producers differ."
 
 
 def _stuck_text(result: ScanResult) -> str:

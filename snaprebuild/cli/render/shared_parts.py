@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
+from snaprebuild.cli.answer import expiry_words
+from snaprebuild.cli.value_text import time_text
 from snaprebuild.documents import common as doc
+from snaprebuild.findings import pluralize
+from snaprebuild.replay.difference import Comparison
 from snaprebuild.snapshots.run_record import NO_CACHE_HITS, CacheHits
 from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
 from snaprebuild.snapshots.source.source import PartitionSource
@@ -20,6 +24,7 @@ if TYPE_CHECKING:  # a verify needs no plan
 
 __all__ = [
     "cache_use",
+    "excused_text",
     "inputs_of",
     "needs_of",
     "source_verdict",
@@ -50,6 +55,24 @@ def cache_use(path: str | None, hits: Iterable[CacheHits]) -> doc.CacheUse | Non
     """The directory of the cache, and what came from there; None without one."""
     total = sum(hits, NO_CACHE_HITS)
     return None if path is None else doc.CacheUse(path=absolute(path), segments=total.segments, size_bytes=total.size_bytes)
+
+
+def excused_text(comparisons: Iterable[Comparison], as_of_ms: int) -> str:
+    """How many entries differ and were not judged, without a full stop; empty without any.
+
+    A snapshot that other entries prove wrong is left out: nothing hides what is wrong with it.
+
+    Args:
+        comparisons: of snapshots with the log.
+        as_of_ms: producers that have expired by then are not judged, ms since 1970.
+    """
+    counts = [each.excused_count for each in comparisons if each.excused_count and not each.proven_wrong]
+    if not counts:
+        return ""
+    entries = pluralize(sum(counts), "entry that differs", "entries that differ")
+    by = time_text(as_of_ms)
+    text = f"Not judged in {pluralize(len(counts), 'snapshot')}: {entries}, of producers that have expired by {by}"
+    return f"{text} (--as-of)" if "--as-of" in expiry_words() else text
 
 
 def source_verdict(verdict: GateVerdict | None) -> VerdictSummary | None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.cli.command_words import given_words
+from snaprebuild.cli.answer import given_words
 from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.status import judgement_lines, nothing_read
 from snaprebuild.cli.value_text import shown

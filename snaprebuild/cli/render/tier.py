@@ -9,8 +9,7 @@ import msgspec
 
 from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
 from snaprebuild.broker.status import counted_status
-from snaprebuild.cli.answer import selects_nothing
-from snaprebuild.cli.command_words import COPIES, given_words, repeated_words
+from snaprebuild.cli.answer import COPIES, given_words, repeated_words, selects_nothing
 from snaprebuild.cli.printing import newest_run_text, print_table, print_text, print_undo
 from snaprebuild.cli.render.status import LIVE_UNKNOWN, answer_lines, copy_counts, faults_text, nothing_read
 from snaprebuild.cli.value_text import id_labels, size_text, time_text

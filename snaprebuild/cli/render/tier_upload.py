@@ -11,8 +11,7 @@ import msgspec
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_key import AivenObject, aiven_key
 from formats.remote.upload_claim import UploadClaim
-from snaprebuild.cli.answer import selects_nothing
-from snaprebuild.cli.command_words import EXPIRY, given_words, repeated_words
+from snaprebuild.cli.answer import EXPIRY, given_words, repeated_words, selects_nothing
 from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.shared_parts import source_verdict
 from snaprebuild.cli.render.status import LIVE_UNKNOWN, answer_lines, faults_text, nothing_read

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import asdict
 
-from snaprebuild.cli.answer import none_read
-from snaprebuild.cli.command_words import SELECTION, expiry_words, given_words
+from snaprebuild.cli.answer import SELECTION, expiry_words, given_words, none_read
 from snaprebuild.cli.printing import print_table, print_text
-from snaprebuild.cli.render.shared_parts import cache_use, inputs_of, needs_of
+from snaprebuild.cli.render.shared_parts import cache_use, excused_text, inputs_of, needs_of
 from snaprebuild.cli.render.status import LINE_MAX, answer_lines, is_stray, next_of_status, snapshot_counts, waiting_text
 from snaprebuild.cli.table import counts_text
-from snaprebuild.cli.value_text import labels_of, time_text
+from snaprebuild.cli.value_text import labels_of
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.judged_verify import JudgedVerify
 from snaprebuild.documents.verify import VerifiedPartition, Verify, VerifyTotals
@@ -172,21 +171,13 @@ def _unjudged_text(result: VerifyResult) -> str:
 
 
 def _expired_text(result: VerifyResult) -> str:
-    """How many entries differ and were not judged, because their producers have expired at the moment of the run; empty without any.
-
-    A snapshot that other entries prove wrong is left out: nothing hides what is wrong with it.
-    """
-    comparisons = [each.comparison for verdict in result.partitions for each in verdict.outcome.snapshots]
-    counts = [each.excused_count for each in comparisons if not each.proven_wrong]
-    snapshots = sum(count > 0 for count in counts)
-    if not snapshots:
+    """``excused_text`` as sentences. `scan`, which proposes this command, may suspect the same snapshot."""
+    comparisons = (each.comparison for verdict in result.partitions for each in verdict.outcome.snapshots)
+    text = excused_text(comparisons, result.clock.as_of_ms)
+    if not text:
         return ""
-    entries = pluralize(sum(counts), "entry that differs", "entries that differ")
-    by = time_text(result.clock.as_of_ms)
-    text = f"Not judged in {pluralize(snapshots, 'snapshot')}: {entries}, of producers that have expired by {by}"
     if "--as-of" in expiry_words():
-        return f"{text} (--as-of)."
-    # `scan`, which proposes this command, may suspect the same snapshot.
+        return f"{text}."
     return f"{text}. A broker that starts then drops them, so that a snapshot that `scan` suspects may be harmless by now."
 
 

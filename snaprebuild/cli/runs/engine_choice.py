@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.options.engine import EngineName, EngineOptions
+from snaprebuild.cli.options.reading import EngineName, EngineOptions
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.verb_command import given_options
 from snaprebuild.errors import UsageError

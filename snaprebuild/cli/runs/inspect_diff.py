@@ -5,8 +5,7 @@ from __future__ import annotations
 from snaprebuild.cli.file_kinds import SNAPSHOT, check_kind
 from snaprebuild.cli.options.common import S3Options, check_paths
 from snaprebuild.cli.render.inspect import DiffView
-from snaprebuild.cli.runs.run_settings import clock_at
-from snaprebuild.cli.runs.stores import locations_of, stores_of
+from snaprebuild.cli.runs.run_settings import clock_at, locations_of, stores_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError

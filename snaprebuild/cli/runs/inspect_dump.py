@@ -12,7 +12,7 @@ from snaprebuild.cli.file_kinds import DUMPED, check_kind
 from snaprebuild.cli.options.common import S3Options, check_paths, offsets_range, quoted
 from snaprebuild.cli.output import emit_streamed_and_exit
 from snaprebuild.cli.render.dump import write_dumps
-from snaprebuild.cli.runs.stores import locations_of, stores_of
+from snaprebuild.cli.runs.run_settings import locations_of, stores_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding

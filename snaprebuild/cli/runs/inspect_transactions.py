@@ -9,9 +9,8 @@ from snaprebuild.cli.options.common import LogOptions, S3Options
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.rebuild import Crc
 from snaprebuild.cli.render.inspect import TransactionsView
-from snaprebuild.cli.runs.run_settings import run_of
+from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import clock_of, open_logs
-from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.cli.streams import bytes_progress
 from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View

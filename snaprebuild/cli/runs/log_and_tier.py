@@ -6,9 +6,8 @@ from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import RemoteOptions
 from snaprebuild.cli.runs.remote_storage import check_order, private_keys, store_access
-from snaprebuild.cli.runs.run_settings import run_of
+from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import selection_of
-from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.source.source import Source, open_source, yield_to_brokers
 from snaprebuild.tier import remote_store

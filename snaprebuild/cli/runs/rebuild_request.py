@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from snaprebuild.cli.command_words import given_words
+from snaprebuild.cli.answer import given_words
 from snaprebuild.cli.file_kinds import SAVED_PLAN, check_directories, check_file
 from snaprebuild.cli.options.common import S3Options, as_of_ms, check_paths
 from snaprebuild.cli.options.kafka_release import release_of
@@ -12,9 +12,8 @@ from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.rebuild import Crc
 from snaprebuild.cli.options.rebuild_request import RequestOptions
 from snaprebuild.cli.runs.engine_choice import EngineChoice
-from snaprebuild.cli.runs.run_settings import command_run
+from snaprebuild.cli.runs.run_settings import command_run, stores_of
 from snaprebuild.cli.runs.sources import selection_of
-from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.verb_command import given_options
 from snaprebuild.cluster.judged_plan import judged_plan, load_judged_plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import RemoteOptions
-from snaprebuild.cli.runs.stores import stores_of
+from snaprebuild.cli.runs.run_settings import stores_of
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.value_text import size_text
 from snaprebuild.errors import UsageError

@@ -1,23 +1,79 @@
-"""The ``Run`` of a verb: the facts that its command reads once, and when producers expire."""
+"""The ``Run`` of a verb: how its command reaches object stores, the facts that it reads once, and when producers expire."""
 
 from __future__ import annotations
 
+import os
+import secrets
 from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
 
-from snaprebuild.cli.options.common import S3Options, as_of_ms
-from snaprebuild.cli.runs.stores import stores_of
+from snaprebuild.cli.options.common import S3Options, as_of_ms, check_paths
+from snaprebuild.errors import UsageError
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.run import Run, RunFacts
+from snaprebuild.storage.store import S3Settings, absolute, check_settings, is_object
 
 if TYPE_CHECKING:  # a verb that reads no segments loads no engine
     from snaprebuild.snapshots.engine.partition_task import Engine
 
-__all__ = ["clock_at", "command_run", "run_facts", "run_of"]
+__all__ = [
+    "clock_at",
+    "command_run",
+    "locations_of",
+    "run_facts",
+    "run_of",
+    "stores_of",
+]
 
+_STORES = "snaprebuild.stores"
 _FACTS = "snaprebuild.facts"
+
+
+def stores_of(s3: S3Options) -> S3Settings:
+    """How object stores are reached in this run, made at the first call: its limits count for all that the command reads.
+
+    Raises:
+        UsageError: the endpoint is no URL, or holds what documents would show: a user, a password, a query; or no one would pay.
+    """
+    ctx = click.get_current_context(silent=True)
+    if ctx is None:
+        return _settings_of(s3)
+    if _STORES not in ctx.meta:
+        ctx.meta[_STORES] = _settings_of(s3)
+    stores: S3Settings = ctx.meta[_STORES]
+    return stores
+
+
+def _settings_of(s3: S3Options) -> S3Settings:
+    check_paths(None, s3_sse_c_key_file=s3.s3_sse_c_key_file)
+    key_file = s3.s3_sse_c_key_file
+    settings = S3Settings(
+        endpoint_url=s3.s3_endpoint_url,
+        path_style=s3.s3_path_style,
+        profile=s3.s3_profile,
+        anonymous=s3.s3_anonymous,
+        requester_pays=s3.s3_requester_pays,
+        sse_c_key_file=None if key_file is None else os.path.abspath(key_file),
+        max_requests=s3.max_requests,
+        max_read_bytes=s3.max_read_bytes,
+        run=secrets.token_hex(8),
+    )
+    check_settings(settings)
+    return settings
+
+
+def locations_of(paths: list[str]) -> list[str]:
+    """Files as they were typed, and objects by their location.
+
+    Raises:
+        UsageError: ``s3://`` names no object, or a path is a directory.
+    """
+    for path in paths:
+        if not is_object(path) and os.path.isdir(path):
+            raise UsageError("is a directory; name the files in it", path=path)
+    return [absolute(path) if is_object(path) else path for path in paths]
 
 
 def run_of(s3: S3Options, *, clock: Clock | None = None, jobs: int | None = None, engine: Engine | None = None) -> Run:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from snaprebuild.cli.options.common import LogOptions, S3Options
-from snaprebuild.cli.options.engine import EngineOptions
 from snaprebuild.cli.options.kafka_release import release_of
+from snaprebuild.cli.options.reading import EngineOptions
 from snaprebuild.cli.render.scan import QuietScanView, ScanView
 from snaprebuild.cli.runs.engine_choice import engine_of
 from snaprebuild.cli.runs.sources import open_logs
@@ -48,4 +48,4 @@ def run_scan(
         topic_partitions=logs.topic_partition or (),
     )
     view = QuietScanView if quiet else ScanView
-    return view(result, request, source.properties, all_rows=out.everything)
+    return view(result, request, source.properties, now_ms, all_rows=out.everything)

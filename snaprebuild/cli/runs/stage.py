@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.engine import EngineOptions
+from snaprebuild.cli.options.reading import EngineOptions
 from snaprebuild.cli.options.rebuild_request import RequestOptions
 from snaprebuild.cli.render.rebuild import RebuildView
 from snaprebuild.cli.runs.engine_choice import engine_of

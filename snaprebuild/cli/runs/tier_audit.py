@@ -1,20 +1,160 @@
-"""The work of the verb ``tier audit``."""
+"""The work of the verb ``tier audit``: an audit as the command and the library request it, with what log directories next to it show."""
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.engine import EngineOptions
-from snaprebuild.cli.options.tier_audit import TierAuditOptions
+from snaprebuild.cli.options.metadata import check_metadata
+from snaprebuild.cli.options.reading import EngineOptions
+from snaprebuild.cli.options.remote_storage import TierAuditOptions
 from snaprebuild.cli.render.tier import TierAuditView
 from snaprebuild.cli.runs.engine_choice import engine_of
-from snaprebuild.cli.runs.judged_audit import AuditRequest, judged_audit
-from snaprebuild.cli.runs.remote_storage import announced, key_files
+from snaprebuild.cli.runs.remote_storage import announced, key_files, store_root
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View
+from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, local_start_concerns
+from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
+from snaprebuild.errors import UsageError
+from snaprebuild.findings import Finding
+from snaprebuild.snapshots.engine.partition_task import Engine
+from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.storage.private_keys import PrivateKeys
+from snaprebuild.storage.store import absolute
+from snaprebuild.tier import AuditLevel
+from snaprebuild.tier.audit.audit import tier_audit
+from snaprebuild.tier.audit.partition_audit import StoreAudit
+from snaprebuild.tier.audit.window import read_local_starts
+from snaprebuild.tier.cost import AuditCost
+from snaprebuild.tier.ledger.ledger_file import AuditLedger
+from snaprebuild.tier.remote_store import StoreAccess
 
-__all__ = ["run_tier_audit"]
+__all__ = ["AuditRequest", "JudgedAudit", "judged_audit", "run_tier_audit"]
+
+
+class AuditRequest(msgspec.Struct, frozen=True):
+    """Which snapshots in remote storage are audited, and how.
+
+    Attributes:
+        store: directory or ``s3://BUCKET/PREFIX`` with the objects.
+        level: how much is read.
+        selection: of partitions.
+        metadata_logs: log directories with partitions of ``__remote_log_metadata``.
+        key_prefix: of the plugin, below the store.
+        private_keys: ``NAME=FILE`` or ``FILE`` each.
+        local_log_starts: ``TOPIC-PARTITION=OFFSET`` each, for the level ``REACHABLE``.
+        log_dirs: log directories, best those of the leaders, for the level ``REACHABLE``.
+        metadata: metadata log of the cluster, with which producer ids are compared; None to leave that out.
+        ledger: path of the ledger of earlier runs, which is created if it is absent; None without one.
+    """
+
+    store: str
+    level: AuditLevel = AuditLevel.FULL
+    selection: Selection = Selection()
+    metadata_logs: tuple[str, ...] = ()
+    key_prefix: str = ""
+    private_keys: tuple[str, ...] = ()
+    local_log_starts: tuple[str, ...] = ()
+    log_dirs: tuple[str, ...] = ()
+    metadata: str | None = None
+    ledger: str | None = None
+
+    def checked(self) -> AuditRequest:
+        """The request, after its paths and options were checked.
+
+        Raises:
+            UsageError: a path names no directory, or options do not go together.
+        """
+        check_directories([self.store, *self.metadata_logs, *self.log_dirs])
+        check_metadata(self.metadata)
+        if (self.local_log_starts or self.log_dirs) and self.level is not AuditLevel.REACHABLE:
+            raise UsageError("--local-log-start and --log-dir go with --level reachable")
+        if self.ledger is not None and self.level is not AuditLevel.FULL:
+            raise UsageError("--ledger goes with --level full")
+        return self
+
+
+class JudgedAudit(msgspec.Struct, frozen=True):
+    """An audit of a store and what the log directories of its leaders show.
+
+    Attributes:
+        audit: of the store.
+        elapsed_seconds: of the audit.
+        start_concerns: about the next start of the brokers whose log directories were named.
+    """
+
+    audit: StoreAudit
+    elapsed_seconds: float
+    start_concerns: tuple[Finding, ...]
+
+
+@contextlib.contextmanager
+def opened_ledger(path: str | None, location: str) -> Iterator[AuditLedger | None]:
+    """The ledger of a store; None without a path.
+
+    Raises:
+        UsageError: the file is none, or that of another store.
+        RefusedError: another run uses it, or it may not be created there.
+    """
+    if path is None:
+        yield None
+        return
+    with AuditLedger.open(path, location) as ledger:
+        yield ledger
+
+
+def judged_audit(
+    request: AuditRequest,
+    run: Run,
+    *,
+    engine: Callable[[int], Engine | None],
+    announce: Callable[[AuditCost], None] | None = None,
+) -> JudgedAudit:
+    """Carries out a request.
+
+    Args:
+        request: that was checked.
+        run: entries that a load at the moment of its clock drops are not compared.
+        engine: makes, from the bytes of the segments, what reads and replays in place of worker processes of this machine, or None.
+        announce: called with what is going to be read, before anything but manifests is.
+
+    Raises:
+        UsageError: nothing of a known layout is there that the request selects, or a private key or the ledger is none.
+        ReadFailedError: the store cannot be listed.
+        RefusedError: a limit of the run ended the listing, or objects are in a cold storage class and no limit was set.
+    """
+    keys = PrivateKeys.of(request.private_keys)
+    root, prefix = store_root(request.store, run.stores, request.key_prefix)
+    cluster = None if request.metadata is None else MetadataLogs(absolute(request.metadata), run).named()
+    starts = None
+    if request.local_log_starts or request.log_dirs:
+        starts = read_local_starts(request.local_log_starts, request.log_dirs, run)
+    began = time.perf_counter()
+    with opened_ledger(request.ledger, root.path) as ledger:
+        audit = tier_audit(
+            StoreAccess(root, request.metadata_logs, keys, prefix),
+            run,
+            level=request.level,
+            selection=request.selection,
+            engine=engine,
+            announce=announce,
+            local_starts=starts,
+            cluster=cluster,
+            ledger=ledger,
+        )
+    seconds = time.perf_counter() - began
+    concerns: list[Finding] = []
+    if request.log_dirs:
+        concerns = local_start_concerns(request.log_dirs, run, without=SNAPSHOTS_ALONE)
+    return JudgedAudit(audit, seconds, tuple(concerns))
 
 
 def run_tier_audit(store: str, options: TierAuditOptions, engine: EngineOptions, out: MeasuredOutput, s3: S3Options) -> View:

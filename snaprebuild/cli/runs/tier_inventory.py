@@ -7,8 +7,8 @@ from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import RemoteOptions
 from snaprebuild.cli.render.tier import TierInventoryView
 from snaprebuild.cli.runs.remote_storage import store_access
+from snaprebuild.cli.runs.run_settings import stores_of
 from snaprebuild.cli.runs.sources import selection_of
-from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View
 from snaprebuild.tier import inventory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.tier_repair import TierRepairOptions
+from snaprebuild.cli.options.remote_storage import TierRepairOptions
 from snaprebuild.cli.render.tier import TierRepairView
 from snaprebuild.cli.runs.remote_storage import announced, key_files, private_keys, store_access
 from snaprebuild.cli.runs.run_settings import clock_at, run_of

@@ -12,13 +12,12 @@ from msgspec.structs import replace
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options, as_of_ms
 from snaprebuild.cli.options.metadata import check_metadata, voter_log_of
-from snaprebuild.cli.options.tier_upload import UploadOptions
+from snaprebuild.cli.options.remote_storage import UploadOptions
 from snaprebuild.cli.render.tier_upload import UploadView
 from snaprebuild.cli.runs import upload_inputs
 from snaprebuild.cli.runs.remote_storage import check_order
-from snaprebuild.cli.runs.run_settings import run_of
+from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import selection_of, topic_ids_of
-from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.scan_storage import start_concerns

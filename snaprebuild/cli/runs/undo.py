@@ -9,7 +9,7 @@ from snaprebuild.cli.file_kinds import UNDONE_RECEIPT, check_file
 from snaprebuild.cli.options.common import S3Options, check_paths
 from snaprebuild.cli.render.receipts import ReceiptListView, UndoView
 from snaprebuild.cli.render.tier import RepairUndoView
-from snaprebuild.cli.runs.stores import stores_of
+from snaprebuild.cli.runs.run_settings import stores_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from snaprebuild.cli.options.common import ExpiryOptions, LogOptions, S3Options
-from snaprebuild.cli.options.engine import CachingEngine
 from snaprebuild.cli.options.kafka_release import release_of
+from snaprebuild.cli.options.reading import CachingEngine
 from snaprebuild.cli.options.rebuild import Crc
 from snaprebuild.cli.render.verify import VerifyView
 from snaprebuild.cli.runs.engine_choice import engine_of
-from snaprebuild.cli.runs.run_settings import run_of
+from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import clock_of, open_selected, selection_of
-from snaprebuild.cli.runs.stores import stores_of
 from snaprebuild.cli.streams import bytes_progress
 from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View

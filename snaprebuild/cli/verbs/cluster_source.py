@@ -10,7 +10,6 @@ from snaprebuild.cli.options.common import (
     S3Options,
 )
 from snaprebuild.cli.options.description import option
-from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.metadata import (
     AcceptOwnLog,
     BrokerEpoch,
@@ -21,6 +20,7 @@ from snaprebuild.cli.options.metadata import (
     QuorumAssumptions,
     VoterLogs,
 )
+from snaprebuild.cli.options.reading import Load
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 from snaprebuild.snapshots.plan.source_verdict import Purpose

@@ -8,7 +8,7 @@ import typer
 
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.followers import BuildAssumptions, FollowerBuildOptions
-from snaprebuild.cli.options.io_limits import Load
+from snaprebuild.cli.options.reading import Load
 from snaprebuild.cli.options.remote_storage import TierLocation
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View

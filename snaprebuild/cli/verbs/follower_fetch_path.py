@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from snaprebuild.cli.options.common import LogOffset, S3Options
 from snaprebuild.cli.options.followers import FetchAssumptions
-from snaprebuild.cli.options.io_limits import LoadAlone
-from snaprebuild.cli.options.log_and_tier import StoreAndPath
-from snaprebuild.cli.options.remote_storage import RemoteOptions
+from snaprebuild.cli.options.reading import LoadAlone
+from snaprebuild.cli.options.remote_storage import RemoteOptions, StoreAndPath
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.followers import FollowerPlanOptions, PlanAssumptions
-from snaprebuild.cli.options.io_limits import Load
-from snaprebuild.cli.options.log_and_tier import LogPath
-from snaprebuild.cli.options.remote_storage import TierLocation
+from snaprebuild.cli.options.reading import Load
+from snaprebuild.cli.options.remote_storage import LogPath, TierLocation
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 

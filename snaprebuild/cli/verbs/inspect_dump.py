@@ -9,7 +9,7 @@ import typer
 from formats.partition.file_names import DumpedKind
 from snaprebuild.cli.options.common import Offset, S3Options
 from snaprebuild.cli.options.description import option
-from snaprebuild.cli.options.io_limits import LoadAlone
+from snaprebuild.cli.options.reading import LoadAlone
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.inspect.decoder_names import Decoder
 

@@ -14,7 +14,7 @@ from snaprebuild.cli.options.common import (
     WholeNumber,
 )
 from snaprebuild.cli.options.description import option
-from snaprebuild.cli.options.io_limits import Load
+from snaprebuild.cli.options.reading import Load
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View

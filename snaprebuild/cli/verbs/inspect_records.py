@@ -7,7 +7,7 @@ from typing import Annotated
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import LogOptions, S3Options, WholeNumber
 from snaprebuild.cli.options.description import option
-from snaprebuild.cli.options.io_limits import Load
+from snaprebuild.cli.options.reading import Load
 from snaprebuild.cli.options.records import IsolationOption, PayloadFormat
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View

@@ -16,8 +16,8 @@ from snaprebuild.cli.options.common import (
     S3Options,
 )
 from snaprebuild.cli.options.description import OptionText, option
-from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.metadata import Metadata
+from snaprebuild.cli.options.reading import Load
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from snaprebuild.cli.loading import deadline_after
 from snaprebuild.cli.options.common import Deadline, DryRun, Jobs, ReceiptFile, Sha256
 from snaprebuild.cli.options.description import option
@@ -20,7 +18,15 @@ __all__ = ["install"]
 @verb(collects=False)
 def install(
     *,
-    plan: Annotated[str, typer.Argument(metavar="PLAN", hidden=True)],
+    plan: Annotated[
+        str,
+        option(
+            "--plan",
+            metavar="FILE",
+            short="The staged plan: DIR/plan.jsonl, which `stage --to DIR` wrote",
+            default="none, it is required",
+        ),
+    ],
     deadline: Deadline = None,
     dry_run: DryRun = False,
     require_plan: Annotated[
@@ -29,7 +35,7 @@ def install(
             "--require-plan",
             metavar="SHA256",
             click_type=Sha256(),
-            short="Install only if PLAN has this SHA-256, which --dry-run and sha256sum show; else refuse",
+            short="Install only if the plan has this SHA-256, which --dry-run and sha256sum show; else refuse",
             default="any plan",
         ),
     ] = None,
@@ -40,10 +46,10 @@ def install(
 ) -> View:
     """WRITES staged snapshots into the log directories of a stopped broker, as hard links, within seconds. Never replaces a file.
 
-    PLAN is DIR/plan.jsonl, which `stage --to DIR` wrote. The run locks every log directory of the broker. It links each staged
-    snapshot whose segments are unchanged, and replays the segments that were rolled since. The partition with the most bytes
-    that cannot be uploaded comes first. The snapshots take effect when the broker next starts. Exit code 1 if a snapshot that is
-    due is not installed, or if the next start does harm. With CMD it then becomes CMD, whatever the result is, as `before-start` does.
+    The run locks every log directory of the broker. It links each staged snapshot whose segments are unchanged, and replays the
+    segments that were rolled since. The partition with the most bytes that cannot be uploaded comes first. The snapshots take effect
+    when the broker next starts. Exit code 1 if a snapshot that is due is not installed, or if the next start does harm. With CMD it
+    then becomes CMD, whatever the result is, as `before-start` does.
     """
     command = wrapped_command(as_json=out.as_json)
     until = None if deadline is None else deadline_after(deadline)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from snaprebuild.cli.options.common import DryRun, Jobs, ReceiptFile, S3Options
-from snaprebuild.cli.options.engine import CachingEngine, EngineOptions
-from snaprebuild.cli.options.io_limits import Load, LoadAlone
+from snaprebuild.cli.options.reading import CachingEngine, EngineOptions, Load, LoadAlone
 from snaprebuild.cli.options.rebuild_request import BrokerRunning, Out, RequestOptions, Results, Save, SavedPlan, StageTo
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -98,8 +97,8 @@ def stage(
     """WRITES missing snapshots to a staging directory while the broker runs. Log directories are not changed.
 
     PATH is a partition directory, a log directory, or any directory above them; several may be named. After the stop of the broker,
-    `install DIR/plan.jsonl` links the snapshots. Run it again later: only segments that were rolled since are replayed. Exit code 1 if
-    a wanted snapshot is not staged, or if the next start does harm.
+    `install --plan DIR/plan.jsonl` links the snapshots. Run it again later: only segments that were rolled since are replayed. Exit code 1
+    if a wanted snapshot is not staged, or if the next start does harm.
     """
     from snaprebuild.cli.runs.stage import run_stage
 

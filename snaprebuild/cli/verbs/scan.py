@@ -6,9 +6,8 @@ from typing import Annotated
 
 from snaprebuild.cli.options.common import LogOptions, S3Options
 from snaprebuild.cli.options.description import option
-from snaprebuild.cli.options.engine import EngineOptions
-from snaprebuild.cli.options.io_limits import LoadAlone
 from snaprebuild.cli.options.kafka_release import KafkaRelease
+from snaprebuild.cli.options.reading import EngineOptions, LoadAlone
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
 

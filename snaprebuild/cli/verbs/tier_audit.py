@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.engine import EngineOptions
-from snaprebuild.cli.options.io_limits import Load
-from snaprebuild.cli.options.remote_storage import TierLocation
-from snaprebuild.cli.options.tier_audit import TierAuditOptions
+from snaprebuild.cli.options.reading import EngineOptions, Load
+from snaprebuild.cli.options.remote_storage import TierAuditOptions, TierLocation
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
 

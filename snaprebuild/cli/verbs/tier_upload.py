@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.log_and_tier import LogPath
 from snaprebuild.cli.options.metadata import QuorumAssumptions
-from snaprebuild.cli.options.remote_storage import TierLocation
-from snaprebuild.cli.options.tier_upload import UploadOptions
+from snaprebuild.cli.options.remote_storage import LogPath, TierLocation, UploadOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 

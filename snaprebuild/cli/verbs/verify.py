@@ -13,9 +13,8 @@ from snaprebuild.cli.options.common import (
     check_paths,
 )
 from snaprebuild.cli.options.description import option
-from snaprebuild.cli.options.engine import CachingEngine
-from snaprebuild.cli.options.io_limits import Load
 from snaprebuild.cli.options.kafka_release import KafkaRelease
+from snaprebuild.cli.options.reading import CachingEngine, Load
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View

@@ -58,6 +58,7 @@ class RebuiltSnapshot(msgspec.Struct, frozen=True):
         target: directory that it goes to.
         entries: of ``ENTRY_DTYPE``, by producer id.
         existing_comparison: of the snapshot that is at this boundary in the partition; None without one.
+        set_aside_name: of that snapshot, if an earlier attempt of the task has moved it aside.
     """
 
     boundary: BoundaryPlan
@@ -65,6 +66,7 @@ class RebuiltSnapshot(msgspec.Struct, frozen=True):
     entries: np.ndarray
     judgement: Judgement
     existing_comparison: Comparison | None
+    set_aside_name: str | None = None
 
     @property
     def file(self) -> StorePath:

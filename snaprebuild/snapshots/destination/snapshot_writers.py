@@ -14,6 +14,8 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from formats.errors import FormatError
 from formats.partition.file_names import snapshot_file_name
 from formats.partition.producer_snapshot import read_entries, snapshot_size
@@ -37,6 +39,7 @@ from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.directories import make_directories
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.local.whole_file import aside_name, remove_file, set_aside
+from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.storage.store import FileIdentity, Ownership
 
 if TYPE_CHECKING:
@@ -48,10 +51,38 @@ __all__ = [
     "NextToBrokerWriter",
     "OutWriter",
     "StageWriter",
+    "moved_aside",
 ]
 
 ASIDE_NUMBERS_MAX = 100
 """Snapshots of one offset that may be set aside."""
+
+
+def moved_aside(directory: PartitionDir, offset: int) -> ListedFile | None:
+    """The snapshot of a listing under the name with which it was set aside since then; None if it still has its own name.
+
+    Args:
+        directory: the listing, of this machine.
+        offset: of the snapshot.
+    """
+    listed = directory.snapshot_at(offset)
+    if listed is None or _identity_at(directory, listed.name) == listed.identity:
+        return None
+    for number in range(1, ASIDE_NUMBERS_MAX + 1):
+        name = aside_name(offset, number)
+        identity = _identity_at(directory, name)
+        if identity is None:
+            break
+        if identity == listed.identity:
+            return replace(listed, name=name)
+    return None
+
+
+def _identity_at(directory: PartitionDir, name: str) -> FileIdentity | None:
+    try:
+        return FileIdentity.of(os.lstat(directory.file_path(name)))
+    except OSError:
+        return None
 
 
 class InPlaceWriter:
@@ -115,13 +146,16 @@ class InPlaceWriter:
         if self._dry_run:
             return rebuilt.result(BoundaryAction.WOULD_WRITE, comparison=comparison)
         self._check_lock()
-        aside = self._set_aside(boundary.offset) if comparison is not None else None
+        aside = rebuilt.set_aside_name
+        if aside is None and comparison is not None:
+            aside = self._set_aside(boundary.offset)
         try:
             create_snapshot(
                 rebuilt, owner_of_snapshot(plan, boundary.offset), self._report, lambda: self._check_before_name(boundary.offset)
             )
-        except SnaprebuildError:
-            if aside is not None:
+        except SnaprebuildError as error:
+            is_of_earlier_attempt = rebuilt.set_aside_name is not None and isinstance(error, AlreadyExistsError)
+            if aside is not None and not is_of_earlier_attempt:
                 self._put_back(boundary.offset, aside)
             raise
         return rebuilt.result(BoundaryAction.WRITTEN, aside=aside, comparison=comparison)

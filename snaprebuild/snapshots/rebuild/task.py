@@ -30,6 +30,7 @@ from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock, expired_mask
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult, unfinished
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report, owner_of_snapshot
+from snaprebuild.snapshots.destination.snapshot_writers import moved_aside
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.later_producers import LaterProducers
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom, source_replay
@@ -43,6 +44,7 @@ from snaprebuild.snapshots.receipts.receipt_lines import WriteEvent, WriteSettle
 from snaprebuild.snapshots.receipts.receipt_parts import EventList
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
+from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.storage.store import ReadStore
 from snaprebuild.storage.store_path import path_of
 from snaprebuild.storage.thread_pool import ThreadPool
@@ -287,8 +289,9 @@ class RebuildTask(ReplayTask):
             findings.append(differs)
         boundary = self._wanted.get(state.offset)
         comparison: Comparison | None = None
+        aside = self._moved_aside(boundary)
         try:
-            comparison = self.cross.snapshot(state)
+            comparison = self.cross.snapshot(state, aside)
         except ChangedFileError as error:
             findings.append(in_flux(error, self.path, state.offset))
         except ReadFailedError as error:
@@ -300,11 +303,20 @@ class RebuildTask(ReplayTask):
             self._report_wrong(state.offset, comparison)
         if boundary is not None:
             rebuilt = self._rebuilt(boundary, state, comparison)
+            if aside is not None:
+                rebuilt = replace(rebuilt, set_aside_name=aside.name)
             size_bytes = rebuilt.entries.nbytes
             while self._pending and (len(self._pending) >= PENDING_MAX or self._pending_bytes + size_bytes > PENDING_BYTES_MAX):
                 self._collect()
             self._pending.append((self._writers.submit(self._write, rebuilt), size_bytes))
             self._pending_bytes += size_bytes
+
+    def _moved_aside(self, boundary: BoundaryPlan | None) -> ListedFile | None:
+        """The snapshot that is at a boundary, if an earlier attempt of this job has set it aside; else None."""
+        may_be_moved = self._request.set_aside and self._job.earlier_ns is not None and not self._job.dry_run
+        if boundary is None or not boundary.exists or not may_be_moved:
+            return None
+        return moved_aside(self.source.directory, boundary.offset)
 
     def _report_wrong(self, offset: int, comparison: Comparison) -> None:
         status = comparison.status
@@ -354,7 +366,9 @@ class RebuildTask(ReplayTask):
         """The result for an existing file if an earlier attempt of this job wrote it; else None."""
         earlier_ns = self._job.earlier_ns
         report = self._job.report
-        was_there = self._request.destination.writes_into_log_dirs and rebuilt.existing_comparison is not None
+        aside = rebuilt.set_aside_name
+        is_in_place = self._request.destination.writes_into_log_dirs
+        was_there = is_in_place and aside is None and rebuilt.existing_comparison is not None
         if earlier_ns is None or self._job.dry_run or was_there:
             return None
         data = write_entries(rebuilt.entries)
@@ -367,7 +381,8 @@ class RebuildTask(ReplayTask):
             if report is not None:
                 report(rebuilt.announcement(fingerprint))
                 report(WriteSettled(rebuilt.boundary.offset))
-            return rebuilt.result(BoundaryAction.WRITTEN)
+            comparison = None if aside is None else rebuilt.existing_comparison
+            return rebuilt.result(BoundaryAction.WRITTEN, aside=aside, comparison=comparison)
         return None
 
     def _rebuilt(self, boundary: BoundaryPlan, state: BoundaryState, comparison: Comparison | None) -> RebuiltSnapshot:

@@ -159,6 +159,7 @@ class _PartitionScanner:
             leader_epoch=self._last_epoch(),
             findings=tuple(self.findings),
             suspects=tuple(self.suspects),
+            expired_from_ms=tuple(each.expired_from_ms for each in checked if each.is_suspect and each.expired_from_ms is not None),
             totals=self._totals(boundaries, checked, others, blocked, stuck, stuck_after_rebuild),
             missing_offsets=self.needs.missing_offsets,
             facts=self.facts,

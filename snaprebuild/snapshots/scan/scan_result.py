@@ -169,6 +169,7 @@ class PartitionScan(msgspec.Struct, frozen=True):
         missing_offsets: of the boundaries that need a snapshot and have none.
         greatest_producer_id: in the newest snapshot; -1 without any.
         suspects: those of ``findings`` that make a snapshot suspect.
+        expired_from_ms: for each suspect snapshot that may be harmless, the moment from which it is if it lacks no other producers.
         newest_snapshot: None without any, and where it does not parse.
     """
 
@@ -189,6 +190,7 @@ class PartitionScan(msgspec.Struct, frozen=True):
     missing_offsets: tuple[int, ...] = ()
     greatest_producer_id: int = -1
     suspects: tuple[Finding, ...] = ()
+    expired_from_ms: tuple[int, ...] = ()
     newest_snapshot: SnapshotFile | None = None
 
     @property

@@ -65,10 +65,17 @@ class SuspectReason(StrEnum):
 
 
 class Suspicion(NamedTuple):
-    """The fault or suspicion of a snapshot, as a word and as a sentence."""
+    """The fault or suspicion of a snapshot.
+
+    Attributes:
+        reason: as a word.
+        text: as a sentence.
+        expired_from_ms: the moment, ms since 1970, from which a broker drops each producer that raises the suspicion; None for never.
+    """
 
     reason: SuspectReason
     text: str
+    expired_from_ms: int | None = None
 
 
 class NewestSnapshot(Part, frozen=True):
@@ -125,6 +132,13 @@ class SnapshotFile(msgspec.Struct):
     def is_suspect(self) -> bool:
         """Parses, and something contradicts it."""
         return self.parses and bool(self.suspicions)
+
+    @property
+    def expired_from_ms(self) -> int | None:
+        """The moment, ms since 1970, from which a suspect snapshot is harmless if it lacks no other producers; None for never."""
+        moments = [each.expired_from_ms for each in self.suspicions]
+        known = [moment for moment in moments if moment is not None]
+        return max(known) if known and len(known) == len(moments) else None
 
     def newest(self) -> NewestSnapshot:
         """The facts of the newest snapshot of a partition."""
@@ -295,8 +309,9 @@ def _suspect_empty_ones(
     expiration_ms: int,
     is_bootstrapped: bool,
 ) -> None:
-    _look_above(checked, boundaries)
-    _look_below(directory, checked, boundaries, expiration_ms)
+    times = _WritingTimes(directory)
+    _look_above(checked, boundaries, expiration_ms, times)
+    _look_below(directory, checked, boundaries, expiration_ms, times)
     if is_bootstrapped and directory.segments and any(snapshot.entries for snapshot in checked):
         first_base = directory.segments[0].base_offset
         for snapshot in checked:
@@ -306,23 +321,50 @@ def _suspect_empty_ones(
                 snapshot.suspicions.append(Suspicion(SuspectReason.EMPTY, why))
 
 
-def _look_above(checked: list[SnapshotFile], boundaries: frozenset[int]) -> None:
+class _WritingTimes:
+    """Bounds of the time at which snapshots were written, which no snapshot has."""
+
+    def __init__(self, directory: PartitionDir) -> None:
+        self._segments = {segment.base_offset: segment for segment in directory.segments}
+        self.first_time = cache(partial(_first_time, directory))
+
+    def latest(self, snapshot: SnapshotFile) -> int:
+        """A moment before which a snapshot was written, ms since 1970, and so were all batches below it.
+
+        That is not later than its modification time (a copy only makes that later), and not later than the first timestamp of the
+        segment at its offset.
+        """
+        modified = snapshot.file.identity.modified_ns // 1_000_000
+        following = self._segments.get(snapshot.offset)
+        first = None if following is None else self.first_time(following)
+        return modified if first is None else min(modified, first)
+
+
+def _look_above(checked: list[SnapshotFile], boundaries: frozenset[int], expiration_ms: int, times: _WritingTimes) -> None:
     """Later snapshots that know of something below an empty one."""
     least = NOTHING
+    least_open = NOTHING
     for snapshot in reversed(checked):
         if snapshot.is_empty and snapshot.offset in boundaries and least < snapshot.offset:
             why = f"is empty, but a later snapshot knows of offset {least}, which is below it"
-            snapshot.suspicions.append(Suspicion(SuspectReason.EMPTY, why))
+            expired_from_ms = times.latest(snapshot) + expiration_ms if least_open >= snapshot.offset else None
+            snapshot.suspicions.append(Suspicion(SuspectReason.EMPTY, why, expired_from_ms))
         least = min(least, snapshot.least_offset)
+        if snapshot.first_open_offset is not None:
+            least_open = min(least_open, snapshot.first_open_offset)
 
 
-def _look_below(directory: PartitionDir, checked: list[SnapshotFile], boundaries: frozenset[int], expiration_ms: int) -> None:
+def _look_below(
+    directory: PartitionDir,
+    checked: list[SnapshotFile],
+    boundaries: frozenset[int],
+    expiration_ms: int,
+    times: _WritingTimes,
+) -> None:
     """Marks empty snapshots above producers that were too young to have expired when the empty one was written.
 
-    The file does not have the time of writing. It is not later than its modification time (a copy only makes that later), and not later
-    than the first timestamp of the next segment. A log that was idle for days, whose producers expired, raises no suspicion.
+    A log that was idle for days, whose producers expired, raises no suspicion.
     """
-    first_time = cache(partial(_first_time, directory))
     segments = directory.segments
     older: SnapshotFile | None = None
     with_aborted: SegmentFiles | None = None
@@ -335,17 +377,15 @@ def _look_below(directory: PartitionDir, checked: list[SnapshotFile], boundaries
         if snapshot.entries:
             older = snapshot
         elif snapshot.is_empty and snapshot.offset in boundaries and (older or with_aborted):
-            following = segments[index] if index < len(segments) and segments[index].base_offset == snapshot.offset else None
-            first = None if following is None else first_time(following)
-            modified = snapshot.file.identity.modified_ns // 1_000_000
-            now = modified if first is None else min(modified, first)
+            now = times.latest(snapshot)
             if older is not None and _is_young(older.newest_timestamp_ms, now, expiration_ms):
                 why = f"is empty, but the one at {older.offset} has {pluralize(older.entries, 'entry', 'entries')} that had not expired"
-                snapshot.suspicions.append(Suspicion(SuspectReason.EMPTY, why))
-            elif with_aborted is not None and _is_young(first_time(with_aborted), now, expiration_ms):
+                expired_from_ms = older.newest_timestamp_ms + expiration_ms if older.first_open_offset is None else None
+                snapshot.suspicions.append(Suspicion(SuspectReason.EMPTY, why, expired_from_ms))
+            elif with_aborted is not None and _is_young(times.first_time(with_aborted), now, expiration_ms):
                 place = f"the segment at {with_aborted.base_offset}"
                 why = f"is empty, but {place} lists aborted transactions whose producers had not expired"
-                snapshot.suspicions.append(Suspicion(SuspectReason.EMPTY, why))
+                snapshot.suspicions.append(Suspicion(SuspectReason.EMPTY, why, now + expiration_ms))
 
 
 def _is_young(timestamp: int | None, now: int, expiration_ms: int) -> bool:
