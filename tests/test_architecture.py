@@ -69,7 +69,9 @@ ONLY_IN = {
     "rich": ("snaprebuild/cli/",),
     "shlex": ("snaprebuild/shell_words.py",),
     "boto3": ("snaprebuild/storage/s3/requests.py",),
-    "botocore": tuple(f"snaprebuild/storage/s3/{name}.py" for name in ("store", "answers", "listing", "multipart", "requests")),
+    "botocore": tuple(
+        f"snaprebuild/storage/s3/{name}.py" for name in ("store", "answers", "bucket", "listing", "multipart", "requests")
+    ),
     "confluent_kafka": ("snaprebuild/storage/remote/metadata_topic.py",),
     "pyspark": ("snaprebuild/spark/",),
 }

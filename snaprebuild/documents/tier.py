@@ -12,7 +12,7 @@ from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.partition_audit import DifferingProducer, ProofKind, SnapshotVerdict
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.inventory import TierInventory
+from snaprebuild.tier.inventory.model import TierInventory
 from snaprebuild.tier.ledger.progress import LedgerProgress
 from snaprebuild.tier.repair.repaired_copy import RepairedCopy, RepairTotals
 

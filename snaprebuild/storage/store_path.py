@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -25,9 +25,13 @@ from snaprebuild.storage.store import (
     is_object,
 )
 
+if TYPE_CHECKING:
+    from snaprebuild.storage.bucket_contents import Bucket
+
 __all__ = [
     "ReadPath",
     "StorePath",
+    "bucket_of",
     "path_of",
     "store_of",
 ]
@@ -144,6 +148,15 @@ def store_of(location: str, stores: S3Settings = USUAL_S3) -> Store:
     from snaprebuild.storage.s3.store import S3Store
 
     return S3Store(stores)
+
+
+def bucket_of(location: str, stores: S3Settings = USUAL_S3) -> Bucket | None:
+    """The bucket of a location; None for a directory."""
+    if not is_object(location):
+        return None
+    from snaprebuild.storage.s3.bucket import S3Bucket
+
+    return S3Bucket(location, stores)
 
 
 def path_of(location: str, stores: S3Settings = USUAL_S3) -> StorePath:

@@ -220,6 +220,9 @@ class RemoteLogs:
         deleted: partitions whose deletion is recorded as finished.
         read_numbers: of the metadata partitions that were read.
         read_from: the metadata partition that holds the records of a partition.
+        copied_ms: latest event time of the records of copies, not of deletions, by topic id: ms since 1970.
+        cluster_id: of the cluster whose records these are; None if no ``meta.properties`` has it.
+        other_clusters: the records of other clusters whose directories were given, by cluster id.
     """
 
     partitions: dict[TopicIdPartition, RemoteLog] = field(default_factory=dict)
@@ -228,6 +231,9 @@ class RemoteLogs:
     deleted: set[TopicIdPartition] = field(default_factory=set)
     read_numbers: set[int] = field(default_factory=set)
     read_from: dict[TopicIdPartition, int] = field(default_factory=dict)
+    copied_ms: dict[bytes, int] = field(default_factory=dict)
+    cluster_id: str | None = None
+    other_clusters: dict[str, RemoteLogs] = field(default_factory=dict)
     _count: int | None = None
     _keys: dict[bytes, RemoteSegmentId] = field(default_factory=dict)
 
@@ -243,6 +249,9 @@ class RemoteLogs:
         if record.id is None:
             self.dropped += 1
             return
+        if record.state in (STARTED, FINISHED):
+            topic_id = record.id.topic_id_partition.topic_id
+            self.copied_ms[topic_id] = max(record.event_timestamp_ms, self.copied_ms.get(topic_id, -1))
         self.partitions.setdefault(record.id.topic_id_partition, RemoteLog()).take(record)
 
     def take_keyed(self, key: bytes | None, record: RemoteLogRecord | None) -> None:
@@ -258,6 +267,14 @@ class RemoteLogs:
             self.dropped += 1
         else:
             log.forget(segment.id)
+
+    def names(self, partition: TopicIdPartition) -> bool:
+        """Whether a record names a partition."""
+        return partition in self.partitions or partition in self.deletions or partition in self.deleted
+
+    def cluster_naming(self, partition: TopicIdPartition) -> str | None:
+        """The id of another cluster whose records name a partition; None if no other cluster does."""
+        return next((cluster_id for cluster_id, logs in self.other_clusters.items() if logs.names(partition)), None)
 
     def has_read(self, number: int) -> None:
         """Notes that a metadata partition was taken whole, or as far as it can be read."""

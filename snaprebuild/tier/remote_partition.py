@@ -74,7 +74,6 @@ __all__ = [
     "manifest_bytes",
     "missing_objects",
     "take_all_for_finished",
-    "torn_index",
     "unreadable_objects",
 ]
 
@@ -106,6 +105,7 @@ class CopyFacts:
         snapshot_bytes: of its producer snapshot, as it is stored; None where there is none.
         index_bytes: of its transaction index, as it is stored; None where there is none.
         key_id: of the key that it is encrypted for; None where it is not.
+        is_compressed: its chunks are compressed; None if unknown.
         max_timestamp_ms: greatest of its records, ms since 1970; None if unknown.
         event_timestamp_ms: when its copy began, ms since 1970; None if unknown.
         fault: why its manifest cannot be read, or None.
@@ -122,6 +122,7 @@ class CopyFacts:
     snapshot_bytes: int | None = None
     index_bytes: int | None = None
     key_id: str | None = None
+    is_compressed: bool | None = None
     max_timestamp_ms: int | None = None
     event_timestamp_ms: int | None = None
     fault: str | None = None
@@ -244,19 +245,15 @@ COMPARED = (*ENTRIES, LocalTierFile.LEADER_EPOCHS)
 """The objects that are compared with a segment while it is read."""
 
 
-def torn_index(copy: CopyObjects) -> str | None:
-    """The fault in the sizes of its indexes, in the layout of LocalTieredStorage; None without one.
-
-    ``RemoteIndexCache`` refuses an index that ends within an entry (``AbstractIndex.sanityCheck``), and each fetch from the copy fails.
-    """
-    return _torn(_index_sizes(copy))
-
-
 def _index_sizes(copy: CopyObjects) -> dict[LocalTierFile, int]:
     return {kind: copy.by_kind[kind].identity.size_bytes for kind in ENTRIES if kind in copy.by_kind}
 
 
 def _torn(sizes: dict[LocalTierFile, int]) -> str | None:
+    """The fault in the sizes of its indexes; None without one.
+
+    ``RemoteIndexCache`` refuses an index that ends within an entry (``AbstractIndex.sanityCheck``), and each fetch from the copy fails.
+    """
     for kind, size in sizes.items():
         if size % ENTRIES[kind].sizeof():
             return f"its {kind} has {size} bytes, no multiple of {ENTRIES[kind].sizeof()}: brokers cannot read from the copy"
@@ -331,6 +328,7 @@ def _of_manifest(manifest: AivenManifest, data: bytes, copy: CopyObjects) -> Cop
         snapshot_bytes=None if snapshot is None else snapshot.size,
         index_bytes=None if index is None else index.size,
         key_id=None if manifest.encryption is None else manifest.encryption.key_id,
+        is_compressed=manifest.is_compressed,
         max_timestamp_ms=_time(metadata.get("maxTimestampMs")),
         event_timestamp_ms=_time(metadata.get("eventTimestampMs")),
         fault=_contradiction(metadata, copy)

@@ -29,7 +29,7 @@ from snaprebuild.errors import LimitReachedError, ReadFailedError, UsageError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, first_of, pluralize
 from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
-from snaprebuild.storage.log_dir import find_partitions
+from snaprebuild.storage.log_dir import Discovery, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import (
@@ -42,13 +42,12 @@ from snaprebuild.storage.remote.listing import (
     merged,
 )
 from snaprebuild.storage.remote.store import TierStore
-from snaprebuild.storage.store import USUAL_S3, ReadStore, S3Settings
+from snaprebuild.storage.store import USUAL_S3, ReadStore, S3Settings, absolute
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.cost import COLD
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.tier.remote_partition import (
-    ICEBERG_LACKS,
     PARTITION_MEMBERS,
     RemoteCopy,
     RemotePartition,
@@ -83,7 +82,7 @@ class CopyState(StrEnum):
     LIVE = "live"
     """Finished, and reads are served from it."""
     SUPERSEDED = "superseded"
-    """Finished; later copies hold all of it."""
+    """Finished, and unreferenced in each of its leader epochs: no lookup of a broker leads to it."""
     LOST = "lost"
     """Finished, and objects of it are missing: reads of it fail."""
     PHANTOM = "phantom"
@@ -93,11 +92,13 @@ class CopyState(StrEnum):
     DELETING = "deleting"
     """Its deletion has begun, or that of its partition."""
     DELETED = "deleted"
-    """Its deletion is recorded as finished, and objects of it exist."""
+    """Its deletion is recorded as finished, or that of its partition, or its topic was removed from the cluster."""
     UNKNOWN = "unknown"
-    """Objects whose records would be in a partition of the metadata topic that was not given."""
-    ORPHAN = "orphan"
-    """Objects without a record, although the partition of the metadata topic that would hold it was given."""
+    """Objects without a record, so that nothing proves what they are."""
+    ANOTHER_TOPIC_ID = "another-topic-id"
+    """Objects without a record, of a topic whose name has another topic id in this cluster."""
+    ANOTHER_CLUSTER = "another-cluster"
+    """Objects that only the records of another cluster name."""
     UNVERIFIED = "unverified"
     """Complete, as far as the store alone shows, or what could be read of a damaged metadata log."""
     UNREADABLE = "unreadable"
@@ -209,12 +210,16 @@ class StoreAccess:
         metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them, or good copies look unreferenced.
         private_keys: for copies that are encrypted.
         key_prefix: of the plugin, below the location.
+        cluster_id: of the cluster of the store; None for that of the first metadata log.
+        keeps_unknown: objects of no known layout are kept, too, and not only counted.
     """
 
     root: StorePath
     metadata_logs: Sequence[str] = ()
     private_keys: PrivateKeys = NO_KEYS
     key_prefix: str = ""
+    cluster_id: str | None = None
+    keeps_unknown: bool = False
 
 
 def open_tier(access: StoreAccess, stores: S3Settings = USUAL_S3, *, may_be_empty: bool = False) -> Tier:
@@ -276,8 +281,8 @@ def list_store(access: StoreAccess, stores: S3Settings) -> Tier:
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    logs, findings = read_remote_logs(access.metadata_logs, stores)
-    unknown = UnknownObjects()
+    logs, findings = read_remote_logs(access.metadata_logs, stores, access.cluster_id)
+    unknown = UnknownObjects(keeps_objects=access.keeps_unknown)
     partitions, unanswered = list_partitions(access.root, logs, access.key_prefix, unknown)
     has_metadata = bool(access.metadata_logs)
     return Tier(
@@ -308,19 +313,19 @@ def unrecorded_states(
         ids: of the copies.
         verified: a metadata log was given, and all of it could be read.
     """
-    other: CopyState | None = None
-    if verified:
-        other = CopyState.ORPHAN if partition in logs.partitions or logs.not_given(partition) is None else CopyState.UNKNOWN
-    if partition in logs.deleted:
+    if partition in logs.deleted and partition not in logs.partitions:
         return dict.fromkeys(ids, CopyState.DELETED)
     if partition in logs.deletions:
         return dict.fromkeys(ids, CopyState.DELETING)
+    other = CopyState.UNKNOWN if verified else None
+    if not logs.names(partition) and logs.cluster_naming(partition) is not None:
+        other = CopyState.ANOTHER_CLUSTER
     log = logs.partitions.get(partition, RemoteLog())
     return {each: _unrecorded_state(log, each, other) for each in ids}
 
 
 def _unrecorded_state(log: RemoteLog, segment_id: bytes, other: CopyState | None) -> CopyState | None:
-    if segment_id in log.deleted:
+    if segment_id in log.deleted and segment_id not in log.segments:
         return CopyState.DELETED
     segment = log.segments.get(segment_id)
     if segment is None:
@@ -331,12 +336,25 @@ def _unrecorded_state(log: RemoteLog, segment_id: bytes, other: CopyState | None
 def unrecorded_finding(
     logs: RemoteLogs, partition: TopicIdPartition, place: str, state: CopyState, count: int, offset: int
 ) -> Finding:
-    """The finding with the advice for copies in one of the states ``DELETING``, ``DELETED``, ``UNKNOWN`` and ``ORPHAN``."""
+    """The finding with the advice for copies that no broker of this cluster reads, or of which that is unknown.
+
+    Args:
+        logs: the metadata log.
+        partition: of the copies.
+        place: of the finding.
+        state: of the copies, one of ``UNRECORDED``.
+        count: of the copies.
+        offset: first of them.
+    """
     code, severity, message = UNRECORDED[state]
-    if state is CopyState.UNKNOWN:
-        message = message.format(number=logs.not_given(partition), topic=METADATA_TOPIC)
+    missing = logs.not_given(partition) if state is CopyState.UNKNOWN and partition not in logs.partitions else None
+    if missing is not None:
+        code, message = NOT_GIVEN
+        message = message.format(number=missing, topic=METADATA_TOPIC)
+    if state is CopyState.ANOTHER_CLUSTER:
+        message = message.format(cluster=logs.cluster_naming(partition))
     text = f"{pluralize(count, 'copy', 'copies')} {message}"
-    return Finding(code, severity, place, text, offset, is_unread=state is CopyState.UNKNOWN)
+    return Finding(code, severity, place, text, offset, is_unread=missing is not None)
 
 
 UNRECORDED = {
@@ -353,18 +371,23 @@ UNRECORDED = {
         "Delete these objects",
     ),
     CopyState.UNKNOWN: (
-        "tier-unknown",
-        Severity.FINDING,
-        "not judged, because their records belong to partition {number} of {topic}, which was not given: add a directory that has it "
-        "with --metadata-log. Delete nothing",
-    ),
-    CopyState.ORPHAN: (
         "tier-orphan",
         Severity.FINDING,
-        "without a record in the metadata log: no broker of this cluster reads or deletes them. Another cluster or plugin wrote them, or "
+        "without a record in the metadata log, so that nothing proves what they are. Another cluster or plugin wrote them, or "
         "their records are gone. Check that no other cluster uses this store before you delete them",
     ),
+    CopyState.ANOTHER_CLUSTER: (
+        "tier-another-cluster",
+        Severity.NOTE,
+        "that only the records of cluster {cluster} name: brokers of that cluster read and delete them",
+    ),
 }
+
+NOT_GIVEN = (
+    "tier-unknown",
+    "not judged, because their records belong to partition {number} of {topic}, which was not given: add a directory that has it "
+    "with --metadata-log. Delete nothing",
+)
 
 
 # ------------------------------------------------------------------------------------------------------------------------ listing
@@ -399,7 +422,8 @@ def _with_recorded_topics(partitions: list[ListedPartition], logs: RemoteLogs) -
     ``key.prefix`` needs no separator at its end, so that keys alone do not show where the topic begins.
     """
     topics: dict[tuple[bytes, int], list[str]] = {}
-    for each in (*logs.partitions, *logs.deletions, *logs.deleted):
+    clusters = (logs, *logs.other_clusters.values())
+    for each in (each for cluster in clusters for each in (*cluster.partitions, *cluster.deletions, *cluster.deleted)):
         topics.setdefault((each.topic_id, each.partition), []).append(each.topic)
     return [_with_name_of(each, topics.get((each.topic_id, each.partition), ())) for each in partitions]
 
@@ -448,24 +472,73 @@ def _topic_of(root: StorePath, copy: CopyObjects) -> str | None:
     return topic if isinstance(topic, str) and topic and (key is None or key.topic.endswith(topic)) else None
 
 
-def read_remote_logs(paths: Sequence[str], stores: S3Settings) -> tuple[RemoteLogs, list[Finding]]:
+def read_remote_logs(paths: Sequence[str], stores: S3Settings, cluster_id: str | None = None) -> tuple[RemoteLogs, list[Finding]]:
     """Reads the metadata logs below some directories; of partitions that several brokers have, the largest. Gives what is unreadable, too.
 
+    Directories of several clusters, by their ``meta.properties``, are kept apart.
+
+    Args:
+        paths: of the directories.
+        stores: how the object stores are reached that they are in.
+        cluster_id: of the cluster of the store; None for the first one that is named.
+
     Raises:
-        UsageError: there is no partition of ``__remote_log_metadata``.
+        UsageError: there is no partition of ``__remote_log_metadata``, or none of that cluster.
     """
-    logs = RemoteLogs()
     if not paths:
-        return logs, []
-    by_number: dict[int, PartitionDir] = {}
+        return RemoteLogs(), []
     directories = find_partitions(paths, stores)
     findings = [finding_of_error(error, error.path or "") for error in directories.faults]
-    for directory in (each for log_dir in directories.log_dirs for each in log_dir.partitions):
-        other = by_number.get(directory.name.partition)
-        if directory.name.topic == METADATA_TOPIC and (other is None or other.size_bytes < directory.size_bytes):
-            by_number[directory.name.partition] = directory
-    if not by_number:
+    by_cluster = _largest_partitions(paths, directories, cluster_id)
+    if not by_cluster:
         raise UsageError(f"has no partition of {METADATA_TOPIC}", path=paths[0])
+    own, *others = [_read_cluster(cluster_id, by_number, findings) for cluster_id, by_number in by_cluster.items()]
+    for each in others:
+        assert each.cluster_id is not None, "directories without a cluster id are those of the first cluster"
+        own.other_clusters[each.cluster_id] = each
+    return own, findings
+
+
+def _largest_partitions(
+    paths: Sequence[str], directories: Discovery, own_id: str | None
+) -> dict[str | None, dict[int, PartitionDir]]:
+    """The partitions of ``__remote_log_metadata`` by cluster id and number, those of the cluster of the store first.
+
+    Raises:
+        UsageError: all of them are of other clusters.
+    """
+    holding = [
+        each for each in directories.log_dirs if any(directory.name.topic == METADATA_TOPIC for directory in each.partitions)
+    ]
+    holding.sort(key=lambda each: _place_in(paths, each.state.path))
+    ids = [None if each.state.meta is None else each.state.meta.cluster_id for each in holding]
+    known = [each for each in ids if each is not None]
+    if own_id is not None and known and own_id not in known:
+        expected = f"expected the records of cluster {own_id}, found those of cluster {known[0]}"
+        raise UsageError(f"--metadata and --metadata-log are of different clusters: {expected}", path=holding[0].state.path)
+    first = own_id or next(iter(known), None)
+    by_cluster: dict[str | None, dict[int, PartitionDir]] = {first: {}} if holding else {}
+    for log_dir, cluster_id in zip(holding, ids, strict=True):
+        by_number = by_cluster.setdefault(cluster_id or first, {})
+        for directory in log_dir.partitions:
+            other = by_number.get(directory.name.partition)
+            if directory.name.topic == METADATA_TOPIC and (other is None or other.size_bytes < directory.size_bytes):
+                by_number[directory.name.partition] = directory
+    return by_cluster
+
+
+def _place_in(paths: Sequence[str], location: str) -> int:
+    """The number of the path that a directory is at, below or around."""
+    for number, path in enumerate(paths):
+        root = absolute(path)
+        if location == root or location.startswith(f"{root}/") or root.startswith(f"{location}/"):
+            return number
+    return len(paths)
+
+
+def _read_cluster(cluster_id: str | None, by_number: dict[int, PartitionDir], findings: list[Finding]) -> RemoteLogs:
+    """The records of one cluster; what cannot be read is added to the findings."""
+    logs = RemoteLogs(cluster_id=cluster_id)
     for number, directory in sorted(by_number.items()):
         try:
             for record in log_records(directory):
@@ -481,7 +554,7 @@ def read_remote_logs(paths: Sequence[str], stores: S3Settings) -> tuple[RemoteLo
             message = f"{error}: {why}later records are unknown"
             findings.append(Finding(code, severity, directory.path, message, is_unread=True, cause=FindingCause.METADATA_TOPIC))
         logs.has_read(number)
-    return logs, findings
+    return logs
 
 
 def zero_id_findings(root: str, partitions: Iterable[ListedPartition]) -> list[Finding]:
@@ -565,7 +638,7 @@ def _lacking_copies(
         for segment in log.segments.values():
             copy = copies.get(segment.segment_id)
             missing = missing_objects(layout, copy)
-            if not missing or missing == ICEBERG_LACKS or not log.is_live(segment.segment_id):
+            if not missing or not log.is_live(segment.segment_id):
                 continue
             objects = CopyObjects(segment.start_offset, segment.segment_id, {}) if copy is None else copy
             prefixes = {key_prefix} | heads if layout is TierLayout.AIVEN else places
@@ -590,21 +663,23 @@ def _stems(
 
 
 def _request(root: StorePath, lacking: _LackingCopy) -> dict[str, TierObject] | str:
-    """The objects that are there; none if one of the kinds that a copy needs is in no place. The reason if there is no answer."""
+    """The objects that are there, of the place that has most of them. The reason if there is no answer."""
+    most: dict[str, TierObject] = {}
+    missing = missing_objects(lacking.layout, lacking.copy)
     try:
         for stem in lacking.stems:
-            objects: dict[str, TierObject] = {}
-            for kind in missing_objects(lacking.layout, lacking.copy):
+            objects = {}
+            for kind in missing:
                 file = root.below(f"{stem}{kind}")
-                if file.read_end(1) is None:
-                    break
-                with file.open(may_grow=True) as source:
-                    objects[kind] = TierObject(f"{stem}{kind}", source.identity)
-            else:
+                if file.read_end(1) is not None:
+                    with file.open(may_grow=True) as source:
+                        objects[kind] = TierObject(f"{stem}{kind}", source.identity)
+            if len(objects) == len(missing):
                 return objects
+            most = max(most, objects, key=len)
     except (ReadFailedError, LimitReachedError) as error:
         return error.message
-    return {}
+    return most
 
 
 def _add(listed: dict[TopicIdPartition, ListedPartition], lacking: _LackingCopy, objects: dict[str, TierObject]) -> None:

@@ -92,7 +92,7 @@ def without_places(value: Any, places: dict[str, str]) -> Any:
             "estimated_seconds",
             "estimate",
         }
-        dropped |= {"modified_ms", "modified_ns", "inode", "etag"}
+        dropped |= {"modified_ms", "modified_ns", "inode", "etag", "age_ms", "object_storage_classes"}
         dropped |= {"next_command"}  # it repeats places and options, as a shell needs them
         # verify does not ask what a broker would upload from an object store, and the answer has the count in words
         dropped |= {"waiting_unknown", "answer"}

@@ -72,7 +72,6 @@ WITHOUT_TIME = {
     **dict.fromkeys(("fleet", "report"), "the time is that of the documents"),
     **dict.fromkeys(("inspect dump", "inspect records"), "nothing is judged"),
     **dict.fromkeys(("follower offsets", "follower fetch-path", "follower plan"), "offsets do not depend on when producers expire"),
-    "tier inventory": "copies are listed, and no snapshot is judged",
     **dict.fromkeys(
         ("cluster image", "cluster history", "cluster check", "cluster isr", "cluster source"), "records have their own times"
     ),

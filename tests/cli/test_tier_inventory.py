@@ -346,3 +346,96 @@ def test_all_fifty_partitions_were_given(tmp_path: Path) -> None:
         write_partition(make_log_dir(tmp_path) / f"__remote_log_metadata-{other}", {0: b""})
     run = in_json("tier inventory", STORE, "--metadata-log", tmp_path)
     assert (run.codes["tier-orphan"], run.codes.get("tier-unknown", 0)) == (len(OTHERS), 0)
+
+
+# ---------------------------------------------------------------------------------------------------------------- keys
+
+
+def rows_of(path: Path) -> dict[str, dict[str, Any]]:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    by_key = {each["key"]: each for each in rows}
+    assert len(by_key) == len(rows)
+    return by_key
+
+
+def test_each_key_has_the_state_of_its_copy(tmp_path: Path) -> None:
+    shutil.copytree(STORE, tmp_path / "store")
+    (tmp_path / "store" / "notes.txt").write_text("mine")
+    logs = logs_with(tmp_path / "logs", *deleted(SEGMENT_STARTED, SEGMENT_FINISHED))
+    keys = tmp_path / "keys.jsonl"
+    run = in_json("tier inventory", tmp_path / "store", "--metadata-log", logs, "--keys", keys, *AS_OF)
+    rows = rows_of(keys)
+    assert rows.keys() == {str(path.relative_to(tmp_path / "store")) for path in (tmp_path / "store").rglob("*") if path.is_file()}
+    by_segment = {copy["segment_id"]: copy for each in run.document["partitions"] for copy in each["copies"]}
+    for key, row in rows.items():
+        file = tmp_path / "store" / key
+        assert (row["size_bytes"], row["modified_ms"]) == (file.stat().st_size, file.stat().st_mtime_ns // 1_000_000)
+        assert row["age_ms"] == max(run.document["as_of_ms"] - row["modified_ms"], 0)
+        assert (row["etag"], row["version_id"], row["storage_class"]) == (None, None, None)
+        copy = by_segment.get(file.name[21:43])
+        expected = ("foreign", "its key is of no known layout") if copy is None else (copy["state"], copy["reason"])
+        assert (row["state"], row["reason"]) == expected
+    states = {each["state"]: each for each in run.document["states"]}
+    assert states.keys() == {"live", "deleted", "foreign"}
+    for state, each in states.items():
+        own = [row for row in rows.values() if row["state"] == state]
+        assert (each["objects"], each["stored_bytes"]) == (len(own), sum(row["size_bytes"] for row in own))
+    again = snaprebuild("tier", "inventory", tmp_path / "store", "--keys", keys)
+    assert (again.exit_code, "already exists" in again.stderr) == (3, True)
+
+
+def test_keys_of_a_selection(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.jsonl"
+    in_json("tier inventory", STORE, "--keys", keys, "--topic", "mixed")
+    assert {each.parts[-3].rpartition("-")[0][:5] for each in map(Path, rows_of(keys))} == {"mixed"}
+
+
+def test_no_keys_are_left_by_a_run_that_fails(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    run = snaprebuild("tier", "inventory", tmp_path / "empty", "--keys", tmp_path / "keys.jsonl")
+    assert run.exit_code == 2
+    assert not (tmp_path / "keys.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", ["plain", "zstd", "encrypted"])
+def test_key_pair_and_compression_of_each_copy(name: str) -> None:
+    """By the manifests, which the plugin wrote; with the records, too."""
+    run = in_json("tier inventory", AIVEN / name / "store", *AS_OF)
+    copies = [copy for each in run.document["partitions"] for copy in each["copies"]]
+    manifests = {path.name[21:43]: json.loads(path.read_text()) for path in (AIVEN / name / "store").rglob("*.rsm-manifest")}
+    assert copies
+    for copy in copies:
+        manifest = manifests[copy["segment_id"]]
+        assert copy["compressed"] == manifest["compression"]
+        key = manifest.get("encryption")
+        assert copy["key_id"] == (None if key is None else key["dataKey"].partition(":")[0])
+
+
+# ---------------------------------------------------------------------------------------------------------------- two clusters
+
+
+def of_cluster(log_dir: Path, cluster_id: str) -> Path:
+    (log_dir / "meta.properties").write_text(f"version=1\nnode.id=1\ncluster.id={cluster_id}\n")
+    return log_dir
+
+
+def test_records_of_two_clusters_are_kept_apart(tmp_path: Path) -> None:
+    """The records of one cluster have ``mixed`` alone, those of the other one all topics: the largest partition is not taken for both."""
+    own = of_cluster(logs_with(tmp_path / "own", of_all=False), "own")
+    other = of_cluster(logs_with(tmp_path / "other"), "other")
+    run = in_json("tier inventory", STORE, "--metadata-log", own, "--metadata-log", other, *AS_OF)
+    assert (run.exit_code, run.codes["tier-another-cluster"], run.document["cluster_id"]) == (0, len(OTHERS), "own")
+    assert states_of(run.document) == ["live"] * len(MIXED)
+    by_topic = {each["topic_id"]: each for each in run.document["partitions"]}
+    for topic_id in OTHERS:
+        assert {copy["state"] for copy in by_topic[topic_id]["copies"]} == {"another-cluster"}
+    swapped = in_json("tier inventory", STORE, "--metadata-log", other, "--metadata-log", own, *AS_OF)
+    assert (swapped.exit_code, set(states(swapped.document)), swapped.document["cluster_id"]) == (0, {"live"}, "other")
+
+
+def test_logs_of_different_clusters_do_not_go_together(tmp_path: Path) -> None:
+    own = of_cluster(logs_with(tmp_path / "own"), "own")
+    run = snaprebuild("tier", "inventory", STORE, "--metadata-log", own, "--metadata", FIXTURES / "kraft-cluster3" / "node1")
+    assert run.exit_code == 2
+    assert "are of different clusters: expected the records of cluster" in run.stderr
+    assert "found those of cluster own" in run.stderr

@@ -284,6 +284,7 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
     ("cluster source", "--peer"): (f"cluster source {LOGS} --peer {{}}", set()),
     **{(verb, "--config"): ("", set()) for verb in verbs()},
     ("scan", "--config"): (f"scan {LOGS} --config {{}}", {"settings", "empty"}),
+    ("tier inventory", "--metadata"): (f"tier inventory {REMOTE} --metadata {{}}", set()),
     ("tier inventory", "--config"): (f"tier inventory {REMOTE} --config {{}}", {"settings", "empty"}),
 }
 """By command and option or argument: the words, in which ``{}`` is the file, and the kinds that are taken. One reader has --config."""
@@ -298,6 +299,7 @@ OUTPUTS = {
     "--results",
     "--cache",
     "--html",
+    "--keys",
     "--receipt",
     "--records-file",
 }

@@ -91,6 +91,7 @@ VERBS = {
     "cluster isr": Verb(("cluster", "isr", "{}/node"), ("node",), ("node/__cluster_metadata-0", "node/meta")),
     "simulate isr": Verb(("simulate", "isr", "--scenario", "{}/steps.txt"), ("steps.txt",)),
     "tier inventory": Verb(("tier", "inventory", *TIER), ("tier",)),
+    "tier inventory --keys": Verb(("tier", "inventory", *TIER, "--keys", "{out}"), ("tier",)),
     "tier audit": Verb(("tier", "audit", *TIER, *AS_OF, *ONE_JOB), ("tier",)),
     "tier audit (plugin)": Verb(("tier", "audit", "{}/aiven", *AS_OF, *ONE_JOB), ("aiven",)),
     "tier audit --ledger": Verb(("tier", "audit", *TIER, *AS_OF, *ONE_JOB, "--ledger", "{out}"), ("tier",)),

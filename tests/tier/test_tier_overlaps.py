@@ -23,7 +23,7 @@ from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import SnapshotVerdict
-from snaprebuild.tier.inventory import tier_inventory
+from snaprebuild.tier.inventory.inventory import tier_inventory
 from snaprebuild.tier.remote_store import StoreAccess
 
 CLOCK = Clock(MS + 1000, 86_400_000)

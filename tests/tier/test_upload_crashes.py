@@ -15,7 +15,7 @@ from watched_store import Calls, CrashError
 
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.store_path import StorePath, store_of
-from snaprebuild.tier.inventory import tier_inventory
+from snaprebuild.tier.inventory.inventory import tier_inventory
 from snaprebuild.tier.remote_store import CopyState, StoreAccess
 from snaprebuild.tier.upload.model import StoreUpload
 

@@ -173,7 +173,7 @@ ServerProperties = Annotated[
     option(
         "--server-properties",
         metavar="FILE",
-        short="Configuration of the broker: its log.dirs, metadata log, producer expiration and retention are used",
+        short="Configuration of the broker: its log.dirs, metadata log, producer expiration, retention and remote storage are used",
         default="none",
     ),
 ]

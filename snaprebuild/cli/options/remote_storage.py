@@ -17,6 +17,7 @@ from snaprebuild.cli.options.common import (
     Jobs,
     ReceiptFile,
     SelectionOptions,
+    ServerProperties,
     Size,
     TopicIds,
     WholeNumber,
@@ -36,7 +37,9 @@ __all__ = [
     "RemoteOptions",
     "RemoteReplayOptions",
     "StoreAndPath",
+    "StoreOrConfigured",
     "TierAuditOptions",
+    "TierInventoryOptions",
     "TierLocation",
     "TierRepairOptions",
     "UploadOptions",
@@ -85,7 +88,7 @@ MetadataLog = Annotated[
         metavar="DIR",
         short="Log directory with partitions of __remote_log_metadata; repeatable",
         details="All its partitions are needed.",
-        risk="if the topic has not 50 partitions, a missing one may stay unnoticed, and good copies are reported as orphans",
+        risk="if the topic has not 50 partitions, a missing one may stay unnoticed, and good copies look as if they had no record",
         default="none, copies are not verified",
     ),
 ]
@@ -107,6 +110,10 @@ class RemoteReplayOptions(RemoteOptions, frozen=True):
     jobs: Jobs = None
 
 
+StoreOrConfigured = Annotated[
+    str | None,
+    typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects. Default: that of --server-properties."),
+]
 TierLocation = Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects.")]
 
 
@@ -144,6 +151,7 @@ class TierAuditOptions(RemoteReplayOptions, frozen=True):
         ),
     ] = None
     metadata: Metadata = None
+    server_properties: ServerProperties = None
     ledger: Annotated[
         str | None,
         option(
@@ -157,12 +165,31 @@ class TierAuditOptions(RemoteReplayOptions, frozen=True):
     ] = None
 
 
+class TierInventoryOptions(RemoteOptions, frozen=True):
+    """What is known of the cluster whose store is listed, and the moment of the ages."""
+
+    as_of: AsOf = None
+    metadata: Metadata = None
+    server_properties: ServerProperties = None
+    keys: Annotated[
+        str | None,
+        option(
+            "--keys",
+            metavar="FILE",
+            short="Write a row for each key to FILE: JSON lines with state, reason, size, age, ETag and version",
+            details="Never replaced.",
+            default="none",
+        ),
+    ] = None
+
+
 class TierRepairOptions(RemoteReplayOptions, frozen=True):
     """Which copies of a store are repaired, and where the receipt goes."""
 
     allow_unverified: AllowUnverified = False
     dry_run: DryRun = False
     receipt: ReceiptFile = None
+    server_properties: ServerProperties = None
 
 
 ProduceTo = Annotated[

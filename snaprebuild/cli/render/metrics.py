@@ -81,6 +81,7 @@ METRICS: dict[str, tuple[tuple[str, ...], str]] = {
     "snaprebuild_tier_audit_due_bytes": (STORE, "With --ledger: stored bytes of segments that this round has yet to read."),
     "snaprebuild_tier_inventory_copies": ((*STORE, "state"), "Copies of segments in remote storage by state."),
     "snaprebuild_tier_inventory_stored_bytes": (STORE, "Bytes in remote storage."),
+    "snaprebuild_tier_inventory_state_bytes": ((*STORE, "state"), "Bytes in remote storage by state."),
     "snaprebuild_tier_inventory_unknown_objects": (STORE, "Objects of no known layout."),
     "snaprebuild_tier_inventory_topic_lost_copies": (STORE_TOPIC, "Copies of the topic without all of their objects."),
     "snaprebuild_tier_inventory_topic_gaps": (STORE_TOPIC, "Ranges of offsets of the topic without a copy, between copies."),
@@ -270,6 +271,8 @@ def _ledger(labels: Mapping[str, str], progress: LedgerProgress) -> Iterator[Row
 def _tier_inventory(document: tier.TierInventory) -> Iterator[Row]:
     labels = {"store": document.location}
     yield labels, {"snaprebuild_tier_inventory_unknown_objects": document.unknown_objects}
+    for row in document.states:
+        yield {**labels, "state": row.state}, {"snaprebuild_tier_inventory_state_bytes": row.stored_bytes}
     for each in document.partitions:
         yield labels, {"snaprebuild_tier_inventory_stored_bytes": each.stored_bytes}
         for state, count in encoded_members(each.totals).items():

@@ -22,7 +22,8 @@ from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.storage.partition_names import named
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict, StoreAudit
-from snaprebuild.tier.inventory import SERVING, TierInventory
+from snaprebuild.tier.inventory.inventory import SERVING
+from snaprebuild.tier.inventory.model import BucketReport, TierInventory
 from snaprebuild.tier.ledger.progress import LedgerProgress
 from snaprebuild.tier.repair.repair import StoreRepair, would_repair
 from snaprebuild.tier.repair.repaired_copy import ObjectPart, RepairAction, RepairedCopy, repair_totals
@@ -107,11 +108,39 @@ class TierInventoryView(View):
                 gaps = "unknown"
             stored = size_text(each.stored_bytes)
             rows.append((label, each.layout or "-", first, max(ends, default="-"), stored, gaps, states))
+        print_table(
+            "Bytes by state",
+            ("state", "copies", "objects", "stored"),
+            [*_state_rows(inventory), *_hidden_rows(inventory.bucket)],
+            right=("copies", "objects", "stored"),
+        )
         columns = ("partition", "layout", "from offset", "to offset", "stored", "gaps", "copies")
         print_table("Remote storage", columns, rows, right=("from offset", "to offset", "stored"), drop=("layout",))
         stored = size_text(sum(each.stored_bytes for each in inventory.partitions))
         copies = pluralize(sum(len(each.copies) for each in inventory.partitions), "copy", "copies")
         print_text(f"{pluralize(len(inventory.partitions), 'partition')}, {copies} of segments, {stored}")
+
+
+def _state_rows(inventory: TierInventory) -> list[tuple[object, ...]]:
+    """Copies, objects and bytes of each state."""
+    return [(each.state, each.copies or "-", each.objects or "-", size_text(each.stored_bytes)) for each in inventory.states]
+
+
+def _hidden_rows(bucket: BucketReport | None) -> list[tuple[object, ...]]:
+    """What no listing of objects shows."""
+    if bucket is None:
+        return []
+    rows: list[tuple[object, ...]] = []
+    hidden = bucket.hidden
+    if hidden is not None and hidden.noncurrent_versions:
+        rows.append(("noncurrent versions", "-", hidden.noncurrent_versions, size_text(hidden.noncurrent_bytes)))
+    if hidden is not None and hidden.delete_markers:
+        rows.append(("delete markers", "-", hidden.delete_markers, "-"))
+    unfinished = bucket.unfinished_uploads
+    if unfinished is not None and unfinished.uploads:
+        size = "-" if unfinished.part_bytes is None else size_text(unfinished.part_bytes)
+        rows.append(("multipart uploads", "-", unfinished.uploads, size))
+    return rows
 
 
 # ---------------------------------------------------------------------------------------------------------------- audit

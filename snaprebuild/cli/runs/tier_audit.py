@@ -15,6 +15,7 @@ from snaprebuild.cli.options.reading import EngineOptions
 from snaprebuild.cli.options.remote_storage import TierAuditOptions
 from snaprebuild.cli.render.tier import TierAuditView
 from snaprebuild.cli.runs.engine_choice import engine_of
+from snaprebuild.cli.runs.plugin_config import configured_store
 from snaprebuild.cli.runs.remote_storage import announced, key_files, store_root
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import selection_of
@@ -157,11 +158,14 @@ def judged_audit(
     return JudgedAudit(audit, seconds, tuple(concerns))
 
 
-def run_tier_audit(store: str, options: TierAuditOptions, engine: EngineOptions, out: MeasuredOutput, s3: S3Options) -> View:
+def run_tier_audit(store: str | None, options: TierAuditOptions, engine: EngineOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Compares the snapshots in remote storage with a replay."""
     out.begin(private_key=key_files(options))
+    configured = configured_store(store, s3, options, options.server_properties, uses_keys=True)
+    options = configured.options(options)
+    s3 = configured.s3
     request = AuditRequest(
-        store=store,
+        store=configured.location,
         level=options.level,
         selection=selection_of(options),
         metadata_logs=tuple(options.metadata_log or ()),

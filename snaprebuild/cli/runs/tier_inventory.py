@@ -2,24 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import IO
+
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.remote_storage import RemoteOptions
+from snaprebuild.cli.options.metadata import check_metadata
+from snaprebuild.cli.options.remote_storage import TierInventoryOptions
 from snaprebuild.cli.render.tier import TierInventoryView
+from snaprebuild.cli.runs.plugin_config import configured_store
 from snaprebuild.cli.runs.remote_storage import store_access
-from snaprebuild.cli.runs.run_settings import stores_of
+from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View
-from snaprebuild.tier import inventory
+from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
+from snaprebuild.published import line_of
+from snaprebuild.storage.local.document_file import check_new_place, new_file
+from snaprebuild.storage.store import absolute
+from snaprebuild.storage.store_path import bucket_of
+from snaprebuild.tier.inventory import inventory
+from snaprebuild.tier.inventory.key_rows import KeyRow
 
 __all__ = ["run_tier_inventory"]
 
 
-def run_tier_inventory(store: str, options: RemoteOptions, out: MeasuredOutput, s3: S3Options) -> View:
+def run_tier_inventory(store: str | None, options: TierInventoryOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Lists the copies of segments in remote storage."""
-    out.begin()
-    check_directories([store, *(options.metadata_log or [])])
-    access = store_access(store, s3, options)
-    result, findings = inventory.tier_inventory(access, stores_of(s3), selection_of(options))
+    out.begin({"--keys": options.keys})
+    if options.keys is not None:
+        check_new_place(options.keys)
+    configured = configured_store(store, s3, options, options.server_properties, uses_keys=True)
+    options = configured.options(options)
+    s3 = configured.s3
+    check_directories([configured.location, *(options.metadata_log or [])])
+    check_metadata(options.metadata)
+    run = run_of(s3, clock=clock_at(options.as_of, None))
+    access = store_access(configured.location, s3, options)
+    logs = None if options.metadata is None else MetadataLogs(absolute(options.metadata), run)
+    cluster = None if logs is None else logs.named()
+    if cluster is not None:
+        access = replace(access, cluster_id=cluster.cluster_id)
+    with _key_rows(options.keys) as on_key:
+        result, findings = inventory.tier_inventory(
+            access,
+            run.stores,
+            selection_of(options),
+            as_of_ms=run.clock.as_of_ms,
+            cluster=cluster,
+            plugin=configured.plugin,
+            bucket=bucket_of(access.root.path, run.stores),
+            on_key=on_key,
+        )
+    if logs is not None:
+        findings = [*logs.findings, *findings]
     return TierInventoryView(result, findings, options.private_key)
+
+
+@contextmanager
+def _key_rows(path: str | None) -> Iterator[Callable[[KeyRow], None] | None]:
+    """Writes each row as a line to a new file, which gets its name when the block ends, unless the block raises; None without a path.
+
+    Raises:
+        RefusedError: the file is there, or would be among those of a broker.
+        WriteFailedError: it cannot be written.
+    """
+    if path is None:
+        yield None
+        return
+    with new_file(path) as file:
+        yield lambda row: _write_line(file, row)
+
+
+def _write_line(file: IO[bytes], row: KeyRow) -> None:
+    file.write(line_of(row).encode() + b"\n")

@@ -6,6 +6,7 @@ from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import TierRepairOptions
 from snaprebuild.cli.render.tier import TierRepairView
+from snaprebuild.cli.runs.plugin_config import configured_store
 from snaprebuild.cli.runs.remote_storage import announced, key_files, private_keys, store_access
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import selection_of
@@ -17,14 +18,18 @@ from snaprebuild.tier.repair import repair
 __all__ = ["run_tier_repair"]
 
 
-def run_tier_repair(store: str, options: TierRepairOptions, out: OutputOptions, s3: S3Options) -> View:
+def run_tier_repair(store: str | None, options: TierRepairOptions, out: OutputOptions, s3: S3Options) -> View:
     """Writes the right snapshots into remote storage, unless ``dry_run``."""
     out.begin(private_key=key_files(options), receipt=options.receipt)
-    check_directories([store, *(options.metadata_log or [])], receipt=options.receipt)
+    # The private keys of the broker only if they are named: the verb writes.
+    configured = configured_store(store, s3, options, options.server_properties, uses_keys=False)
+    options = configured.options(options)
+    s3 = configured.s3
+    check_directories([configured.location, *(options.metadata_log or [])], receipt=options.receipt)
     keys = private_keys(options)
     clock = clock_at(options.as_of, options.expiration_ms)
     result = repair.tier_repair(
-        store_access(store, s3, options, keys),
+        store_access(configured.location, s3, options, keys),
         run_of(s3, clock=clock, jobs=options.jobs),
         selection=selection_of(options),
         announce=announced,

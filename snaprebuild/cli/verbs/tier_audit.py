@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.reading import EngineOptions, Load
-from snaprebuild.cli.options.remote_storage import TierAuditOptions, TierLocation
+from snaprebuild.cli.options.remote_storage import StoreOrConfigured, TierAuditOptions
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
 
@@ -13,7 +13,7 @@ __all__ = ["tier_audit"]
 
 @verb(Load)
 def tier_audit(
-    *, store: TierLocation, options: TierAuditOptions, engine: EngineOptions, out: MeasuredOutput, s3: S3Options
+    *, store: StoreOrConfigured = None, options: TierAuditOptions, engine: EngineOptions, out: MeasuredOutput, s3: S3Options
 ) -> View:
     """Reads only: compares each producer snapshot in remote storage with a replay of the segments there.
 

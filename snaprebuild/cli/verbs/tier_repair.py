@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.reading import Load
-from snaprebuild.cli.options.remote_storage import TierLocation, TierRepairOptions
+from snaprebuild.cli.options.remote_storage import StoreOrConfigured, TierRepairOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
@@ -12,7 +12,7 @@ __all__ = ["tier_repair"]
 
 
 @verb(Load)
-def tier_repair(*, store: TierLocation, options: TierRepairOptions, out: OutputOptions, s3: S3Options) -> View:
+def tier_repair(*, store: StoreOrConfigured = None, options: TierRepairOptions, out: OutputOptions, s3: S3Options) -> View:
     """WRITES the right producer snapshots into remote storage, for copies of segments whose snapshot is wrong.
 
     STORE is a directory or s3://BUCKET/PREFIX with the objects of Aiven's plugin. The command audits it first, and

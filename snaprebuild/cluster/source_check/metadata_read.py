@@ -17,7 +17,7 @@ from formats.broker.broker_files import MetaProperties
 from formats.errors import FormatError
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
 from snaprebuild.cluster.metadata.fold import ImageFold
-from snaprebuild.cluster.metadata.image_model import BrokerChanged, MetadataImage, PartitionChanged
+from snaprebuild.cluster.metadata.image_model import BrokerChanged, MetadataImage, PartitionChanged, TopicChanged
 from snaprebuild.cluster.metadata.image_reader import FollowedImage, ImageAt, fold_oldest, read_image
 from snaprebuild.cluster.metadata.log import MetadataLog, meta_around
 from snaprebuild.cluster.metadata.log_end import LogEndEvidence, has_clean_marker, log_end_evidence
@@ -37,7 +37,7 @@ from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
 
-__all__ = ["MetadataRead", "ReplacedAt", "read_brokers", "read_metadata", "registered_with", "replaced_partitions"]
+__all__ = ["MetadataRead", "ReplacedAt", "TopicRemoval", "read_brokers", "read_metadata", "registered_with", "replaced_partitions"]
 
 ReplacedAt = dict[tuple[bytes, int], int]
 """Offsets of registrations by topic id, 16 bytes, and number of the partition."""
@@ -167,6 +167,48 @@ def topic_ids_ever(log: MetadataLog, last_offset: int) -> frozenset[bytes]:
     return frozenset(ids)
 
 
+@dataclass(frozen=True, slots=True)
+class TopicRemoval:
+    """The removal of a topic from the cluster.
+
+    Attributes:
+        offset: of the record, ``RemoveTopic``.
+        timestamp_ms: of its batch, ms since 1970.
+    """
+
+    offset: int
+    timestamp_ms: int
+
+
+def topic_removals(log: MetadataLog, last_offset: int) -> dict[bytes, TopicRemoval]:
+    """The removals that what is left of a metadata log has, by topic id, if no later record names the topic id.
+
+    A checkpoint that lacks a topic shows no removal.
+
+    Args:
+        log: the metadata log.
+        last_offset: that counts.
+
+    Raises:
+        ReadFailedError: a file cannot be read.
+        FormatError: the log is damaged.
+    """
+    fold = fold_oldest(log).fold
+    removals: dict[bytes, TopicRemoval] = {}
+    with log.walk(fold.offset + 1).until() as batches:
+        for batch in batches:
+            if batch.base_offset > last_offset:
+                break
+            for change in fold.apply_batch(batch, last_offset):
+                if not isinstance(change, (TopicChanged, PartitionChanged)):
+                    continue
+                if change.record.api_key == MetadataRecordType.REMOVE_TOPIC:
+                    removals[change.topic_id] = TopicRemoval(change.offset, batch.append_timestamp_ms)
+                else:
+                    removals.pop(change.topic_id, None)
+    return removals
+
+
 def _has_caught_up(change: PartitionChanged, node_id: int) -> bool:
     """Whether a replica joined the in-sync replicas by another leader: then it has all that was committed."""
     assert change.after is not None
@@ -283,9 +325,26 @@ class MetadataRead:
         """
         if topic_id is None or topic_id in self.image.topics:
             return False
+        return topic_id in self.topic_ids_ever()
+
+    def topic_ids_ever(self) -> frozenset[bytes]:
+        """The ids of all topics that what is left of the log has, also of those that were removed. Reads the log once.
+
+        Raises:
+            SnaprebuildError, FormatError: the log cannot be read again.
+        """
         if not self._topic_ids:
             self._topic_ids.append(topic_ids_ever(self.read.log, self.image.offset))
-        return topic_id in self._topic_ids[0]
+        return self._topic_ids[0]
+
+    def topic_removals(self) -> dict[bytes, TopicRemoval]:
+        """The removals of topics that are proven to be committed, by topic id. Reads the log once more.
+
+        Raises:
+            SnaprebuildError, FormatError: the log cannot be read again.
+        """
+        removals = topic_removals(self.read.log, self.image.offset)
+        return {topic_id: each for topic_id, each in removals.items() if each.offset < self.proven_below}
 
     def replaced_at(self, log: LogEvidence, node_id: int | None, directory_id: bytes | None) -> int | None:
         """``MetadataEvidence.replaced_at`` of an empty log; None for one with records, whose history is not read.

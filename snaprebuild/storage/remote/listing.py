@@ -73,13 +73,13 @@ class CopyObjects:
         base_offset: of the segment.
         segment_id: 16 bytes.
         by_kind: the objects, by kind (``AivenObject``, ``LocalTierFile``), those that are there.
-        others: keys of further objects of the same kinds: the copy is below several prefixes, for example in a backup.
+        others: further objects of the same kinds: the copy is below several prefixes, for example in a backup.
     """
 
     base_offset: int
     segment_id: bytes
     by_kind: dict[str, TierObject]
-    others: list[str] = field(default_factory=list)
+    others: list[TierObject] = field(default_factory=list)
 
     @property
     def size_bytes(self) -> int:
@@ -127,15 +127,24 @@ class UnknownObjects:
         first: key of the first one.
         old_aiven: keys of a plugin of before October 2023 among them, whose layout cannot be read.
         claims: keys of claims of ``tier upload``, which are known and not counted.
+        size_bytes: of all these objects, with claims.
+        objects: all of them, with claims; empty unless they are asked for.
+        keeps_objects: they are asked for.
     """
 
     count: int = 0
     first: str = ""
     old_aiven: int = 0
     claims: list[ClaimKey] = field(default_factory=list)
+    size_bytes: int = 0
+    objects: list[TierObject] = field(default_factory=list)
+    keeps_objects: bool = False
 
-    def add(self, key: str) -> None:
+    def add(self, key: str, status: Status) -> None:
         """Counts one, or keeps a claim."""
+        self.size_bytes += status.st_size
+        if self.keeps_objects:
+            self.objects.append(TierObject(key, FileIdentity.of(status), getattr(status, "st_storage_class", None)))
         claim = parse_claim_key(key)
         if claim is not None and len(self.claims) < COPIES_MAX:
             self.claims.append(claim)
@@ -207,7 +216,7 @@ def list_tier(root: StorePath, unknown: UnknownObjects, key_prefix: str) -> list
                 raise UsageError(f"has more than {COPIES_MAX} copies of segments: name a part of it", path=root.path)
         copy = copies[each.segment_id]
         if each.kind in copy.by_kind:
-            copy.others.append(copy.by_kind[each.kind].key)
+            copy.others.append(copy.by_kind[each.kind])
         copy.by_kind[each.kind] = each.object
     return [
         ListedPartition(
@@ -240,7 +249,7 @@ def _joined(first: ListedPartition, other: ListedPartition) -> ListedPartition:
     for copy in other.copies:
         same = copies.setdefault(copy.segment_id, copy)
         if same is not copy:
-            same.others.extend(each.key for kind, each in copy.by_kind.items() if kind in same.by_kind)
+            same.others.extend(each for kind, each in copy.by_kind.items() if kind in same.by_kind)
             same.others.extend(copy.others)
             for kind, each in copy.by_kind.items():
                 same.by_kind.setdefault(kind, each)
@@ -253,7 +262,7 @@ def _named(listing: Iterable[tuple[str, Status]], unknown: UnknownObjects) -> It
         if parsed is None:  # a directory of LocalTieredStorage is below one of its own, or of the user's
             parsed = parse_local_tier_name("/".join(key.split("/")[-2:]))
         if parsed is None:
-            unknown.add(key)
+            unknown.add(key, status)
             continue
         layout = TierLayout.AIVEN if isinstance(parsed, AivenKey) else TierLayout.LOCAL_TIERED_STORAGE
         head = parsed.head if isinstance(parsed, AivenKey) else parsed.topic

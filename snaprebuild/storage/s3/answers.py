@@ -49,6 +49,8 @@ _ROWS: Mapping[str, Mapping[str, type]] = {
     "CommonPrefixes": {"Prefix": str},
     "Uploads": {"Key": str, "UploadId": str, "Initiated": datetime},
     "Parts": {"PartNumber": int, "Size": int, "ETag": str},
+    "Versions": {"Key": str, "Size": int, "LastModified": datetime},
+    "DeleteMarkers": {"Key": str, "LastModified": datetime},
 }
 """Required fields: of an answer, by operation, and of each row of a list, by its name."""
 

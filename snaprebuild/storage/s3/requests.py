@@ -206,7 +206,7 @@ def _connected(settings: S3Settings, attempts: int) -> Any:
     )
     try:
         session = boto3.session.Session(profile_name=settings.profile, botocore_session=_sdk_session())
-        client = session.client("s3", endpoint_url=settings.endpoint_url, config=config)
+        client = session.client("s3", region_name=settings.region, endpoint_url=settings.endpoint_url, config=config)
     except ProfileNotFound:
         raise UsageError("s3_profile: the shared configuration files have no such profile") from None
     except (BotoCoreError, ValueError) as error:

@@ -1,0 +1,85 @@
+"""The remote storage that ``--server-properties`` names, for verbs on remote storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.remote_storage import RemoteOptions
+from snaprebuild.cli.runs.run_settings import run_facts, stores_of
+from snaprebuild.errors import UsageError
+from snaprebuild.storage.remote.plugin_config import PluginConfig, plugin_config_of
+from snaprebuild.storage.store import S3Settings, absolute, check_settings, is_object
+
+__all__ = ["ConfiguredStore", "configured_store"]
+
+Options = TypeVar("Options", bound=RemoteOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredStore:
+    """A store as the command line and the configuration of a broker name it.
+
+    Attributes:
+        location: of the store.
+        s3: how it is reached.
+        key_prefix: of the plugin.
+        private_keys: ``NAME=FILE`` or ``FILE`` each.
+        plugin: the configuration; None without one.
+    """
+
+    location: str
+    s3: S3Options
+    key_prefix: str
+    private_keys: tuple[str, ...]
+    plugin: PluginConfig | None = None
+
+    def options(self, options: Options) -> Options:
+        """The options of a verb with the key prefix and the private keys of the store."""
+        return replace(options, key_prefix=self.key_prefix, private_key=self.private_keys)
+
+
+def configured_store(
+    store: str | None, s3: S3Options, options: RemoteOptions, server_properties: str | None, *, uses_keys: bool
+) -> ConfiguredStore:
+    """The store that a verb names; what the command line leaves out comes from the configuration of the broker.
+
+    Credentials are never read from the configuration.
+
+    Args:
+        store: STORE; None for that of the configuration.
+        s3: how it is reached.
+        options: of the verb.
+        server_properties: file with the configuration; None without one.
+        uses_keys: the private keys of the broker are used, too: not for a verb that writes.
+
+    Raises:
+        UsageError: no store is named, or the file cannot be read, or STORE is another bucket than that of the configuration.
+    """
+    keys = tuple(options.private_key)
+    if server_properties is None:
+        if store is None:
+            raise UsageError("Missing argument 'STORE': name it, or the --server-properties of a broker")
+        return ConfiguredStore(store, s3, options.key_prefix, keys)
+    check_directories([], server_properties=server_properties)
+    plugin = plugin_config_of(run_facts().properties(server_properties), server_properties)
+    check_settings(S3Settings(endpoint_url=plugin.endpoint_url))  # documents show it
+    location = store or plugin.location
+    if location is None:
+        raise UsageError("has no bucket and no directory of a remote storage manager: name STORE", path=server_properties)
+    if plugin.bucket is not None and is_object(location) and location.split("/")[2] != plugin.bucket:
+        raise UsageError(
+            f"STORE is in another bucket than that of --server-properties: expected s3://{plugin.bucket}", path=location
+        )
+    if plugin.bucket is not None and is_object(location):
+        endpoint = s3.s3_endpoint_url or plugin.endpoint_url
+        s3 = replace(s3, s3_endpoint_url=endpoint, s3_path_style=s3.s3_path_style or plugin.path_style)
+        stores_of(s3, region=plugin.region)  # made at its first call
+    if not keys and uses_keys:
+        keys = tuple(f"{each.name}={each.private_key_file}" for each in plugin.key_pairs if each.private_key_file is not None)
+    prefix = plugin.key_prefix if absolute(location) == plugin.location else ""
+    return ConfiguredStore(location, s3, options.key_prefix or prefix, keys, plugin)

@@ -1,0 +1,185 @@
+"""``--server-properties`` of verbs on remote storage: a fixed list of keys, and no secret in any output."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import Run, in_json, snaprebuild
+from manifests import AIVEN, LONG_AGO
+from object_store import ObjectStore
+
+SECRETS = {
+    "rsm.config.storage.aws.access.key.id": "AKIAPLANTEDSECRET000",
+    "rsm.config.storage.aws.secret.access.key": "planted-secret-of-the-bucket",
+    "rsm.config.storage.aws.session.token": "planted-secret-token",
+    "rsm.config.storage.proxy.password": "planted-secret-of-the-proxy",
+    "rlmm.config.remote.log.metadata.common.client.sasl.jaas.config": "planted-secret-of-sasl",
+    "ssl.keystore.password": "planted-secret-of-the-keystore",
+    "listener.name.internal.plain.sasl.jaas.config": "planted-secret-of-a-listener",
+    "rsm.config.encryption.key.pairs.key1.passphrase": "planted-secret-of-a-key",
+}
+
+PRIVATE_KEY = AIVEN / "keys" / "key1.private.pem"
+
+
+def properties(to: Path, **more: object) -> Path:
+    """The configuration of a broker with a secret under each key that holds one; ``__`` in a name stands for a dot."""
+    values: dict[str, object] = {
+        "node.id": 1,
+        "log.dirs": to / "not-there",
+        "remote.log.storage.manager.class.name": "io.aiven.kafka.tieredstorage.RemoteStorageManager",
+        **{name.replace("__", "."): value for name, value in more.items()},
+        **SECRETS,
+    }
+    file = to / "server.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+    return file
+
+
+def of_directory(to: Path, name: str = "plain", **more: object) -> Path:
+    return properties(
+        to,
+        rsm__config__storage__backend__class="io.aiven.kafka.tieredstorage.storage.filesystem.FileSystemStorage",
+        rsm__config__storage__root=AIVEN / name / "store",
+        **more,
+    )
+
+
+def no_secret(*texts: str) -> None:
+    for text in texts:
+        assert not [secret for secret in SECRETS.values() if secret in text]
+
+
+def states(run: Run) -> dict[str, str]:
+    return {copy["segment_id"]: copy["state"] for each in run.document["partitions"] for copy in each["copies"]}
+
+
+def test_the_store_of_a_broker(tmp_path: Path) -> None:
+    file = of_directory(tmp_path, rsm__config__key__prefix="tier/", rsm__config__chunk__size=4194304)
+    run = in_json("tier inventory", "--server-properties", file, *LONG_AGO)
+    named = in_json("tier inventory", AIVEN / "plain" / "store", "--set", "key_prefix=tier/", *LONG_AGO)
+    assert states(run) == states(named) != {}
+    assert run.document["plugin"] == {
+        "bucket": None,
+        "directory": str(AIVEN / "plain" / "store"),
+        "endpoint_url": None,
+        "region": None,
+        "path_style": False,
+        "key_prefix": "tier/",
+        "chunk_size": 4194304,
+        "key_pairs": [],
+    }
+
+
+def test_another_prefix_of_the_settings(tmp_path: Path) -> None:
+    file = properties(tmp_path, remote__log__storage__manager__impl__prefix="x.", x__storage__root=AIVEN / "plain" / "store")
+    assert states(in_json("tier inventory", "--server-properties", file))
+
+
+def test_key_pairs_are_used_by_verbs_that_read(tmp_path: Path) -> None:
+    file = of_directory(
+        tmp_path,
+        "encrypted",
+        rsm__config__encryption__key__pairs="key1,key2",
+        rsm__config__encryption__key__pairs__key1__private__key__file=PRIVATE_KEY,
+    )
+    run = in_json("tier audit", "--server-properties", file, *LONG_AGO)
+    named = in_json("tier audit", AIVEN / "encrypted" / "store", "--set", f"private_key={PRIVATE_KEY}", *LONG_AGO)
+    assert (run.document["totals"], run.document["totals"]["not-read"]) == (named.document["totals"], 0)
+    pairs = in_json("tier inventory", "--server-properties", file).document["plugin"]["key_pairs"]
+    assert [(each["name"], each["private_key_file"]) for each in pairs] == [("key1", str(PRIVATE_KEY)), ("key2", None)]
+
+
+def test_a_verb_that_writes_does_not_use_them_untold(tmp_path: Path) -> None:
+    shutil.copytree(AIVEN / "encrypted" / "store", tmp_path / "store")
+    file = properties(
+        tmp_path,
+        rsm__config__storage__root=tmp_path / "store",
+        rsm__config__encryption__key__pairs="key1",
+        rsm__config__encryption__key__pairs__key1__private__key__file=PRIVATE_KEY,
+    )
+    words = ("tier", "repair", "--server-properties", file, *LONG_AGO, "--allow-unverified", "--dry-run")
+    untold = snaprebuild(*words)
+    told = snaprebuild(*words, "--set", f"private_key=key1={PRIVATE_KEY}")
+    assert untold.exit_code != 0
+    assert "private_key" in untold.stderr
+    assert told.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("tier", "inventory"),
+        ("tier", "inventory", "--output", "json"),
+        ("tier", "inventory", "-vv"),
+        ("tier", "audit", *LONG_AGO),
+        ("tier", "audit", *LONG_AGO, "--output", "json", "-vv"),
+        ("tier", "repair", *LONG_AGO, "--allow-unverified", "--dry-run", "--output", "json", "-vv"),
+    ],
+)
+def test_no_secret_is_printed_or_written(tmp_path: Path, words: tuple[str, ...]) -> None:
+    file = of_directory(tmp_path)
+    written = [tmp_path / "saved.json"]
+    more: tuple[object, ...] = ("--save-json", written[0])
+    if words[1] == "inventory":
+        written += [tmp_path / "keys.jsonl", tmp_path / "m.prom"]
+        more = (*more, "--keys", written[1], "--metrics", written[2])
+    run = snaprebuild(*words, "--server-properties", file, *more)
+    assert run.exit_code in (0, 1)
+    no_secret(run.stdout, run.stderr, *(path.read_text() for path in written))
+
+
+def faulty(to: Path) -> dict[str, tuple[Path, str]]:
+    """Configurations that are refused, with a part of the message."""
+    made: dict[str, tuple[Path, str]] = {}
+    for name, more, text in (
+        ("nothing", {}, "no bucket and no directory"),
+        ("provider", {"rsm__config__storage__s3__bucket__name": "${file:/x:bucket}"}, "only the config provider of the broker"),
+        (
+            "password in the endpoint",
+            {"rsm__config__storage__s3__bucket__name": "b", "rsm__config__storage__s3__endpoint__url": "http://u:planted@h"},
+            "without user, password",
+        ),
+    ):
+        place = to / name
+        place.mkdir()
+        made[name] = (properties(place, **more), text)
+    return made
+
+
+@pytest.mark.parametrize("name", ["nothing", "provider", "password in the endpoint"])
+def test_a_configuration_that_does_not_name_a_store(tmp_path: Path, name: str) -> None:
+    file, text = faulty(tmp_path)[name]
+    run = snaprebuild("tier", "inventory", "--server-properties", file)
+    assert (run.exit_code, text in run.stderr) == (2, True), run.stderr
+    no_secret(run.stdout, run.stderr)
+    assert "planted" not in run.stderr
+
+
+def test_another_bucket_than_that_of_the_broker(tmp_path: Path) -> None:
+    file = properties(tmp_path, rsm__config__storage__s3__bucket__name="own")
+    run = snaprebuild("tier", "inventory", "s3://other/tier", "--server-properties", file)
+    assert (run.exit_code, "expected s3://own" in run.stderr) == (2, True)
+
+
+@pytest.mark.s3
+def test_a_bucket_of_a_broker(object_store: ObjectStore, tmp_path: Path) -> None:
+    name = object_store.bucket()
+    object_store.upload(AIVEN / "plain" / "store" / "tier", f"s3://{name}/tier")
+    file = properties(
+        tmp_path,
+        rsm__config__storage__s3__bucket__name=name,
+        rsm__config__storage__s3__endpoint__url=object_store.endpoint,
+        rsm__config__storage__s3__region="us-east-1",
+        rsm__config__storage__s3__path__style__access__enabled="true",
+        rsm__config__key__prefix="tier/",
+    )
+    keys = tmp_path / "keys.jsonl"
+    run = in_json("tier inventory", "--server-properties", file, "--keys", keys)
+    rows: list[dict[str, Any]] = [json.loads(line) for line in keys.read_text().splitlines()]
+    assert len(states(run)) * 3 == len(rows)
+    assert all(each["etag"] and each["storage_class"] == "STANDARD" for each in rows)
+    assert run.document["bucket"]["versioning"] == "Off"
+    no_secret(run.stdout, run.stderr, keys.read_text())
