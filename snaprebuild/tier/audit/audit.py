@@ -413,7 +413,11 @@ def _without_objects(tier: Tier) -> list[TopicIdPartition]:
 def _replay(replays: Sequence[_PlannedReplay], run: Run, engine: MakeEngine, keep: ProvenSnapshots | None) -> list[_PlannedReplay]:
     """Replays, and takes the verdicts. Gives the replays above damaged segments, which are due now."""
     due = [each for each in replays if each.log.audit.limit is None]
-    windows = [(each, each.window, PartitionVerdict(each.source)) for each in due if each.window is not None]
+    windows = [
+        (each, dataclasses.replace(each.window, keeps_proven=keep is not None), PartitionVerdict(each.source))
+        for each in due
+        if each.window is not None
+    ]
     again = []
     if windows:
         with _until_limit(*(each.log.audit for each, _, _ in windows)):  # an engine refuses at once what would exceed the limit
@@ -421,6 +425,8 @@ def _replay(replays: Sequence[_PlannedReplay], run: Run, engine: MakeEngine, kee
             run_partitions([WindowTask(window, verdict, run.clock) for _, window, verdict in windows], reading)
         for each, _, verdict in windows:
             again += _taken(each, verdict, run.clock)
+            if isinstance(verdict.outcome, WindowOutcome):
+                each.log.take_proven(verdict.outcome, keep)
     whole = {id(each.source): each for each in due if each.window is None and each.log.audit.limit is None}
     if whole:
         on_boundary: OnBoundary | None = None
