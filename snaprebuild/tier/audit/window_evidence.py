@@ -108,7 +108,7 @@ class WindowEvidence:
         confirming = {first} | {each.offset for each in judged if each.snapshot_class is SnapshotClass.EXACT}
         wrong = {each.offset for each in judged if each.comparison.proven_wrong and each.unproven_reason is None}
         for offset, state in states.items():
-            if offset not in wrong and self._directory.snapshots_at(offset):
+            if offset not in wrong and self._directory.snapshot_at(offset) is not None:
                 continue
             entries = entries_of(state.total())
             if len(confirming - {offset}) < CONFIRMING_LEAST or impossible_entries(entries, offset) is not None:
