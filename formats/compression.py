@@ -33,7 +33,7 @@ MOST_OF_A_BYTE = {"gzip": 1040, "snappy": 22, "lz4": 256, "zstd": 44_000}
 a block of zstd makes 128 KiB of 3. Data that declares more is damaged, and gets no buffer for it."""
 
 
-def decompress(codec: int, data: bytes, *, bytes_max: int, position: int = 0, magic: int = 2) -> bytes:
+def decompress(codec: int, data: bytes | bytearray, *, bytes_max: int, position: int = 0, magic: int = 2) -> bytes:
     """The records of a batch.
 
     Args:
@@ -49,7 +49,7 @@ def decompress(codec: int, data: bytes, *, bytes_max: int, position: int = 0, ma
         FormatError: the data does not follow the format of its codec.
     """
     if codec == 0:
-        return data
+        return bytes(data)
     if codec >= len(CODECS):
         raise BadValueError("codec of a batch", position=position, expected="0..4", found=codec)
     import cramjam  # imported on demand: replay of what brokers write needs none of it
@@ -98,7 +98,7 @@ def decompress_into(codec: int, data: bytes, room: memoryview) -> int | None:
         return None
 
 
-def decompress_to(codec: int, data: bytes, path: str, *, position: int, magic: int) -> None:
+def decompress_to(codec: int, data: bytes | bytearray, path: str, *, position: int, magic: int) -> None:
     """Writes the records of a batch while they are decompressed, so that little is in memory whatever their size.
 
     Args:
@@ -130,7 +130,7 @@ def decompress_to(codec: int, data: bytes, path: str, *, position: int, magic: i
         del file  # closes it, also while an error is on its way
 
 
-def _decompressed_block(block: bytes, position: int) -> bytes:
+def _decompressed_block(block: bytes | bytearray, position: int) -> bytes:
     import cramjam
 
     try:
@@ -145,7 +145,7 @@ def _decompressed_block(block: bytes, position: int) -> bytes:
 _NO_ROOM = ("write whole buffer", "smaller than required")
 
 
-def _snappy(data: bytes, room: memoryview, position: int) -> int:
+def _snappy(data: bytes | bytearray, room: memoryview, position: int) -> int:
     import cramjam
 
     count = 0
@@ -154,7 +154,7 @@ def _snappy(data: bytes, room: memoryview, position: int) -> int:
     return count
 
 
-def _snappy_blocks(data: bytes, position: int) -> Iterator[bytes]:
+def _snappy_blocks(data: bytes | bytearray, position: int) -> Iterator[bytes | bytearray]:
     """The blocks of a stream; all of ``data`` if it is no stream."""
     if not data.startswith(SNAPPY_STREAM_MAGIC):
         yield data
@@ -174,7 +174,7 @@ def _snappy_blocks(data: bytes, position: int) -> Iterator[bytes]:
         at += 4 + length
 
 
-def _with_right_header_checksum(frame: bytes) -> bytes:
+def _with_right_header_checksum(frame: bytes | bytearray) -> bytes | bytearray:
     """An lz4 frame of magic 0: its writers took the checksum of the header over the magic number, too."""
     if len(frame) < LZ4_DESCRIPTOR_POSITION + 3:
         return frame  # the decoder will say so
@@ -188,7 +188,7 @@ LZ4_DESCRIPTOR_POSITION = 4
 """The bytes after the magic number of a frame: flags, block descriptor, perhaps an int64 of content size, and their checksum."""
 
 
-def _xxh32_of_few(data: bytes) -> int:
+def _xxh32_of_few(data: bytes | bytearray) -> int:
     """xxHash-32 of fewer than 16 bytes, seed 0."""
     mask = 0xFFFFFFFF
     prime_1 = 2654435761

@@ -13,7 +13,7 @@ from itertools import chain
 from formats import limits
 from formats.errors import BadValueError, LimitExceededError
 
-__all__ = ["INT32", "INT64", "java_integer", "java_lines", "shown", "shown_json"]
+__all__ = ["INT32", "INT64", "java_integer", "java_lines", "shown", "shown_json", "shown_number"]
 
 INT32 = 32
 INT64 = 64
@@ -92,6 +92,17 @@ def java_integer(text: str, bits: int) -> int | None:
 def shown(text: str) -> str:
     """Input text for an error message: quoted, and cut where it is long."""
     return repr(text if len(text) <= 80 else text[:80] + "...")
+
+
+_NUMBERS = re.compile(r"[0-9+\-. ]{1,80}")
+
+
+def shown_number(text: str) -> str:
+    """Text where a broker writes numbers or ids, for an error message: quoted if it consists of numbers, else only its length.
+
+    A name in a log directory may lead to any other file, whose text the reader of the message may not see.
+    """
+    return repr(text) if _NUMBERS.fullmatch(text) else f"a text of {len(text)} characters"
 
 
 def shown_json(value: object) -> str:

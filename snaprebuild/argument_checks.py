@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.errors import UsageError
+from snaprebuild.typed_paths import check_scheme
 
 __all__ = [
     "AS_OF_MAX_MS",
@@ -63,13 +64,14 @@ def optional(check: Check[Value]) -> Check[Value | None]:
 
 
 def check_path(name: str, value: Any) -> str:
-    """A path in any form that ``open`` takes, as text."""
+    """A path in any form that ``open`` takes, as text. ``s3:/bucket`` is none."""
     if not isinstance(value, str | bytes | os.PathLike):
         raise UsageError(f"{name}: expected a path, found {_shown(value)}")
     text = os.fsdecode(value)
     if not text:
         raise UsageError(f"{name}: the path is empty")
     _check_encodable(name, text)
+    check_scheme(text)
     return text
 
 

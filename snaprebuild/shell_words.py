@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-__all__ = ["program_command", "shell_command", "shell_word"]
+__all__ = ["option_words", "program_command", "shell_command", "shell_word"]
 
 
 def program_command(words: Iterable[str]) -> str:
@@ -19,6 +19,17 @@ def program_command(words: Iterable[str]) -> str:
         words: the verb, and what follows it.
     """
     return shell_command(["snaprebuild", *words])
+
+
+def option_words(option: str, value: object) -> list[str]:
+    """An option with its value, as words of a command of this program.
+
+    Args:
+        option: with its dashes.
+        value: any value. One that begins with ``-`` is in the same word as its option: else it would be taken for an option.
+    """
+    text = str(value)
+    return [f"{option}={text}"] if text.startswith("-") else [option, text]
 
 
 def shell_command(words: Iterable[str]) -> str:

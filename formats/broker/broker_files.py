@@ -16,7 +16,7 @@ import msgspec
 from formats import limits
 from formats.errors import BadValueError, BadVersionError, FormatError, LimitExceededError
 from formats.partition.partition_metadata import uuid_from_text
-from formats.text_lines import INT32, java_integer, java_lines, shown
+from formats.text_lines import INT32, java_integer, java_lines, shown, shown_number
 
 __all__ = [
     "CleanShutdown",
@@ -233,7 +233,7 @@ def _version(properties: Properties) -> int:
             "meta.properties version",
             position=entry.line,
             expected=f"0..{META_PROPERTIES_VERSION_MAX}",
-            found=shown(entry.value),
+            found=shown_number(entry.value),
             unit="line",
         )
     return version
@@ -250,7 +250,7 @@ def _node_id(properties: Properties, key: str) -> int | None:
 
 
 def _refused(entry: Property, expected: object) -> BadValueError:
-    return BadValueError(entry.key, position=entry.line, expected=expected, found=shown(entry.value), unit="line")
+    return BadValueError(entry.key, position=entry.line, expected=expected, found=shown_number(entry.value), unit="line")
 
 
 def _check_required(meta: MetaProperties) -> None:

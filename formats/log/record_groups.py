@@ -422,7 +422,7 @@ class _GroupReader:
             self._on_damage(row, error.in_file(self._source.name))
 
     def _one_by_one(self, row: int, header: BatchHeader, position: int, skipped: int) -> Iterator[RecordGroup]:
-        records = read_records(header, self._batch(header, position), position=position, piped=self._piped)
+        records = read_records(header, bytes(self._batch(header, position)), position=position, piped=self._piped)
         for record in islice(records, skipped, None):
             if not record.is_valid:
                 what = "checksum of a message in a wrapper"
@@ -513,10 +513,10 @@ class _GroupReader:
         found = f"{header.crc:#010x}"
         return BadChecksumError("checksum of a batch", position=position, expected=f"{computed:#010x}", found=found)
 
-    def _batch(self, header: BatchHeader, position: int, start: int = 0) -> bytes:
+    def _batch(self, header: BatchHeader, position: int, start: int = 0) -> bytearray:
         """The bytes of a batch from one of them on."""
         size = header.size_bytes - start
-        data = _SegmentRange(self._source, position + start, position + header.size_bytes).read(size)
+        data = _SegmentRange(self._source, position + start, position + header.size_bytes).take(size)
         if len(data) != size:
             raise TruncatedError("batch", position=position, expected=f"{size} bytes", found=f"{len(data)} bytes")
         return data
@@ -537,10 +537,18 @@ class _SegmentRange:
 
     def read(self, count: int) -> bytes:
         """The next bytes, none at the end."""
+        return bytes(self.take(count))
+
+    def take(self, count: int) -> bytearray:
+        """The next bytes, none at the end, of which no copy was made."""
         part = bytearray(min(count, self._end - self._at))
-        read = self._source.read_into(self._at, memoryview(part)) if part else 0
+        read = 0
+        if part:
+            with memoryview(part) as view:
+                read = self._source.read_into(self._at, view)
         self._at += read
-        return bytes(memoryview(part)[:read])
+        del part[read:]
+        return part
 
 
 def _header_parts(header_count: np.ndarray) -> list[int]:

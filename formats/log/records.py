@@ -164,7 +164,11 @@ class RecordWindow:
 
 
 def walk_decompressed(
-    header: BatchHeader, data: bytes, position: int, piped: Piped | None, walk: Callable[[RecordWindow], Iterator[_Item]]
+    header: BatchHeader,
+    data: bytes | bytearray,
+    position: int,
+    piped: Piped | None,
+    walk: Callable[[RecordWindow], Iterator[_Item]],
 ) -> Iterator[_Item]:
     """Decompresses the records of a batch, and yields the items that ``walk`` makes of them.
 

@@ -17,7 +17,7 @@ import msgspec
 
 from formats.errors import BadLengthError, BadValueError, BadVersionError
 from formats.limits import INT32_MAX, INT64_MAX
-from formats.text_lines import INT32, INT64, java_integer, java_lines, shown
+from formats.text_lines import INT32, INT64, java_integer, java_lines, shown_number
 
 __all__ = [
     "LeaderEpochEntry",
@@ -147,20 +147,20 @@ def _read(
     version = java_integer(first, INT32)
     if version != CHECKPOINT_VERSION:
         raise BadVersionError(
-            f"{what} version", file=file, position=1, expected=CHECKPOINT_VERSION, found=shown(first), unit="line"
+            f"{what} version", file=file, position=1, expected=CHECKPOINT_VERSION, found=shown_number(first), unit="line"
         )
     if second is None:
         return ()
     count = java_integer(second, INT32)
     if count is None or count < 0:
         raise BadLengthError(
-            f"{what} count", file=file, position=2, expected="a number of entries", found=shown(second), unit="line"
+            f"{what} count", file=file, position=2, expected="a number of entries", found=shown_number(second), unit="line"
         )
     entries = []
     for number, line in enumerate(lines, start=3):
         entry = entry_of(line)
         if entry is None:
-            raise BadValueError(f"{what} line", file=file, position=number, expected=grammar, found=shown(line), unit="line")
+            raise BadValueError(f"{what} line", file=file, position=number, expected=grammar, found=shown_number(line), unit="line")
         entries.append(entry)
     if len(entries) != count:
         raise BadLengthError(f"{what} count", file=file, position=2, expected=f"{count} entries", found=len(entries), unit="line")

@@ -21,7 +21,7 @@ import msgspec
 
 from formats.errors import BadValueError, BadVersionError, TruncatedError
 from formats.limits import INT32_MAX
-from formats.text_lines import INT32, java_integer, java_lines, shown
+from formats.text_lines import INT32, java_integer, java_lines, shown, shown_number
 
 __all__ = [
     "UUID_BYTES",
@@ -94,13 +94,15 @@ def read_partition_metadata(data: bytes | memoryview, *, file: str | None = None
     version = java_integer(text, INT32)
     if version is None or version < 0:
         raise BadVersionError(
-            "partition metadata version", file=file, position=1, expected="0 or higher", found=shown(text), unit="line"
+            "partition metadata version", file=file, position=1, expected="0 or higher", found=shown_number(text), unit="line"
         )
     text = _value(lines, 2, "topic_id", file)
     try:
         topic_id = uuid_from_text(text)
     except BadValueError as error:
-        raise BadValueError("topic_id", file=file, position=2, expected=error.expected, found=error.found, unit="line") from None
+        raise BadValueError(
+            "topic_id", file=file, position=2, expected=error.expected, found=shown_number(text), unit="line"
+        ) from None
     if topic_id == ZERO_UUID:
         raise BadValueError("topic_id", file=file, position=2, expected="a topic id other than zero", found=text, unit="line")
     return PartitionMetadata(version, topic_id)
@@ -156,7 +158,9 @@ def _value(lines: list[str], number: int, key: str, file: str | None) -> str:
         )
     parts = _SEPARATOR.split(lines[number - 1], maxsplit=1)
     if len(parts) != 2 or parts[0] != key:
-        raise BadValueError(key, file=file, position=number, expected=f"'{key}: ...'", found=shown(lines[number - 1]), unit="line")
+        raise BadValueError(
+            key, file=file, position=number, expected=f"'{key}: ...'", found=shown_number(lines[number - 1]), unit="line"
+        )
     return parts[1]
 
 

@@ -1,6 +1,9 @@
 #!/usr/bin/env -S sh -c 'exec "$(dirname "$0")/../run" "$0" "$@"'
 # needs: spark
-"""Three questions about log directories, asked in SQL: who writes, which transactions hang, and what a broker would forget.
+"""Six questions about log directories, asked in SQL.
+
+Three are about batches and snapshots: who writes, which transactions hang, and what a broker would forget. With --remote three others are
+asked, about records: who wrote to a topic, which keys were only aborted, and what would be lost without the disks.
 
 An example: in a notebook, ``register(spark)`` and the statements are all that is needed.
 """
@@ -68,6 +71,35 @@ ORDER BY topic, partition, directory, boundary
 """,
 }
 
+RECORD_COLUMNS = "topic, partition, offset, timestamp, key, value, producer_id, transaction"
+
+RECORD_QUESTIONS = {
+    "Who wrote to this topic between two times?": """
+SELECT producer_id, count(*) AS records, count_if(transaction = 'aborted') AS aborted,
+       min(offset) AS first_offset, max(offset) AS last_offset, min(timestamp) AS first_record, max(timestamp) AS last_record
+FROM records
+WHERE topic = :topic AND timestamp >= timestamp_millis(:from_ms) AND timestamp < timestamp_millis(:until_ms)
+GROUP BY producer_id ORDER BY producer_id
+""",
+    "Which keys are in aborted transactions only?": """
+SELECT topic, partition, hex(key) AS key_in_hex, count(*) AS records, min(offset) AS first_offset, max(offset) AS last_offset
+FROM records
+WHERE key IS NOT NULL
+GROUP BY topic, partition, key
+HAVING bool_and(transaction = 'aborted')
+ORDER BY topic, partition, first_offset
+""",
+    "What would be lost above the end of remote storage, if the disks were lost?": """
+WITH ends AS (SELECT topic, partition, max(offset) + 1 AS end_of_tier FROM tiered GROUP BY ALL)
+SELECT topic, partition, coalesce(end_of_tier, 0) AS end_of_tier, count(*) AS records,
+       sum(coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)) AS bytes, min(timestamp) AS oldest, max(timestamp) AS newest
+FROM records LEFT JOIN ends USING (topic, partition)
+WHERE offset >= coalesce(end_of_tier, 0)
+GROUP BY topic, partition, end_of_tier
+ORDER BY topic, partition
+""",
+}
+
 
 def ask(session: SparkSession, paths: list[str], parameters: dict[str, int]) -> None:
     """Prints each question, its statement and the answer."""
@@ -83,6 +115,21 @@ def ask(session: SparkSession, paths: list[str], parameters: dict[str, int]) -> 
         session.sql(statement, args=parameters).show(1000, truncate=False)
 
 
+def ask_of_records(session: SparkSession, paths: list[str], remote: str, parameters: dict[str, int | str]) -> None:
+    """Prints each question about records, its statement and the answer. Keys are shown, which may be personal data."""
+    register(session)
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    source = session.read.format("kafka_records").option("failOnDataLoss", "false")
+    # Remote storage has what is below the first segment on disk; control records, too, show where it ends.
+    log = source.option("remote", remote).option("isolation", "read_uncommitted").option("columns", RECORD_COLUMNS).load(paths)
+    log.cache().createOrReplaceTempView("records")
+    tiered = source.option("remote", remote).option("isolation", "all").option("columns", "topic, partition, offset")
+    tiered.load().createOrReplaceTempView("tiered")
+    for question, statement in RECORD_QUESTIONS.items():
+        print(f"-- {question}\n{statement.strip()};")
+        session.sql(statement, args=parameters).show(1000, truncate=False)
+
+
 def main() -> None:
     """Reads the arguments."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -92,6 +139,11 @@ def main() -> None:
     )
     parser.add_argument("--expiration-ms", type=int, default=86_400_000, help="producer.id.expiration.ms (86400000)")
     parser.add_argument("--max-timeout-ms", type=int, default=900_000, help="transaction.max.timeout.ms (900000)")
+    parser.add_argument("--remote", help="remote storage of the logs, for the questions about records")
+    parser.add_argument("--topic", default="", help="for the first question about records")
+    moment = datetime.datetime.fromisoformat
+    parser.add_argument("--from", dest="begin", type=moment, default=moment("1970-01-01"), help="of it, as --as-of (1970)")
+    parser.add_argument("--until", type=moment, default=moment("9999-01-01"), help="of it, as --as-of (9999)")
     parser.add_argument("--master", help="of Spark (all cores of this machine)")
     arguments = parser.parse_args()
     as_of = time.time() if arguments.as_of is None else _in_some_zone(arguments.as_of).timestamp()
@@ -103,9 +155,17 @@ def main() -> None:
     }
     try:
         with opened_session(arguments.master) as session:
-            ask(session, arguments.paths, parameters)
+            if arguments.remote is None:
+                ask(session, arguments.paths, parameters)
+            else:
+                times = {"from_ms": _in_ms(arguments.begin), "until_ms": _in_ms(arguments.until)}
+                ask_of_records(session, arguments.paths, arguments.remote, {"topic": arguments.topic, **times})
     except UsageError as error:
         parser.error(str(error))
+
+
+def _in_ms(moment: datetime.datetime) -> int:
+    return int(_in_some_zone(moment).timestamp() * 1000)
 
 
 def _in_some_zone(moment: datetime.datetime) -> datetime.datetime:

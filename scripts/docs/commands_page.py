@@ -27,6 +27,7 @@ PLACES = {
     "inspect records": "../guides/inspect.md",
     "before-start": "../guides/deploy.md#before-start",
     "tier inventory": "../guides/remote-storage.md#tier-inventory",
+    "tier metadata": "../guides/remote-storage.md#tier-metadata",
     "tier audit": "../guides/remote-storage.md#tier-audit",
     "tier repair": "../guides/remote-storage.md#tier-repair",
     "tier upload": "../guides/upload.md",

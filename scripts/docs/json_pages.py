@@ -27,6 +27,8 @@ OF_ANOTHER = {
     "results": "rebuild",
     "saved-plan": "plan",
     "staged-plan": "stage",
+    "metadata-undo": "tier-metadata",
+    "metadata-undone": "undo",
     "tier-undo": "tier-repair",
     "verify-receipt": "verify",
 }

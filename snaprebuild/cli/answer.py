@@ -15,7 +15,7 @@ from snaprebuild.cli.value_text import shown
 from snaprebuild.cli.verb_command import setting_words
 from snaprebuild.cli.view import AGAIN, Advice, Answer
 from snaprebuild.findings import Finding, FindingCause, Severity, deleted_text, unread_paths
-from snaprebuild.shell_words import program_command
+from snaprebuild.shell_words import option_words, program_command
 
 __all__ = [
     "COPIES",
@@ -189,7 +189,7 @@ def _given(names: Collection[str]) -> list[str]:
         elif isinstance(value, bool):
             words.append(each.opts[0] if value else each.secondary_opts[0])
         else:
-            words += [word for one in values for word in (max(each.opts, key=len), one)]
+            words += [word for one in values for word in option_words(max(each.opts, key=len), one)]
     return [*arguments, *words]
 
 

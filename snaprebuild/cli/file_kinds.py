@@ -15,9 +15,9 @@ from snaprebuild.cli.options.common import check_paths
 from snaprebuild.cli.runs.run_settings import run_facts
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.shell_words import shell_word
-from snaprebuild.storage.local.absent_path import ABSENT, absent_text
 from snaprebuild.storage.local.regular_file import open_named_file
 from snaprebuild.storage.store import is_object
+from snaprebuild.typed_paths import ABSENT, absent_text
 
 if TYPE_CHECKING:
     from formats.partition.file_names import DumpedKind
@@ -57,6 +57,7 @@ class FileContent(StrEnum):
     STAGED_PLAN = "a staged plan"
     RECEIPT = "a receipt"
     STORE_RECEIPT = "a receipt of `tier repair`"
+    METADATA_RECEIPT = "a receipt of `tier metadata`"
     RESULT = "the JSON result of"
     """With the name of its command."""
     JSON = "JSON of another program"
@@ -95,6 +96,7 @@ _ADVICE = {
     FileContent.STAGED_PLAN: "`install --plan FILE` takes it",
     FileContent.RECEIPT: "`undo FILE`, `verify --written-by FILE` and `report FILE` take it",
     FileContent.STORE_RECEIPT: "`undo FILE` takes it",
+    FileContent.METADATA_RECEIPT: "`undo FILE` takes it",
     FileContent.JSON: "no command takes it",
     FileContent.PAGE: "open it in a browser",
     FileContent.METRICS: "the node exporter of Prometheus takes it",
@@ -121,6 +123,7 @@ _OF_SCHEMA = {
     "staged-plan": FileContent.STAGED_PLAN,
     "receipt": FileContent.RECEIPT,
     "tier-undo": FileContent.STORE_RECEIPT,
+    "metadata-undo": FileContent.METADATA_RECEIPT,
 }
 _GROUPS = ("inspect", "tier", "follower", "cluster", "simulate")
 _OTHER_COMMANDS = {
@@ -332,7 +335,7 @@ STAGED_PLAN = FilePurpose(
 )
 UNDONE_RECEIPT = FilePurpose(
     "a receipt",
-    (FileContent.RECEIPT, FileContent.STORE_RECEIPT),
+    (FileContent.RECEIPT, FileContent.STORE_RECEIPT, FileContent.METADATA_RECEIPT),
     source="`undo` without RECEIPT lists the receipts",
     may_be_directory=True,
 )

@@ -106,6 +106,8 @@ def skipped_text(findings: Iterable[Finding]) -> str:
 def concern_text(findings: Iterable[Finding], columns: int = NAME_COLUMNS) -> str:
     """How many findings are more than a note, and what the worst one is about; empty without any.
 
+    It names no place: the table shows some findings, stderr the others, and a program has them as values.
+
     Args:
         findings: of a result.
         columns: of the name of a directory or a file.
@@ -114,7 +116,7 @@ def concern_text(findings: Iterable[Finding], columns: int = NAME_COLUMNS) -> st
     if not concerns:
         return ""
     name = middle_cut(_short_name(concerns[0].path), columns)
-    return f"{pluralize(len(concerns), 'finding')}, see stderr: {name}."
+    return f"{pluralize(len(concerns), 'finding')}: {name}."
 
 
 def _short_name(path: str) -> str:

@@ -67,7 +67,7 @@ EXAMPLES = {
     ),
     "inspect records": (
         "inspect records /var/lib/kafka --topic orders --from 2026-11-21",
-        "inspect records /kafka/orders-0 --value-format json --limit 5",
+        "inspect records s3://tiered /kafka/orders-0 --value-format json",
     ),
     "inspect diff": ("inspect diff 00000000000000008231.snapshot rebuilt.snapshot",),
     "inspect explain": (
@@ -99,6 +99,10 @@ EXAMPLES = {
     "tier repair": (
         "tier repair s3://tiered/kafka --metadata-log /var/lib/kafka",
         "tier repair s3://tiered/kafka --allow-unverified --dry-run",
+    ),
+    "tier metadata": (
+        "tier metadata s3://tiered/kafka --metadata-log /var/lib/kafka",
+        "tier metadata s3://tiered --log-dir /kafka --log-dirs /kafka",
     ),
     "before-start": (
         "before-start /var/lib/kafka --deadline 300",
@@ -224,6 +228,7 @@ _add("inspect stats", "Count producers, their memory, and batches", NOTHING)
 app.add_typer(GROUPS["tier"], name="tier", short_help="Remote storage: inventory, audit, repair, ...")
 _add("tier inventory", "List the copies of segments in remote storage", NOTHING)
 _add("tier audit", "Compare remote snapshots with a replay", NOTHING)
+_add("tier metadata", "Rebuild __remote_log_metadata from the copies", "a new file or directory")
 _add("tier repair", "Replace wrong snapshots in remote storage", "remote storage")
 _add("tier upload", "Upload rolled segments with their snapshots", "remote storage")
 app.add_typer(GROUPS["follower"], name="follower", short_help="Replicas that start from remote storage")

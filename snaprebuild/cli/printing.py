@@ -121,16 +121,13 @@ def print_undo(receipt: str | None) -> None:
 
 
 def newest_run_text(run: str, receipt: str) -> str:
-    """Which run ``undo --last`` takes back: the newest that it sees, which need not be the last one.
+    """Which run ``undo --last`` takes back.
 
     Args:
         run: its command, with its time where that is known.
         receipt: path of its receipt.
     """
-    return (
-        f"The newest run with a receipt in the default place was {run}. Its receipt is {shown(receipt)}.\n"
-        "A run whose receipt `--receipt` put elsewhere is not seen."
-    )
+    return f"The newest run of this user on this host was {run}. Its receipt is {shown(receipt)}."
 
 
 def is_verbose() -> bool:

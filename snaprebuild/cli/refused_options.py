@@ -19,11 +19,15 @@ _DOCUMENTS = ("fleet", "report", "undo")
 _METADATA = ("cluster image", "cluster history", "cluster check", "cluster isr", "cluster advise")
 _SIMULATIONS = ("simulate isr", "simulate metadata-log")
 _AT_A_START = ("install", "before-start")
-_INSPECT = ("inspect dump", "inspect records", "inspect diff", "inspect explain", "inspect transactions", "inspect stats")
+_INVENTORIES = ("tier inventory", "tier metadata")
+_TIER_RUNS = ("tier repair", "tier upload", "tier metadata")
+_INSPECT = ("inspect dump", "inspect diff", "inspect explain", "inspect transactions", "inspect stats")
 
 _REFUSALS = (
     Refusal(
-        ("--impact",), (*_DOCUMENTS, "inspect diff", "tier inventory"), "it reads documents, lists and small files, and no segment"
+        ("--impact",),
+        (*_DOCUMENTS, "inspect diff", *_INVENTORIES),
+        "it reads documents, lists and small files, and no segment",
     ),
     Refusal(("--impact",), _METADATA, "it reads metadata logs, which are small, and no other segment"),
     Refusal(("--impact", "--jobs"), _SIMULATIONS, "it computes in one process, and reads no disk"),
@@ -32,12 +36,27 @@ _REFUSALS = (
     Refusal(("--jobs",), ("scan", "plan", "follower fetch-path"), "it reads small files and ends of segments, with threads"),
     Refusal(("--jobs",), ("inspect dump", "inspect diff"), "it goes through the files in the order of the command line"),
     Refusal(("--jobs",), ("inspect records",), "it reads one partition after the other, in the order of the offsets"),
-    Refusal(("--jobs",), (*_DOCUMENTS, "tier inventory"), "it reads documents, lists and small files, and replays nothing"),
+    Refusal(
+        ("--jobs",),
+        (*_DOCUMENTS, *_INVENTORIES),
+        "it reads documents, lists and small files, and replays nothing",
+    ),
     Refusal(("--jobs",), _METADATA, "a metadata log is read from its start to its end, in one process"),
     Refusal(("--jobs",), ("tier upload",), "it uploads one segment after the other, in the order of the log"),
     Refusal(
         ("--metrics",),
-        ("plan", "stage", "rebuild", *_AT_A_START, "undo", "tier repair", "tier upload", "follower build", "follower repair"),
+        (
+            "plan",
+            "stage",
+            "rebuild",
+            *_AT_A_START,
+            "undo",
+            "tier repair",
+            "tier upload",
+            "tier metadata",
+            "follower build",
+            "follower repair",
+        ),
         "it is run once: what it leaves is in the metrics of `scan`, `verify`, `tier audit` and `follower check`",
     ),
     Refusal(
@@ -63,7 +82,12 @@ _REFUSALS = (
     ),
     Refusal(
         ("--engine", "--master", "--cache"),
-        (*_DOCUMENTS, *_METADATA, *_SIMULATIONS, "tier inventory"),
+        ("inspect records",),
+        "one process reads one partition after the other; Spark's source kafka_records reads many at once (docs/guides/spark.md)",
+    ),
+    Refusal(
+        ("--engine", "--master", "--cache"),
+        (*_DOCUMENTS, *_METADATA, *_SIMULATIONS, *_INVENTORIES),
         "it reads too little for a cluster of machines",
     ),
     Refusal(("--engine", "--master", "--cache"), ("tier repair", "tier upload"), "it writes to remote storage from one machine"),

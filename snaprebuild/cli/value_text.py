@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from formats.partition.partition_metadata import uuid_to_text
+from snaprebuild.typed_paths import lacks_slash
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.source.source import PartitionSource
@@ -25,7 +26,8 @@ def shown(path: str) -> str:
     if below == os.sep or not path.startswith(below):
         return path
     relative = path[len(below) :]
-    return f"./{relative}" if relative.startswith("-") else relative  # it may be a word of the next command
+    # It may be a word of the next command, in which it is no option, and no URL.
+    return f"./{relative}" if relative.startswith("-") or lacks_slash(relative) else relative
 
 
 def labels_of(partitions: Iterable[PartitionSource], topic_ids: Mapping[str, bytes | None] | None = None) -> dict[str, str]:

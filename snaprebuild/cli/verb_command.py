@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import click
@@ -17,9 +18,11 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 from typer.core import TyperCommand, TyperGroup
 
-from snaprebuild.cli.options.description import OptionText
+from snaprebuild.cli.options.description import PATHS, OptionText
 from snaprebuild.cli.panels import ADVANCED, GLOBAL, PANELS, panel_of
 from snaprebuild.cli.streams import print_on_stderr
+from snaprebuild.shell_words import option_words, shell_word
+from snaprebuild.typed_paths import check_new_path, check_scheme
 
 if TYPE_CHECKING:  # the page of all commands needs none of these
     from snaprebuild.cli.options.assumptions import Assumption
@@ -45,6 +48,11 @@ _BEFORE_THE_VERB = dict.fromkeys(("--impact", *GLOBAL["Global"]), 2) | dict.from
 
 
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+
+_ID = re.compile(r"\A[0-9]+=")
+"""The node id of a voter, which comes before its directory."""
+
+_NEGATIVE = re.compile(r"-[0-9]+")
 
 _ORDER = {name: panel for panel, names in (PANELS | GLOBAL).items() for name in names}
 """Options in the order of the help, and the panel of each."""
@@ -84,7 +92,7 @@ def setting_words() -> list[str]:
     """The words of the command line that give settings, for a next command: each verb takes them, and ignores what it does not use."""
     ctx = click.get_current_context()
     values: dict[str, list[str]] = ctx.meta.get(_SETTING_WORDS, {})
-    words = [word for option in ("--config", "--set") for value in values.get(option, ()) for word in (option, value)]
+    words = [word for option in ("--config", "--set") for value in values.get(option, ()) for word in option_words(option, value)]
     if "impact" in ctx.params and ctx.get_parameter_source("impact") is ParameterSource.COMMANDLINE:
         words += ["--set", f"impact={ctx.params['impact']}"]
     return words
@@ -103,6 +111,48 @@ def given_options(names: Iterable[str]) -> list[str]:
 
 def _name_of(option: click.Parameter) -> str:
     return max(option.opts, key=len)
+
+
+def _takes_value(parameter: click.Parameter) -> bool:
+    """Whether a parameter is an option that is followed by its value."""
+    return isinstance(parameter, click.Option) and not parameter.is_flag and not parameter.count
+
+
+def _may_be_value(word: str, option: click.Parameter) -> bool:
+    """Whether the word after an option is its value: it is no option, but may be ``-``, or a negative number where a number goes."""
+    if not word.startswith("-") or word == "-":
+        return True
+    from snaprebuild.cli.options.common import WholeNumber
+
+    return isinstance(option.type, WholeNumber) and _NEGATIVE.fullmatch(word) is not None
+
+
+def _check_paths(ctx: click.Context) -> None:
+    """Makes sure that no path of the command line has a typing error that would make it another path.
+
+    Raises:
+        UsageError: one has.
+    """
+    for each in ctx.command.params:
+        value = ctx.params.get(each.name or "")
+        is_option = isinstance(each, click.Option)
+        if value is None or (is_option and each.metavar not in PATHS):
+            continue
+        for path in [value] if isinstance(value, str) else value:
+            check_scheme(_ID.sub("", path))
+            if is_option:
+                check_new_path(path)
+
+
+@contextmanager
+def _errors_of(ctx: click.Context) -> Iterator[None]:
+    """Errors of click's parser get the context of the command, so that the answer names the help of this command."""
+    try:
+        yield
+    except click.UsageError as error:
+        if error.ctx is None:
+            error.ctx = ctx
+        raise
 
 
 class VerbCommand(TyperCommand):
@@ -138,8 +188,38 @@ class VerbCommand(TyperCommand):
         self.params += [of_run, config, everything]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """With the options before the verb."""
-        return super().parse_args(ctx, [*ctx.meta.pop(_BEFORE, ()), *args])
+        """With the options before the verb.
+
+        Raises:
+            click.UsageError: the words are no command line of this verb.
+        """
+        words = [*ctx.meta.pop(_BEFORE, ()), *args]
+        if not ctx.resilient_parsing:
+            self._check_that_values_follow(ctx, words)
+        with _errors_of(ctx):
+            rest = super().parse_args(ctx, words)
+        if not ctx.resilient_parsing:
+            _check_paths(ctx)
+        return rest
+
+    def _check_that_values_follow(self, ctx: click.Context, words: Sequence[str]) -> None:
+        """Makes sure that the word after each option with a value is no option: click would take it as the value.
+
+        Raises:
+            click.UsageError: an option has no value.
+        """
+        options = {name: each for each in self.params if _takes_value(each) for name in each.opts}
+        following = iter(words)
+        for word in following:
+            if word == "--":
+                return
+            if word not in options:
+                continue
+            value = next(following, None)
+            if value is None:
+                ctx.fail(f"{word} needs a value")
+            if not _may_be_value(value, options[word]):
+                ctx.fail(f"{word} needs a value; found {value!r}. If that is the value, write {shell_word(f'{word}={value}')}")
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -322,7 +402,8 @@ class VerbGroup(TyperGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Global options may be given before the verb."""
-        return super().parse_args(ctx, split_global_options(ctx, args))
+        with _errors_of(ctx):
+            return super().parse_args(ctx, split_global_options(ctx, args))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The verbs, what each is for, and what it changes."""

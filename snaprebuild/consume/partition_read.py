@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from formats.errors import BadValueError, FormatError
 from formats.log.batch_headers import HEADER_COLUMNS, HeaderBlock
-from formats.log.record_batch import ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL
+from formats.log.record_batch import ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, ATTRIBUTE_LOG_APPEND_TIME
 from formats.log.record_groups import RecordGroup, record_groups
 from snaprebuild.consume.arrow_batches import arrow_batch, record_schema
 from snaprebuild.consume.log_pieces import BatchFault, LogPiece, blocks_of
 from snaprebuild.consume.partition_plan import RecordPlan
-from snaprebuild.consume.record_query import DamageMode, RecordIsolation, RecordQuery
+from snaprebuild.consume.record_query import DamageMode, RecordIsolation, RecordQuery, TimeBounds
 from snaprebuild.consume.transaction_outcomes import Outcome
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding, Severity, pluralize
@@ -47,6 +47,9 @@ class PartitionCounts(msgspec.Struct):
     control_batches: int = 0
     missing_offsets: int = 0
     damaged_batches: int = 0
+
+
+MAGIC_V2 = 2
 
 
 @dataclass(slots=True)
@@ -125,7 +128,7 @@ class PartitionReader:
             return
         outcomes = self._outcomes(block)
         is_control = block.column("attributes") & ATTRIBUTE_CONTROL != 0
-        wanted = in_range
+        wanted = in_range & _may_have_times(block, self.query.times)
         if self.query.isolation is not RecordIsolation.ALL:
             wanted = wanted & ~is_control
             self.counts.control_batches += int((in_range & is_control).sum())
@@ -287,6 +290,23 @@ class PartitionReader:
         count = pluralize(self.counts.missing_offsets, "offset")
         message = f"{count} of the range are in no batch, the first are {begin} to {end - 1}"
         self.findings.append(Finding("records-lost", Severity.FINDING, self.plan.log.place, message, begin))
+
+
+def _may_have_times(block: HeaderBlock, times: TimeBounds) -> np.ndarray:
+    """Which batches may have a record between two times, by their headers; bool (rows,).
+
+    A batch of magic 2 has the greatest timestamp of its records in its header. That is the timestamp of all of them if it is the time of
+    the append. Batches of older magic may be anything.
+    """
+    greatest = block.column("max_timestamp")
+    is_known = block.column("magic") == MAGIC_V2
+    may_have = np.ones(len(block), dtype=bool)
+    if times.least_ms is not None:
+        may_have &= ~is_known | (greatest >= times.least_ms)
+    if times.most_ms is not None:
+        is_append_time = block.column("attributes") & ATTRIBUTE_LOG_APPEND_TIME != 0
+        may_have &= ~(is_known & is_append_time) | (greatest <= times.most_ms)
+    return may_have
 
 
 def _least_offsets(block: HeaderBlock) -> np.ndarray:

@@ -11,7 +11,7 @@ import msgspec
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.partition_names import TopicKind, topic_kind_of
 
-__all__ = ["EARLIEST", "LATEST", "DamageMode", "NoMatch", "Offsets", "RecordIsolation", "RecordQuery"]
+__all__ = ["ALL_TIMES", "EARLIEST", "LATEST", "DamageMode", "NoMatch", "Offsets", "RecordIsolation", "RecordQuery", "TimeBounds"]
 
 EARLIEST = -2
 LATEST = -1
@@ -50,6 +50,21 @@ class NoMatch(StrEnum):
     LATEST = "latest"
 
 
+class TimeBounds(msgspec.Struct, frozen=True):
+    """The timestamps that are of interest: batches that have no record between them may be left out.
+
+    Attributes:
+        least_ms: ms since 1970; None for no bound.
+        most_ms: ms since 1970; None for no bound.
+    """
+
+    least_ms: int | None = None
+    most_ms: int | None = None
+
+
+ALL_TIMES = TimeBounds()
+
+
 class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A request for records.
 
@@ -66,6 +81,8 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
         isolation: which records are read.
         mode: what happens with damage.
         columns: of the rows, in their order.
+        topic_ids: 16 bytes by topic, of topics of which remote storage has several of that name.
+        times: of the records that are of interest; others may be among the rows.
         fails_on_data_loss: offsets of the range that are not there end the read with an error.
         selection: topics and partitions as the options of a command select them, in place of the four ways above; None for those.
         includes_internal: such a selection takes Kafka's own topics, too.
@@ -83,6 +100,8 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
     isolation: RecordIsolation = RecordIsolation.READ_COMMITTED
     mode: DamageMode = DamageMode.FAILFAST
     columns: tuple[str, ...] = ()
+    topic_ids: Mapping[str, bytes] = msgspec.field(default_factory=dict)
+    times: TimeBounds = ALL_TIMES
     fails_on_data_loss: bool = True
     selection: Selection | None = None
     includes_internal: bool = False

@@ -32,6 +32,7 @@ __all__ = [
     "RecordRow",
     "export_records",
     "exported_columns",
+    "make_export_directory",
     "read_rows",
     "row_columns",
 ]
@@ -180,6 +181,16 @@ def _read_partition(reader: PartitionReader, rows: Sequence[RecordRow], *, is_wh
     )
 
 
+def make_export_directory(directory: str) -> None:
+    """Makes the directory of an export, which only its owner may read.
+
+    Raises:
+        WriteFailedError: it cannot be made.
+    """
+    make_directories(directory)
+    os.chmod(directory, PRIVATE_DIRECTORY)
+
+
 def export_records(
     source: RecordSource,
     query: RecordQuery,
@@ -195,15 +206,13 @@ def export_records(
         source: what is read.
         query: with the columns of the files.
         findings: filled with those of the partitions.
-        directory: that gets the files; it is made.
+        directory: that gets the files (``make_export_directory``).
         limit: records at most, of all partitions; None for all.
         progress: called after each partition with its name and the bytes of its segments; None for none.
 
     Raises:
         WriteFailedError: a file cannot be written. The files that are there are whole.
     """
-    make_directories(directory)
-    os.chmod(directory, PRIVATE_DIRECTORY)
     left = limit
     partitions: list[ReadPartition] = []
     for log in source.logs:

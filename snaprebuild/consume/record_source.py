@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,13 +14,15 @@ from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.consume.chosen_log import ChosenLog, by_partition, choose_log, read_replica
 from snaprebuild.consume.partition_plan import check_offsets
 from snaprebuild.consume.record_query import RecordQuery
-from snaprebuild.consume.remote_logs import RemoteRequest, log_in_tier, open_remote, with_remote_copies
+from snaprebuild.consume.remote_logs import log_in_tier, with_remote_copies
 from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, first_of
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes, open_source
-from snaprebuild.tier.remote_store import Tier
+from snaprebuild.storage.store import absolute
+from snaprebuild.storage.store_path import path_of
+from snaprebuild.tier.remote_store import StoreAccess, Tier, open_tier
 
 __all__ = ["RecordSource", "open_record_source"]
 
@@ -31,12 +33,16 @@ class RecordSource:
 
     Attributes:
         source: the listing of the paths.
-        logs: of the selected partitions, by topic and number.
+        logs: of the selected partitions that can be read, by topic and number.
+        selected: topic and number of all selected partitions.
+        present: topic and number of each partition that is there, selected or not.
         findings: about directories that are not read, and about checkpoints.
     """
 
     source: Source
     logs: tuple[ChosenLog, ...]
+    selected: tuple[tuple[str, int], ...]
+    present: frozenset[tuple[str, int]]
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -45,7 +51,7 @@ def open_record_source(
     query: RecordQuery,
     run: Run,
     server_properties: str | None = None,
-    remote: RemoteRequest | None = None,
+    remote: StoreAccess | None = None,
 ) -> RecordSource:
     """Finds the partitions of a query, and chooses the log of each.
 
@@ -66,16 +72,16 @@ def open_record_source(
     source = Source((), ()) if is_remote_alone else open_source(paths, server_properties, run=run)
     if remote is None and not source.partitions and not source.skipped:
         _check_no_store(paths, run)
-    tier = None if remote is None else open_remote(remote, run.stores)
-    place = next(iter(paths), server_properties) or ("" if remote is None else remote.location)
-    return _Opening(query, source, tier, {} if remote is None else remote.topic_ids, place).opened()
+    tier = None if remote is None else open_tier(remote, run.stores)
+    place = next(iter(paths), server_properties) or ("" if remote is None else remote.root.path)
+    return _Opening(query, source, tier, place).opened()
 
 
 def _check_no_store(paths: Sequence[str], run: Run) -> None:
     """Raises UsageError if a path without a log directory is remote storage."""
     for path in paths:
         try:
-            tier = open_remote(RemoteRequest(path), run.stores)
+            tier = open_tier(StoreAccess(path_of(absolute(path), run.stores)), run.stores)
         except SnaprebuildError:
             continue  # it is none
         if tier.partitions:
@@ -83,10 +89,9 @@ def _check_no_store(paths: Sequence[str], run: Run) -> None:
 
 
 class _Opening:
-    def __init__(self, query: RecordQuery, source: Source, tier: Tier | None, topic_ids: Mapping[str, bytes], place: str) -> None:
+    def __init__(self, query: RecordQuery, source: Source, tier: Tier | None, place: str) -> None:
         self._query = query
         self._place = place
-        self._topic_ids = topic_ids
         self._source = source
         self._tier = tier
         others = {each.directory.path for each in source.skipped if not query.takes(*_name_of(each))}
@@ -105,7 +110,8 @@ class _Opening:
             # As a future or deleted directory: the partition is another broker's. If the caller names its path, it is refused.
             _check_listing([each for each in self._findings if each.path not in strays or each.severity > Severity.FINDING])
             _check_compactions(skipped)
-        self._findings += self._unmatched()
+        if query.selection is None or on_disk or remote_alone:
+            self._findings += self._unmatched()
         logs = [
             self._tried(directories[0].directory.path, partial(self._on_disk, directories))
             for _, directories in by_partition(on_disk)
@@ -113,7 +119,14 @@ class _Opening:
         logs += [self._tried(f"{each.topic}-{each.partition}", partial(self._in_tier, each)) for each in remote_alone]
         chosen = sorted((each for each in logs if each is not None), key=lambda each: (each.topic, each.partition))
         check_offsets(query, [(each.topic, each.partition) for each in chosen])
-        return RecordSource(self._source, tuple(chosen), [*self._findings, *live_broker_notes(self._source)])
+        selected = {_name_of(each) for each in on_disk} | {(each.topic, each.partition) for each in remote_alone}
+        return RecordSource(
+            source=self._source,
+            logs=tuple(chosen),
+            selected=tuple(sorted(selected)),
+            present=frozenset(self._present),
+            findings=[*self._findings, *live_broker_notes(self._source)],
+        )
 
     @property
     def _tolerates_loss(self) -> bool:
@@ -124,12 +137,16 @@ class _Opening:
         return (
             log
             if self._tier is None
-            else with_remote_copies(log, self._tier, self._topic_ids.get(log.topic), tolerates_loss=self._tolerates_loss)
+            else with_remote_copies(log, self._tier, self._query.topic_ids.get(log.topic), tolerates_loss=self._tolerates_loss)
         )
 
     def _in_tier(self, partition: TopicIdPartition) -> ChosenLog | None:
         assert self._tier is not None
-        return log_in_tier(self._tier, partition, tolerates_loss=self._tolerates_loss)
+        remote = self._tier.partition(partition)
+        log = log_in_tier(remote, tolerates_loss=self._tolerates_loss)
+        if log is None:
+            self._findings += remote.findings
+        return log
 
     def _tried(self, path: str, choose: Callable[[], ChosenLog | None]) -> ChosenLog | None:
         try:
@@ -149,11 +166,11 @@ class _Opening:
         if self._tier is None:
             return []
         found: dict[tuple[str, int], TopicIdPartition] = {}
-        for each in self._tier.partitions:
+        for each in self._partitions_in_tier:
             name = (each.topic, each.partition)
             if name in on_disk or not self._query.takes(*name):
                 continue
-            if self._topic_ids.get(each.topic, each.topic_id) != each.topic_id:
+            if self._query.topic_ids.get(each.topic, each.topic_id) != each.topic_id:
                 continue
             if name in found:
                 among = f"{uuid_to_text(found[name].topic_id)}, {uuid_to_text(each.topic_id)}"
@@ -163,12 +180,23 @@ class _Opening:
             found[name] = each
         return list(found.values())
 
+    @property
+    def _partitions_in_tier(self) -> list[TopicIdPartition]:
+        """The partitions of the store, with those of which only the metadata log has finished copies."""
+        if self._tier is None:
+            return []
+        logs = self._tier.logs
+        recorded = [
+            each for each, log in logs.partitions.items() if each not in logs.deletions and any(map(log.is_live, log.segments))
+        ]
+        return list(dict.fromkeys((*self._tier.partitions, *recorded)))
+
     def _check_topic_ids(self) -> None:
         """Raises UsageError if remote storage has no topic of an id: it is probably mistyped."""
         if self._tier is None:
             return
         known = {(each.topic, each.topic_id) for each in (*self._tier.partitions, *self._tier.logs.partitions)}
-        for topic, topic_id in self._topic_ids.items():
+        for topic, topic_id in self._query.topic_ids.items():
             if (topic, topic_id) not in known:
                 others = [uuid_to_text(each) for name, each in sorted(known) if name == topic]
                 there = f"; ids of {topic} are {first_of(others)}" if others else ""
@@ -178,18 +206,19 @@ class _Opening:
     def _present(self) -> set[tuple[str, int]]:
         """Topic and number of each partition that is there, selected or not."""
         present = {_name_of(each) for each in (*self._source.partitions, *self._source.skipped)}
-        if self._tier is not None:
-            present |= {(each.topic, each.partition) for each in self._tier.partitions}
-        return present
+        return present | {(each.topic, each.partition) for each in self._partitions_in_tier}
 
     def _unmatched(self) -> list[Finding]:
         """Findings about names and patterns that match no topic, while others do."""
         present = self._present
         topics = {topic for topic, _ in present}
         findings = []
-        for pattern in self._query.topics:
+        selection = self._query.selection
+        patterns = self._query.topics if selection is None else selection.topics
+        for pattern in patterns:
             if present and not any(fnmatch.fnmatchcase(topic, pattern) for topic in topics):
-                message = f"no topic matches {pattern!r}{Selection((pattern,)).hint(topics, as_options=False)}"
+                hint = Selection((pattern,)).hint(topics, as_options=selection is not None)
+                message = f"no topic matches {pattern!r}{hint}"
                 findings.append(Finding("nothing-found", Severity.FINDING, self._place, message))
         return findings
 

@@ -19,51 +19,17 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.partition_metadata import uuid_to_text
-from formats.remote.remote_log_metadata import RemoteSegment, TopicIdPartition
+from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.consume.chosen_log import ChosenLog
 from snaprebuild.consume.log_pieces import LogPiece, pieces_of
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.storage.log_dir import read_topic_id
 from snaprebuild.storage.partition_dir import SegmentFiles
-from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
-from snaprebuild.storage.store import S3Settings, absolute
-from snaprebuild.storage.store_path import path_of
 from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition
-from snaprebuild.tier.remote_store import StoreAccess, Tier, open_tier
+from snaprebuild.tier.remote_store import Tier
 
-__all__ = ["RemoteRequest", "log_in_tier", "open_remote", "with_remote_copies"]
-
-
-class RemoteRequest(msgspec.Struct, frozen=True):
-    """Where remote storage is.
-
-    Attributes:
-        location: of the objects: a directory, or a prefix of an object store.
-        metadata_logs: directories with partitions of ``__remote_log_metadata``.
-        private_keys: for copies that are encrypted.
-        key_prefix: of the plugin, below the location.
-        topic_ids: of topics of which the store has several of that name.
-    """
-
-    location: str
-    metadata_logs: tuple[str, ...] = ()
-    private_keys: PrivateKeys = NO_KEYS
-    key_prefix: str = ""
-    topic_ids: dict[str, bytes] = msgspec.field(default_factory=dict)
-
-
-def open_remote(request: RemoteRequest, stores: S3Settings) -> Tier:
-    """Lists the store, and reads the metadata log.
-
-    Raises:
-        UsageError: neither a copy nor a metadata log is there.
-        ReadFailedError: the store cannot be listed.
-        RefusedError: a limit of the run is used up.
-    """
-    root = path_of(absolute(request.location), stores)
-    access = StoreAccess(root, request.metadata_logs, request.private_keys, request.key_prefix)
-    return open_tier(access, stores)
+__all__ = ["log_in_tier", "with_remote_copies"]
 
 
 def with_remote_copies(log: ChosenLog, tier: Tier, topic_id: bytes | None, *, tolerates_loss: bool) -> ChosenLog:
@@ -134,7 +100,7 @@ def _above_findings(log: ChosenLog, remote: RemotePartition) -> list[Finding]:
 
 def _in_place_of_nothing(log: ChosenLog, remote: RemotePartition, *, tolerates_loss: bool) -> ChosenLog:
     """The log in remote storage of a partition whose directory has no segment."""
-    found = _log_of(remote, tolerates_loss=tolerates_loss)
+    found = log_in_tier(remote, tolerates_loss=tolerates_loss)
     if found is None:
         return replace(log, findings=(*log.findings, *remote.findings))
     _check_tiered(log)
@@ -148,23 +114,17 @@ def _in_place_of_nothing(log: ChosenLog, remote: RemotePartition, *, tolerates_l
     )
 
 
-def log_in_tier(tier: Tier, partition: TopicIdPartition, *, tolerates_loss: bool) -> ChosenLog | None:
+def log_in_tier(remote: RemotePartition, *, tolerates_loss: bool) -> ChosenLog | None:
     """The log of a partition that is in remote storage alone; None if no finished copy of it is there.
 
     Args:
-        tier: the store.
-        partition: in it.
+        remote: the partition.
         tolerates_loss: copies that cannot be read are left out, with a finding.
 
     Raises:
         RefusedError: copies contradict each other or their records, or a limit of the run is used up.
         ReadFailedError, FormatError: a copy cannot be read.
     """
-    return _log_of(tier.partition(partition), tolerates_loss=tolerates_loss)
-
-
-def _log_of(remote: RemotePartition, *, tolerates_loss: bool) -> ChosenLog | None:
-    """The log of the copies of a partition; None without a finished one."""
     newest = _newest(remote)
     if newest is None:
         return None

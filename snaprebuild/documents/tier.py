@@ -14,9 +14,20 @@ from snaprebuild.tier.audit.partition_audit import DifferingProducer, ProofKind,
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.inventory.model import TierInventory
 from snaprebuild.tier.ledger.progress import LedgerProgress
+from snaprebuild.tier.metadata.store_records import TierMetadata
+from snaprebuild.tier.metadata.topic_receipt import MetadataUndo
 from snaprebuild.tier.repair.repaired_copy import RepairedCopy, RepairTotals
 
-__all__ = ["AuditTotals", "AuditedCopy", "AuditedPartition", "TierAudit", "TierInventory", "TierRepair"]
+__all__ = [
+    "AuditTotals",
+    "AuditedCopy",
+    "AuditedPartition",
+    "MetadataUndo",
+    "TierAudit",
+    "TierInventory",
+    "TierMetadata",
+    "TierRepair",
+]
 
 # -------------------------------------------------------------------------------------------------------------------- audit
 
@@ -74,6 +85,8 @@ class AuditedPartition(TopicPartition, frozen=True):
     layout: TierLayout
     read_bytes: Natural
     """Bytes of segments that were read."""
+    records_read: Natural | None
+    """Records that were decoded, control records included, with --level records; null at other levels."""
     replayed_from_offset: Natural | None
     """Base offset of the first segment that had to be read; null if there was none."""
     local_log_start_offset: Natural | None

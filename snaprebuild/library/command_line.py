@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snaprebuild.shell_words import program_command
+from snaprebuild.shell_words import option_words, program_command
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ class CommandLine:
             elif value is True:
                 words.append(OPTIONS[name])
             elif isinstance(value, str | int) and value is not False:
-                words += [OPTIONS[name], str(value)]
+                words += option_words(OPTIONS[name], value)
             elif isinstance(value, Sequence):
-                words += [word for each in value for word in (OPTIONS[name], str(each))]
+                words += [word for each in value for word in option_words(OPTIONS[name], each)]
         if not check_crc:
             words += ["--crc", "skip"]
         if offset_from is not None or offset_to is not None:

@@ -29,7 +29,6 @@ from snaprebuild.consume.query_arguments import (
 )
 from snaprebuild.consume.record_query import EARLIEST, LATEST, DamageMode, NoMatch, RecordIsolation, RecordQuery
 from snaprebuild.consume.record_source import RecordSource, open_record_source
-from snaprebuild.consume.remote_logs import RemoteRequest
 from snaprebuild.documents.envelope import reported
 from snaprebuild.documents.records import RecordRange, record_range
 from snaprebuild.errors import SnaprebuildError, UsageError
@@ -42,6 +41,7 @@ from snaprebuild.snapshots.source.source import yield_to_brokers
 from snaprebuild.storage.io_limits.policy import RunLimits, current_limits
 from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.store import USUAL_S3, S3Settings
+from snaprebuild.tier.remote_store import StoreAccess, store_access
 
 if TYPE_CHECKING:
     import pyarrow
@@ -148,38 +148,40 @@ def records(
         isolation=RecordIsolation(check_one_of([each.value for each in RecordIsolation])("isolation", isolation)),
         mode=chosen_mode,
         columns=names,
+        topic_ids=topic_ids_from("topic_ids", topic_ids),
         fails_on_data_loss=check_flag("fail_on_data_loss", fail_on_data_loss),
     )
     check_one_selection(query)
-    request = _remote_request(remote, metadata_log, private_key, key_prefix, topic_ids)
     CHECKS["s3"]("s3", s3)
     CHECKS["max_read_rate"]("max_read_rate", max_read_rate)
     chosen_impact = CHECKS["impact"]("impact", impact)
     load = Load(impact=None if chosen_impact is None else Impact(chosen_impact), max_read_rate=max_read_rate)
+    run = Run(stores=s3.for_run())
     with load.limits():
-        opened = open_record_source(paths, query, Run(stores=s3.for_run()), properties, request)
+        access = _store_access(remote, metadata_log, private_key, key_prefix, query, run)
+        opened = open_record_source(paths, query, run, properties, access)
         yield_to_brokers(opened.source)
         limits = current_limits()
     return RecordStream(opened, query, limits)
 
 
-def _remote_request(
+def _store_access(
     remote: FilePath | None,
     metadata_log: Paths,
     private_key: str | Sequence[str],
     key_prefix: str,
-    topic_ids: Mapping[str, str] | None,
-) -> RemoteRequest | None:
+    query: RecordQuery,
+    run: Run,
+) -> StoreAccess | None:
     location = optional(check_path)("remote", remote)
     logs = check_paths("metadata_log", metadata_log)
     keys = check_patterns("private_key", private_key)
     prefix = check_text("key_prefix", key_prefix) if key_prefix else ""
-    ids = topic_ids_from("topic_ids", topic_ids)
     if location is None:
-        if logs or keys or prefix or ids:
+        if logs or keys or prefix or query.topic_ids:
             raise UsageError("metadata_log, private_key, key_prefix and topic_ids are of remote storage: name it with remote")
         return None
-    return RemoteRequest(location, logs, PrivateKeys.of(keys), prefix, ids)
+    return store_access(location, run.stores, metadata_logs=logs, private_keys=PrivateKeys.of(keys), key_prefix=prefix)
 
 
 class RecordStream:

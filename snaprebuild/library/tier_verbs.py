@@ -57,7 +57,7 @@ def audit(
         topics: shell patterns; none for all.
         partitions: numbers; none for all.
         topic_partitions: names such as ``orders-0``, besides those of the topics and numbers.
-        level: ``full``, ``reachable`` or ``structure``, as ``--level``.
+        level: ``full``, ``records``, ``reachable`` or ``structure``, as ``--level``.
         metadata_log: log directories with all partitions of ``__remote_log_metadata``; without them all complete copies count as live.
         key_prefix: ``key.prefix`` of the plugin below ``store``; empty for the last part of it, if keys begin with that, else none.
         private_key: files of RSA keys in PEM, each ``FILE`` or ``NAME=FILE``, for segments that Aiven's plugin encrypted.

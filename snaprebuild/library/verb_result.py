@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ DocumentT = TypeVar("DocumentT", bound=Document)
 PartitionT = TypeVar("PartitionT")
 
 REPR_CHARACTERS_MAX = 160
+
+_ON_STDERR = re.compile(r"\bstderr(?= (?:lists|shows)\b)")
+"""Where the answer of a command points at its findings: a result has them as an attribute."""
 
 PANDAS_TYPES = {str: "object", list: "object", int: "Int64", float: "Float64", bool: "boolean"}
 """Types that have a value for unknown: the usual ones of pandas would turn offsets into floats where one is missing."""
@@ -87,8 +91,8 @@ class Result(Generic[DocumentT, PartitionT]):
 
     @property
     def answer(self) -> str:
-        """The first lines that the command prints, with the names of arguments."""
-        return with_arguments(str(self._members["answer"] or ""))
+        """The first lines that the command prints, with the names of arguments, and ``findings`` in place of stderr."""
+        return _ON_STDERR.sub("`findings`", with_arguments(str(self._members["answer"] or "")))
 
     @property
     def next_command(self) -> str | None:

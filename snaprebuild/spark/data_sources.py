@@ -174,13 +174,21 @@ class _RefusedStream(DataSourceStreamReader):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def initialOffset(self) -> NoReturn:  # noqa: N802  the name is Spark's
+    def initialOffset(self) -> NoReturn:  # noqa: N802  the names are Spark's
         """Refuses the stream when it starts.
 
         Raises:
             UsageError: always.
         """
-        raise UsageError(f"{self.name} is batch only: use spark.read instead of spark.readStream")
+        raise self._refusal()
+
+    def latestOffset(self, *_: object, **__: object) -> NoReturn:  # noqa: N802
+        """Refuses the stream when it starts: Spark 4.0 asks for this offset first, without the arguments of later releases.
+
+        Raises:
+            UsageError: always.
+        """
+        raise self._refusal()
 
     def read(self, partition: InputPartition) -> NoReturn:
         """Refuses to read: Spark demands the method.
@@ -188,7 +196,10 @@ class _RefusedStream(DataSourceStreamReader):
         Raises:
             UsageError: always.
         """
-        self.initialOffset()
+        raise self._refusal()
+
+    def _refusal(self) -> UsageError:
+        return UsageError(f"{self.name} is batch only: use spark.read instead of spark.readStream")
 
 
 class TableSource(DataSource):

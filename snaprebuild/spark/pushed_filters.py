@@ -5,11 +5,14 @@ Filters are recognised by the names of their classes (``pyspark.sql.datasource``
 
 from __future__ import annotations
 
+import datetime
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["column_of", "holds", "may_hold"]
+from snaprebuild.consume.record_query import TimeBounds
+
+__all__ = ["column_of", "holds", "may_hold", "time_bounds"]
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "EqualTo": operator.eq,
@@ -66,3 +69,33 @@ def may_hold(condition: Any, low: int, high: int) -> bool:
     if kind in ("LessThan", "LessThanOrEqual"):
         return holds(condition, low) is True
     return kind != "IsNull"
+
+
+def time_bounds(filters: Sequence[Any], column: str) -> TimeBounds:
+    """The bounds that filters set for the timestamps of a column, rounded outwards to ms; filters that set none are left out."""
+    least: list[int] = []
+    most: list[int] = []
+    for condition in filters:
+        if column_of(condition) != column:
+            continue
+        kind = type(condition).__name__
+        values = list(condition.value) if kind == "In" else [getattr(condition, "value", None)]
+        moments = [_microseconds(value) for value in values if value is not None]
+        known = [each for each in moments if each is not None]
+        if not known or len(known) < len(moments):
+            continue
+        if kind in ("EqualTo", "EqualNullSafe", "In", "GreaterThan", "GreaterThanOrEqual"):
+            least.append(min(known) // 1000)
+        if kind in ("EqualTo", "EqualNullSafe", "In", "LessThan", "LessThanOrEqual"):
+            most.append(-(-max(known) // 1000))
+    return TimeBounds(max(least, default=None), min(most, default=None))
+
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def _microseconds(value: Any) -> int | None:
+    """A moment as microseconds since 1970; None for a value that is none, or has no time zone."""
+    if not isinstance(value, datetime.datetime) or value.tzinfo is None:
+        return None
+    return (value - _EPOCH) // datetime.timedelta(microseconds=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from snaprebuild.consume.query_arguments import (
     topic_ids_from,
 )
 from snaprebuild.consume.record_query import EARLIEST, LATEST, DamageMode, NoMatch, RecordIsolation, RecordQuery
-from snaprebuild.consume.remote_logs import RemoteRequest
 from snaprebuild.errors import UsageError
 from snaprebuild.spark.source_options import (
     as_location,
@@ -34,8 +34,9 @@ from snaprebuild.spark.source_options import (
     paths_option,
     s3_options,
 )
-from snaprebuild.storage.private_keys import PrivateKeys
+from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.store import S3Settings
+from snaprebuild.tier.remote_store import StoreAccess, store_access
 
 __all__ = ["RECORD_SCHEMA", "RecordOptions"]
 
@@ -64,7 +65,10 @@ class RecordOptions:
         takes_filters: leave parts out by the filters of the query.
         splits_segments: a large partition is read by several tasks.
         s3: how object stores are reached.
-        remote: remote storage; None without one.
+        remote: location of remote storage; None without one.
+        metadata_logs: locations of directories with partitions of ``__remote_log_metadata``.
+        private_keys: for copies that are encrypted.
+        key_prefix: of the plugin, below the location.
     """
 
     paths: tuple[str, ...]
@@ -73,7 +77,10 @@ class RecordOptions:
     takes_filters: bool
     splits_segments: bool
     s3: S3Settings
-    remote: RemoteRequest | None = None
+    remote: str | None = None
+    metadata_logs: tuple[str, ...] = ()
+    private_keys: PrivateKeys = NO_KEYS
+    key_prefix: str = ""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> RecordOptions:
@@ -102,9 +109,11 @@ class RecordOptions:
             isolation=_one_of(options, "isolation", RecordIsolation, RecordIsolation.READ_COMMITTED),
             mode=mode,
             columns=_columns(options, mode),
+            topic_ids=topic_ids_from("option topicIds", _json(options, "topicIds")),
             fails_on_data_loss=flag_option(options, "failOnDataLoss", "true"),
         )
         check_one_selection(query)
+        _check_remote(options)
         return cls(
             paths=() if options.get("remote") and not _has_paths(options) else paths_option(options),
             query=query,
@@ -112,7 +121,10 @@ class RecordOptions:
             takes_filters=flag_option(options, "pushFilters"),
             splits_segments=flag_option(options, "splitSegments", "true"),
             s3=s3_options(options),
-            remote=_remote(options),
+            remote=as_location(options["remote"]) if options.get("remote") else None,
+            metadata_logs=tuple(map(as_location, listed_names(options.get("metadataLog")))),
+            private_keys=PrivateKeys.of(listed_names(options.get("privateKey"))),
+            key_prefix=options.get("keyPrefix", ""),
         )
 
     @property
@@ -122,8 +134,24 @@ class RecordOptions:
 
     def with_columns(self, names: tuple[str, ...]) -> RecordOptions:
         """These options with other columns."""
-        query = replace(self.query, columns=names)
-        return RecordOptions(self.paths, query, self.tasks, self.takes_filters, self.splits_segments, self.s3, self.remote)
+        return dataclasses.replace(self, query=replace(self.query, columns=names))
+
+    def store_access(self) -> StoreAccess | None:
+        """The access to remote storage; None without one.
+
+        Raises:
+            UsageError: there is no such directory, or it is a log directory.
+            ReadFailedError: it cannot be listed.
+        """
+        if self.remote is None:
+            return None
+        return store_access(
+            self.remote,
+            self.s3,
+            metadata_logs=self.metadata_logs,
+            private_keys=self.private_keys,
+            key_prefix=self.key_prefix,
+        )
 
     def existing_paths(self) -> tuple[str, ...]:
         """The paths, each pattern replaced by its present matches.
@@ -139,20 +167,13 @@ def _has_paths(options: Mapping[str, str]) -> bool:
     return bool(options.get("path")) or options.get("paths", "[]") != "[]"
 
 
-def _remote(options: Mapping[str, str]) -> RemoteRequest | None:
-    location = options.get("remote")
-    if not location:
-        others = [name for name in ("metadataLog", "privateKey", "keyPrefix", "topicIds") if options.get(name)]
-        if others:
-            raise UsageError(f"option {others[0]} is of remote storage: name it with the option remote")
-        return None
-    return RemoteRequest(
-        location=as_location(location),
-        metadata_logs=tuple(map(as_location, listed_names(options.get("metadataLog")))),
-        private_keys=PrivateKeys.of(listed_names(options.get("privateKey"))),
-        key_prefix=options.get("keyPrefix", ""),
-        topic_ids=topic_ids_from("option topicIds", _json(options, "topicIds")),
-    )
+def _check_remote(options: Mapping[str, str]) -> None:
+    """Raises UsageError if an option needs remote storage, and none is named."""
+    if options.get("remote"):
+        return
+    for name in ("metadataLog", "privateKey", "keyPrefix", "topicIds"):
+        if options.get(name):
+            raise UsageError(f"option {name} is of remote storage: name it with the option remote")
 
 
 def _names(options: Mapping[str, str], name: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ its transactions ended.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 from collections.abc import Iterator, Sequence
@@ -21,12 +22,13 @@ from snaprebuild.consume.arrow_batches import record_schema
 from snaprebuild.consume.chosen_log import ChosenLog
 from snaprebuild.consume.partition_plan import RecordPlan, parts_of, plan_partition
 from snaprebuild.consume.partition_read import PartitionReader
-from snaprebuild.consume.record_query import DamageMode, RecordQuery
+from snaprebuild.consume.record_query import ALL_TIMES, DamageMode, RecordQuery, TimeBounds
 from snaprebuild.consume.record_source import open_record_source
 from snaprebuild.errors import SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.run import Run
 from snaprebuild.spark.packing import TASK_BYTES_MAX, pack
+from snaprebuild.spark.pushed_filters import time_bounds
 from snaprebuild.spark.record_options import RecordOptions
 from snaprebuild.spark.selected_files import passes, text_of
 
@@ -55,11 +57,13 @@ class RecordTask:
         logs: partitions that the task plans itself.
         plans: ranges that were planned.
         faults: paths that are not read, and why.
+        times: that the filters of the query leave.
     """
 
     logs: tuple[ChosenLog, ...] = ()
     plans: tuple[RecordPlan, ...] = ()
     faults: tuple[tuple[str, str], ...] = ()
+    times: TimeBounds = ALL_TIMES
 
 
 def record_tasks(options: RecordOptions, filters: Sequence[Any]) -> list[RecordTask]:
@@ -69,8 +73,8 @@ def record_tasks(options: RecordOptions, filters: Sequence[Any]) -> list[RecordT
         UsageError, RefusedError, ReadFailedError, FormatError: as ``open_record_source`` and ``plan_partition``.
     """
     query = options.query
-    source = open_record_source(options.existing_paths(), query, Run(stores=options.s3), remote=options.remote)
-    _warn(source.findings)
+    source = open_record_source(options.existing_paths(), query, Run(stores=options.s3), remote=options.store_access())
+    _warn([*source.findings, *(finding for each in source.logs for finding in each.findings)])
     logs = [each for each in source.logs if passes({"topic": each.topic, "partition": each.partition}, {}, filters)]
     total = sum(each.size_bytes for each in logs)
     part_bytes = _part_bytes(total, options.tasks)
@@ -80,7 +84,7 @@ def record_tasks(options: RecordOptions, filters: Sequence[Any]) -> list[RecordT
             units.append((each.size_bytes, RecordTask(logs=(replace(each, source=None),))))
             continue
         plan = plan_partition(each, query)
-        _warn(plan.findings)
+        _warn(_new_findings(plan))
         for part in parts_of(plan, part_bytes):
             ranges = {"offset": (part.start, max(part.end - 1, part.start))}
             if part.damage is not None or passes({}, ranges, filters):
@@ -88,7 +92,9 @@ def record_tasks(options: RecordOptions, filters: Sequence[Any]) -> list[RecordT
     faults = tuple(
         (text_of(each.path), each.message) for each in source.findings if each.severity > Severity.FINDING or each.is_unread
     )
-    return [RecordTask(faults=faults), *_packed(units, options.tasks, total)] if faults else _packed(units, options.tasks, total)
+    tasks = [*([RecordTask(faults=faults)] if faults else []), *_packed(units, options.tasks, total)]
+    times = time_bounds(filters, "timestamp")
+    return [dataclasses.replace(each, times=times) for each in tasks]
 
 
 def _part_bytes(total: int, tasks: int | None) -> int:
@@ -132,7 +138,7 @@ def rows_of_task(task: RecordTask, options: RecordOptions) -> Iterator[pa.Record
         FormatError: a batch is damaged, with the mode FAILFAST.
         UsageError, RefusedError, ReadFailedError: as ``plan_partition`` and ``PartitionReader.batches``.
     """
-    query = options.query
+    query = replace(options.query, times=task.times)
     for path, message in task.faults:
         if query.mode is DamageMode.PERMISSIVE:
             yield _fault_row({"source": path, "error": f"{path}: {message}"}, query)
@@ -141,7 +147,8 @@ def rows_of_task(task: RecordTask, options: RecordOptions) -> Iterator[pa.Record
     for each in task.logs:
         try:
             plan = plan_partition(each, query)
-            _warn(plan.findings)
+            _warn(_new_findings(plan))
+            yield from _rows_of_findings(plan.log, _new_findings(plan), query)
             yield from _rows_of_plan(plan, query)
         except (FormatError, SnaprebuildError) as error:
             if not query.skips_faults or isinstance(error, UsageError):
@@ -156,6 +163,23 @@ def _rows_of_plan(plan: RecordPlan, query: RecordQuery) -> Iterator[pa.RecordBat
     reader = PartitionReader(plan, query)
     yield from reader.batches()
     _warn(reader.findings)
+    # Each damaged batch has had a row.
+    yield from _rows_of_findings(plan.log, [each for each in reader.findings if each.severity is not Severity.DAMAGED], query)
+
+
+def _new_findings(plan: RecordPlan) -> list[Finding]:
+    """The findings of a plan that were not known before it: the others were in the log of the driver."""
+    return [each for each in plan.findings if each not in plan.log.findings]
+
+
+def _rows_of_findings(log_read: ChosenLog, findings: Sequence[Finding], query: RecordQuery) -> Iterator[pa.RecordBatch]:
+    """A row for each finding that is more than a note, with the mode PERMISSIVE; with others the log has them alone."""
+    if query.mode is not DamageMode.PERMISSIVE:
+        return
+    for finding in findings:
+        if finding.severity > Severity.NOTE:
+            place = {"topic": log_read.topic, "partition": log_read.partition, "source": log_read.place}
+            yield _fault_row({**place, "error": f"{finding.code}: {finding.message}"}, query)
 
 
 def _fault_row(values: dict[str, Any], query: RecordQuery) -> pa.RecordBatch:
@@ -165,6 +189,6 @@ def _fault_row(values: dict[str, Any], query: RecordQuery) -> pa.RecordBatch:
 
 
 def _warn(findings: Sequence[Finding]) -> None:
-    """Findings are in the log of the process that Spark reads with: rows have no place for them."""
+    """Writes findings to the log of the process: next to the driver while Spark plans, and of an executor in a task."""
     for finding in findings:
         log.warning("%s: %s: %s", finding.code, finding.path, finding.message)

@@ -16,3 +16,10 @@ class AuditLevel(StrEnum):
     """The snapshots that a follower may still start from, compared with a replay of one window."""
     FULL = "full"
     """Every segment, replayed, and every snapshot."""
+    RECORDS = "records"
+    """Every segment, replayed, every snapshot, and each record of each copy, decoded."""
+
+    @property
+    def replays_everything(self) -> bool:
+        """Whether no segment is left out."""
+        return self in (AuditLevel.FULL, AuditLevel.RECORDS)

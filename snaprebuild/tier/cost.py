@@ -60,6 +60,11 @@ class CopyRead:
         if size_bytes:
             self.parts.append((kind, size_bytes, -(-size_bytes // RANGE_BYTES)))
 
+    def add_segment(self) -> None:
+        """The whole segment, once more if it is there already."""
+        log = LOG_OF[self.copy.layout]
+        self.add(log, self.copy.objects.by_kind[log].identity.size_bytes)
+
     @classmethod
     def of(
         cls,
@@ -89,7 +94,7 @@ class CopyRead:
         is_aiven = copy.layout is TierLayout.AIVEN
         small: list[tuple[LocalTierFile, int]] = list(facts.compared) if compared else []
         if segment:
-            read.add(log, copy.objects.by_kind[log].identity.size_bytes)
+            read.add_segment()
         small += [(LocalTierFile.PRODUCER_SNAPSHOT, facts.snapshot_bytes or 0)] * snapshots
         if index:
             small.append((LocalTierFile.TRANSACTION_INDEX, facts.index_bytes or 0))

@@ -14,6 +14,7 @@ from functools import partial
 
 from formats.errors import BadVersionError, FormatError
 from formats.limits import MANIFEST_BYTES_MAX
+from formats.partition.file_names import DirectoryForm
 from formats.partition.partition_metadata import ZERO_UUID, uuid_to_text
 from formats.remote.aiven_key import AivenKey, AivenObject, aiven_key, parse_aiven_key
 from formats.remote.aiven_manifest import read_aiven_manifest
@@ -29,7 +30,7 @@ from snaprebuild.errors import LimitReachedError, ReadFailedError, UsageError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, first_of, pluralize
 from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
-from snaprebuild.storage.log_dir import Discovery, find_partitions
+from snaprebuild.storage.log_dir import Discovery, directory_fault, find_partitions, read_log_dir
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import (
@@ -40,10 +41,11 @@ from snaprebuild.storage.remote.listing import (
     UnknownObjects,
     list_tier,
     merged,
+    split_key_prefix,
 )
 from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.store import USUAL_S3, ReadStore, S3Settings, absolute
-from snaprebuild.storage.store_path import StorePath
+from snaprebuild.storage.store_path import StorePath, path_of
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.cost import COLD
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs
@@ -66,7 +68,9 @@ __all__ = [
     "list_store",
     "open_tier",
     "read_remote_logs",
+    "refuse_log_directory",
     "refuse_without_copies",
+    "store_access",
     "unrecorded_finding",
     "unrecorded_states",
     "zero_id_findings",
@@ -220,6 +224,48 @@ class StoreAccess:
     key_prefix: str = ""
     cluster_id: str | None = None
     keeps_unknown: bool = False
+
+
+def store_access(
+    location: str,
+    stores: S3Settings,
+    *,
+    metadata_logs: Sequence[str] = (),
+    private_keys: PrivateKeys = NO_KEYS,
+    key_prefix: str = "",
+) -> StoreAccess:
+    """The access to the store at a location.
+
+    Args:
+        location: directory or ``s3://BUCKET/PREFIX``.
+        stores: how object stores are reached.
+        metadata_logs: directories with partitions of ``__remote_log_metadata``.
+        private_keys: for copies that are encrypted.
+        key_prefix: of the plugin; empty for the last part of the location, if keys begin with it.
+
+    Raises:
+        UsageError: there is no such directory, or it is the log directory of a broker.
+        ReadFailedError: the location cannot be listed.
+        RefusedError: a limit of the run is used up.
+    """
+    root = path_of(absolute(location), stores)
+    prefix = key_prefix
+    if not prefix and not location.endswith("/"):
+        root, prefix = split_key_prefix(root)
+    if root.is_local and (fault := directory_fault(root.path)) is not None:
+        raise UsageError(fault, path=location)
+    refuse_log_directory(root, "is a log directory: name STORE, where the copies of segments are")
+    return StoreAccess(root, metadata_logs, private_keys, prefix)
+
+
+def refuse_log_directory(root: StorePath, message: str) -> None:
+    """Refuses a directory that has a file that only a broker writes. A store may have partitions next to its copies, and below them.
+
+    Raises:
+        UsageError: it is a log directory, in which nothing would be found, and nothing wrong.
+    """
+    if root.is_local and read_log_dir(root).is_broker_directory:
+        raise UsageError(message, path=root.path)
 
 
 def open_tier(access: StoreAccess, stores: S3Settings = USUAL_S3, *, may_be_empty: bool = False) -> Tier:
@@ -521,6 +567,8 @@ def _largest_partitions(
     for log_dir, cluster_id in zip(holding, ids, strict=True):
         by_number = by_cluster.setdefault(cluster_id or first, {})
         for directory in log_dir.partitions:
+            if directory.name.form is not DirectoryForm.PLAIN:  # a broker deletes it: it may be of an earlier topic of this name
+                continue
             other = by_number.get(directory.name.partition)
             if directory.name.topic == METADATA_TOPIC and (other is None or other.size_bytes < directory.size_bytes):
                 by_number[directory.name.partition] = directory

@@ -1,7 +1,7 @@
-"""``snaprebuild.records`` next to Kafka's own consumer of two releases, at both isolation levels, on the log directory of a real broker."""
+"""``snaprebuild.records`` next to Kafka's own consumer of three releases, at both isolation levels, on the logs of a real broker."""
 
 import base64
-from datetime import timedelta
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ KEPT = {"retention.ms": -1, "retention.bytes": -1, "file.delete.delay.ms": 1000,
 """Nothing is deleted or compacted: the consumer and the tool read at different times."""
 LEVELS = ("read_committed", "read_uncommitted")
 COLUMNS = ("offset", "timestamp", "timestampType", "key", "value", "headers")
-EPOCH_MS = timedelta(milliseconds=1)
 
 
 def log_end(partition: Path) -> int:
@@ -55,8 +54,9 @@ def bytes_of(text: str) -> bytes | None:
     return None if text == "null" else base64.b64decode(text[1:])
 
 
-def consumed(answer: list[str]) -> list[list[dict[str, Any]]]:
-    """The rows of each question."""
+def consumed(node: KafkaNode, questions: list[str]) -> list[list[dict[str, Any]]]:
+    """The rows of each question (``ConsumedRecords.java``), by the consumer of the release of the broker."""
+    answer = java_output("ConsumedRecords", arguments=[node.address], lines=questions, version=node.release.version)
     answers: list[list[dict[str, Any]]] = [[]]
     for line in answer:
         if not line:
@@ -80,7 +80,7 @@ def consumed(answer: list[str]) -> list[list[dict[str, Any]]]:
     return answers[:-1]
 
 
-def ours(log_dir: Path, topic: str, **options: Any) -> list[dict[str, Any]]:
+def ours(log_dir: Path | tuple[()], topic: str, **options: Any) -> list[dict[str, Any]]:
     stream = records(log_dir, topics=topic, columns=COLUMNS, **options)
     table = pa.Table.from_batches(list(stream), stream.schema)
     milliseconds = pa.compute.divide(table["timestamp"].cast(pa.int64()), 1000)
@@ -88,17 +88,17 @@ def ours(log_dir: Path, topic: str, **options: Any) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
+@pytest.mark.parametrize("version", ["2.7.2", "3.9.2", "4.3.1"])
 def test_the_records_are_those_of_a_consumer(version: str, tmp_path: Path) -> None:
     node = KafkaNode(tmp_path / "node", version=version, tiering=False)
     with node:
         planted(node, tmp_path)
         node.start()
         whole = [f"{topic} {level} -1" for topic in LOGS for level in LEVELS]
-        first = consumed(java_output("ConsumedRecords", arguments=[node.address], lines=whole, version=version))
+        first = consumed(node, whole)
         middles = {topic: first[2 * at][len(first[2 * at]) // 2]["timestamp"] for at, topic in enumerate(LOGS)}
         timed = [f"{topic} read_committed {middles[topic]}" for topic in LOGS]
-        by_time = consumed(java_output("ConsumedRecords", arguments=[node.address], lines=timed, version=version))
+        by_time = consumed(node, timed)
         node.stop_all()
     seen = 0
     for question, rows in zip(whole, first, strict=True):
@@ -109,3 +109,48 @@ def test_the_records_are_those_of_a_consumer(version: str, tmp_path: Path) -> No
         topic, _, time_ms = question.split()
         assert ours(node.log_dir, topic, starting_timestamp=int(time_ms)) == rows, question
     assert seen > 20_000
+
+
+# --- remote storage --------------------------------------------------------------------------------------------------------
+
+TIERED = {**KEPT, "remote.storage.enable": "true", "local.retention.ms": -2, "local.retention.bytes": 1}
+"""What is uploaded is deleted from the disk."""
+RETENTION = {"log.retention.check.interval.ms": 500, "log.initial.task.delay.ms": 500}
+RETENTION_SECONDS = 120.0
+
+
+def first_on_disk(partition: Path) -> int:
+    return min(int(path.stem) for path in partition.glob("*.log"))
+
+
+@pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
+def test_the_records_of_remote_storage_are_those_of_a_consumer(version: str, tmp_path: Path) -> None:
+    """The broker serves what it has deleted from its disk from its ``LocalTieredStorage``. Two transactions hang at the end of the log."""
+    topic = "old"
+    questions = [f"{topic} {level} -1" for level in LEVELS]
+    with KafkaNode(tmp_path / "node", version=version, settings=RETENTION) as node:
+        node.start()
+        node.create_topic(topic, TIERED)
+        node.stop()
+        source = LOGS["mixed"]
+        young = moved_in_time(source, tmp_path / "young" / f"{topic}-0", ms_to_present(source))
+        partition = node.plant(f"{topic}-0", young, log_end(young))
+        bases = sorted(int(path.stem) for path in young.glob("*.log"))
+        node.start()
+        deadline = time.monotonic() + RETENTION_SECONDS
+        while first_on_disk(partition) < bases[-4]:
+            assert time.monotonic() < deadline, sorted(node.remote_files(f"{topic}-0"))
+            time.sleep(0.2)
+        answers = consumed(node, questions)
+        node.stop_all()
+    on_disk = first_on_disk(partition)
+    assert all(rows[0]["offset"] < bases[1] < on_disk for rows in answers)
+    for level, rows in zip(LEVELS, answers, strict=True):
+        for metadata in ({}, {"metadata_log": node.log_dir}):
+            both = ours(node.log_dir, topic, remote=node.remote_dir, isolation=level, **metadata)
+            assert both == rows, (level, metadata)
+        alone = ours((), topic, remote=node.remote_dir, isolation=level)
+        assert alone == rows[: len(alone)] != []
+        if level == "read_uncommitted":
+            assert len(alone) >= sum(row["offset"] < on_disk for row in rows)
+    assert len(answers[1]) > 5_000

@@ -38,9 +38,10 @@ OTHERWISE = {
 ARGUMENTS = {
     (): ("install",),
     ("PATH...",): ("scan", "plan", "stage", "rebuild", "verify", "before-start", "cluster source"),
-    ("STORE",): ("tier inventory", "tier audit", "tier repair"),
+    ("STORE",): ("tier inventory", "tier metadata", "tier audit", "tier repair"),
     ("STORE", "PATH"): ("tier upload", "follower plan", "follower check", "follower repair"),
     ("[STORE] PATH",): ("follower offsets", "follower fetch-path"),
+    ("[STORE] PATH...",): ("inspect records",),
     ("STORE", "DIR"): ("follower build",),
     ("DIR",): ("cluster image", "cluster history", "cluster isr"),
     ("DIR...",): ("cluster check",),
@@ -72,6 +73,7 @@ WITHOUT_TIME = {
     **dict.fromkeys(("fleet", "report"), "the time is that of the documents"),
     **dict.fromkeys(("inspect dump", "inspect records"), "nothing is judged"),
     **dict.fromkeys(("follower offsets", "follower fetch-path", "follower plan"), "offsets do not depend on when producers expire"),
+    "tier metadata": "copies are listed, and no snapshot is judged",
     **dict.fromkeys(
         ("cluster image", "cluster history", "cluster check", "cluster isr", "cluster source"), "records have their own times"
     ),
@@ -126,7 +128,7 @@ def test_arguments_have_the_same_names_and_order() -> None:
     found = defaultdict(list)
     for verb in VERBS:
         found[tuple(each.metavar or each.name for each in COMMANDS[verb].params if isinstance(each, click.Argument))].append(verb)
-    inspected = {"inspect explain", "inspect transactions", "inspect stats", "inspect records"}
+    inspected = {"inspect explain", "inspect transactions", "inspect stats"}
     expected = {each: sorted({*of, *(inspected if each == ("PATH...",) else ())}) for each, of in ARGUMENTS.items() if of}
     assert {each: sorted(of) for each, of in found.items()} == expected
 
@@ -168,7 +170,7 @@ ABSENT = {
     "stage": ("{logs}", "--to", "{tmp}/staged"),
     "verify": ("{logs}", *TIME),
     "cluster source": ("{logs}",),
-    **dict.fromkeys(("tier inventory", "tier audit"), ("{store}",)),
+    **dict.fromkeys(("tier inventory", "tier metadata", "tier audit"), ("{store}",)),
     "tier repair": ("{store}", "--dry-run"),
     "tier upload": ("{tmp}/new-store", "{logs}", "--i-am-the-leader", *TIME),
     **dict.fromkeys(("follower plan", "follower check", "follower fetch-path"), ("{store}", "{logs}")),

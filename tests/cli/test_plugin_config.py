@@ -62,7 +62,7 @@ def test_the_store_of_a_broker(tmp_path: Path) -> None:
     named = in_json("tier inventory", AIVEN / "plain" / "store", "--set", "key_prefix=tier/", *LONG_AGO)
     assert states(run) == states(named) != {}
     assert run.document["plugin"] == {
-        "bucket": None,
+        "bucket_name": None,
         "directory": str(AIVEN / "plain" / "store"),
         "endpoint_url": None,
         "region": None,

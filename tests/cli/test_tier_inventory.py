@@ -425,6 +425,7 @@ def test_records_of_two_clusters_are_kept_apart(tmp_path: Path) -> None:
     other = of_cluster(logs_with(tmp_path / "other"), "other")
     run = in_json("tier inventory", STORE, "--metadata-log", own, "--metadata-log", other, *AS_OF)
     assert (run.exit_code, run.codes["tier-another-cluster"], run.document["cluster_id"]) == (0, len(OTHERS), "own")
+    assert "cluster own, which is taken for that of the store, and of other" in run.messages("metadata-clusters")
     assert states_of(run.document) == ["live"] * len(MIXED)
     by_topic = {each["topic_id"]: each for each in run.document["partitions"]}
     for topic_id in OTHERS:

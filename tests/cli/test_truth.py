@@ -185,10 +185,10 @@ def test_scan_of_health() -> None:
 @pytest.mark.parametrize(
     ("verb", "reported", "following"),
     [
-        ("scan", "No partition was read. 1 finding, see stderr: ", SCAN),
+        ("scan", "No partition was read. 1 finding: ", SCAN),
         ("plan", "No partition was read. stderr shows why.\n", SCAN),
         ("rebuild", "No partition was read. stderr shows why.\n", SCAN),
-        ("verify", "No partition was read. 1 finding, see stderr: ", SCAN),
+        ("verify", "No partition was read. 1 finding: ", SCAN),
         ("inspect stats", "No partition was read. stderr shows why.\n", SCAN),
     ],
 )

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from command import Run, in_json, snaprebuild
+from command import Run, in_json, snaprebuild, snaprebuild_process
 from log_dirs import copy_of, tree
 from manifests import AIVEN, LONG_AGO
 
@@ -68,15 +68,75 @@ def test_the_moment_counts_and_not_the_name(state: Path, tmp_path: Path) -> None
     assert last("--dry-run").document["receipt"] != str(older)
 
 
-def test_a_newer_run_with_its_receipt_elsewhere_is_not_denied(state: Path, tmp_path: Path) -> None:
-    """``--last`` cannot see it, and says so."""
+def test_a_newer_run_with_its_receipt_elsewhere_is_the_last(state: Path, tmp_path: Path) -> None:
+    """The guide names the receipt of an install: --last took back the older rebuild."""
     logs = copy_of("kafka27-mixed", tmp_path)
-    seen = rebuilt(logs, "--topic", "mixed")
-    rebuilt(logs, "--receipt", tmp_path / "elsewhere.jsonl")
+    first = made_at(rebuilt(logs, "--topic", "mixed"), 1000)
+    elsewhere = rebuilt(logs, "--receipt", tmp_path / "elsewhere.jsonl")
+    assert elsewhere == tmp_path / "elsewhere.jsonl"
     dry = last("--dry-run")
-    assert dry.document["receipt"] == str(seen)
-    assert "The newest run with a receipt in the default place was `rebuild`" in dry.document["answer"]
-    assert "A run whose receipt `--receipt` put elsewhere is not seen." in dry.document["answer"]
+    assert dry.document["receipt"] == str(elsewhere)
+    assert "The newest run of this user on this host was `rebuild`" in dry.document["answer"]
+    listed = snaprebuild("undo", "--output", "json").document["receipts"]
+    assert [each["path"] for each in listed] == [str(elsewhere), str(first)]
+    assert str(elsewhere) in snaprebuild("undo").stdout, "its path: it is in another directory"
+    assert last().document["receipt"] == str(elsewhere)
+    assert last("--dry-run").document["receipt"] == str(first), "the other one is undone"
+
+
+def test_each_verb_with_a_receipt_registers_it(state: Path, tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    snaprebuild("stage", logs, "--to", tmp_path / "staged")
+    receipts = [tmp_path / f"{name}.jsonl" for name in ("rebuild", "install", "before-start")]
+    runs = (
+        ("rebuild", logs, "--topic", "logappend", "--receipt", receipts[0]),
+        ("install", "--plan", tmp_path / "staged" / "plan.jsonl", "--receipt", receipts[1]),
+        ("before-start", logs, "--receipt", receipts[2]),
+    )
+    for words, receipt in zip(runs, receipts, strict=True):
+        run = snaprebuild(*words)
+        assert run.exit_code == 0, run.stderr
+        if receipt.exists():
+            assert last("--dry-run").document["receipt"] == str(receipt)
+    assert {link.readlink() for link in state.iterdir()} == {each for each in receipts if each.exists()}
+    assert len(list(state.iterdir())) >= 2
+
+
+def test_a_run_that_writes_nothing_registers_nothing(state: Path, tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    rebuilt(logs)
+    before = sorted(state.iterdir())
+    assert snaprebuild("rebuild", logs, "--receipt", tmp_path / "nothing.jsonl").exit_code == 0
+    assert sorted(state.iterdir()) == before
+
+
+def test_no_older_run_stands_for_one_whose_receipt_is_gone(state: Path, tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    first = made_at(rebuilt(logs, "--topic", "mixed"), 1000)
+    elsewhere = rebuilt(logs, "--receipt", tmp_path / "elsewhere.jsonl")
+    elsewhere.unlink()
+    before = tree(logs)
+    run = snaprebuild("undo", "--last")
+    assert (run.exit_code, run.stdout) == (2, "")
+    (link,) = (each for each in state.iterdir() if each.is_symlink())
+    assert f"--last: the receipt of a later run, {elsewhere}, is gone: name the receipt of the run to take back" in run.stderr
+    assert f"remove {link}" in run.stderr
+    assert tree(logs) == before
+    listed = in_json("undo")
+    assert (listed.exit_code, [each["path"] for each in listed.document["receipts"]]) == (0, [str(first)])
+    link.unlink()
+    assert last("--dry-run").document["receipt"] == str(first)
+
+
+def test_a_state_directory_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run goes on, and says that its receipt must be named."""
+    (tmp_path / "state").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    logs = copy_of("kafka27-mixed", tmp_path)
+    run = snaprebuild_process("rebuild", logs, "--receipt", tmp_path / "elsewhere.jsonl")
+    assert run.exit_code == 0, run.stderr
+    assert "`undo --last` will not see this run, because the state directory of the user cannot be written to" in run.stderr
+    assert f"Its receipt is {tmp_path / 'elsewhere.jsonl'}" in run.stderr
 
 
 def test_a_run_whose_files_are_all_gone_does_not_stand_in_the_way(state: Path, tmp_path: Path) -> None:
@@ -185,7 +245,7 @@ def test_a_repair_of_remote_storage(state: Path, tmp_path: Path) -> None:
     assert os.path.dirname(receipt) == str(state)
     run = last()
     assert run.document["undone_receipt"] == receipt
-    assert f"in the default place was `tier repair`. Its receipt is {receipt}." in run.document["answer"]
+    assert f"of this user on this host was `tier repair`. Its receipt is {receipt}." in run.document["answer"]
     assert {name: each[-1] for name, each in tree(store).items()}.keys() == before.keys()
     assert "receipt" in last("--dry-run").document
     assert last("--dry-run").document["schema"].startswith("snaprebuild.undo/"), "the older run is next"

@@ -173,11 +173,16 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
         f"follower build {REMOTE} {{tmp}} --topic-partition mixed-0 --server-properties {{}} --dry-run",
         {"server-properties"},
     ),
+    **{
+        (verb, "--server-properties"): (f"{verb} {REMOTE} --server-properties {{}} {more}", {"server-properties"})
+        for verb, more in (("tier inventory", ""), ("tier audit", ""), ("tier repair", "--dry-run"))
+    },
     ("cluster advise", "--server-properties"): ("cluster advise --server-properties {}", {"server-properties"}),
     ("cluster advise", "directory"): ("cluster advise {}", set()),
     ("cluster advise", "others"): (f"cluster advise {NODE} {{}}", set()),
     ("cluster check", "directories"): ("cluster check {}", set()),
     ("cluster check", "--leader"): (f"cluster check {NODE} --leader {{}}", set()),
+    **{("tier metadata", option): (f"tier metadata {REMOTE} {option} {{}}", set()) for option in ("--log-dir", "--log-dirs")},
     ("tier audit", "--log-dir"): (f"tier audit {REMOTE} --log-dir {{}}", set()),
     ("inspect transactions", "--transaction-state"): (f"inspect transactions {LOGS} --transaction-state {{}}", set()),
     **{
@@ -220,6 +225,7 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
             ("before-start", f"{LOGS} --dry-run"),
             ("inspect transactions", LOGS),
             ("tier audit", REMOTE),
+            ("tier metadata", REMOTE),
             ("tier upload", f"{{tmp}} {LOGS} --dry-run"),
             ("follower build", f"{REMOTE} {{tmp}} --topic-partition mixed-0 --dry-run"),
             ("cluster source", LOGS),
@@ -229,6 +235,7 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
         (verb, "store"): (f"{verb} {{}} {after}", set())
         for verb, after in (
             ("tier inventory", ""),
+            ("tier metadata", ""),
             ("tier audit", ""),
             ("tier repair", "--allow-unverified --dry-run"),
             ("tier upload", f"{LOGS} --dry-run"),
@@ -242,6 +249,7 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
         (verb, "--metadata-log"): (f"{verb} {arguments} --metadata-log {{}}", set())
         for verb, arguments in (
             ("tier inventory", REMOTE),
+            ("tier metadata", REMOTE),
             ("tier audit", REMOTE),
             ("tier repair", f"{REMOTE} --dry-run"),
             ("tier upload", f"{{tmp}} {LOGS} --dry-run"),

@@ -12,11 +12,22 @@ from typing import Any
 
 from command import snaprebuild
 from every_verb import AS_OF, LONG_AGO, ONE_JOB
-from healthy_directories import LOGS, PLUGIN, REMOTE, files, lacks_snapshots, manifest_of, partitions_of, topic_partitions
+from healthy_directories import (
+    LOGS,
+    PLUGIN,
+    REMOTE,
+    copies_of,
+    files,
+    lacks_snapshots,
+    manifest_of,
+    partitions_of,
+    topic_partitions,
+)
 from manifests import FIXTURES
 
 KEY = ("--set", f"private_key={FIXTURES / 'aiven-layout' / 'keys' / 'key1.private.pem'}")
 METADATA = "__cluster_metadata-0"
+EVERY_RECORD = ("--isolation", "read_uncommitted", "--limit", "1000000")
 
 
 @dataclass(frozen=True)
@@ -108,7 +119,10 @@ def of_stores() -> Iterator[Pair]:
             )
         yield Pair("follower check", directory, ("follower", "check", words[0], path, *words[1:], *AS_OF, *ONE_JOB))
         yield Pair("follower repair", directory, ("follower", "repair", words[0], path, *words[1:], *AS_OF, *ONE_JOB, "--dry-run"))
+        yield Pair("inspect records", directory, ("inspect", "records", words[0], path, *words[1:], *EVERY_RECORD))
+        yield Pair("inspect records", store, ("inspect", "records", *words, *EVERY_RECORD), others=(metadata,))
         yield Pair("tier inventory", store, ("tier", "inventory", *words), others=(metadata,))
+        yield Pair("tier metadata", store, ("tier", "metadata", *words, "--log-dir", path), others=(metadata,))
         audit = ("tier", "audit", *words, *AS_OF, *ONE_JOB)
         yield Pair("tier audit", store, audit)
         yield Pair("tier audit", store, (*audit, "--ledger", "{}/ledger"), (), ((*audit, "--ledger", "{}/ledger"),))
@@ -118,9 +132,21 @@ def of_stores() -> Iterator[Pair]:
         yield Pair("follower build", store, build)
     for store in PLUGIN:
         words = (str(FIXTURES / store), *(KEY if "encrypted" in store else ()))
+        yield Pair("inspect records", store, ("inspect", "records", *words, *_topic_ids(store), *EVERY_RECORD))
         yield Pair("tier inventory", store, ("tier", "inventory", words[0]))
+        yield Pair("tier metadata", store, ("tier", "metadata", words[0], "--custom-metadata", "none"))
         yield Pair("tier audit", store, ("tier", "audit", *words, *LONG_AGO, *ONE_JOB))
         yield Pair("tier repair", store, ("tier", "repair", *words, *LONG_AGO, *ONE_JOB, "--dry-run"))
+
+
+def _topic_ids(store: str) -> Iterator[str]:
+    """Options with an id of each topic of which the store has several."""
+    ids: dict[str, set[str]] = {}
+    for each in copies_of(store):
+        ids.setdefault(each["topic"], set()).add(each["topic_id"])
+    for topic, found in ids.items():
+        if len(found) > 1:
+            yield from ("--topic-id", f"{topic}={min(found)}")
 
 
 def _producers(directory: str) -> Iterator[tuple[int, str]]:

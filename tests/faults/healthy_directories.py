@@ -123,7 +123,7 @@ def _lost_with_its_disk(directory: str, finding: Finding) -> bool:
     return finding["path"] == "single" and before > 0 == after
 
 
-def _copies_of(directory: str) -> list[dict[str, Any]]:
+def copies_of(directory: str) -> list[dict[str, Any]]:
     """What the plugin reports of each copy in its store."""
     variants = json.loads((FIXTURES / "aiven-layout" / "plugin-reads.json").read_text())["variants"]
     return [each["metadata"] for each in variants[directory.split("/")[1]]["segments"]]
@@ -131,7 +131,7 @@ def _copies_of(directory: str) -> list[dict[str, Any]]:
 
 def _has_a_copy_alone(directory: str, finding: Finding) -> bool:
     """A copy of the topic begins above 0, and no other one is next to it: nothing in the store can prove or contradict it."""
-    copies = [each for each in _copies_of(directory) if f"({each['topic_id']})" in finding["path"]]
+    copies = [each for each in copies_of(directory) if f"({each['topic_id']})" in finding["path"]]
     inner = {each["start_offset"] for each in copies} & {each["end_offset"] + 1 for each in copies}
     alone = [each for each in copies if not {each["start_offset"], each["end_offset"] + 1} & inner]
     return any(each["start_offset"] > 0 for each in alone)
@@ -139,7 +139,7 @@ def _has_a_copy_alone(directory: str, finding: Finding) -> bool:
 
 def _has_a_gap(directory: str, _: Finding) -> bool:
     """Copies of a topic that do not follow each other."""
-    reported = _copies_of(directory)
+    reported = copies_of(directory)
     found = sorted((each["topic_id"], each["partition"], each["start_offset"], each["end_offset"]) for each in reported)
     return any(one[:2] == next_[:2] and one[3] + 1 != next_[2] for one, next_ in pairwise(found))
 
@@ -177,6 +177,11 @@ def _begins_in_remote_storage(directory: str, finding: Finding) -> bool:
     return is_tiered and f"the first are 0 to {first - 1}" in finding["message"]
 
 
+def _is_part_of_a_log(directory: str, finding: Finding) -> bool:
+    of_store = directory in PLUGIN
+    return _has_a_gap(directory, finding) if of_store else _begins_in_remote_storage(directory, finding)
+
+
 _STRAY = Truth(
     "topics were deleted, made again or moved away while node 3 was down", lambda *of: not _manifest_of(*of)["plain_name"]
 )
@@ -207,7 +212,7 @@ TRUE: dict[tuple[str, str], Truth] = {
     ("inspect records", "records-without-high-watermark"): Truth(
         "brokers write none for a metadata log", lambda _, finding: Path(finding["path"]).name == "__cluster_metadata-0"
     ),
-    ("inspect records", "records-lost"): Truth("the first ones are in remote storage alone", _begins_in_remote_storage),
+    ("inspect records", "records-lost"): Truth("the first ones, or those between copies, are elsewhere", _is_part_of_a_log),
     ("cluster source", "source-rejected"): _UNFIT_FOR_REBUILD,
     ("cluster source", "source-unknown"): Truth("a KRaft node has a metadata log", _lacks_metadata_log),
     ("tier upload", "source-unknown"): Truth("only a metadata log shows whether it is an old copy", _may_be_an_old_copy),

@@ -114,6 +114,18 @@ def test_what_is_no_regular_file(name: str, tmp_path: Path) -> None:
             check(place, {**place.files, **more}, f"{name}: {odd} next to all files")
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("name", VERBS)
+def test_text_of_another_file(name: str, tmp_path: Path) -> None:
+    """Each small file by turns has the text of a file that is not of the broker: no result quotes it."""
+    place = Place.made(VERBS[name], tmp_path)
+    given = filled(place.verb.arguments, place.root)
+    for victim in place.names():
+        is_named = str(place.root / victim) in given  # a file that is named as a receipt or plan is quoted
+        if not is_named and not os.path.basename(victim)[:20].isdigit():
+            check(place, {**place.files, victim: Odd("hard link")}, f"{name}: {victim!r} has the text of another file")
+
+
 @pytest.mark.parametrize("name", EACH_VERB)
 def test_partitions_that_are_links(name: str, tmp_path: Path) -> None:
     """To a secret, to the directory above, and to themselves."""

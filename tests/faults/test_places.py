@@ -37,7 +37,7 @@ GENUINE = re.compile(r"\d{20}\.snapshot(\.tmp)?|\d{20}\.snapshot\.set-aside\S*|\
 """Names that may appear in a log directory; the last one is the partition that ``follower build`` makes."""
 
 FILES = {"--receipt", "--save-json", "--metrics", "--save", "--html", "--keys", "--results", "--records-file", "--ledger"}
-DIRECTORIES = {"--out", "--to", "--elections", "--cache"}
+DIRECTORIES = {"--out", "--to", "--elections", "--cache", "--log-dirs"}
 READ = {
     *("--config", "--leader", "--log-dir", "--metadata", "--metadata-log", "--peer", "--plan", "--producer-config", "--scenario"),
     *("--server-properties", "--transaction-state", "--voter"),
@@ -45,7 +45,14 @@ READ = {
 """Options whose value is a path that is only read."""
 
 ONLY_READS = {
-    *(("verify --written-by", "--written-by"), ("verify", "--written-by"), ("plan", "--out"), ("plan", "--to")),
+    *(
+        ("tier metadata", "--log-dirs"),
+        ("tier metadata --records-file", "--log-dirs"),
+        ("verify --written-by", "--written-by"),
+        ("verify", "--written-by"),
+        ("plan", "--out"),
+        ("plan", "--to"),
+    ),
     *(("rebuild --plan", "--out"), ("rebuild in place", "--out"), ("inspect records", "--out")),
 }
 """Where an option of the first two tables creates nothing, or cannot be given."""

@@ -13,12 +13,13 @@ from log_dirs import (
 )
 from manifests import FIXTURES
 from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo
+from pyspark.sql.types import StructType
 from source_rows import damaged, entries, headers, reader_of, rows_of, three
 
 from snaprebuild.errors import UsageError
 from snaprebuild.spark import header_rows
 from snaprebuild.spark.arrow_tables import ddl
-from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots
+from snaprebuild.spark.data_sources import BatchHeaders, KafkaRecords, ProducerSnapshots
 
 pytestmark = pytest.mark.full
 
@@ -121,6 +122,15 @@ def test_what_does_not_exist_is_reported_when_the_query_is_analysed(tmp_path: Pa
                 BatchHeaders(CaseInsensitiveDict(path=path, **options)).schema()
     with pytest.raises(UsageError, match=r"hdfs: is not read"):
         BatchHeaders(CaseInsensitiveDict(path="hdfs://name/logs")).schema()
+
+
+@pytest.mark.parametrize("source", [BatchHeaders, KafkaRecords, ProducerSnapshots])
+def test_a_stream_is_refused_whichever_offset_spark_asks_for_first(source: type[BatchHeaders]) -> None:
+    """Spark 4.0 asks for the latest one, and later releases for the initial one."""
+    stream = source(CaseInsensitiveDict(path=str(FIXTURES))).streamReader(StructType())
+    for offset in (stream.initialOffset, stream.latestOffset):
+        with pytest.raises(UsageError, match=f"{source.name()} is batch only"):
+            offset()
 
 
 def test_a_path_is_needed() -> None:

@@ -44,7 +44,7 @@ from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, TaskOutcome
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.spark import calls, chunks, job, packing, read_rows
+from snaprebuild.spark import calls, chunks, job, notebook, packing, read_rows
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.storage.thread_pool import ThreadPool
 
@@ -55,6 +55,7 @@ pytestmark = pytest.mark.spark
 
 NOW = "1795270000000"
 SPARK = ("--engine", "spark")
+MIXED = FIXTURES / "kafka27-mixed" / "logs"
 OF_SPEED = ("rate_bytes_per_second", "estimated_seconds", "answer")
 """The answer of a plan has the time of reading in words."""
 Command = Callable[..., Run]
@@ -322,6 +323,26 @@ def test_reading_is_balanced(spark: SparkSession, event_log: Path, tmp_path: Pat
     load = np.bincount(placed, weights=items)
     assert len(load) == 8
     assert load.max() / load.mean() <= 1.5
+
+
+@pytest.mark.usefixtures("small_partitions")
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_the_number_of_tasks_is_that_of_the_setting(spark: SparkSession, event_log: Path, command: Command, tasks: int) -> None:
+    """Of the step that reads, of the command and of a call; without the setting there is one for so little."""
+    with new_tasks(spark, event_log) as of_command:
+        run = command("verify", MIXED, "--as-of", NOW, "--output", "json", *SPARK, "--set", f"spark_tasks={tasks}")
+    assert run.exit_code == 0, run.stderr
+    with new_tasks(spark, event_log) as of_call:
+        result = notebook.verify(spark, str(MIXED), as_of=NOW, tasks=tasks)
+    assert result.exit_code == 0
+    with new_tasks(spark, event_log) as by_default:
+        command("verify", MIXED, "--as-of", NOW, "--output", "json", *SPARK)
+    assert [most_tasks(each) for each in (of_command, of_call, by_default)] == [tasks, tasks, 1]
+
+
+def most_tasks(ended: list[dict[str, Any]]) -> int:
+    """Tasks of the stage with the most of them."""
+    return max(Counter(each["Stage ID"] for each in ended).values())
 
 
 # ------------------------------------------------------------------------------------------------------------------------- stopped

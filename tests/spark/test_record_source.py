@@ -5,8 +5,10 @@ What a reader does is asked of the reader itself, as Spark's Python workers call
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +20,13 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, GreaterThanOrEqual, LessThan
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from snaprebuild.consume.record_query import TimeBounds
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.library.record_stream import records
 from snaprebuild.spark import record_tasks, register
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.data_sources import KafkaRecords
+from snaprebuild.spark.pushed_filters import time_bounds
 
 if TYPE_CHECKING:
     from connect_server import ConnectServer
@@ -86,6 +90,66 @@ def test_filters_leave_parts_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert some == {(topic, start, end) for topic, start, end in everything if topic == "mixed" and start <= 3000 < end}
     assert len(some) == 1
     assert planned(datasource.Not(EqualTo(("topic",), "mixed"))) == {each for each in everything if each[0] != "mixed"}
+
+
+def moment(time_us: int) -> datetime.datetime:
+    return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(microseconds=time_us)
+
+
+def test_filters_on_timestamps_leave_batches_out() -> None:
+    """No row that passes them is lost, and few others are made; gaps are still noticed."""
+    whole = own(MIXED, isolation="read_uncommitted")
+    times = sorted(row["timestamp"] for row in whole)
+    middle = times[len(times) * 3 // 4]
+
+    def left(*filters: Any, source: Path = MIXED, **options: str) -> list[dict[str, Any]]:
+        reader = reader_of(source, pushFilters="true", isolation="read_uncommitted", columns=",".join(COLUMNS), **options)
+        reader.pushFilters(list(filters))
+        return in_order(rows_of(reader))
+
+    newer = left(GreaterThanOrEqual(("timestamp",), middle))
+    assert [row for row in newer if row["timestamp"] >= middle] == [row for row in whole if row["timestamp"] >= middle]
+    assert len(newer) < len(whole) // 2
+    older = left(LessThan(("timestamp",), middle))
+    assert [row for row in older if row["timestamp"] < middle] == [row for row in whole if row["timestamp"] < middle]
+    appended = [row for row in older if row["topic"] == "logappend"]
+    assert all(row["timestamp"] <= middle for row in appended)
+    one = left(EqualTo(("timestamp",), middle))
+    assert [row for row in one if row["timestamp"] == middle] == [row for row in whole if row["timestamp"] == middle]
+    assert left(datasource.Not(EqualTo(("timestamp",), middle))) == whole
+    with pytest.raises(ReadFailedError, match="are in no batch"):
+        left(GreaterThanOrEqual(("timestamp",), moment(2**52)), source=FIXTURES / "damaged" / "gap")
+
+
+@pytest.mark.parametrize(
+    ("filters", "bounds"),
+    [
+        ([GreaterThanOrEqual(("timestamp",), moment(1_500_001)), LessThan(("timestamp",), moment(2_500_001))], (1500, 2501)),
+        ([datasource.In(("timestamp",), (moment(3000), moment(9000)))], (3, 9)),
+        ([datasource.In(("timestamp",), (moment(3000), None)), GreaterThanOrEqual(("offset",), 7)], (3, 3)),
+        ([datasource.EqualNullSafe(("timestamp",), None), datasource.IsNotNull(("timestamp",))], (None, None)),
+        ([EqualTo(("timestamp",), datetime.datetime(2026, 1, 1)), GreaterThanOrEqual(("timestamp",), 5)], (None, None)),
+    ],
+)
+def test_bounds_of_filters(filters: list[Any], bounds: tuple[int | None, int | None]) -> None:
+    assert time_bounds(filters, "timestamp") == TimeBounds(*bounds)
+
+
+def test_findings_are_rows_where_damage_is() -> None:
+    """A transaction hangs, and no checkpoint has a high watermark: what is left out, or not certain, is said in rows."""
+    rows = rows_of(reader_of(MIXED, subscribe="mixed", mode="PERMISSIVE", columns="topic,partition,offset"))
+    (said,) = [row for row in rows if row["error"] is not None]
+    assert (said["topic"], said["partition"], said["offset"]) == ("mixed", 0, None)
+    assert said["error"].startswith("records-end-at-transaction: producer ")
+    gap = FIXTURES / "damaged" / "gap"
+    lost = rows_of(reader_of(gap, isolation="read_uncommitted", mode="PERMISSIVE", failOnDataLoss="false", columns="offset"))
+    assert any("records-lost: " in (row["error"] or "") for row in lost)
+
+
+def test_what_is_known_of_a_log_is_said_while_spark_plans(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shutil.copytree(MIXED / "mixed-0", tmp_path / "mixed-0")
+    reader_of(tmp_path).partitions()
+    assert "records-without-high-watermark" in caplog.text
 
 
 def test_remote_storage(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from manifests import FIXTURES, REPOSITORY, partition_fixtures
 from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import from_arrow_schema
+from slow_consumer import ABORTED, SlowRecord, slow_log
 from waiting import SECONDS_MAX
 
 from formats.log.batch_headers import BytesSegment
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 MIXED = FIXTURES / "kafka27-mixed" / "logs"
+TIERED = FIXTURES / "tiered-local"
 
 
 @pytest.fixture(scope="module")
@@ -300,6 +302,41 @@ def test_the_questions_are_answered(sql: SparkSession, questions: Any, capsys: p
     assert {key: (int(row["producers"]), int(row["forgotten"])) for key, row in reported.items()} == expected
     assert len(expected) > 10
     assert {row["snapshot"] for row in forgotten} == {"missing"}
+
+    shown = (REPOSITORY / "docs" / "examples" / "spark-questions.txt").read_text()
+    assert printed.strip() in shown, "docs/examples/spark-questions.txt shows what scripts/demo/spark_questions.py prints"
+
+
+def test_the_questions_about_records_are_answered(sql: SparkSession, questions: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """The expected answers are of a consumer that reads record by record."""
+    begin, until = (int(datetime.datetime.fromisoformat(f"2026-11-21T11:11:{second}Z").timestamp() * 1000) for second in (40, 42))
+    parameters = {"topic": "mixed", "from_ms": begin, "until_ms": until}
+    questions.ask_of_records(sql, [str(TIERED / "logs")], str(TIERED / "remote"), parameters)
+    printed = capsys.readouterr().out
+    writers, aborted, lost = tables(printed)
+    rows = slow_log(TIERED / "logs" / "mixed-0", 1 << 62).of("read_uncommitted", 0, 1 << 62)
+
+    by_producer: dict[int, list[SlowRecord]] = defaultdict(list)
+    for row in rows:
+        if begin <= row.record.timestamp < until:
+            by_producer[row.header.producer_id].append(row)
+    assert {int(row["producer_id"]): (int(row["records"]), int(row["aborted"]), int(row["first_offset"])) for row in writers} == {
+        producer: (len(own), sum(each.transaction == ABORTED for each in own), own[0].record.offset)
+        for producer, own in by_producer.items()
+    }
+
+    by_key: dict[bytes, list[SlowRecord]] = defaultdict(list)
+    for row in rows:
+        if row.record.key is not None:
+            by_key[row.record.key].append(row)
+    only_aborted = {key: len(own) for key, own in by_key.items() if all(each.transaction == ABORTED for each in own)}
+    assert {bytes.fromhex(row["key_in_hex"]): int(row["records"]) for row in aborted} == only_aborted != {}
+
+    end = json.loads((TIERED / "manifest.json").read_text())["highest_remote_offset"] + 1
+    above = [row.record for row in rows if row.record.offset >= end]
+    size_bytes = sum(len(each.key or b"") + len(each.value or b"") for each in above)
+    (only,) = lost
+    assert (int(only["end_of_tier"]), int(only["records"]), int(only["bytes"])) == (end, len(above), size_bytes)
 
     shown = (REPOSITORY / "docs" / "examples" / "spark-questions.txt").read_text()
     assert printed.strip() in shown, "docs/examples/spark-questions.txt shows what scripts/demo/spark_questions.py prints"

@@ -147,7 +147,7 @@ def check_exit_code(run: Run) -> None:
     )
     assert run.exit_code != 0 or not any(counts[name] for name in causes)
     line = run.document["answer"].splitlines()[0]
-    says_why = any(counts[name] for name in (*causes, "missing")) or re.search(r"findings?, see stderr: |cannot be uploaded", line)
+    says_why = any(counts[name] for name in (*causes, "missing")) or re.search(r"findings?: |cannot be uploaded", line)
     assert run.exit_code == 0 or says_why, line
 
 

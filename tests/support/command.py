@@ -34,7 +34,7 @@ COMMAND = (sys.executable, "-m", "snaprebuild")
 OTHER_FORMS = {
     "stage": ("rebuild",),
     "inspect explain": ("inspect-explain", "inspect-explain-snapshot"),
-    "undo": ("undo", "tier-repair", "receipts"),
+    "undo": ("undo", "tier-repair", "metadata-undone", "receipts"),
 }
 GROUPS = ("inspect", "tier", "follower", "cluster", "simulate")
 SECONDS_MAX = 180

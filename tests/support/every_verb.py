@@ -79,6 +79,7 @@ VERBS = {
     ),
     "inspect records": Verb(("inspect", "records", "{}/log", "--key-format", "hex"), ("log",)),
     "inspect records --out": Verb(("inspect", "records", "{}/log", "--out", "{out}"), ("log",)),
+    "inspect records (store)": Verb(("inspect", "records", TIER[0], "{}/log", *TIER[1:], "--out", "{out}"), ("log", "tier")),
     "inspect diff": Verb(("inspect", "diff", f"{{}}/{P}/{56:020d}.snapshot", f"{{}}/{P}/{116:020d}.snapshot"), ("log",), (P,)),
     "inspect explain": Verb(("inspect", "explain", "{}/log", "--producer-id", "1", *AS_OF, *ONE_JOB), ("log",)),
     "inspect explain (snapshot)": Verb(("inspect", "explain", f"{{}}/{P}/{116:020d}.snapshot", *AS_OF, *ONE_JOB), ("log",)),
@@ -92,6 +93,10 @@ VERBS = {
     "simulate isr": Verb(("simulate", "isr", "--scenario", "{}/steps.txt"), ("steps.txt",)),
     "tier inventory": Verb(("tier", "inventory", *TIER), ("tier",)),
     "tier inventory --keys": Verb(("tier", "inventory", *TIER, "--keys", "{out}"), ("tier",)),
+    "tier metadata": Verb(("tier", "metadata", *TIER, "--log-start", "payments-0=0"), ("tier",)),
+    "tier metadata --records-file": Verb(
+        ("tier", "metadata", *TIER, "--log-start", "payments-0=0", "--records-file", "{out}"), ("tier",)
+    ),
     "tier audit": Verb(("tier", "audit", *TIER, *AS_OF, *ONE_JOB), ("tier",)),
     "tier audit (plugin)": Verb(("tier", "audit", "{}/aiven", *AS_OF, *ONE_JOB), ("aiven",)),
     "tier audit --ledger": Verb(("tier", "audit", *TIER, *AS_OF, *ONE_JOB, "--ledger", "{out}"), ("tier",)),

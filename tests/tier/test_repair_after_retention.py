@@ -164,4 +164,3 @@ def test_what_would_be_written_is_what_the_whole_log_gives(tmp_path: Path, fault
                         entries = {each.producer_id: each for each in parse_snapshot(kept.read(copy.proven))}
                         assert entries == store.states[number], (fault, seed, deleted, place, number)
     assert (count > 0) == (fault not in SUSPECT)
-

@@ -18,6 +18,7 @@ from formats.limits import INT32_MAX, INT64_MAX
 from snaprebuild.argument_checks import AS_OF_MAX_MS, JOBS_MAX, NOT_MS
 from snaprebuild.cli.options.description import option
 from snaprebuild.errors import UsageError
+from snaprebuild.shell_words import option_words, shell_command
 
 __all__ = [
     "AllowUnproven",
@@ -97,7 +98,9 @@ class PartitionNumber(WholeNumber):
 
     def hint(self, text: str) -> str:
         """A name such as ``orders-0`` has an option of its own."""
-        return f"; `--topic-partition {text}` takes one partition" if _PARTITION_NAME.fullmatch(text) else ""
+        if not _PARTITION_NAME.fullmatch(text):
+            return ""
+        return f"; `{shell_command(option_words('--topic-partition', text))}` takes one partition"
 
 
 class Seconds(WholeNumber):

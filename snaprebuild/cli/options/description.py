@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 
 from typer.models import OptionInfo
 
-__all__ = ["DescribedOption", "OptionText", "option"]
+__all__ = ["PATHS", "DescribedOption", "OptionText", "option"]
+
+PATHS = ("FILE", "FILE.prom", "DIR", "[ID=]DIR", "RECEIPT")
+"""Forms of values that are paths: an option with one of them takes a path."""
 
 DEFAULT_CHARACTERS_MAX = 40
 """A longer default is not in the short help."""

@@ -28,11 +28,14 @@ from snaprebuild.followers import Profile
 from snaprebuild.tier import AuditLevel
 
 __all__ = [
+    "LeaderLogDirs",
     "LogPath",
+    "MetadataPartitions",
     "ProduceTo",
     "ProducerConfig",
     "ProfileOption",
     "ProofOption",
+    "Records",
     "RemoteLevel",
     "RemoteOptions",
     "RemoteReplayOptions",
@@ -94,6 +97,18 @@ MetadataLog = Annotated[
 ]
 
 
+LeaderLogDirs = Annotated[
+    list[str] | None,
+    option(
+        "--log-dir",
+        metavar="DIR",
+        short="Log directory with the first offset on disk, best the leader's; repeatable",
+        details="`tier audit` takes it with --level reachable; `tier metadata` reads log starts and leader epochs, too.",
+        default="none",
+    ),
+]
+
+
 class RemoteOptions(SelectionOptions, frozen=True):
     """Which partitions of a store are read, and what is known of the store besides its place."""
 
@@ -126,7 +141,7 @@ class TierAuditOptions(RemoteReplayOptions, frozen=True):
             "--level",
             short="full: replay every segment",
             details="reachable: replay one --expiration-ms, for the snapshots from which a follower may still start. structure: "
-            "parse manifests and snapshots only.",
+            "parse manifests and snapshots only. records: full, and decode each record.",
             default="full",
         ),
     ] = AuditLevel.FULL
@@ -140,16 +155,7 @@ class TierAuditOptions(RemoteReplayOptions, frozen=True):
             default="none, only the last copy counts as reachable",
         ),
     ] = None
-    log_dir: Annotated[
-        list[str] | None,
-        option(
-            "--log-dir",
-            metavar="DIR",
-            short="Log directory with the first offset on disk, best the leader's; repeatable",
-            details="For --level reachable.",
-            default="none",
-        ),
-    ] = None
+    log_dir: LeaderLogDirs = None
     metadata: Metadata = None
     server_properties: ServerProperties = None
     ledger: Annotated[

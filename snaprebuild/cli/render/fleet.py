@@ -20,6 +20,7 @@ from snaprebuild.cluster.fleet.upgrade_steps import Go, StepName, UpgradeStep
 from snaprebuild.documents.fleet import Fleet, FleetTotals, Outcomes, UnhealthyPartition
 from snaprebuild.findings import first_of, pluralize
 from snaprebuild.published import members_of_base
+from snaprebuild.shell_words import option_words
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.storage.partition_names import named
 
@@ -209,7 +210,7 @@ def _after_repairs(result: FleetResult) -> Sequence[str] | Advice:
     if unproven is None:
         return []
     log_dirs = result.fleet.brokers[unproven.replicas[0].node_id].paths
-    return ["cluster", "source", *log_dirs, "--topic", unproven.key[0]]
+    return ["cluster", "source", *log_dirs, *option_words("--topic", unproven.key[0])]
 
 
 def _repairs_text(result: FleetResult, first: Restart) -> str:

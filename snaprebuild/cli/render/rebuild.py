@@ -23,7 +23,7 @@ from snaprebuild.documents.plan import NotPlanned, PlanDocument, PlannedPartitio
 from snaprebuild.documents.rebuild import Rebuild, RebuildTotals, RebuiltPartition
 from snaprebuild.findings import Finding, FindingCause, exit_code_of, first_of, pluralize
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.shell_words import program_command, shell_word
+from snaprebuild.shell_words import option_words, program_command, shell_word
 from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, BoundaryAction
 from snaprebuild.snapshots.destination.destinations import NextToBroker
 from snaprebuild.snapshots.plan.plan_counts import PlanCounts, plan_counts
@@ -310,10 +310,12 @@ def _is_rejected(plan: PartitionPlan) -> bool:
 
 def request_words(request: RebuildRequest) -> list[str]:
     """The words of the command line that select the partitions of a request."""
-    words = [*map(shown, request.paths), *(["--server-properties", request.server_properties] if request.server_properties else [])]
-    words += [word for pattern in request.topics for word in ("--topic", pattern)]
+    words = [*map(shown, request.paths)]
+    if request.server_properties:
+        words += option_words("--server-properties", request.server_properties)
+    words += [word for pattern in request.topics for word in option_words("--topic", pattern)]
     words += [word for number in sorted(request.partitions) for word in ("--partition", str(number))]
-    words += [word for name in sorted(request.topic_partitions) for word in ("--topic-partition", name)]
+    words += [word for name in sorted(request.topic_partitions) for word in option_words("--topic-partition", name)]
     return [*words, *given_words()]
 
 
@@ -364,7 +366,7 @@ def _selected(request: RebuildRequest) -> list[str]:
 def judged_words(request: RebuildRequest) -> list[str]:
     """The words of `verify` and `plan` on what a request selects, at the time of the request, so that they judge as it does."""
     expiry = expiry_words()
-    if "--plan" in given_words("plan"):
+    if given_words("plan"):
         expiry = ["--as-of", str(request.as_of_ms)]
     if "--expiration-ms" not in expiry:
         expiry += _expiration_words(request)

@@ -16,6 +16,7 @@ from snaprebuild.cli.value_text import shown, time_text
 from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.documents.receipts import Undo, UndoTotals, VerifyReceipt
 from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize
+from snaprebuild.shell_words import option_words
 from snaprebuild.snapshots.receipts.receipt_reader import WrittenReceipt
 from snaprebuild.snapshots.receipts.undo import FileAction, UndoneFile, UndoResult
 from snaprebuild.snapshots.receipts.verify_receipt import FileStatus, FileTotals, Receipts, ReceiptVerdict, VerifiedFile
@@ -119,7 +120,7 @@ class UndoView(View):
         if any(each.severity in (Severity.REFUSED, Severity.STORAGE) for each in result.findings):
             return answer, Advice("correct what stderr lists", again)
         if totals[FileAction.LEFT] or totals[FileAction.FAILED]:
-            return answer, ["verify", "--written-by", self._receipt]
+            return answer, ["verify", *option_words("--written-by", self._receipt)]
         return answer, _scan_words(result.receipt, result.files) if result.receipt.in_place and is_changed else []
 
     def print_table(self) -> None:
@@ -203,7 +204,9 @@ class ReceiptListView(View):
         rows = []
         for receipt in self._result.receipts:
             files = "not looked at" if receipt.files is None else counts_text(asdict(receipt.files)) or "none"
-            rows.append((os.path.basename(receipt.path), time_text(receipt.began_ms), _verb_of(receipt.command), files))
+            is_elsewhere = os.path.dirname(receipt.path) != os.path.realpath(self._result.directory)
+            name = shown(receipt.path) if is_elsewhere else os.path.basename(receipt.path)
+            rows.append((name, time_text(receipt.began_ms), _verb_of(receipt.command), files))
         if rows:
             print_table(None, ("receipt file", "began", "command", "files"), rows, drop=("began", "command"))
         if self._result.not_listed:

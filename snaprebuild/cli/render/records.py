@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # pyarrow may not be installed
 __all__ = ["MANIFEST", "RecordsView"]
 
 MANIFEST = "manifest.json"
-"""File of an export that is written last: it says what is there, and what was left out."""
+"""File of an export that says what is there, and what was left out: first that the export is not finished, at its end the result."""
 
 
 PRIVATE_FILE_MODE = 0o600

@@ -113,7 +113,7 @@ def _with_concern(lines: Sequence[str], findings: Sequence[Finding], extra: Sequ
         findings: of the result, at least one more than a note.
         extra: more sentences.
     """
-    brief = f"{concern_text(findings).partition(',')[0]}, see stderr."
+    brief = f"{concern_text(findings).partition(':')[0]}."
     concerns = [*(concern_text(findings, columns) for columns in NAME_COLUMNS), brief]
     for line in lines:
         for concern in concerns:

@@ -198,13 +198,15 @@ class TierAuditView(View):
             head = f"{_proven_text(audit.ledger)}. {head}"
         tail = "" if audit.verified else LIVE_UNKNOWN
         totals = f"Snapshots: {_totals_text(audit.partitions) or 'none'}."
+        if audit.level is AuditLevel.RECORDS:
+            totals = f"{totals} Records decoded: {sum(each.records_read or 0 for each in audit.partitions)}."
         return answer_lines(status, self.findings, [head], [totals], tail), self._following()
 
     def _following(self) -> Sequence[str] | Advice:
         audit = self._audit
         status = audit.status(self.findings)
         selected = given_words(*COPIES)
-        if audit.level is not AuditLevel.FULL:
+        if not audit.level.replays_everything:
             # Which of them are wrong, and what is right, all segments show.
             return ["tier", "audit", *selected] if status.wrong or status.suspect or status.unproven else []
         if not status.wrong:
@@ -265,6 +267,7 @@ def _audited_partition(partition: PartitionAudit) -> doc.AuditedPartition:
         topic_id=uuid_to_text(partition.remote.id.topic_id),
         layout=partition.remote.layout,
         read_bytes=partition.read_bytes,
+        records_read=partition.records_read,
         replayed_from_offset=partition.replayed_from_offset,
         local_log_start_offset=partition.local_log_start_offset,
         totals=_audit_totals([partition]),

@@ -23,8 +23,8 @@ from snaprebuild.findings import Severity
 from snaprebuild.snapshots.before_start import prepare_log_dirs
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.storage.local.absent_path import absent_text
 from snaprebuild.storage.store import absolute, is_object
+from snaprebuild.typed_paths import absent_text
 
 __all__ = ["run_before_start"]
 

@@ -24,8 +24,8 @@ from snaprebuild.inspect.broker_answer import VERSIONS
 from snaprebuild.inspect.explain import Question, explain_producer
 from snaprebuild.inspect.snapshot_explanation import explain_snapshot, snapshot_offset
 from snaprebuild.snapshots.source.broker_properties import expiration_at
-from snaprebuild.storage.local.absent_path import absent_text
 from snaprebuild.storage.store import absolute, is_object
+from snaprebuild.typed_paths import absent_text
 
 __all__ = ["run_inspect_explain"]
 

@@ -6,13 +6,15 @@ import os
 
 from msgspec.structs import replace
 
+from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cli.file_kinds import check_directories
-from snaprebuild.cli.options.common import LogOptions, S3Options
-from snaprebuild.cli.options.records import LIMIT_MAX, IsolationOption, PayloadFormat
+from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.records import LIMIT_MAX, IsolationOption, PayloadFormat, RecordPlaces
 from snaprebuild.cli.render.records import RecordsView
 from snaprebuild.cli.runs.cluster_history import log_point_of
-from snaprebuild.cli.runs.run_settings import run_of
-from snaprebuild.cli.runs.sources import selection_of
+from snaprebuild.cli.runs.remote_storage import key_files, private_keys, store_access
+from snaprebuild.cli.runs.run_settings import run_of, stores_of
+from snaprebuild.cli.runs.sources import selection_of, topic_ids_of
 from snaprebuild.cli.streams import bytes_progress, print_on_stderr
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
@@ -24,7 +26,9 @@ from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import yield_to_brokers
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.partition_names import TopicKind, topic_kind_of
-from snaprebuild.storage.store import is_object
+from snaprebuild.storage.remote.listing import holds_copies
+from snaprebuild.storage.store import absolute, is_object
+from snaprebuild.storage.store_path import path_of
 
 __all__ = ["run_inspect_records"]
 
@@ -34,7 +38,7 @@ LIMIT_DEFAULT = 100
 
 def run_inspect_records(
     *,
-    logs: LogOptions,
+    places: RecordPlaces,
     begin: str | None,
     until: str | None,
     limit: int | None,
@@ -47,25 +51,24 @@ def run_inspect_records(
     s3: S3Options,
 ) -> View:
     """Reads records, and shows or writes them."""
-    out.begin()
+    out.begin(private_key=key_files(places))
     try:
-        from snaprebuild.consume.record_rows import export_records, exported_columns, read_rows, row_columns
+        from snaprebuild.consume.record_rows import export_records, exported_columns, make_export_directory, read_rows, row_columns
     except ImportError as error:
         raise UsageError("inspect records needs pyarrow: pip install 'snaprebuild[records]'") from error
     if directory is not None:
         _check_export(directory, key_format, value_format)
     elif limit is not None and limit > LIMIT_MAX:
         raise UsageError(f"--limit: at most {LIMIT_MAX} records are shown; --out writes any number")
-    selection = selection_of(logs)
+    selection = selection_of(places)
     chosen = RecordIsolation(isolation.value)
     query = _query(selection, chosen, begin, until, internal_topics=internal_topics)
     columns = row_columns(chosen) if directory is None else exported_columns(chosen)
-    query = replace(query, columns=columns)
-    check_directories(logs.paths, server_properties=logs.server_properties)
-    source = open_record_source(logs.paths or [], query, run_of(s3), logs.server_properties)
-    yield_to_brokers(source.source)
-    findings = [*source.findings, *_nothing_found(source, selection, logs, internal_topics=internal_topics)]
-    selected = [log.topic_partition for log in source.logs]
+    topic_ids = {topic: uuid_from_text(text) for topic, text in topic_ids_of(places.topic_id).items()}
+    query = replace(query, columns=columns, topic_ids=topic_ids)
+    source = _opened(places, query, s3)
+    findings = [*source.findings, *_nothing_found(source, selection, places, internal_topics=internal_topics)]
+    selected = [f"{topic}-{number}" for topic, number in source.selected]
     topics = sorted({log.topic for log in source.logs})
     if topics and (directory is not None or key_format is not None or value_format is not None):
         print_on_stderr(f"Keys and values are data of the owners of {first_of(topics, 5)}: personal data may be in them.")
@@ -77,9 +80,54 @@ def run_inspect_records(
         return RecordsView(
             findings, chosen, selected, partitions, rows, limit=shown, key_format=key_format, value_format=value_format
         )
+    make_export_directory(directory)
+    RecordsView([*findings, _unfinished(directory)], chosen, selected, [], [], limit=limit, directory=directory).write_files()
     with bytes_progress("writing", sum(log.size_bytes for log in source.logs)) as progress:
         partitions = export_records(source, query, findings, directory, limit=limit, progress=progress)
     return RecordsView(findings, chosen, selected, partitions, [], limit=limit, directory=directory)
+
+
+def _opened(places: RecordPlaces, query: RecordQuery, s3: S3Options) -> RecordSource:
+    """The logs and the remote storage that the arguments name.
+
+    Raises:
+        UsageError: a place leads nowhere, a private key is none, or an option needs a STORE.
+    """
+    paths = places.places or []
+    check_directories([*paths, *(places.metadata_log or [])], server_properties=places.server_properties)
+    keys = private_keys(places)
+    store = None
+    needs_store = bool(places.metadata_log or places.topic_id)
+    if paths and (needs_store or _holds_copies(paths[0], s3)):
+        store = store_access(paths[0], s3, places, keys)
+        paths = paths[1:]
+    elif needs_store:
+        option = "--metadata-log" if places.metadata_log else "--topic-id"
+        raise UsageError(f"{option} belongs to a STORE: name it before PATH")
+    for path in paths:
+        if _holds_copies(path, s3):
+            raise UsageError("is remote storage: name one STORE, before PATH", path=path)
+    source = open_record_source(paths, query, run_of(s3), places.server_properties, store)
+    yield_to_brokers(source.source)
+    return source
+
+
+def _holds_copies(place: str, s3: S3Options) -> bool:
+    """Whether a place is remote storage.
+
+    Raises:
+        ReadFailedError: it cannot be listed.
+        RefusedError: a limit of the run is used up.
+    """
+    return holds_copies(path_of(absolute(place), stores_of(s3)))
+
+
+def _unfinished(directory: str) -> Finding:
+    """The finding in the manifest of an export that is not complete: it is there from the start, in case the export is stopped."""
+    message = (
+        "the export was not finished: each file of Parquet that is there is whole, and what the others would have is not known"
+    )
+    return Finding("records-export-unfinished", Severity.FINDING, directory, message)
 
 
 def _check_export(directory: str, key_format: PayloadFormat | None, value_format: PayloadFormat | None) -> None:
@@ -115,12 +163,12 @@ def _query(
     )
 
 
-def _nothing_found(source: RecordSource, selection: Selection, logs: LogOptions, *, internal_topics: bool) -> list[Finding]:
+def _nothing_found(source: RecordSource, selection: Selection, places: RecordPlaces, *, internal_topics: bool) -> list[Finding]:
     """A finding where the selection has no partition, or names one that is not there."""
-    present = [(each.directory.name.topic, each.directory.name.partition) for each in source.source.partitions]
-    place = (logs.paths or [logs.server_properties or "."])[0]
+    present = sorted(source.present)
+    place = (places.places or [places.server_properties or "."])[0]
     names = [f"{topic}-{number}" for topic, number in present]
-    if source.logs:
+    if source.selected:
         return selection.absent_findings(names, place)
     if source.findings and not present:
         return []

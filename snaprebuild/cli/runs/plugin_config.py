@@ -71,11 +71,11 @@ def configured_store(
     location = store or plugin.location
     if location is None:
         raise UsageError("has no bucket and no directory of a remote storage manager: name STORE", path=server_properties)
-    if plugin.bucket is not None and is_object(location) and location.split("/")[2] != plugin.bucket:
+    if plugin.bucket_name is not None and is_object(location) and location.split("/")[2] != plugin.bucket_name:
         raise UsageError(
-            f"STORE is in another bucket than that of --server-properties: expected s3://{plugin.bucket}", path=location
+            f"STORE is in another bucket than that of --server-properties: expected s3://{plugin.bucket_name}", path=location
         )
-    if plugin.bucket is not None and is_object(location):
+    if plugin.bucket_name is not None and is_object(location):
         endpoint = s3.s3_endpoint_url or plugin.endpoint_url
         s3 = replace(s3, s3_endpoint_url=endpoint, s3_path_style=s3.s3_path_style or plugin.path_style)
         stores_of(s3, region=plugin.region)  # made at its first call

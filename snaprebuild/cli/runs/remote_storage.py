@@ -8,14 +8,11 @@ from snaprebuild.cli.options.remote_storage import RemoteOptions
 from snaprebuild.cli.runs.run_settings import stores_of
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.value_text import size_text
-from snaprebuild.errors import UsageError
 from snaprebuild.findings import pluralize
 from snaprebuild.snapshots.source.source import Source
-from snaprebuild.storage.log_dir import directory_fault, read_log_dir
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys, split_private_key
-from snaprebuild.storage.remote.listing import split_key_prefix
-from snaprebuild.storage.store import S3Settings, absolute, is_object
-from snaprebuild.storage.store_path import StorePath, path_of
+from snaprebuild.storage.store import is_object
+from snaprebuild.storage.store_path import path_of
 from snaprebuild.tier import remote_store
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_store import StoreAccess, Tier
@@ -27,8 +24,6 @@ __all__ = [
     "open_tier",
     "private_keys",
     "store_access",
-    "store_root",
-    "tier_root",
 ]
 
 
@@ -63,10 +58,11 @@ def store_access(location: str, s3: S3Options, options: RemoteOptions, keys: Pri
     """The access to the store at a location; ``keys`` for what reads segments or snapshots.
 
     Raises:
-        UsageError: there is no such directory.
+        UsageError: ``remote_store.store_access`` raises it.
     """
-    root, prefix = tier_root(location, s3, options)
-    return StoreAccess(root, options.metadata_log or (), keys, prefix)
+    return remote_store.store_access(
+        location, stores_of(s3), metadata_logs=options.metadata_log or (), private_keys=keys, key_prefix=options.key_prefix
+    )
 
 
 def check_order(store: str, source: Source | None = None) -> None:
@@ -81,44 +77,7 @@ def check_order(store: str, source: Source | None = None) -> None:
     """
     if is_object(store) or (source is not None and (source.partitions or source.skipped)):
         return
-    if _is_log_dir(store):
-        raise UsageError("is a log directory: STORE comes before PATH", path=store)
-
-
-def _is_log_dir(path: str) -> bool:
-    """Whether a directory has a file that only a broker writes. A store may have partitions next to its copies, and below them."""
-    return read_log_dir(path_of(path)).is_broker_directory
-
-
-def tier_root(location: str, s3: S3Options, options: RemoteOptions) -> tuple[StorePath, str]:
-    """The location that a verb names with its store, and ``key.prefix`` below the location.
-
-    Raises:
-        UsageError: ``store_root`` raises it.
-    """
-    return store_root(location, stores_of(s3), options.key_prefix)
-
-
-def store_root(location: str, stores: S3Settings, key_prefix: str) -> tuple[StorePath, str]:
-    """A location with its store, and ``key.prefix`` below the location.
-
-    Args:
-        location: directory or ``s3://BUCKET/PREFIX``.
-        stores: how object stores are reached.
-        key_prefix: of the plugin; empty for the last part of the location, if keys begin with it.
-
-    Raises:
-        UsageError: there is no such directory, or it is the log directory of a broker.
-    """
-    root = path_of(absolute(location), stores)
-    prefix = key_prefix
-    if not prefix and not location.endswith("/"):
-        root, prefix = split_key_prefix(root)
-    if root.is_local and (fault := directory_fault(root.path)) is not None:
-        raise UsageError(fault, path=location)
-    if root.is_local and _is_log_dir(root.path):  # nothing would be found in it, and nothing wrong
-        raise UsageError("is a log directory: name STORE, where the copies of segments are", path=root.path)
-    return root, prefix
+    remote_store.refuse_log_directory(path_of(store), "is a log directory: STORE comes before PATH")
 
 
 def announced(cost: AuditCost) -> None:

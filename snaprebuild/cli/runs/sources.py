@@ -12,6 +12,7 @@ from snaprebuild.cli.options.common import LogOptions, S3Options, SelectionOptio
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.errors import UsageError
 from snaprebuild.replay.window import Clock
+from snaprebuild.shell_words import option_words, shell_command
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import Source, open_source, yield_to_brokers
 
@@ -57,7 +58,9 @@ def _meant_partition(text: str) -> str:
         return f"; did you mean {match[1]}-{int(match[2])}?"
     if any(character in text for character in "*?["):
         return "; patterns go with `--topic`"
-    return f"; `--topic {text}` takes all partitions of a topic" if re.fullmatch(r"[A-Za-z0-9._-]+", text) else ""
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", text):
+        return ""
+    return f"; `{shell_command(option_words('--topic', text))}` takes all partitions of a topic"
 
 
 def open_selected(paths: list[str] | None, server_properties: str | None, selection: Selection, s3: S3Options) -> Source:

@@ -16,7 +16,7 @@ from snaprebuild.cli.options.remote_storage import TierAuditOptions
 from snaprebuild.cli.render.tier import TierAuditView
 from snaprebuild.cli.runs.engine_choice import engine_of
 from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import announced, key_files, store_root
+from snaprebuild.cli.runs.remote_storage import announced, key_files
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import MeasuredOutput
@@ -36,7 +36,7 @@ from snaprebuild.tier.audit.partition_audit import StoreAudit
 from snaprebuild.tier.audit.window import read_local_starts
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.ledger.ledger_file import AuditLedger
-from snaprebuild.tier.remote_store import StoreAccess
+from snaprebuild.tier.remote_store import store_access
 
 __all__ = ["AuditRequest", "JudgedAudit", "judged_audit", "run_tier_audit"]
 
@@ -133,15 +133,17 @@ def judged_audit(
         RefusedError: a limit of the run ended the listing, or objects are in a cold storage class and no limit was set.
     """
     keys = PrivateKeys.of(request.private_keys)
-    root, prefix = store_root(request.store, run.stores, request.key_prefix)
+    access = store_access(
+        request.store, run.stores, metadata_logs=request.metadata_logs, private_keys=keys, key_prefix=request.key_prefix
+    )
     cluster = None if request.metadata is None else MetadataLogs(absolute(request.metadata), run).named()
     starts = None
     if request.local_log_starts or request.log_dirs:
         starts = read_local_starts(request.local_log_starts, request.log_dirs, run)
     began = time.perf_counter()
-    with opened_ledger(request.ledger, root.path) as ledger:
+    with opened_ledger(request.ledger, access.root.path) as ledger:
         audit = tier_audit(
-            StoreAccess(root, request.metadata_logs, keys, prefix),
+            access,
             run,
             level=request.level,
             selection=request.selection,

@@ -9,19 +9,21 @@ from snaprebuild.cli.file_kinds import UNDONE_RECEIPT, check_file
 from snaprebuild.cli.options.common import S3Options, check_paths
 from snaprebuild.cli.render.receipts import ReceiptListView, UndoView
 from snaprebuild.cli.render.tier import RepairUndoView
+from snaprebuild.cli.render.tier_metadata import MetadataUndoView
 from snaprebuild.cli.runs.run_settings import stores_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.receipts import undo as undoing
-from snaprebuild.snapshots.receipts.receipt_lines import STORE_KIND
-from snaprebuild.snapshots.receipts.receipt_reader import ReceiptHeading, load_receipt
+from snaprebuild.snapshots.receipts.receipt_lines import STORE_KIND, TOPIC_KIND
+from snaprebuild.snapshots.receipts.receipt_reader import ReceiptHeading, ReceiptKind, load_receipt
 from snaprebuild.snapshots.receipts.verify_receipt import (
     list_receipts,
     newest_receipt,
     receipt_path,
     schema_of,
 )
+from snaprebuild.tier.metadata.topic_receipt import undo_topic
 from snaprebuild.tier.repair.undo import is_repair_undone, undo_receipt
 
 __all__ = ["run_undo"]
@@ -49,12 +51,17 @@ def run_undo(
     if not is_directory:
         check_file(receipt, UNDONE_RECEIPT)
     out.begin(receipt=receipt)
-    if not is_directory and (schema_of(receipt) or "").startswith(STORE_KIND):
+    schema = "" if is_directory else schema_of(receipt) or ""
+    if schema.startswith(TOPIC_KIND):
+        return MetadataUndoView(undo_topic(receipt, dry_run=dry_run), is_last=last)
+    if schema.startswith(STORE_KIND):
         return RepairUndoView(undo_receipt(receipt, stores_of(s3), dry_run=dry_run), is_last=last)
     return UndoView(undoing.undo(load_receipt(receipt), dry_run=dry_run), receipt, is_last=last)
 
 
 def _is_undone(s3: S3Options, receipt: ReceiptHeading) -> bool:
-    if receipt.is_of_store:
+    if receipt.kind is ReceiptKind.STORE:
         return is_repair_undone(receipt.path, stores_of(s3))
+    if receipt.kind is ReceiptKind.METADATA_TOPIC:
+        return undo_topic(receipt.path, dry_run=True).is_undone
     return undoing.is_undone(load_receipt(receipt.path))

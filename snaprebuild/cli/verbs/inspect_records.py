@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from formats.limits import INT64_MAX
-from snaprebuild.cli.options.common import LogOptions, S3Options, WholeNumber
+from snaprebuild.cli.options.common import S3Options, WholeNumber
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.reading import Load
-from snaprebuild.cli.options.records import IsolationOption, PayloadFormat
+from snaprebuild.cli.options.records import IsolationOption, PayloadFormat, RecordPlaces
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
@@ -18,7 +18,7 @@ __all__ = ["inspect_records"]
 @verb(Load)
 def inspect_records(
     *,
-    logs: LogOptions,
+    places: RecordPlaces,
     begin: Annotated[
         str | None,
         option(
@@ -89,6 +89,7 @@ def inspect_records(
     """Reads only: shows the records of partitions, as a consumer would get them, without a broker.
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be named.
+    STORE is remote storage, a directory or s3://BUCKET/PREFIX: its copies are read below the log on disk, or alone without PATH.
     Offsets, times and sizes are shown; keys and values only with --key-format and --value-format. The range of a partition ends at
     its high watermark or last stable offset, by the checkpoints of its broker. Damage is a finding, and what can be read is shown.
     Needs the extra `records` (pyarrow). Exit code 1 if offsets of the range are not there.
@@ -96,7 +97,7 @@ def inspect_records(
     from snaprebuild.cli.runs.inspect_records import run_inspect_records
 
     return run_inspect_records(
-        logs=logs,
+        places=places,
         begin=begin,
         until=until,
         limit=limit,

@@ -338,13 +338,12 @@ class MetadataRead:
         return self._topic_ids[0]
 
     def topic_removals(self) -> dict[bytes, TopicRemoval]:
-        """The removals of topics that are proven to be committed, by topic id. Reads the log once more.
+        """The removals of topics, by topic id; those below ``proven_below`` are committed. Reads the log once more.
 
         Raises:
             SnaprebuildError, FormatError: the log cannot be read again.
         """
-        removals = topic_removals(self.read.log, self.image.offset)
-        return {topic_id: each for topic_id, each in removals.items() if each.offset < self.proven_below}
+        return topic_removals(self.read.log, self.image.offset)
 
     def replaced_at(self, log: LogEvidence, node_id: int | None, directory_id: bytes | None) -> int | None:
         """``MetadataEvidence.replaced_at`` of an empty log; None for one with records, whose history is not read.

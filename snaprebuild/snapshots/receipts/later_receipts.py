@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.snapshots.receipts.receipt_places import ReceiptFile, listed_receipts
-from snaprebuild.snapshots.receipts.receipt_reader import WrittenFile, WrittenReceipt, heading_of, read_receipt
+from snaprebuild.snapshots.receipts.receipt_reader import ReceiptKind, WrittenFile, WrittenReceipt, heading_of, read_receipt
 from snaprebuild.storage.local.fingerprint import fingerprint_at
 
 __all__ = ["later_receipts"]
@@ -26,7 +26,7 @@ def later_receipts(receipt: WrittenReceipt) -> dict[str, str]:
 
     A later run that announced a file and was taken back, or whose file is there no more, keeps nothing from an undo.
 
-    Receipts in the default places and next to ``receipt`` are read. One that ``--receipt`` put elsewhere is not seen.
+    Receipts in the default places, those that have a link there, and receipts next to ``receipt`` are read.
 
     Args:
         receipt: of the earlier run.
@@ -67,7 +67,7 @@ def _began_ms(path: str) -> int:
         heading = heading_of(path)
     except SnaprebuildError:
         return 0
-    return 0 if heading is None or heading.is_of_store else heading.began_ms
+    return 0 if heading is None or heading.kind is not ReceiptKind.SNAPSHOTS else heading.began_ms
 
 
 @functools.lru_cache(maxsize=RECEIPTS_KEPT)

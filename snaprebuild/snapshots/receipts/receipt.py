@@ -8,10 +8,8 @@ after. A run that is killed leaves a receipt that ends early, and maybe half a l
 from __future__ import annotations
 
 import contextlib
-import datetime
 import logging
 import os
-import secrets
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,7 +35,7 @@ from snaprebuild.snapshots.receipts.receipt_lines import (
     WriteEvent,
 )
 from snaprebuild.snapshots.receipts.receipt_parts import EventList, PartReport
-from snaprebuild.snapshots.receipts.receipt_places import can_be_written, default_receipt_places
+from snaprebuild.snapshots.receipts.receipt_places import can_be_written, default_receipt_places, new_receipt_name, register_receipt
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.storage.local.directories import missing_directories, remove_empty_directories
 from snaprebuild.storage.local.document_file import check_new_place
@@ -66,8 +64,7 @@ def default_receipt_path(out: str | None) -> str:
     if directory is None:
         described = " nor to ".join(map(_described, places))
         raise UsageError(f"a receipt can be written neither to {described}: name one with --receipt FILE")
-    now = datetime.datetime.now(datetime.UTC)
-    return os.path.join(directory, f"snaprebuild-receipt-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}.jsonl")
+    return os.path.join(directory, new_receipt_name())
 
 
 def _described(directory: str) -> str:
@@ -103,6 +100,7 @@ class Receipt:
         self._makes_objects = False
         self._without_outcome: set[int] = set()
         self._new_directories: list[str] = []
+        self._link: str | None = None
         self._was_removed = False
 
     @property
@@ -239,6 +237,7 @@ class Receipt:
         self._header = line_of(_header(self._plan, self._run))
         self._new_directories += missing_directories(os.path.dirname(self.path))
         journal = JournalFile(self.path, self._header)
+        self._link = register_receipt(self.path)
         log.info("receipt: %s", self.path)
         return journal
 
@@ -288,6 +287,9 @@ class Receipt:
         if journal is None or self._joined_partitions or self._without_outcome or not self._lines.is_empty:
             return
         journal.remove()
+        if self._link is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._link)
         self._was_removed = True
         remove_empty_directories(self._new_directories)
 

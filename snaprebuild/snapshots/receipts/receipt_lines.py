@@ -23,6 +23,7 @@ __all__ = [
     "OTHER_VERSION_ADVICE",
     "SCHEMA",
     "STORE_KIND",
+    "TOPIC_KIND",
     "VERSION",
     "EndStep",
     "FileStep",
@@ -49,6 +50,9 @@ KIND = "snaprebuild.receipt/"
 SCHEMA = f"{KIND}{VERSION}"
 STORE_KIND = "snaprebuild.tier-undo/"
 """Begin of the schema of the receipts of `tier repair`."""
+
+TOPIC_KIND = "snaprebuild.metadata-undo/"
+"""Begin of the schema of the receipts of `tier metadata`."""
 
 OTHER_VERSION_ADVICE = "use the version of snaprebuild that wrote it"
 

@@ -1,18 +1,23 @@
 """The default places of receipts, and which snapshots of a partition this program wrote by the receipts there.
 
-A snapshot of ours is no evidence for the one that it was derived from. A receipt in another place is not found, and neither is one of
-another user or machine.
+A receipt that ``--receipt`` puts elsewhere has a link in the state directory. Receipts of another user or machine are not found.
+A snapshot of ours is no evidence for the one that it was derived from.
 """
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import functools
+import logging
 import os
+import secrets
 from collections.abc import Iterator
 
 import msgspec
 
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
+from snaprebuild.storage.local.directories import make_directories, sync_entries
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.local.log_dir_guard import log_dir_above
 from snaprebuild.storage.local.process_settings import current_directory
@@ -24,9 +29,14 @@ __all__ = [
     "can_be_written",
     "default_receipt_places",
     "listed_receipts",
+    "new_receipt_name",
     "own_snapshots",
+    "register_receipt",
     "state_directory",
 ]
+
+
+log = logging.getLogger(__name__)
 
 
 def state_directory() -> str | None:
@@ -58,6 +68,47 @@ def can_be_written(directory: str) -> bool:
     while not os.path.lexists(directory) and os.path.dirname(directory) != directory:
         directory = os.path.dirname(directory)
     return os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK)
+
+
+UNSEEN = "`undo --last` will not see this run, because the state directory of the user cannot be written to. Its receipt is %s"
+
+
+def new_receipt_name() -> str:
+    """A name that no other receipt has. Names of later runs sort after those of earlier ones."""
+    now = datetime.datetime.now(datetime.UTC)
+    return f"{PREFIX}{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}.jsonl"
+
+
+def register_receipt(path: str) -> str | None:
+    """Links a receipt that is elsewhere into the state directory, so that ``undo --last`` sees its run.
+
+    Without the link the run goes on, and a warning says that its receipt must be named.
+
+    Args:
+        path: absolute path of the receipt, which is there.
+
+    Returns:
+        The link; None where none is needed, or none can be made.
+    """
+    directory = state_directory()
+    has_usual_name = os.path.basename(path).startswith(PREFIX)
+    if directory is None or not can_be_written(directory):
+        if not has_usual_name:  # which the current directory is searched for
+            log.warning(UNSEEN, path)
+        return None
+    if has_usual_name and os.path.realpath(os.path.dirname(path)) == os.path.realpath(directory):
+        return None
+    link = os.path.join(directory, new_receipt_name())
+    try:
+        make_directories(directory)
+        os.symlink(path, link)
+        sync_entries(directory)
+    except (OSError, SnaprebuildError):
+        log.warning(UNSEEN, path)
+        with contextlib.suppress(OSError):
+            os.unlink(link)
+        return None
+    return link
 
 
 RECEIPTS_MAX = 1_000
@@ -124,7 +175,7 @@ def listed_receipts(*places: str, prefix: str = PREFIX, suffix: str = "") -> Ite
     for place in places or default_receipt_places():
         try:
             with os.scandir(place) as entries:
-                files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+                files = [entry for entry in entries if entry.is_file()]
         except OSError:
             continue
         names = [each.path for each in files if each.name.startswith(prefix) and each.name.endswith(suffix)]

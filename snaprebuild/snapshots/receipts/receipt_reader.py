@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator
+from enum import Enum
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from snaprebuild.snapshots.receipts.receipt_lines import (
     OTHER_VERSION_ADVICE,
     SCHEMA,
     STORE_KIND,
+    TOPIC_KIND,
     EndStep,
     FileStep,
     JoinedStep,
@@ -47,6 +49,7 @@ from snaprebuild.storage.store_path import path_of
 __all__ = [
     "PartitionReceipt",
     "ReceiptHeading",
+    "ReceiptKind",
     "ReceiptParts",
     "WrittenFile",
     "WrittenReceipt",
@@ -196,18 +199,29 @@ def header_of(path: str) -> dict[str, object]:
     return header if isinstance(header, dict) else {}
 
 
+class ReceiptKind(Enum):
+    """Which receipts a run leaves; the value begins the schema of all versions."""
+
+    SNAPSHOTS = KIND
+    """The receipt names snapshots in directories, or objects."""
+    STORE = STORE_KIND
+    """The receipt names manifests that `tier repair` replaced."""
+    METADATA_TOPIC = TOPIC_KIND
+    """The receipt names directories that `tier metadata` wrote."""
+
+
 class ReceiptHeading(NamedTuple):
     """A receipt by its first line.
 
     Attributes:
         path: of it.
         began_ms: when the run began to write, ms since 1970.
-        is_of_store: it is one of `tier repair`.
+        kind: which command wrote it.
     """
 
     path: str
     began_ms: int
-    is_of_store: bool
+    kind: ReceiptKind
 
 
 def heading_of(path: str) -> ReceiptHeading | None:
@@ -220,9 +234,10 @@ def heading_of(path: str) -> ReceiptHeading | None:
     header = header_of(path)
     began_ms = header.get("began_ms")
     schema = str(header.get("schema"))
-    if not isinstance(began_ms, int) or not schema.startswith((KIND, STORE_KIND)):
+    kind = next((each for each in ReceiptKind if schema.startswith(each.value)), None)
+    if not isinstance(began_ms, int) or kind is None:
         return None
-    return ReceiptHeading(path, began_ms, schema.startswith(STORE_KIND))
+    return ReceiptHeading(path, began_ms, kind)
 
 
 def load_receipt(path: str) -> WrittenReceipt:

@@ -31,6 +31,7 @@ from snaprebuild.snapshots.receipts.receipt_places import can_be_written, defaul
 from snaprebuild.snapshots.receipts.receipt_reader import (
     PartitionReceipt,
     ReceiptHeading,
+    ReceiptKind,
     WrittenFile,
     WrittenReceipt,
     header_of,
@@ -53,9 +54,12 @@ __all__ = [
     "verify_receipt",
 ]
 
+COMMANDS = {ReceiptKind.STORE: "snaprebuild tier repair", ReceiptKind.METADATA_TOPIC: "snaprebuild tier metadata"}
+"""The command of a receipt that does not have it."""
+
 RECEIPTS_ELSEWHERE = (
-    "name the receipt of a run that left it elsewhere: the FILE of its --receipt. A user without a home has it in "
-    "DIR/snaprebuild-receipt-*.jsonl, where DIR is that of --out, else the directory of the run"
+    "name the receipt of another user's run. A user without a home has it in DIR/snaprebuild-receipt-*.jsonl, where DIR is that of "
+    "--out, else the directory of the run"
 )
 """Ends a sentence about receipts in the default places."""
 
@@ -325,7 +329,7 @@ def receipt_path(name: str) -> str:
     if os.path.dirname(name) or os.path.lexists(name):
         return name
     listed = os.path.join(state_directory() or "", name)
-    return listed if os.path.lexists(listed) else name
+    return os.path.realpath(listed) if os.path.lexists(listed) else name
 
 
 def list_receipts() -> tuple[Receipts, list[Finding]]:
@@ -336,7 +340,9 @@ def list_receipts() -> tuple[Receipts, list[Finding]]:
     receipts = []
     findings = []
     for name in names[:RECEIPTS_MAX]:
-        path = os.path.join(directory, name)
+        path = _path_of(directory, name)
+        if _is_gone(path):
+            continue  # with --receipt it is a file of the user, who may delete it
         try:
             receipts.append(_listed(path))
         except SnaprebuildError as error:
@@ -364,9 +370,14 @@ def newest_receipt(is_undone: Callable[[ReceiptHeading], bool]) -> ReceiptHeadin
         count += len(headings)
         first = next((each for each in headings if not is_undone(each)), None)
         if first is not None:
-            newest += [each for each in headings if each.began_ms == first.began_ms and (each == first or not is_undone(each))]
+            newest += [
+                each
+                for each in headings
+                if each.began_ms == first.began_ms and each not in newest and (each == first or not is_undone(each))
+            ]
     if not count:
         raise UsageError(f"--last: no receipt is in {' or '.join(places)}; {RECEIPTS_ELSEWHERE}")
+    _check_that_none_is_gone(places, newest)
     if not newest:
         receipts = f"{pluralize(count, 'receipt')} in {' and '.join(places)}"
         raise UsageError(f"--last: each run of {receipts} is undone already, or its files are gone; {RECEIPTS_ELSEWHERE}")
@@ -374,6 +385,36 @@ def newest_receipt(is_undone: Callable[[ReceiptHeading], bool]) -> ReceiptHeadin
         paths = " or ".join(each.path for each in newest)
         raise UsageError(f"--last: it is not clear which run is the last: name the receipt, {paths}")
     return newest[0]
+
+
+def _check_that_none_is_gone(places: Iterable[str], newest: Sequence[ReceiptHeading]) -> None:
+    """Makes sure that no later run had its receipt elsewhere, and the receipt is gone: an older run would be taken for the last.
+
+    Args:
+        places: directories of receipts.
+        newest: receipts of the newest run that is seen; none if there is no such run.
+
+    Raises:
+        UsageError: one had.
+    """
+    began_ms = max((each.began_ms for each in newest), default=0)
+    for place in places:
+        for link in (os.path.join(place, name) for name in _receipt_names(place)[:RECEIPTS_MAX]):
+            if _is_gone(link) and os.lstat(link).st_mtime_ns // 1_000_000 >= began_ms:
+                receipt = os.readlink(link)
+                message = f"--last: the receipt of a later run, {receipt}, is gone: name the receipt of the run to take back"
+                raise UsageError(f"{message}. If that run needs no undo any more, remove {link}")
+
+
+def _path_of(directory: str, name: str) -> str:
+    """The path of a receipt in a directory; that of the receipt elsewhere for a link to one that is there."""
+    path = os.path.join(directory, name)
+    return os.path.realpath(path) if os.path.islink(path) and os.path.exists(path) else path
+
+
+def _is_gone(path: str) -> bool:
+    """Whether a path is a link to a receipt that is there no more."""
+    return os.path.islink(path) and not os.path.exists(path)
 
 
 def _headings(directory: str) -> list[ReceiptHeading]:
@@ -385,10 +426,13 @@ def _headings(directory: str) -> list[ReceiptHeading]:
     """
     headings = []
     for name in _receipt_names(directory)[:RECEIPTS_MAX]:
-        path = os.path.join(directory, name)
+        path = _path_of(directory, name)
+        if _is_gone(path):
+            continue
         heading = heading_of(path)
         if heading is None:
-            raise UsageError("is not a receipt, although it has the name of one: move it away, or name RECEIPT", path=path)
+            named = os.path.join(directory, name)
+            raise UsageError("is not a receipt, although it has the name of one: move it away, or name RECEIPT", path=named)
         headings.append(heading)
     return sorted(headings, key=lambda each: (-each.began_ms, each.path))
 
@@ -406,7 +450,7 @@ def _receipt_names(directory: str) -> list[str]:
 
 def _listed(path: str) -> ListedReceipt:
     heading = heading_of(path)
-    if heading is not None and heading.is_of_store:
-        return ListedReceipt(path, heading.began_ms, "snaprebuild tier repair", None)
+    if heading is not None and heading.kind in COMMANDS:
+        return ListedReceipt(path, heading.began_ms, COMMANDS[heading.kind], None)
     receipt = load_receipt(path)
     return ListedReceipt(path, receipt.began_ms, receipt.command, FileTotals.of(verify_receipt(receipt).files))

@@ -13,10 +13,10 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, first_of
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.file_facts import is_nameable
-from snaprebuild.storage.local.absent_path import absent_text, unexpanded_value_text
 from snaprebuild.storage.local.log_dir_guard import protect_log_dirs
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.storage.log_dir import directory_fault
+from snaprebuild.typed_paths import absent_text, unexpanded_value_text
 
 __all__ = [
     "COPY_QUOTA",

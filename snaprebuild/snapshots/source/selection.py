@@ -9,7 +9,7 @@ from collections.abc import Collection
 import msgspec
 
 from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize
-from snaprebuild.shell_words import shell_word
+from snaprebuild.shell_words import option_words, shell_command
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = ["EVERYTHING", "Selection"]
@@ -113,7 +113,7 @@ class Selection(msgspec.Struct, frozen=True):
         absent = self.absent(names)
         text = f"no partition {' or '.join(map(repr, absent))}"
         close = [each for name in absent for each in difflib.get_close_matches(name, sorted(names), 1)]
-        return f"{text}; did you mean `--topic-partition {shell_word(close[0])}`?" if close else text
+        return f"{text}; did you mean `{shell_command(option_words('--topic-partition', close[0]))}`?" if close else text
 
     def absent_findings(self, names: Collection[str], place: str, *, are_others_read: bool = True) -> list[Finding]:
         """One finding for the named partitions that are not among ``names``; none if all are.
@@ -133,15 +133,15 @@ class Selection(msgspec.Struct, frozen=True):
         for pattern in self.topics:
             topic, dash, number = pattern.rpartition("-")
             if dash and number.isdecimal() and topic in names:
-                return f"--topic-partition {shell_word(f'{topic}-{int(number)}')}"
+                return shell_command(option_words("--topic-partition", f"{topic}-{int(number)}"))
             several = [each.strip() for each in pattern.split(",") if each.strip()]
             if len(several) > 1 and names.issuperset(several):
-                return " ".join(f"--topic {shell_word(each)}" for each in several)
+                return " ".join(shell_command(option_words("--topic", each)) for each in several)
             close = difflib.get_close_matches(pattern, sorted(names), 1) or [
                 name for name in sorted(names) if name.startswith(pattern)
             ]
             if close:
-                return f"--topic {shell_word(close[0])}"
+                return shell_command(option_words("--topic", close[0]))
         return None
 
     def takes_boundary(self, offset: int) -> bool:

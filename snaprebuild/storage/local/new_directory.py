@@ -16,7 +16,7 @@ from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.write_advice import advice_on_owner
 from snaprebuild.storage.store import Ownership
 
-__all__ = ["create_partition_directory"]
+__all__ = ["create_partition_directory", "remove_partition_directory"]
 
 NAME_LENGTH_MAX = 255
 
@@ -42,8 +42,7 @@ def create_partition_directory(
         WriteFailedError: nothing took effect.
         OutcomeUnknownError: the directory was created, and may not survive a power failure.
     """
-    mark = f".{secrets.token_hex(16)}-delete"
-    temporary = name[: NAME_LENGTH_MAX - len(mark)] + mark
+    temporary = _deleted_name(name)
     check_names(name, temporary)
     with opened(log_dir, calls) as place:
         if place.is_taken(name):  # saves the work; only the rename guarantees that nothing is replaced
@@ -64,6 +63,39 @@ def create_partition_directory(
             raise
         if failure := place.sync_failure(name, "exists and may not survive a power failure"):
             raise failure
+
+
+def remove_partition_directory(log_dir: str, name: str, *, calls: FileCalls = OS) -> None:
+    """Removes the directory of a partition with its files: first under the name that a broker gives to directories which it deletes.
+
+    Args:
+        log_dir: its parent; the caller holds its lock.
+        name: ``<topic>-<partition>``.
+        calls: the system calls.
+
+    Raises:
+        WriteFailedError: it cannot be renamed, and is as it was.
+        OutcomeUnknownError: it has the other name, and may have the old one again after a power failure; or files of it are left.
+    """
+    temporary = _deleted_name(name)
+    check_names(name, temporary)
+    with opened(log_dir, calls) as place:
+        try:
+            calls.rename_noreplace(name, temporary, dir_fd=place.fd)
+        except OSError as error:
+            raise place.failed(name, "rename the directory", error) from error
+        if failure := place.sync_failure(name, "was renamed, and may have its name again after a power failure"):
+            raise failure
+        try:
+            shutil.rmtree(os.path.join(log_dir, temporary))
+        except OSError as error:
+            raise place.unknown(temporary, "files of it are left, which the next start of a broker removes", error) from error
+
+
+def _deleted_name(name: str) -> str:
+    """A name of a directory that a broker deletes."""
+    mark = f".{secrets.token_hex(16)}-delete"
+    return name[: NAME_LENGTH_MAX - len(mark)] + mark
 
 
 def _take_directory(path: str, owner: Ownership) -> None:

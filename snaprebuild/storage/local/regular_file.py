@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from formats import limits
 from snaprebuild.errors import ChangedFileError, ReadFailedError, UsageError
 from snaprebuild.storage.io_limits.policy import current_limits
-from snaprebuild.storage.local.absent_path import absent_text
 from snaprebuild.storage.store import FileIdentity
+from snaprebuild.typed_paths import absent_text
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
 
+from formats.partition.file_names import FileKind, FileSuffix, parse_file_name
 from formats.remote.aiven_key import AivenKey, parse_aiven_key
 from formats.remote.local_tier_name import LocalTierName, parse_local_tier_name
 from formats.remote.remote_log_metadata import TopicIdPartition
@@ -26,6 +27,7 @@ __all__ = [
     "TierLayout",
     "TierObject",
     "UnknownObjects",
+    "holds_copies",
     "list_tier",
     "merged",
     "split_key_prefix",
@@ -35,7 +37,7 @@ COPIES_MAX = 4_000_000
 """Objects of a listing, which is in memory: some 1 KB each."""
 
 KEYS_ASKED = 1000
-"""Keys of the listing that shows whether keys begin with the last part of a location: one request."""
+"""Keys of a listing that shows what is at a location, and whether keys begin with its last part: one request."""
 
 _OLD_AIVEN = re.compile(r"[0-9]{20}-[A-Za-z0-9_-]{22}\.(?:index|timeindex|txnindex|snapshot|leader-epoch-checkpoint)", re.ASCII)
 """Each index was an object of its own until October 2023."""
@@ -165,6 +167,30 @@ class _Named:
     object: TierObject
 
 
+def holds_copies(root: StorePath) -> bool:
+    """Whether copies of segments are at a location, and no partition directory, as far as the first keys show.
+
+    Args:
+        root: without a slash at its end.
+
+    Raises:
+        ReadFailedError: it cannot be listed.
+        RefusedError: a limit of the run is used up.
+    """
+    root, prefix = split_key_prefix(root)
+    if prefix:
+        return True
+    if root.is_local and not os.path.isdir(root.path):
+        return False
+    has_copy = False
+    for key, _ in islice(root.list_below(), KEYS_ASKED):
+        name = parse_file_name(os.path.basename(key))
+        if name is not None and name.kind is FileKind.LOG and name.suffix is FileSuffix.NONE:
+            return False
+        has_copy = has_copy or _parsed(key) is not None
+    return has_copy
+
+
 def split_key_prefix(root: StorePath) -> tuple[StorePath, str]:
     """Splits off the last part of a location if it is no directory, but the beginning of keys: (location above, prefix).
 
@@ -258,9 +284,7 @@ def _joined(first: ListedPartition, other: ListedPartition) -> ListedPartition:
 
 def _named(listing: Iterable[tuple[str, Status]], unknown: UnknownObjects) -> Iterator[_Named]:
     for key, status in listing:
-        parsed: AivenKey | LocalTierName | None = parse_aiven_key(key)
-        if parsed is None:  # a directory of LocalTieredStorage is below one of its own, or of the user's
-            parsed = parse_local_tier_name("/".join(key.split("/")[-2:]))
+        parsed = _parsed(key)
         if parsed is None:
             unknown.add(key, status)
             continue
@@ -269,3 +293,10 @@ def _named(listing: Iterable[tuple[str, Status]], unknown: UnknownObjects) -> It
         place = (layout, head, parsed.topic_id, parsed.partition)
         listed = TierObject(key, FileIdentity.of(status), getattr(status, "st_storage_class", None))
         yield _Named(place, parsed.base_offset, parsed.segment_id, parsed.kind, listed)
+
+
+def _parsed(key: str) -> AivenKey | LocalTierName | None:
+    """The name of an object of a copy; None for another object."""
+    aiven = parse_aiven_key(key)
+    # A directory of LocalTieredStorage is below one of its own, or of the user's.
+    return parse_local_tier_name("/".join(key.split("/")[-2:])) if aiven is None else aiven

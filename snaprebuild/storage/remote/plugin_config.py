@@ -14,8 +14,8 @@ from formats.broker.broker_files import Properties
 from formats.text_lines import shown
 from snaprebuild.errors import UsageError
 from snaprebuild.published import Natural, Part
-from snaprebuild.storage.local.absent_path import unexpanded_part
 from snaprebuild.storage.store import OBJECT_SCHEME
+from snaprebuild.typed_paths import unexpanded_part
 
 __all__ = ["PluginConfig", "plugin_config_of"]
 
@@ -47,7 +47,7 @@ class KeyPair(Part, frozen=True):
 class PluginConfig(Part, frozen=True):
     """The configuration of a remote storage manager, as far as it shows where copies are and how they are encrypted."""
 
-    bucket: str | None
+    bucket_name: str | None
     directory: str | None
     """Directory of the copies, if they are in no bucket."""
     endpoint_url: str | None
@@ -62,7 +62,7 @@ class PluginConfig(Part, frozen=True):
     @property
     def location(self) -> str | None:
         """Location of the store without the key prefix; None if the configuration does not name it."""
-        return self.directory if self.bucket is None else f"{OBJECT_SCHEME}{self.bucket}"
+        return self.directory if self.bucket_name is None else f"{OBJECT_SCHEME}{self.bucket_name}"
 
 
 def plugin_config_of(properties: Properties, path: str) -> PluginConfig:
@@ -82,7 +82,7 @@ def plugin_config_of(properties: Properties, path: str) -> PluginConfig:
     chunk_size = values.get(CHUNK_SIZE) or ""
     directory = values.get(ROOT) or values.get(LOCAL_DIRECTORY)
     return PluginConfig(
-        bucket=values.get(BUCKET),
+        bucket_name=values.get(BUCKET),
         directory=None if directory is None else os.path.abspath(directory),
         endpoint_url=values.get(ENDPOINT),
         region=values.get(REGION),

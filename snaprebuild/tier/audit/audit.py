@@ -39,6 +39,7 @@ from snaprebuild.tier.audit.partition_audit import (
     read_ends,
 )
 from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshots
+from snaprebuild.tier.audit.record_check import check_records
 from snaprebuild.tier.audit.structure import check_structure, compare_members
 from snaprebuild.tier.audit.window import LocalStarts, Window, WindowOutcome, reachable_windows, whole_window
 from snaprebuild.tier.audit.window_task import WindowTask
@@ -145,6 +146,13 @@ class _PartitionWork:
 
     def reads(self) -> Iterator[CopyRead]:
         """The reads of the level, apart from the manifests."""
+        for read in self._reads_of_replay():
+            if self.level is AuditLevel.RECORDS:
+                read.add_segment()
+            yield read
+
+    def _reads_of_replay(self) -> Iterator[CopyRead]:
+        """The reads of the level without its check of records."""
         if self.level is AuditLevel.STRUCTURE:
             for each in self.audit.readable:
                 is_timed = self.log is None and each.copy.max_timestamp_ms is None
@@ -156,7 +164,7 @@ class _PartitionWork:
                     segment=True,
                     compared=each.copy.facts.index_hits is not None,
                     snapshots=2,
-                    index=self.level is AuditLevel.FULL,
+                    index=self.level.replays_everything,
                     end=each.copy.end_offset is None,
                 )
         else:
@@ -251,6 +259,7 @@ def tier_audit(
         if turn is not None:
             turn.settle(each.audit)
         add_findings(each.audit, level)
+    _check_records(audits, level)
     if turn is None:
         audit.store_findings += _limit_findings(audit)
     else:
@@ -283,6 +292,12 @@ def _replay_all(
         engine = turn.judging
     for _ in range(RESTARTS_MAX):
         due = _replay(due, run, engine, keep)
+
+
+def _check_records(audits: Sequence[PartitionAudit], level: AuditLevel) -> None:
+    """Decodes the records, if the level is ``RECORDS``."""
+    if level is AuditLevel.RECORDS:
+        check_records(audits)
 
 
 def _read_manifests(audits: Sequence[PartitionAudit]) -> None:

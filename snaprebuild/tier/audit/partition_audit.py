@@ -215,6 +215,7 @@ class PartitionAudit:
         undecrypted: those that no private key decrypts, by the reason.
         iceberg: count of copies that have a manifest alone.
         read_bytes: of segments.
+        records_read: records that were decoded, control records included; None unless the level is ``RECORDS``.
         replayed_from_offset: base offset of the first segment of the replay; None without one.
         local_log_start_offset: first offset on the leader's disk, as it was given; None if it was not.
         has_gap: a segment is damaged or cannot be read: what is above does not follow from what is below.
@@ -231,6 +232,7 @@ class PartitionAudit:
     undecrypted: dict[str, list[CopyAudit]] = field(default_factory=dict)
     iceberg: int = 0
     read_bytes: int = 0
+    records_read: int | None = None
     replayed_from_offset: int | None = None
     local_log_start_offset: int | None = None
     has_gap: bool = False

@@ -30,12 +30,14 @@ class TopicEvidence:
         topic_ids: current topic id by name.
         ids_ever: topic ids that the log names, also of topics that were removed.
         removals: removals that are proven to be committed, by topic id.
+        unproven_removals: those that are not.
         timestamp_ms: greatest in the log, ms since 1970; -1 without one.
     """
 
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     ids_ever: frozenset[bytes] = frozenset()
     removals: Mapping[bytes, TopicRemoval] = field(default_factory=dict)
+    unproven_removals: Mapping[bytes, TopicRemoval] = field(default_factory=dict)
     timestamp_ms: int = -1
 
     @classmethod
@@ -45,7 +47,10 @@ class TopicEvidence:
         Raises:
             SnaprebuildError, FormatError: it cannot be read again.
         """
-        return cls(read.image.topic_ids, read.topic_ids_ever(), read.topic_removals(), read.latest_ms)
+        removals = read.topic_removals()
+        proven = {topic_id: each for topic_id, each in removals.items() if each.offset < read.proven_below}
+        unproven = {topic_id: each for topic_id, each in removals.items() if topic_id not in proven}
+        return cls(read.image.topic_ids, read.topic_ids_ever(), proven, unproven, read.latest_ms)
 
 
 @dataclass(frozen=True, slots=True)

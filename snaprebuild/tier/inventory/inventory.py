@@ -19,9 +19,9 @@ from msgspec import structs
 from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
 from snaprebuild.broker.status import status_of
-from snaprebuild.cluster.source_check.metadata_read import MetadataRead
-from snaprebuild.errors import SnaprebuildError
-from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize, unread_paths
+from snaprebuild.cluster.source_check.metadata_read import MetadataRead, TopicRemoval
+from snaprebuild.errors import LimitReachedError, SnaprebuildError
+from snaprebuild.findings import Finding, Severity, finding_of_error, first_of, pluralize, unread_paths
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.storage.bucket_contents import Bucket
 from snaprebuild.storage.partition_names import named
@@ -44,6 +44,7 @@ from snaprebuild.tier.inventory.model import (
 from snaprebuild.tier.remote_log import RemoteLogs
 from snaprebuild.tier.remote_partition import (
     ICEBERG_LACKS,
+    UNREAD,
     RemoteCopy,
     RemotePartition,
     fault_finding,
@@ -109,10 +110,14 @@ def tier_inventory(
     tier = list_store(dataclasses.replace(access, keeps_unknown=on_key is not None), stores)
     findings = tier.findings
     keys = None if on_key is None else KeyRows(on_key, now_ms)
-    contents = None if bucket is None else _bucket_contents(bucket, selection, access.key_prefix, keys)
+    contents = None
+    if bucket is not None and keys is not None:
+        contents = _bucket_contents(bucket, selection, access.key_prefix, keys)
     findings += _record_findings(tier, access, selection)
     taken = _taken(tier, selection, _topic_evidence(cluster, findings), keys, now_ms)
     findings += taken.findings
+    if bucket is not None and contents is None:
+        contents = read_bucket(bucket, selection, access.key_prefix)  # last, where a limit of the run matters least
     if keys is not None and not selection.is_narrowed:
         keys.add_foreign(tier.unknown)
     partitions = taken.partitions
@@ -151,8 +156,12 @@ def tier_inventory(
 
 
 def _record_findings(tier: Tier, access: StoreAccess, selection: Selection) -> Iterator[Finding]:
-    """Records that brokers drop, and copies under topic id zero."""
+    """Records of other clusters, records that brokers drop, and copies under topic id zero."""
     logs = tier.logs
+    if logs.other_clusters:
+        others = first_of(sorted(logs.other_clusters))
+        message = f"records of cluster {logs.cluster_id}, which is taken for that of the store, and of {others}"
+        yield Finding("metadata-clusters", Severity.NOTE, access.metadata_logs[0], message)
     dropped = logs.dropped + sum(log.dropped for log in logs.partitions.values())
     if dropped:
         message = f"{pluralize(dropped, 'record')} that did not fit earlier records; brokers drop them, too"
@@ -180,6 +189,8 @@ class _TakenPartitions:
 
 def _taken(tier: Tier, selection: Selection, topics: TopicEvidence, keys: KeyRows | None, now_ms: int) -> _TakenPartitions:
     taken = _TakenPartitions()
+    limit: str | None = None
+    unread = 0
     for wanted in dict.fromkeys((*tier.partitions, *tier.logs.partitions)):
         if not selection.takes_partition(wanted.topic, wanted.partition):
             continue
@@ -192,13 +203,17 @@ def _taken(tier: Tier, selection: Selection, topics: TopicEvidence, keys: KeyRow
         taken.serving += _serving_objects(judged)
         taken.damaged += _damaged_count(partition, judged.remote)
         taken.findings += _partition_findings(partition, judged, tier.logs)
+        if judged.limit is not None:
+            limit = judged.limit
+            unread += sum(bool(copy.objects.by_kind) and copy.facts is UNREAD for copy in judged.remote.copies.values())
+    if limit is not None:
+        message = f"{limit}: the facts of {pluralize(unread, 'copy', 'copies')} not read"
+        taken.findings.append(Finding("tier-limit", Severity.FINDING, tier.base.path, message, is_unread=True))
     return taken
 
 
-def _bucket_contents(bucket: Bucket, selection: Selection, key_prefix: str, keys: KeyRows | None) -> BucketContents:
-    """What the bucket holds besides the listed objects; the rows of these keys are added."""
-    if keys is None:
-        return read_bucket(bucket, selection, key_prefix)
+def _bucket_contents(bucket: Bucket, selection: Selection, key_prefix: str, keys: KeyRows) -> BucketContents:
+    """What the bucket holds besides the listed objects; the rows of these keys are added, before those of objects."""
     contents = read_bucket(bucket, selection, key_prefix, on_version=keys.add_version, on_upload=keys.add_upload)
     keys.version_ids = contents.version_ids
     return contents
@@ -257,17 +272,23 @@ def _damaged_count(partition: InventoryPartition, remote: RemotePartition) -> in
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """A partition with the state of each copy, by segment id."""
+    """A partition with the state of each copy, by segment id; ``limit`` if a limit of the run ended the reads of manifests."""
 
     remote: RemotePartition
     standings: Mapping[bytes, CopyStanding]
+    limit: str | None = None
+    unproven_removal: TopicRemoval | None = None
 
 
 def _judged(remote: RemotePartition, logs: RemoteLogs, topics: TopicEvidence) -> _Judged:
     """The partition with the state of each copy; the manifests are read, but for those that have to be restored first."""
     copies = (copy for copy in remote.copies.values() if copy.objects.by_kind)
-    remote.read_facts(copy for copy in copies if not _is_restored_first(copy))
-    return _Judged(remote, standing_of_copies(remote, logs, topics))
+    limit = None
+    try:
+        remote.read_facts(copy for copy in copies if not _is_restored_first(copy))
+    except LimitReachedError as error:
+        limit = error.message
+    return _Judged(remote, standing_of_copies(remote, logs, topics), limit, topics.unproven_removals.get(remote.id.topic_id))
 
 
 def _is_restored_first(copy: RemoteCopy) -> bool:
@@ -425,6 +446,10 @@ def _unread_by_brokers(partition: InventoryPartition, judged: _Judged, logs: Rem
     for state in UNRECORDED:
         if state in starts:
             yield unrecorded_finding(logs, judged.remote.id, place, state, len(starts[state]), starts[state][0])
+    unproven = judged.unproven_removal
+    if unproven is not None and judged.remote.has_objects:
+        message = f"RemoveTopic at offset {unproven.offset} of __cluster_metadata is not proven to be committed, and does not count"
+        yield Finding("tier-removal-unproven", Severity.NOTE, place, message)
     if removed:
         copies = pluralize(len(removed), "copy", "copies")
         message = f"{copies} of a topic that was removed, and whose objects exist: {removed[0].reason}. No broker reads them"

@@ -28,6 +28,7 @@ from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedErro
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.published import Natural, Part, Sha256, line_of
 from snaprebuild.snapshots.receipts.receipt_lines import STORE_KIND
+from snaprebuild.snapshots.receipts.receipt_places import register_receipt
 from snaprebuild.storage.file_facts import is_nameable
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.journal_file import JournalFile
@@ -149,6 +150,7 @@ class RepairReceipt:
         if self._journal is None:
             header = _Header(schema=SCHEMA, snaprebuild=__version__, began_ms=_now_ms(), location=self._location)
             self._journal = JournalFile(self.path, line_of(header))
+            register_receipt(self.path)
         self._count += 1
         announced = AnnouncedRepair(
             number=self._count - 1,

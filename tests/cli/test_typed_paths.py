@@ -10,8 +10,8 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of, log_dirs_online, metadata_dir_of, read_server_properties
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.storage.local.absent_path import absent_text, unexpanded_part
 from snaprebuild.storage.local.log_dir_guard import log_dir_above
+from snaprebuild.typed_paths import absent_text, unexpanded_part
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
-"""Why a path that a user named is not there: the shell, or the broker, would have replaced a part of it."""
+"""Paths as a user types them: a URL that lacks a slash, and parts that the shell, or the broker, would have replaced."""
 
 from __future__ import annotations
 
 import os
 import re
 
-__all__ = ["ABSENT", "absent_text", "unexpanded_part", "unexpanded_value_text"]
+from snaprebuild.errors import UsageError
+
+__all__ = ["ABSENT", "absent_text", "check_new_path", "check_scheme", "lacks_slash", "unexpanded_part", "unexpanded_value_text"]
 
 ABSENT = "does not exist"
 """The text of a path of which nothing else is known."""
@@ -14,6 +16,46 @@ _PROVIDED = re.compile(r"\$\{[^{}]*\}")
 _STORE = re.compile(r"s3(?::/(?!/)|//|:(?!/))(?=[a-z0-9])")
 """A location in an object store with a typing error."""
 _VARIABLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(?!/)")
+"""A URL that lacks a slash."""
+
+
+def lacks_slash(path: str) -> bool:
+    """Whether a path begins as a URL with one slash, such as ``s3:/bucket``."""
+    return _SCHEME.match(path) is not None
+
+
+def check_scheme(path: str) -> None:
+    """Makes sure that a path is no misspelled URL: its scheme would be a directory here, and a run would write there.
+
+    Args:
+        path: as it was typed, to be read or written.
+
+    Raises:
+        UsageError: it is one.
+    """
+    first = path.partition("/")[0]
+    store = _STORE.match(path)
+    if store is not None and (lacks_slash(path) or not os.path.lexists(first)):
+        raise UsageError(
+            f"is no location in an object store: write s3://{path[store.end() :]}; a local path is ./{path}", path=path
+        )
+    if lacks_slash(path):
+        # The rest may hold a password.
+        raise UsageError(f"expected a path, or s3://BUCKET/PREFIX; a local path is ./{first}/...", path=f"{first}/...")
+
+
+def check_new_path(path: str) -> None:
+    """Makes sure that a path does not begin with something that the shell was to expand: a directory of that name would be created.
+
+    Args:
+        path: as it was typed, to be written. It may be absent. In a directory of that name it is left as it is.
+
+    Raises:
+        UsageError: the shell was to expand its beginning.
+    """
+    if path[:1] in ("~", "$", "'", '"') and not os.path.lexists(path.partition("/")[0]) and unexpanded_part(path) is not None:
+        raise UsageError(absent_text(path), path=path)
 
 
 def unexpanded_part(path: str) -> str | None:

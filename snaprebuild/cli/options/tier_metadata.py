@@ -1,0 +1,83 @@
+"""Options of the verb ``tier metadata``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from formats.remote.aiven_custom_fields import CustomField
+from snaprebuild.cli.options.common import DryRun, ReceiptFile, quoted
+from snaprebuild.cli.options.description import option
+from snaprebuild.cli.options.metadata import Metadata
+from snaprebuild.cli.options.remote_storage import LeaderLogDirs, MetadataPartitions, Records, RemoteOptions
+from snaprebuild.errors import UsageError
+
+__all__ = ["TierMetadataOptions", "custom_fields_of"]
+
+NO_FIELDS = "none"
+
+
+def custom_fields_of(text: str | None) -> tuple[CustomField, ...] | None:
+    """The fields of ``--custom-metadata`` in the order of their tags; None without the option.
+
+    Raises:
+        UsageError: one is unknown.
+    """
+    if text is None:
+        return None
+    names = [] if text == NO_FIELDS else text.split(",")
+    for name in names:
+        if name not in set(CustomField):
+            known = ", ".join(CustomField)
+            expected = f"expected {NO_FIELDS}, or some of {known} with commas between them"
+            raise UsageError(f"--custom-metadata: {expected}; found {quoted(name)}")
+    return tuple(each for each in CustomField if each in names)
+
+
+class TierMetadataOptions(RemoteOptions, frozen=True):
+    """What remote storage does not show, and where the records go."""
+
+    log_dir: LeaderLogDirs = None
+    log_start: Annotated[
+        list[str] | None,
+        option(
+            "--log-start",
+            metavar="TOPIC-PARTITION=OFFSET",
+            short="Log start offset of the leader, for each partition; repeatable",
+            details="The greatest counts, if --log-dir shows others.",
+            risk="with one that is too low, deleted records are readable again",
+            default="that of the log directories",
+        ),
+    ] = None
+    custom_metadata: Annotated[
+        str | None,
+        option(
+            "--custom-metadata",
+            metavar="FIELDS",
+            short="custom.metadata.fields.include of the plugin, or none",
+            default="unknown, records of Aiven's copies are refused",
+        ),
+    ] = None
+    allow_gaps: Annotated[
+        bool,
+        option(
+            "--allow-gaps",
+            short="Write records although offsets are in no copy",
+            risk="leaders delete their own segments of these offsets, because later ones count as uploaded",
+            default="refuse",
+        ),
+    ] = False
+    metadata_partitions: MetadataPartitions = None
+    records: Records = None
+    log_dirs: Annotated[
+        list[str] | None,
+        option(
+            "--log-dirs",
+            metavar="DIR",
+            short="WRITES new partition directories of __remote_log_metadata here; all brokers with a replica, stopped; repeatable",
+            details="Needs the metadata log of the cluster (--metadata, or next to them).",
+            default="none",
+        ),
+    ] = None
+    metadata: Metadata = None
+    dry_run: DryRun = False
+    receipt: ReceiptFile = None

@@ -1,0 +1,167 @@
+"""Records of ``__remote_log_metadata`` as the verb `tier metadata` shows them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from formats.partition.partition_metadata import uuid_from_text
+from snaprebuild.cli.answer import repeated_words, selects_nothing
+from snaprebuild.cli.printing import newest_run_text, print_table, print_undo
+from snaprebuild.cli.render.status import answer_lines, copy_counts, faults_text, nothing_read
+from snaprebuild.cli.value_text import id_labels, size_text
+from snaprebuild.cli.view import Advice, Answer, View
+from snaprebuild.findings import pluralize
+from snaprebuild.published import encoded_members
+from snaprebuild.storage.local.document_file import new_file
+from snaprebuild.tier.metadata.store_records import StoreRecords, TierMetadata
+from snaprebuild.tier.metadata.topic_directories import WrittenDirectory
+from snaprebuild.tier.metadata.topic_receipt import DirectoryAction, MetadataUndo, TopicUndo
+from snaprebuild.tier.upload.announce import record_lines
+
+__all__ = ["MetadataUndoView", "TierMetadataView"]
+
+
+class TierMetadataView(View):
+    """The records of a store, and where they were written."""
+
+    prints_notes = True
+    names_unread = True
+
+    def __init__(
+        self,
+        records: StoreRecords,
+        *,
+        records_file: str | None,
+        directories: Sequence[WrittenDirectory],
+        receipt: str | None,
+        dry_run: bool,
+    ) -> None:
+        """Takes the result.
+
+        Args:
+            records: of the store.
+            records_file: path of the file that gets the records, or None.
+            directories: of ``__remote_log_metadata`` that were written, or would be.
+            receipt: path of it; None if no directory was written.
+            dry_run: nothing is written.
+        """
+        super().__init__(records.findings)
+        self._records = records
+        self._records_file = records_file
+        self._directories = directories
+        self._receipt = receipt
+        self._dry_run = dry_run
+
+    @property
+    def _writes_file(self) -> bool:
+        return self._records_file is not None and not self._dry_run and not self._records.is_refused
+
+    def document(self) -> TierMetadata:
+        records = self._records
+        status = records.status
+        return TierMetadata(
+            location=records.location,
+            verified=records.verified,
+            metadata_partitions=records.metadata_partitions,
+            records=2 * len(records.written_copies),
+            dry_run=self._dry_run,
+            records_file=self._records_file if self._writes_file else None,
+            log_dirs=self._directories,
+            receipt=self._receipt,
+            totals=records.totals,
+            partitions=[each.part for each in records.partitions],
+            status=status.word,
+            counts=status.counts,
+        )
+
+    def answer(self) -> Answer:
+        """What was written or may be, and what keeps records from being written."""
+        records = self._records
+        if selects_nothing(self.findings) and not records.partitions:
+            return nothing_read(self.findings)
+        status = records.status
+        partitions = pluralize(len(records.partitions), "partition")
+        count = pluralize(2 * len(records.written_copies), "record")
+        what = f"{count} of {partitions}"
+        if records.writes and records.is_refused:
+            head = f"{faults_text(status)}Refused, nothing was written: {what}"
+        elif self._writes_file or self._receipt is not None:
+            head = f"{faults_text(status)}{what} written"
+        elif self._dry_run:
+            head = f"{faults_text(status)}Dry run: nothing was written. {what}"
+        else:
+            head = copy_counts(status, partitions, f"{count} can be rebuilt")
+        totals = ", ".join(f"{number} {name}" for name, number in encoded_members(records.totals).items() if number)
+        extra = [f"Copies: {totals or 'none'}."]
+        if not records.verified:
+            extra.append("No state is proven without a whole metadata log (--metadata-log).")
+        return answer_lines(status, self.findings, [head], extra), self._following()
+
+    def _following(self) -> Sequence[str] | Advice:
+        if self._receipt is not None:
+            return Advice("start all brokers with a replica of __remote_log_metadata")
+        if self._dry_run and not self._records.is_refused:
+            return ["tier", "metadata", *repeated_words("dry_run")]
+        if self._writes_file:
+            return Advice("produce the records to their partitions of an empty __remote_log_metadata, while no leader uploads")
+        return []
+
+    def print_table(self) -> None:
+        partitions = [each.part for each in self._records.partitions]
+        ids = id_labels((each.topic, uuid_from_text(each.topic_id)) for each in partitions)
+        rows = []
+        for each in partitions:
+            label = each.topic_partition + ids.get((each.topic, uuid_from_text(each.topic_id)), "")
+            counts = ", ".join(f"{count} {decision}" for decision, count in sorted(each.decisions.items()))
+            start = "-" if each.log_start_offset is None else each.log_start_offset
+            following = "-" if each.next_offset is None else each.next_offset
+            refusals = ", ".join(refusal.cause for refusal in each.refusals)
+            rows.append((label, start, following, each.records, counts, refusals or "-"))
+        if rows:
+            columns = ("partition", "log start", "uploads go on at", "records", "copies", "write refused")
+            print_table("Remote log metadata", columns, rows, right=columns[1:4])
+        if self._directories:
+            title = "Directories that would be written" if self._receipt is None else "Directories that were written"
+            places = [(each.path, each.node_id, each.records, size_text(each.size_bytes)) for each in self._directories]
+            print_table(title, ("directory", "broker", "records", "size"), places, right=("broker", "records", "size"))
+        print_undo(self._receipt)
+
+    def write_files(self) -> None:
+        """Writes the file of the records."""
+        if self._writes_file and self._records_file is not None:
+            records = self._records
+            with new_file(self._records_file) as file:
+                file.writelines(line.encode() for line in record_lines(records.written_copies, records.metadata_partitions))
+
+
+class MetadataUndoView(View):
+    """The directories that `undo` removed."""
+
+    def __init__(self, undo: TopicUndo, *, is_last: bool = False) -> None:
+        """Takes the result, and whether its receipt was found by ``--last``."""
+        super().__init__(undo.findings)
+        self._is_last = is_last
+        self._undo = undo
+
+    def document(self) -> MetadataUndo:
+        undo = self._undo
+        return MetadataUndo(receipt=undo.receipt, dry_run=undo.dry_run, directories=undo.directories)
+
+    def answer(self) -> Answer:
+        undo = self._undo
+        actions = Counter(each.action for each in undo.directories)
+        totals = ", ".join(f"{count} {action}" for action, count in actions.items()) or "nothing to take back"
+        directories = pluralize(len(undo.directories), "directory", "directories")
+        dry = "Dry run: nothing was changed. " if undo.dry_run else ""
+        answer = f"{dry}{directories}: {totals}."
+        if self._is_last:
+            answer += f"\n{newest_run_text('`tier metadata`', undo.receipt)}"
+        if undo.dry_run and actions[DirectoryAction.WOULD_REMOVE]:
+            return answer, ["undo", *repeated_words("dry_run")]
+        return answer, []
+
+    def print_table(self) -> None:
+        rows = [(each.path, each.action, each.reason or "-") for each in self._undo.directories]
+        if rows:
+            print_table(None, ("directory", "action", "because"), rows)

@@ -1,0 +1,139 @@
+"""What the logs of leaders show about their partitions in remote storage: log start offset, leader epochs, first offset on disk.
+
+Source: ``LogManager.checkpointLogStartOffsets``, which has a line for each log with remote storage; ``LeaderEpochCheckpointFile``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from formats.errors import FormatError
+from formats.limits import INT64_MAX
+from formats.partition.checkpoint_file import LeaderEpochEntry
+from formats.remote.remote_log_metadata import TopicIdPartition
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.findings import Finding, Severity, finding_of_error, first_of
+from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.source.source import PartitionSource, open_source
+from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
+
+__all__ = ["LeaderLog", "LeaderLogs", "read_leader_logs"]
+
+_FORM = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>0|[1-9][0-9]{0,8})=(?P<offset>[0-9]{1,19})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderLog:
+    """The log of one replica.
+
+    Attributes:
+        path: of its directory.
+        log_start_offset: of the checkpoint; None if that has no line of it.
+        first_local_offset: base offset of the first segment on disk; None without a segment.
+        leader_epochs: of the log, ascending; none if unknown.
+    """
+
+    path: str
+    log_start_offset: int | None
+    first_local_offset: int | None
+    leader_epochs: tuple[LeaderEpochEntry, ...]
+
+    @property
+    def last_epoch(self) -> int:
+        """Its last leader epoch; -1 if unknown."""
+        return self.leader_epochs[-1].epoch if self.leader_epochs else -1
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderLogs:
+    """The logs of several partitions.
+
+    Attributes:
+        logs: of each partition, one for each replica that was named.
+        log_starts: by topic and number, as an option names them.
+        findings: files that could not be read.
+    """
+
+    logs: Mapping[TopicIdPartition, Sequence[LeaderLog]] = field(default_factory=dict)
+    log_starts: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+    def newest(self, partition: TopicIdPartition) -> LeaderLog | None:
+        """The log with the greatest leader epoch, which is that of the leader or of its successor; None without any."""
+        return max(self.logs.get(partition, ()), key=lambda each: each.last_epoch, default=None)
+
+    def log_start_of(self, partition: TopicIdPartition) -> int | None:
+        """The greatest log start offset of the replicas and the option: what is below it was never served again. None if unknown."""
+        starts = [each.log_start_offset for each in self.logs.get(partition, ()) if each.log_start_offset is not None]
+        option = self.log_starts.get((partition.topic, partition.partition))
+        if option is not None:
+            starts.append(option)
+        return max(starts, default=None)
+
+    def check_options(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Makes sure that each partition of an option is in remote storage, once.
+
+        Args:
+            partitions: all that are there.
+
+        Raises:
+            UsageError: one is not, or its name has several topic ids.
+        """
+        known = list(partitions)
+        for topic, number in self.log_starts:
+            count = sum((each.topic, each.partition) == (topic, number) for each in known)
+            if count == 0:
+                there = first_of(sorted(f"{each.topic}-{each.partition}" for each in known))
+                raise UsageError(f"--log-start: {topic}-{number} is not in remote storage, which has {there}")
+            if count > 1:
+                raise UsageError(f"--log-start: {topic}-{number} has several topic ids in remote storage: use --log-dir")
+
+
+def read_leader_logs(log_dirs: Sequence[str], options: Sequence[str], run: Run) -> LeaderLogs:
+    """Reads the small files of the logs. A directory without a topic id shows nothing, because the name may be another topic's.
+
+    Args:
+        log_dirs: of brokers, the leaders best.
+        options: ``TOPIC-PARTITION=OFFSET``, the log start offset of each.
+        run: how the object stores are reached that ``log_dirs`` lead into.
+
+    Raises:
+        UsageError: an option is of another form, or a directory has no partition.
+    """
+    log_starts: dict[tuple[str, int], int] = {}
+    for text in options:
+        place, offset = _parsed(text)
+        log_starts[place] = max(offset, log_starts.get(place, 0))
+    logs: dict[TopicIdPartition, list[LeaderLog]] = {}
+    findings: list[Finding] = []
+    opened = open_source(log_dirs, run=run) if log_dirs else None
+    if opened is not None:
+        findings += [each for each in opened.findings if each.severity is not Severity.NOTE]
+    for source in () if opened is None else opened.partitions:
+        try:
+            topic_id = read_topic_id(source.directory)
+            log = _leader_log(source)
+        except (FormatError, ReadFailedError) as error:
+            findings.append(finding_of_error(error, source.directory.path))
+            continue
+        if topic_id is not None:
+            name = source.directory.name
+            logs.setdefault(TopicIdPartition(name.topic, topic_id, name.partition), []).append(log)
+    return LeaderLogs(logs, log_starts, tuple(findings))
+
+
+def _leader_log(source: PartitionSource) -> LeaderLog:
+    directory = source.directory
+    log_starts = source.log_dir.log_starts or {}
+    first = directory.segments[0].base_offset if directory.segments else None
+    epochs = read_leader_epochs(directory) or ()
+    return LeaderLog(directory.path, log_starts.get(directory.topic_partition), first, epochs)
+
+
+def _parsed(text: str) -> tuple[tuple[str, int], int]:
+    match = _FORM.fullmatch(text)
+    if match is None or int(match["offset"]) > INT64_MAX:
+        raise UsageError(f"--log-start: expected TOPIC-PARTITION=OFFSET, as orders-0=1151, found {text!r}")
+    return (match["topic"], int(match["partition"])), int(match["offset"])

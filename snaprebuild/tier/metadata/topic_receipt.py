@@ -1,0 +1,292 @@
+"""The receipt of partition directories of ``__remote_log_metadata`` that were written, and ``undo`` of it.
+
+The receipt has JSON lines, each synced before the step that it announces: a header, and before each directory its path with the SHA-256 of
+each of its files. ``undo`` removes a directory only if no broker runs on its log directory, and if each file is as it was written. A
+directory that a broker has used since stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+from formats.partition.file_names import parse_partition_dir_name
+from formats.remote.remote_log_metadata import METADATA_TOPIC
+from snaprebuild import __version__
+from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
+from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.published import Document, Natural, Part, Sha256, line_of
+from snaprebuild.storage.local.broker_lock import check_hold, hold
+from snaprebuild.storage.local.document_file import check_new_place
+from snaprebuild.storage.local.journal_file import JournalFile
+from snaprebuild.storage.local.new_directory import remove_partition_directory
+from snaprebuild.storage.local.regular_file import open_named_file
+
+__all__ = ["AnnouncedDirectory", "DirectoryAction", "MetadataUndo", "TopicReceipt", "TopicUndo", "UndoneDirectory", "undo_topic"]
+
+SCHEMA: Literal["snaprebuild.metadata-undo/1"] = "snaprebuild.metadata-undo/1"
+
+LINE_BYTES_MAX = 16 << 20
+
+BLOCK_BYTES = 1 << 20
+
+
+class _TopicHeader(Part, frozen=True, kw_only=True):
+    schema: Literal["snaprebuild.metadata-undo/1"]
+    snaprebuild: str = ""
+    began_ms: Natural = 0
+
+
+class _TopicStep(Part, frozen=True, tag_field="step"):
+    pass
+
+
+class AnnouncedDirectory(_TopicStep, frozen=True, tag="directory"):
+    """A directory that a run began to write.
+
+    Attributes:
+        path: of it, absolute.
+        files: SHA-256 of each file by name.
+    """
+
+    path: str
+    files: dict[str, Sha256]
+
+    def __post_init__(self) -> None:
+        name = parse_partition_dir_name(os.path.basename(self.path))
+        is_ours = name is not None and name.topic == METADATA_TOPIC
+        if not is_ours or not os.path.isabs(self.path) or os.path.normpath(self.path) != self.path:
+            raise ValueError(f"expected the absolute path of a partition of {METADATA_TOPIC}")
+        if any(os.path.basename(each) != each for each in self.files):
+            raise ValueError("expected names of files")
+
+
+class _TopicEnd(_TopicStep, frozen=True, tag="end"):
+    ended_ms: Natural
+
+
+class TopicReceipt:
+    """The receipt of a run that writes. It is created with the first announcement."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self._journal: JournalFile | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether anything was announced, so that it was created."""
+        return self._journal is not None
+
+    def check_place(self) -> None:
+        """Makes sure, as far as possible before, that the file can be created.
+
+        Raises:
+            RefusedError, WriteFailedError: it cannot.
+        """
+        check_new_place(self.path)
+
+    def announce(self, path: str, files: Mapping[str, bytes]) -> None:
+        """Called before a directory is written.
+
+        Args:
+            path: of the directory, absolute.
+            files: by name.
+
+        Raises:
+            RefusedError, WriteFailedError: the file cannot be written, so that nothing may be.
+        """
+        if self._journal is None:
+            self._journal = JournalFile(
+                self.path, line_of(_TopicHeader(schema=SCHEMA, snaprebuild=__version__, began_ms=_now_ms()))
+            )
+        sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+        self._journal.append(line_of(AnnouncedDirectory(path=path, files=sums)))
+
+    def close(self) -> None:
+        """Ends the file of a run that completed.
+
+        Raises:
+            WriteFailedError: it cannot be written.
+        """
+        if self._journal is not None:
+            try:
+                self._journal.append(line_of(_TopicEnd(ended_ms=_now_ms())))
+            finally:
+                self._journal.close()
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+# ---------------------------------------------------------------------------------------------------------------------- undo
+
+
+class DirectoryAction(StrEnum):
+    """What ``undo`` did with a directory."""
+
+    REMOVED = "removed"
+    """It was as it was written, and was removed."""
+    WOULD_REMOVE = "would-remove"
+    """It is as it was written; nothing was changed."""
+    ABSENT = "absent"
+    """It is not there."""
+    LEFT = "left"
+    """A file is not as it was written, so that a broker has used it: it stays."""
+    REFUSED = "refused"
+    """A broker holds the log directory, or it cannot be changed."""
+
+
+class UndoneDirectory(Part, frozen=True):
+    """A partition directory of ``__remote_log_metadata`` that a run wrote."""
+
+    path: str
+    action: DirectoryAction
+    reason: str | None
+    """Why it stays, for the user; not stable. Null if the action says all."""
+
+
+class MetadataUndo(Document, frozen=True):
+    """What `snaprebuild undo --output json` prints for a receipt of `tier metadata`."""
+
+    NAME = "metadata-undone"
+    VERSION = 1
+
+    receipt: str
+    """The receipt."""
+    dry_run: bool
+    """Nothing was changed."""
+    directories: list[UndoneDirectory]
+    """In the order in which they were written."""
+
+
+@dataclass(slots=True)
+class TopicUndo:
+    """The result of ``undo``.
+
+    Attributes:
+        receipt: its path.
+        dry_run: nothing was changed.
+        directories: in the order of the receipt.
+        findings: about what stays.
+    """
+
+    receipt: str
+    dry_run: bool
+    directories: list[UndoneDirectory] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether nothing of the run is left."""
+        return all(each.action in (DirectoryAction.ABSENT, DirectoryAction.REMOVED) for each in self.directories)
+
+
+def undo_topic(path: str, *, dry_run: bool) -> TopicUndo:
+    """Removes the directories of a receipt that no broker has used.
+
+    Args:
+        path: of the receipt.
+        dry_run: change nothing.
+
+    Raises:
+        UsageError: it is no receipt of this kind; the line is named.
+        ReadFailedError: it cannot be read.
+    """
+    result = TopicUndo(path, dry_run)
+    for announced in _load(path):
+        reason: str | None = None
+        try:
+            action = _undo(announced, dry_run=dry_run)
+        except SnaprebuildError as error:
+            action = DirectoryAction.REFUSED
+            reason = error.message
+            result.findings.append(finding_of_error(error, announced.path))
+        if action is DirectoryAction.LEFT:
+            reason = "a file is not as it was written: a broker has used it"
+            result.findings.append(Finding("left-alone", Severity.FINDING, announced.path, reason))
+        result.directories.append(UndoneDirectory(path=announced.path, action=action, reason=reason))
+    return result
+
+
+def _undo(announced: AnnouncedDirectory, *, dry_run: bool) -> DirectoryAction:
+    """Removes one directory.
+
+    Raises:
+        RefusedError: a broker holds the log directory.
+        StorageError: it cannot be read or removed.
+    """
+    if not os.path.lexists(announced.path):
+        return DirectoryAction.ABSENT
+    log_dir, name = os.path.split(announced.path)
+    if dry_run:
+        check_hold(log_dir)
+        return DirectoryAction.WOULD_REMOVE if _is_as_written(announced) else DirectoryAction.LEFT
+    with hold(log_dir) as lock:
+        lock.verify()
+        if not _is_as_written(announced):
+            return DirectoryAction.LEFT
+        remove_partition_directory(log_dir, name)
+    return DirectoryAction.REMOVED
+
+
+def _is_as_written(announced: AnnouncedDirectory) -> bool:
+    """Whether a directory has exactly the files that were written, with the same bytes.
+
+    Raises:
+        ReadFailedError: it cannot be read.
+    """
+    try:
+        names = os.listdir(announced.path)
+    except OSError as error:
+        raise ReadFailedError(f"cannot be listed: {error.strerror}", path=announced.path, errno=error.errno) from error
+    if set(names) != set(announced.files):
+        return False
+    for name, expected in announced.files.items():
+        place = os.path.join(announced.path, name)
+        if os.path.islink(place) or not os.path.isfile(place):
+            return False
+        if _sha256(place) != expected:
+            return False
+    return True
+
+
+def _sha256(path: str) -> str:
+    digest = hashlib.sha256()
+    with open_named_file(path) as file:
+        for block in iter(lambda: file.read(BLOCK_BYTES), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _load(path: str) -> list[AnnouncedDirectory]:
+    """The announced directories of a receipt. Half a line at its end, which a killed run leaves, is skipped.
+
+    Raises:
+        UsageError: it is no receipt of this kind; the line is named.
+        ReadFailedError: it cannot be read.
+    """
+    announced = []
+    with open_named_file(path) as file:
+        for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES_MAX), b""), start=1):
+            if number > 1 and not line.endswith(b"\n"):
+                break
+            try:
+                if number == 1:
+                    msgspec.convert(json.loads(line), _TopicHeader)
+                    continue
+                step = msgspec.convert(json.loads(line), AnnouncedDirectory | _TopicEnd)
+            except (msgspec.MsgspecError, ValueError, RecursionError):
+                what = "is not a receipt of tier metadata" if number == 1 else f"line {number}: is not a line of such a receipt"
+                raise UsageError(what, path=path) from None
+            if isinstance(step, AnnouncedDirectory):
+                announced.append(step)
+    return announced

@@ -1,0 +1,36 @@
+"""The notebook over records: its cells run, in their order, and print what it shows."""
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from manifests import REPOSITORY
+
+NOTEBOOKS = sorted((REPOSITORY / "docs" / "examples").glob("*.ipynb"))
+
+
+def shown(cell: dict[str, Any]) -> str:
+    return "".join(line for output in cell["outputs"] for line in output["text"])
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_cells_print_what_the_notebook_shows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    notebook = json.loads(path.read_text())
+    assert notebook["nbformat"] == 4
+    names: dict[str, Any] = {}
+    printed = []
+    cells = [each for each in notebook["cells"] if each["cell_type"] == "code"]
+    for cell in cells:
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            exec(compile("".join(cell["source"]), str(path), "exec"), names)
+        printed.append(output.getvalue())
+    assert printed == [shown(cell) for cell in cells]
+    assert sum(map(bool, printed)) >= 4
+
+
+def test_there_is_a_notebook() -> None:
+    assert [each.name for each in NOTEBOOKS] == ["records.ipynb"]

@@ -1,0 +1,440 @@
+"""Records that are rebuilt from copies: those of real brokers, and of stores whose copies overlap, end early, or are of other leaders."""
+
+import base64
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from command import in_json, snaprebuild
+from log_dirs import batch, record, snapshot_bytes, write_partition
+from manifests import AIVEN, FIXTURES, REPOSITORY
+from schema_validator import Draft202012Validator
+from tier_example import MS, written
+from tiers import TOPIC_ID, Copy, id_text, write_tier
+
+from formats.partition.checkpoint_file import LeaderEpochEntry
+from formats.remote.remote_log_metadata import (
+    RemoteSegment,
+    RemoteSegmentId,
+    RemoteSegmentUpdate,
+    SegmentState,
+    TopicIdPartition,
+    read_remote_log_record,
+    write_remote_log_record,
+)
+from snaprebuild.tier.remote_log import RemoteLog
+
+LOST = FIXTURES / "follower-lost-state"
+T0 = TopicIdPartition("t", TOPIC_ID, 0)
+FINISHED = SegmentState.COPY_SEGMENT_FINISHED
+
+
+def rebuilt(path: Path) -> list[RemoteSegment | RemoteSegmentUpdate]:
+    """The records of a file, by the grammar of Kafka's messages."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    records = [read_remote_log_record(base64.b64decode(line["value"])) for line in lines]
+    assert all(isinstance(each, RemoteSegment | RemoteSegmentUpdate) for each in records)
+    return [each for each in records if isinstance(each, RemoteSegment | RemoteSegmentUpdate)]
+
+
+def folded(records: list[RemoteSegment | RemoteSegmentUpdate]) -> RemoteLog:
+    log = RemoteLog()
+    for each in records:
+        log.take(each)
+    return log
+
+
+# ------------------------------------------------------------------------------------------------------------------ real stores
+
+
+def test_records_of_a_real_store_fold_to_what_its_brokers_had(tmp_path: Path) -> None:
+    """Broker id and times of events are in no object of LocalTieredStorage."""
+    file = tmp_path / "records.jsonl"
+    words = (LOST / "remote", "--log-dir", LOST / "node1", "--metadata-partitions", 1, "--records-file", file)
+    run = in_json("tier metadata", *words)
+    assert (run.exit_code, run.document["records"], run.document["totals"]["included"]) == (0, 28, 14)
+    log = folded(rebuilt(file))
+    true = json.loads((LOST / "manifest.json").read_text())["remote_segments"]
+    assert len(true) == len(log.segments) == 14
+    for each in true:
+        segment = next(found for found in log.segments.values() if id_text(found.segment_id) == each["segment_id"])
+        assert log.is_live(segment.segment_id)
+        assert (segment.start_offset, segment.end_offset) == (each["start_offset"], each["end_offset"])
+        assert segment.max_timestamp_ms == each["max_timestamp_ms"]
+        assert segment.leader_epochs == (LeaderEpochEntry(0, each["start_offset"]),)
+        assert segment.broker_id == -1
+    assert run.document["partitions"][0]["copies"][0]["fact_sources"] == {
+        "end_offset": "segment",
+        "leader_epochs": "leader-epochs",
+        "max_timestamp_ms": "time-index",
+        "segment_bytes": "listing",
+        "broker_id": "unproven",
+        "event_timestamp_ms": "listing",
+        "custom_metadata": "layout",
+        "txn_index_empty": "listing",
+        "state": "unproven",
+    }
+
+
+def test_with_the_metadata_log_the_records_have_its_facts(tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    words = (LOST / "remote", "--log-dir", LOST / "node1", "--metadata-log", LOST / "node1", "--records-file", file)
+    run = in_json("tier metadata", *words)
+    assert (run.exit_code, run.document["verified"]) == (0, True)
+    copies = run.document["partitions"][0]["copies"]
+    assert {source for each in copies for source in each["fact_sources"].values()} == {"metadata-log"}
+    assert [each["record_differences"] for each in copies] == [[]] * 14
+    assert {each.broker_id for each in rebuilt(file)} == {1}
+
+
+def test_phantoms_of_a_real_store_get_no_records(tmp_path: Path) -> None:
+    place = FIXTURES / "tiered-local"
+    file = tmp_path / "records.jsonl"
+    words = (place / "remote", "--log-dir", place / "logs", "--metadata-log", place / "logs", "--records-file", file)
+    run = in_json("tier metadata", *words)
+    assert (run.exit_code, run.codes["tier-phantom"]) == (1, 1)
+    assert run.document["totals"] | {"included": 12, "unfinished": 13} == run.document["totals"]
+    assert len(rebuilt(file)) == 24
+
+
+def test_custom_metadata_is_that_of_the_plugin(tmp_path: Path) -> None:
+    """The plugin returned these bytes when it made the objects; the fixture keeps them."""
+    store = AIVEN / "custom-metadata" / "store"
+    true = json.loads((AIVEN / "custom-metadata.json").read_text())
+    file = tmp_path / "records.jsonl"
+    fields = "REMOTE_SIZE,OBJECT_PREFIX,OBJECT_KEY"
+    words = (store, "--log-start", "mixed-0=3664", "--custom-metadata", fields, "--records-file", file)
+    assert in_json("tier metadata", *words).exit_code == 0
+    found = {id_text(each.id.id): each.custom_metadata for each in rebuilt(file) if each.id is not None}
+    assert {key: (value or b"").hex() for key, value in found.items()} == {
+        name[-22:]: each["custom_metadata_hex"] for name, each in true.items()
+    }
+
+
+def test_without_settings_of_the_plugin_nothing_is_written(tmp_path: Path) -> None:
+    store = AIVEN / "custom-metadata" / "store"
+    file = tmp_path / "records.jsonl"
+    run = in_json("tier metadata", store, "--records-file", file)
+    assert (run.exit_code, file.exists(), run.document["records_file"]) == (3, False, None)
+    causes = {refusal["cause"] for refusal in run.document["partitions"][0]["refusals"]}
+    assert causes == {"log-start-unknown", "settings-unknown"}
+    run = in_json("tier metadata", store)
+    assert (run.exit_code, run.codes["tier-metadata-refused"]) == (0, 2)
+    run = snaprebuild("tier", "metadata", store, "--custom-metadata", "REMOTE_SIZE,SIZE")
+    assert (run.exit_code, "found SIZE" in run.stderr.replace("'", "")) == (2, True)
+
+
+# ------------------------------------------------------------------------------------------------------------------ made by hand
+
+
+def segment_bytes(first: int, end: int, epochs: tuple[tuple[int, int], ...]) -> bytes:
+    """Batches of one record, each with the leader epoch of its offset."""
+    data = b""
+    for offset in range(first, end + 1):
+        epoch = [each for each, start in epochs if start <= offset][-1]
+        data += written(epoch, batch(offset, producer_id=1, sequence=offset, timestamp=MS + offset))
+    return data
+
+
+def copy(first: int, end: int, *epochs: tuple[int, int]) -> Copy:
+    """A copy whose checkpoint has these leader epochs."""
+    log = segment_bytes(first, end, epochs or ((0, 0),))
+    return Copy(first, log, epochs or ((0, 0),), snapshot_bytes([]), MS + end, end - first)
+
+
+def store_of(root: Path, *copies: Copy) -> Path:
+    return write_tier(root / "remote", "t", 0, copies)
+
+
+def leader_of(root: Path, log_start: int, first_local: int, *epochs: tuple[int, int]) -> Path:
+    """The log directory of a leader."""
+    directory = root / "leader" / "t-0"
+    write_partition(directory, {first_local: segment_bytes(first_local, first_local + 3, epochs)})
+    (directory / "leader-epoch-checkpoint").write_text(
+        f"0\n{len(epochs)}\n" + "".join(f"{epoch} {start}\n" for epoch, start in epochs)
+    )
+    (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {id_text(TOPIC_ID)}")
+    (root / "leader" / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {log_start}\n")
+    (root / "leader" / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
+    return root / "leader"
+
+
+def decisions(run_document: dict[str, object]) -> list[str]:
+    (partition,) = run_document["partitions"]  # type: ignore[misc]
+    return [each["record_decision"] for each in partition["copies"]]
+
+
+def started(number: int, first: int, end: int, *epochs: tuple[int, int], size: int = 0) -> RemoteSegment:
+    """The record of the copy at a place in the row of ``write_tier``."""
+    log = segment_bytes(first, end, epochs or ((0, 0),))
+    inside = tuple(LeaderEpochEntry(epoch, max(start, first)) for epoch, start in epochs or ((0, 0),))
+    segment_id = bytes((number,)) * 16
+    return RemoteSegment(
+        id=RemoteSegmentId(T0, segment_id),
+        segment_id=segment_id,
+        start_offset=first,
+        end_offset=end,
+        broker_id=4,
+        max_timestamp_ms=MS + end,
+        event_timestamp_ms=MS + 9,
+        leader_epochs=inside,
+        size_bytes=size or len(log),
+        custom_metadata=None,
+        state=SegmentState.COPY_SEGMENT_STARTED,
+        txn_index_empty=True,
+    )
+
+
+def update(segment: RemoteSegment, state: SegmentState = FINISHED) -> RemoteSegmentUpdate:
+    assert segment.id is not None
+    return RemoteSegmentUpdate(segment.id, 4, MS + 10, None, state)
+
+
+def metadata_log(root: Path, *records: RemoteSegment | RemoteSegmentUpdate) -> Path:
+    log = b"".join(batch(offset, records=[record(write_remote_log_record(each))]) for offset, each in enumerate(records))
+    return write_partition(root / "metadata" / "__remote_log_metadata-0", {0: log}).parent
+
+
+def test_copies_below_the_log_start_are_listed_and_get_no_records(tmp_path: Path) -> None:
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19), copy(20, 29))
+    run = in_json("tier metadata", store, "--log-dir", leader_of(tmp_path, 15, 30, (0, 0)))
+    assert (run.exit_code, decisions(run.document)) == (0, ["below-log-start", "included", "included"])
+    (partition,) = run.document["partitions"]
+    assert (partition["log_start_offset"], partition["local_log_start_offset"], partition["next_offset"]) == (15, 30, 30)
+    run = in_json("tier metadata", store, "--log-dir", tmp_path / "leader", "--log-start", "t-0=20")
+    assert decisions(run.document) == ["below-log-start", "below-log-start", "included"]
+    run = in_json("tier metadata", store, "--log-dir", tmp_path / "leader", "--log-start", "t-0=3")
+    assert decisions(run.document) == ["below-log-start", "included", "included"]
+
+
+def test_a_gap_is_refused_unless_it_is_typed(tmp_path: Path) -> None:
+    store = store_of(tmp_path, copy(0, 9), copy(20, 29))
+    file = tmp_path / "records.jsonl"
+    run = in_json("tier metadata", store, "--log-start", "t-0=0", "--records-file", file)
+    assert (run.exit_code, file.exists(), run.codes["tier-gap"]) == (3, False, 1)
+    (partition,) = run.document["partitions"]
+    assert partition["gaps"] == [{"first_offset": 10, "last_offset": 19}]
+    run = in_json("tier metadata", store, "--log-start", "t-0=0", "--records-file", file, "--allow-gaps")
+    assert (run.exit_code, len(rebuilt(file)), run.codes["tier-gap"]) == (1, 4, 1)
+
+
+def test_offsets_between_the_copies_and_the_disk_of_the_leader_are_a_gap(tmp_path: Path) -> None:
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19))
+    run = in_json("tier metadata", store, "--log-dir", leader_of(tmp_path, 0, 25, (0, 0)))
+    assert run.exit_code == 1
+    assert run.document["partitions"][0]["gaps"] == [{"first_offset": 20, "last_offset": 24}]
+
+
+def test_of_copies_that_share_offsets_the_line_of_leaders_is_taken(tmp_path: Path) -> None:
+    """The leader of epoch 1 began to roll elsewhere, and uploaded from where it took remote storage to end."""
+    store = store_of(tmp_path, copy(0, 9), copy(10, 14), copy(12, 21, (0, 0), (1, 15)))
+    file = tmp_path / "records.jsonl"
+    run = in_json("tier metadata", store, "--log-start", "t-0=0", "--records-file", file)
+    assert (run.exit_code, decisions(run.document)) == (0, ["included"] * 3)
+    log = folded(rebuilt(file))
+    read = {offset: log.lookup(0 if offset < 15 else 1, offset) for offset in range(22)}
+    assert [each.start_offset if each else None for each in read.values()] == [0] * 10 + [10, 10] + [12] * 10
+
+
+def test_a_copy_whose_offsets_others_hold_is_superseded(tmp_path: Path) -> None:
+    store = store_of(tmp_path, copy(0, 19), copy(5, 9), copy(20, 29))
+    run = in_json("tier metadata", store, "--log-start", "t-0=0")
+    assert (run.exit_code, decisions(run.document)) == (0, ["included", "superseded", "included"])
+
+
+def test_the_truncated_end_of_an_old_leader_is_left_to_the_newer_one(tmp_path: Path) -> None:
+    """An unclean election: the leader of epoch 1 has other records from 10 on."""
+    store = store_of(tmp_path, copy(0, 14), copy(10, 21, (0, 0), (1, 10)))
+    file = tmp_path / "records.jsonl"
+    run = in_json("tier metadata", store, "--log-start", "t-0=0", "--records-file", file)
+    assert (run.exit_code, decisions(run.document)) == (0, ["included", "included"])
+    log = folded(rebuilt(file))
+    assert [log.lookup(0, 9), log.lookup(1, 10)] == list(log.segments.values())
+
+
+def test_offsets_that_only_the_truncated_end_of_a_copy_had_are_a_gap(tmp_path: Path) -> None:
+    """The leader of epoch 1 began at 10, and its copy of 10 and 11 is lost: the old records there are of another log."""
+    store = store_of(tmp_path, copy(0, 14), copy(12, 21, (0, 0), (1, 10)))
+    run = in_json("tier metadata", store, "--log-start", "t-0=0")
+    assert run.exit_code == 1
+    assert run.document["partitions"][0]["gaps"] == [{"first_offset": 10, "last_offset": 11}]
+
+
+FORK = (copy(0, 9), copy(10, 19, (0, 0), (1, 10)), copy(10, 21, (0, 0), (2, 10)))
+
+
+def test_two_lines_of_leaders_are_refused_until_a_leader_shows_which_is_its_own(tmp_path: Path) -> None:
+    store = store_of(tmp_path, *FORK)
+    run = in_json("tier metadata", store, "--log-start", "t-0=0")
+    assert run.exit_code == 1
+    assert [each["cause"] for each in run.document["partitions"][0]["refusals"]] == ["two-lines"]
+    leader = leader_of(tmp_path, 0, 22, (0, 0), (2, 10))
+    run = in_json("tier metadata", store, "--log-dir", leader)
+    assert (run.exit_code, decisions(run.document)) == (0, ["included", "other-line", "included"])
+    assert run.document["partitions"][0]["refusals"] == []
+
+
+def test_a_leader_that_is_older_than_the_copies_shows_nothing(tmp_path: Path) -> None:
+    store = store_of(tmp_path, *FORK)
+    run = in_json("tier metadata", store, "--log-dir", leader_of(tmp_path, 0, 20, (0, 0), (1, 10)))
+    assert run.exit_code == 1
+    assert [each["cause"] for each in run.document["partitions"][0]["refusals"]] == ["old-leader"]
+
+
+def test_records_without_objects_objects_without_records_and_states_that_brokers_drop(tmp_path: Path) -> None:
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19), copy(20, 29), copy(30, 39), copy(40, 49))
+    finished = [started(number, first, first + 9) for number, first in ((1, 0), (2, 10), (3, 20))]
+    lost = started(9, 50, 59)
+    rows = [each for segment in (*finished, lost) for each in (segment, update(segment))]
+    deleted = [update(finished[0], SegmentState.DELETE_SEGMENT_STARTED), update(finished[0], SegmentState.DELETE_SEGMENT_FINISHED)]
+    unfinished = started(4, 30, 39)
+    odd = update(started(8, 70, 79))  # of no copy that the log has
+    log = metadata_log(tmp_path, *rows, *deleted, update(finished[1], SegmentState.DELETE_SEGMENT_STARTED), unfinished, odd)
+    run = in_json("tier metadata", store, "--metadata-log", log, "--log-start", "t-0=0", "--metadata-partitions", 1)
+    assert decisions(run.document) == ["deleted", "deleting", "included", "unfinished", "unrecorded", "lost"]
+    assert (run.exit_code, run.codes["tier-lost"], run.codes["metadata-dropped"]) == (4, 1, 1)
+    assert (run.codes["tier-orphan"], run.codes["tier-deleted"], run.codes["tier-deleting"]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("form", ["delete", "stray", "future"])
+def test_a_metadata_log_that_its_broker_deletes_or_moves_is_not_read(form: str, tmp_path: Path) -> None:
+    """It may be of an earlier topic of the name, and have more bytes than the present one."""
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19))
+    first, second = started(1, 0, 9), started(2, 10, 19)
+    log = metadata_log(tmp_path, first, update(first), second, update(second))
+    old = [update(first, state) for state in (SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED)]
+    other = metadata_log(tmp_path / "old", first, update(first), *old, second, update(second), *[update(second)] * 9)
+    (other / "__remote_log_metadata-0").rename(log / f"__remote_log_metadata-0.{'0' * 32}-{form}")
+    run = in_json("tier metadata", store, "--metadata-log", log, "--log-start", "t-0=0")
+    assert (run.exit_code, decisions(run.document)) == (0, ["included", "included"])
+
+
+def test_facts_that_differ_from_the_objects_are_named(tmp_path: Path) -> None:
+    store = store_of(tmp_path, copy(0, 9))
+    wrong = started(1, 0, 8, size=7)
+    log = metadata_log(tmp_path, wrong, update(wrong))
+    run = in_json("tier metadata", store, "--metadata-log", log, "--log-start", "t-0=0")
+    assert (run.exit_code, run.codes["tier-metadata-differs"], run.document["counts"]["damaged"]) == (4, 1, 1)
+    names = [each.partition(":")[0] for each in run.document["partitions"][0]["copies"][0]["record_differences"]]
+    assert names == ["end_offset", "segment_bytes", "max_timestamp_ms"]
+
+
+def test_an_incomplete_copy_gets_no_records(tmp_path: Path) -> None:
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19))
+    next(store.rglob(f"{10:020d}-*.snapshot")).unlink()
+    run = in_json("tier metadata", store, "--log-start", "t-0=0")
+    assert (run.exit_code, decisions(run.document)) == (1, ["included", "incomplete"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--log-start", "t-0"), "--log-start: expected TOPIC-PARTITION=OFFSET"),
+        (("--log-start", "u-0=5"), "--log-start: u-0 is not in remote storage, which has t-0"),
+    ],
+)
+def test_log_starts_that_are_none(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    run = snaprebuild("tier", "metadata", store_of(tmp_path, copy(0, 9)), *words)
+    assert (run.exit_code, message in run.stderr) == (2, True)
+
+
+def test_a_new_file_is_never_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    file.write_text("mine")
+    run = snaprebuild("tier", "metadata", store_of(tmp_path, copy(0, 9)), "--log-start", "t-0=0", "--records-file", file)
+    assert (run.exit_code, file.read_text()) == (3, "mine")
+
+
+# --------------------------------------------------------------------------------------------------------------- log directories
+
+
+def node_of(root: Path) -> Path:
+    """The log directory of the broker with all copies, without its metadata topic."""
+    node = root / "node1"
+    shutil.copytree(LOST / "node1", node)
+    shutil.rmtree(node / "__remote_log_metadata-0")
+    return node
+
+
+def words_of(root: Path, *options: object) -> tuple[object, ...]:
+    return (LOST / "remote", "--log-dirs", root / "node1", "--receipt", root / "receipt.jsonl", *options)
+
+
+def test_log_directories_get_the_topic_and_undo_takes_it_back(tmp_path: Path) -> None:
+    node = node_of(tmp_path)
+    before = sorted(node.rglob("*"))
+    dry = in_json("tier metadata", *words_of(tmp_path, "--dry-run"))
+    assert (dry.exit_code, len(dry.document["log_dirs"]), sorted(node.rglob("*"))) == (0, 1, before)
+    run = in_json("tier metadata", *words_of(tmp_path))
+    assert (run.exit_code, run.document["receipt"]) == (0, str(tmp_path / "receipt.jsonl"))
+    (written,) = run.document["log_dirs"]
+    assert (written["partition"], written["node_id"], written["records"]) == (0, 1, 28)
+    topic_id = (LOST / "node1" / "__remote_log_metadata-0" / "partition.metadata").read_bytes()
+    assert (node / "__remote_log_metadata-0" / "partition.metadata").read_bytes() == topic_id
+    inventory = in_json("tier inventory", LOST / "remote", "--metadata-log", node)
+    assert inventory.document["partitions"][0]["totals"]["live"] == 14
+    assert in_json("verify", node, "--topic", "__remote_log_metadata", "--as-of", "1796000000000").exit_code == 0
+    again = in_json("tier metadata", LOST / "remote", "--log-dirs", node, "--receipt", tmp_path / "again.jsonl")
+    assert (again.exit_code, (tmp_path / "again.jsonl").exists()) == (3, False)
+    schema = json.loads((REPOSITORY / "docs" / "schema" / "metadata-undo.schema.json").read_text())
+    for line in (tmp_path / "receipt.jsonl").read_text().splitlines():
+        assert not list(Draft202012Validator(schema).iter_errors(json.loads(line))), line
+    dry = in_json("undo", tmp_path / "receipt.jsonl", "--dry-run")
+    assert [each["action"] for each in dry.document["directories"]] == ["would-remove"]
+    undone = in_json("undo", tmp_path / "receipt.jsonl")
+    assert (undone.exit_code, [each["action"] for each in undone.document["directories"]]) == (0, ["removed"])
+    assert [path for path in sorted(node.rglob("*")) if path.name != ".lock"] == before
+    assert [each["action"] for each in in_json("undo", tmp_path / "receipt.jsonl").document["directories"]] == ["absent"]
+
+
+def test_undo_leaves_a_topic_that_a_broker_has_used(tmp_path: Path) -> None:
+    node = node_of(tmp_path)
+    assert in_json("tier metadata", *words_of(tmp_path)).exit_code == 0
+    (node / "__remote_log_metadata-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n3 28\n")
+    run = in_json("undo", tmp_path / "receipt.jsonl")
+    assert (run.exit_code, run.codes["left-alone"]) == (1, 1)
+    assert (node / "__remote_log_metadata-0").is_dir()
+
+
+def test_a_replica_that_is_there_is_never_replaced(tmp_path: Path) -> None:
+    node = node_of(tmp_path)
+    there = node / "__remote_log_metadata-0"
+    there.mkdir()
+    (there / f"{0:020d}.log").touch()
+    run = snaprebuild("tier", "metadata", *words_of(tmp_path))
+    assert (run.exit_code, "holds no record: remove it" in run.stderr) == (3, True)
+    (there / f"{0:020d}.log").write_bytes(b"x")
+    run = snaprebuild("tier", "metadata", *words_of(tmp_path))
+    assert (run.exit_code, "is not replaced: move it out" in run.stderr) == (3, True)
+
+
+def test_all_replicas_are_written_at_once_or_none(tmp_path: Path) -> None:
+    """The log directory of another broker than the one with the replica."""
+    shutil.copytree(LOST / "node2", tmp_path / "node1", ignore=shutil.ignore_patterns("__remote_log_metadata-0"))
+    run = snaprebuild("tier", "metadata", *words_of(tmp_path, "--metadata", LOST / "node1"))
+    assert (run.exit_code, "missing is that of broker 1 (partition 0)" in run.stderr) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--topic", "payments"), "no selection goes with it"),
+        (("--metadata-partitions", 5), "the metadata log of the cluster shows how many there are"),
+    ],
+)
+def test_options_that_do_not_go_with_log_directories(options: tuple[object, ...], message: str, tmp_path: Path) -> None:
+    node_of(tmp_path)
+    run = snaprebuild("tier", "metadata", *words_of(tmp_path, *options))
+    assert (run.exit_code, message in run.stderr) == (2, True)
+
+
+def test_a_refusal_writes_nothing(tmp_path: Path) -> None:
+    """The replica of the leader begins on disk after the last copy: offsets would be lost."""
+    node = node_of(tmp_path)
+    store = Path(shutil.copytree(LOST / "remote", tmp_path / "remote"))
+    for path in store.rglob(f"{508:020d}-*"):
+        path.unlink()
+    run = in_json("tier metadata", store, *words_of(tmp_path)[1:])
+    assert (run.exit_code, run.document["log_dirs"], run.document["receipt"]) == (3, [], None)
+    assert not (node / "__remote_log_metadata-0").exists()
