@@ -27,10 +27,14 @@ class LeftOut(Enum):
     """No broker uses a snapshot there."""
     MADE_BY_BROKER = auto()
     """The broker writes it itself, at its next stop or start."""
+    MADE_BY_INSTALL = auto()
+    """Only at the log end: `install` replays it from the staged state."""
     OLD_REPLICA = auto()
     """The next start deletes the partition, and no broker needs it."""
     LOST_END = auto()
     """Only at the log end, which is below the recovery point: the next start decides what the broker does there."""
+    STOPPED_WITHOUT = auto()
+    """Only at the log end: no broker writes it any more, and what is staged ends below it."""
     NO_BROKER_FILES = auto()
     """The directory is not a broker's."""
     CLEANER_UNKNOWN = auto()
@@ -49,7 +53,7 @@ class LeftOut(Enum):
     """The next start loses the partition, or a part of it."""
 
 
-_NEEDED_BY_NONE = frozenset((LeftOut.NOT_NEEDED, LeftOut.MADE_BY_BROKER, LeftOut.OLD_REPLICA))
+_NEEDED_BY_NONE = frozenset((LeftOut.NOT_NEEDED, LeftOut.MADE_BY_BROKER, LeftOut.MADE_BY_INSTALL, LeftOut.OLD_REPLICA))
 
 
 class LeftOutReason(msgspec.Struct, frozen=True):
@@ -138,8 +142,13 @@ def reason_not_needed(
     if before_stop or partition.is_broker_running:
         if offset <= partition.directory.segments[-1].base_offset:
             return None
+        if partition.is_broker_running or not partition.log_dir.was_shut_down_cleanly:
+            return LeftOutReason(
+                LeftOut.MADE_BY_BROKER, "the log end moves while the broker runs, and the broker writes this one when it stops"
+            )
         return LeftOutReason(
-            LeftOut.MADE_BY_BROKER, "the log end moves while the broker runs, and the broker writes this one when it stops"
+            LeftOut.STOPPED_WITHOUT,
+            "the broker stopped cleanly without this one at the log end: it is not staged, and `before-start` writes it",
         )
     if is_log_end and offset < partition.recovery_point:
         return LeftOutReason(LeftOut.LOST_END, "the log ends below its recovery point: its last segment has lost its end")
