@@ -94,7 +94,7 @@ def without_places(value: Any, places: dict[str, str]) -> Any:
             "estimated_seconds",
             "estimate",
         }
-        dropped |= {"modified_ms", "modified_ns", "inode", "etag", "age_ms", "object_storage_classes"}
+        dropped |= {"modified_ms", "modified_ns", "inode", "etag", "age_ms", "object_storage_classes", "bucket"}
         dropped |= {"next_command"}  # it repeats places and options, as a shell needs them
         # verify does not ask what a broker would upload from an object store, and the answer has the count in words
         dropped |= {"waiting_unknown", "answer"}
@@ -102,7 +102,7 @@ def without_places(value: Any, places: dict[str, str]) -> Any:
         if (
             "findings" in kept
         ):  # no broker starts on an object store, so nothing is written where it would be uploaded without an id
-            kept["findings"] = [each for each in kept["findings"] if each["code"] != "topic-id-missing"]
+            kept["findings"] = [each for each in kept["findings"] if each["code"] not in ("topic-id-missing", "bucket-not-read")]
         return {key: without_places(each, places) for key, each in kept.items()}
     if isinstance(value, list):
         return [without_places(each, places) for each in value]

@@ -127,6 +127,12 @@ def test_a_missing_permission_is_named_and_is_no_failure_of_the_rest() -> None:
     bucket = FakeBucket(BucketSettings(versioning="Off", lifecycle_rules=(rule,), unanswered=(denied,)))
     findings = {each.code: each for each in findings_of(bucket)}
     assert findings.keys() == {"bucket-not-read", "tier-lifecycle-deletes"}
+    absent = UnansweredCall(call="GetBucketVersioning", permission="s3:GetBucketVersioning", reason="501 NotImplemented")
+    both = FakeBucket(BucketSettings(unanswered=(denied, absent, absent)))
+    assert [each.message.partition(":")[0] for each in findings_of(both)] == [
+        "GetBucketReplication (s3",
+        "GetBucketVersioning, GetBucketVersioning",
+    ]
     assert "GetBucketReplication" in findings["bucket-not-read"].message
     assert "s3:GetReplicationConfiguration" in findings["bucket-not-read"].message
     only = FakeBucket(BucketSettings(versioning="Off", unanswered=(denied,)))

@@ -151,10 +151,7 @@ def bucket_findings(place: str, contents: BucketContents, objects: Sequence[tupl
     settings = contents.settings
     for rule in settings.lifecycle_rules or ():
         yield from _lifecycle_findings(place, rule, objects)
-    for each in settings.unanswered:
-        permission = f"needs the permission {each.permission}" if each.denied else each.reason
-        message = f"{each.call} gave no answer, so that what it shows is unknown: {permission}"
-        yield Finding("bucket-not-read", Severity.NOTE, place, message, is_unread=each.limited)
+    yield from _unanswered_findings(place, settings)
     hidden = contents.hidden
     if hidden is not None and (hidden.noncurrent_versions or hidden.delete_markers):
         days = [each.noncurrent_expiration_days for each in settings.lifecycle_rules or () if each.noncurrent_expiration_days]
@@ -174,6 +171,19 @@ def bucket_findings(place: str, contents: BucketContents, objects: Sequence[tupl
         message = f"{pluralize(unfinished.uploads, 'multipart upload')}{size} not completed, which no listing shows: {rest}"
         yield Finding("tier-unfinished-uploads", Severity.NOTE, place, message)
     yield from _protection_findings(place, settings)
+
+
+def _unanswered_findings(place: str, settings: BucketSettings) -> Iterator[Finding]:
+    """Calls without an answer: those whose permission is missing, and the others."""
+    denied = [f"{each.call} ({each.permission})" for each in settings.unanswered if each.denied]
+    if denied:
+        message = f"{', '.join(denied)}: the permission in parentheses is missing, and what the call shows is unknown"
+        yield Finding("bucket-not-read", Severity.NOTE, place, message)
+    others = [each for each in settings.unanswered if not each.denied]
+    if others:
+        calls = ", ".join(each.call for each in others)
+        message = f"{calls}: no answer, so that what the call shows is unknown: {others[0].reason}"
+        yield Finding("bucket-not-read", Severity.NOTE, place, message, is_unread=any(each.limited for each in others))
 
 
 def _lifecycle_findings(place: str, rule: LifecycleRule, objects: Sequence[tuple[str, int]]) -> Iterator[Finding]:
