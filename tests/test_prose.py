@@ -27,6 +27,7 @@ PARTS = (
         "snaprebuild/published.py",
         "snaprebuild/argument_checks.py",
         "snaprebuild/shell_words.py",
+        "snaprebuild/typed_paths.py",
         "snaprebuild/consume",
         "snaprebuild/replay",
         "snaprebuild/report",

@@ -182,8 +182,8 @@ class _RefusedStream(DataSourceStreamReader):
         """
         raise self._refusal()
 
-    def latestOffset(self) -> NoReturn:  # noqa: N802
-        """Refuses the stream when it starts: Spark 4.0 asks for this offset first.
+    def latestOffset(self, *_: object, **__: object) -> NoReturn:  # noqa: N802
+        """Refuses the stream when it starts: Spark 4.0 asks for this offset first, without the arguments of later releases.
 
         Raises:
             UsageError: always.

@@ -7,6 +7,7 @@ import pytest
 from command import in_json, snaprebuild
 from log_dirs import copy_of
 from manifests import bundled
+from sentences import NONE_MISSING
 
 from snaprebuild import scan
 
@@ -20,7 +21,7 @@ def test_a_finding_of_the_table_is_not_said_to_be_on_stderr(tmp_path: Path) -> N
     assert snaprebuild("rebuild", logs).exit_code in (0, 1)
     run = snaprebuild("scan", logs)
     assert run.exit_code == 1
-    assert run.text.startswith("No snapshot missing in 1 partition. 1 finding: magicup-0. ")
+    assert run.text.startswith(f"{NONE_MISSING}1 partition. 1 finding: magicup-0. ")
     assert "stderr" not in run.text.partition(" Next: ")[0]
     assert "no leader epochs" in run.stdout
 

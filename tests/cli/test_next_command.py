@@ -46,16 +46,17 @@ def next_line(ran: Run) -> str:
 
 def advice_of(ran: Run) -> str:
     """What somebody does before the next command; empty without any."""
-    advice, separator, _ = next_line(ran).partition(", then: ")
-    return advice if separator and not advice.startswith("snaprebuild ") else ""
+    return next_line(ran).removesuffix(".") if then_line(ran) else ""
+
+
+def then_line(ran: Run) -> str:
+    """The command on a line of its own after an advice; empty without any."""
+    return "".join(line.removeprefix("Then: ") for line in ran.stdout.splitlines() if line.startswith("Then: "))
 
 
 def next_words(ran: Run) -> list[str]:
     """The words of the next command, without the name of the program; empty if there is none, ``AGAIN`` where an advice is all."""
-    line = next_line(ran)
-    advice = advice_of(ran)
-    if advice:
-        line = line.removeprefix(f"{advice}, then: ")
+    line = then_line(ran) or next_line(ran)
     if line == "nothing to do." or line == f"{CORRECTS_NOTHING}; see what stderr lists.":
         return []
     if not line.startswith("snaprebuild "):

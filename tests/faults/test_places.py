@@ -36,7 +36,7 @@ from snaprebuild.storage.local.temporary_directory import choose_temporary_direc
 GENUINE = re.compile(r"\d{20}\.snapshot(\.tmp)?|\d{20}\.snapshot\.set-aside\S*|\.lock(\.tmp)?|payments-0\S*")
 """Names that may appear in a log directory; the last one is the partition that ``follower build`` makes."""
 
-FILES = {"--receipt", "--save-json", "--metrics", "--save", "--html", "--keys", "--results", "--records-file"}
+FILES = {"--receipt", "--save-json", "--metrics", "--save", "--html", "--keys", "--results", "--records-file", "--ledger"}
 DIRECTORIES = {"--out", "--to", "--elections", "--cache", "--log-dirs"}
 READ = {
     *("--config", "--leader", "--log-dir", "--metadata", "--metadata-log", "--peer", "--plan", "--producer-config", "--scenario"),
