@@ -14,7 +14,7 @@ from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.bucket_contents import Bucket, BucketSettings, LifecycleRule, ListedUpload, ListedVersion
 from snaprebuild.tier.inventory.model import BucketReport, HiddenVersions, UnfinishedUploads
 
-__all__ = ["RESTORED_FIRST", "BucketContents", "bucket_findings", "read_bucket", "report_of"]
+__all__ = ["RESTORED_FIRST", "BucketContents", "archive_findings", "bucket_findings", "read_bucket", "report_of"]
 
 RESTORED_FIRST = frozenset(("GLACIER", "DEEP_ARCHIVE"))
 """Storage classes whose objects must be restored before they can be read."""
@@ -205,6 +205,29 @@ def _lifecycle_findings(place: str, rule: LifecycleRule, objects: Sequence[tuple
             move = f"{name} moves {what} to {each.storage_class} ({each.transition_after})"
             message = f"{move}: reads of brokers fail until the objects are restored"
             yield Finding("tier-lifecycle-archives", severity, place, message)
+
+
+def archive_findings(place: str, bucket: Bucket, keys: Sequence[str]) -> Iterator[Finding]:
+    """What archives objects of the storage class INTELLIGENT_TIERING that brokers read.
+
+    Args:
+        place: location of the store.
+        bucket: of the store; it is asked only if there are such objects.
+        keys: of these objects, in the bucket.
+    """
+    if not keys:
+        return
+    before = len(bucket.unanswered)
+    for tier in bucket.archive_tiers():
+        taken = sum(key.startswith(tier.prefix) for key in keys)
+        if taken:
+            what = pluralize(taken, "object of copies", "objects of copies")
+            if tier.has_tags:
+                what += ", if they have its tags, which are not read,"
+            archives = f"{tier.access_tier} of configuration {tier.configuration_id!r} archives {what} after {tier.idle_days} days"
+            message = f"{archives} without access: reads of brokers fail until the objects are restored"
+            yield Finding("tier-lifecycle-archives", Severity.NOTE if tier.has_tags else Severity.FINDING, place, message)
+    yield from _unanswered_findings(place, BucketSettings(unanswered=tuple(bucket.unanswered[before:])))
 
 
 def _protection_findings(place: str, settings: BucketSettings) -> Iterator[Finding]:
