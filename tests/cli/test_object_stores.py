@@ -52,10 +52,10 @@ FIXTURES_READ = {
     " --metadata-log {follower-lost-state/node1} --timestamp -1 --timestamp -5 --timestamp 1795266408209 --timestamp 1795266437287",
     "follower check": "follower check {follower-lost-state/remote} {follower-lost-state/node2} --as-of 2026-11-21T14:00:00Z",
     "tier audit": "tier audit {aiven-layout/diseased-zstd/store} --as-of 2026-11-20",
-    "tier inventory": "tier inventory {tiered-local/remote}",
+    "tier inventory": "tier inventory {tiered-local/remote} --as-of 2026-11-20",
     "inspect records": "inspect records {tiered-local/remote} {tiered-local/logs} --metadata-log {tiered-local/logs} --limit 50",
     "inspect records (plugin)": "inspect records {aiven-layout/zstd-one-chunk/store} --limit 50",
-    "tier inventory (plugin)": "tier inventory {aiven-layout/encrypted-zstd/store}",
+    "tier inventory (plugin)": "tier inventory {aiven-layout/encrypted-zstd/store} --as-of 2026-11-20",
 }
 """Of each verb that reads: a command over bundled fixtures."""
 PLACE = re.compile(r"{(.*?)}")
