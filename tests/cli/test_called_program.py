@@ -34,7 +34,15 @@ def checkout(tmp_path: Path) -> Path:
 def shell(line: str, cwd: Path, path: str = "/usr/bin:/bin") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(REPOSITORY)}
     return subprocess.run(
-        line, shell=True, executable="/bin/bash", cwd=cwd, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX
+        line,
+        shell=True,
+        executable="/bin/bash",
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
     )
 
 
