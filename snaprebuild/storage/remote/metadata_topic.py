@@ -54,10 +54,12 @@ class ClusterTopic:
     Attributes:
         topic_id: 16 bytes; None if the brokers are too old to report it.
         partitions: their numbers.
+        has_leaders: a broker leads one of them.
     """
 
     topic_id: bytes | None
     partitions: frozenset[int]
+    has_leaders: bool = True
 
 
 class MetadataTopic:
@@ -157,7 +159,8 @@ class MetadataTopic:
             if error is None:
                 topic = future.result()
                 numbers = frozenset(each.id for each in topic.partitions)
-                topics[name] = ClusterTopic(_bytes_of(topic.topic_id), numbers)
+                has_leaders = any(each.leader is not None and each.leader.id >= 0 for each in topic.partitions)
+                topics[name] = ClusterTopic(_bytes_of(topic.topic_id), numbers, has_leaders)
             elif not isinstance(error, self._kafka.KafkaException):
                 raise error
             elif error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
@@ -165,6 +168,21 @@ class MetadataTopic:
                 what = f"the topic {name} cannot be described" if is_answer else "the brokers do not answer"
                 raise ReadFailedError(self._failed(what, error.args[0].str()), path=self._servers)
         return topics
+
+    def settings_of(self, topic: str) -> dict[str, str | None]:
+        """The settings of a topic by name, with the defaults of its brokers.
+
+        Raises:
+            ReadFailedError: the cluster does not answer, or refuses to.
+        """
+        resource = self._kafka.admin.ConfigResource(self._kafka.admin.ResourceType.TOPIC, topic)
+        future = self._admin.describe_configs([resource], request_timeout=self._patience)[resource]
+        try:
+            entries = future.result(2 * self._patience)
+        except (self._kafka.KafkaException, concurrent.futures.TimeoutError) as error:
+            reason = None if isinstance(error, concurrent.futures.TimeoutError) else error.args[0].str()
+            raise ReadFailedError(self._failed(f"the settings of {topic} cannot be read", reason), path=self._servers) from error
+        return {name: each.value for name, each in entries.items()}
 
     # ---- reading ----
 
