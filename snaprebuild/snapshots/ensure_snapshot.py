@@ -261,6 +261,8 @@ class _Attempts(Generic[Result]):
 
     def _deleted_meanwhile(self, error: SnaprebuildError, reason: RefusalReason) -> SnapshotRefusedError:
         message = f"{error.message}: a segment was deleted during the replay"
+        if reason is RefusalReason.GONE:
+            message = "the partition was deleted or moved during the replay"
         return SnapshotRefusedError(message, path=error.path, reason=reason, read_bytes=self.read_bytes)
 
 
@@ -320,7 +322,7 @@ def _check_bytes(request: BoundaryRequest, wanted_bytes: int, read_bytes: int = 
 
 def _check_output(out: StorePath, partition: PartitionSource) -> None:
     try:
-        check_output(out, [out.path], [partition])
+        check_output(out, [out.path], [partition], option="out")
     except RefusedError as error:
         raise SnapshotRefusedError(error.message, path=error.path, reason=RefusalReason.OUTPUT) from error
 
