@@ -436,7 +436,10 @@ def _print_retention(plan: Plan, busy: Sequence[PartitionPlan]) -> None:
             "instead."
         )
     if not dates and tiered < len(busy) and not plan.is_remote_storage_off:
-        print_text("retention: no date, because it is unknown whether remote storage is on (--server-properties shows it).")
+        reason = "it is unknown whether remote storage is on (--server-properties shows it)"
+        if plan.request.server_properties is not None:
+            reason = "the broker has remote storage, and whether remote.storage.enable is on for these topics is unknown"
+        print_text(f"retention: no date, because {reason}.")
 
 
 def _print_not_planned(plan: Plan) -> None:
