@@ -10,9 +10,10 @@ from snaprebuild.published import Document, Natural, Part, Positive, RunRecord, 
 from snaprebuild.storage.partition_names import TopicPartition
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.tier import AuditLevel
-from snaprebuild.tier.audit.partition_audit import DifferingProducer, SnapshotVerdict
+from snaprebuild.tier.audit.partition_audit import DifferingProducer, ProofKind, SnapshotVerdict
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.inventory.model import TierInventory
+from snaprebuild.tier.ledger.progress import LedgerProgress
 from snaprebuild.tier.metadata.store_records import TierMetadata
 from snaprebuild.tier.metadata.topic_receipt import MetadataUndo
 from snaprebuild.tier.repair.repaired_copy import RepairedCopy, RepairTotals
@@ -71,6 +72,10 @@ class AuditedCopy(Part, frozen=True):
     """Producers that differ."""
     differences: Sequence[DifferingProducer]
     """The first 1,000, the certain ones first; at most 10,000 in a run."""
+    proof_kind: ProofKind | None = None
+    """Kind of its proof, with --ledger; null without one."""
+    proven_ms: Natural | None = None
+    """When its segment was read for that proof, milliseconds since 1970; null without one."""
 
 
 class AuditedPartition(TopicPartition, frozen=True):
@@ -116,6 +121,8 @@ class TierAudit(Document, frozen=True):
     """The worst of the counts, in the order of StatusName."""
     counts: StatusCounts = StatusCounts()
     """Snapshots in remote storage that are wrong or suspect, and paths that were not read."""
+    ledger: LedgerProgress | None = None
+    """What the ledger has after the run; null without --ledger."""
 
 
 # -------------------------------------------------------------------------------------------------------- repair and its undo

@@ -82,5 +82,6 @@ class AuditOptions(_Options, total=False):
     local_log_start: str | Sequence[str]
     log_dir: Paths
     metadata: FilePath | None
+    ledger: FilePath | None
     as_of_ms: int | None
     expiration_ms: int | None

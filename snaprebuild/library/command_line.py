@@ -34,6 +34,7 @@ OPTIONS = {
     "as_of_ms": "--as-of",
     "expiration_ms": "--expiration-ms",
     "metadata": "--metadata",
+    "ledger": "--ledger",
     "plan": "--plan",
     "dry_run": "--dry-run",
     "receipt": "--receipt",

@@ -41,6 +41,7 @@ def audit(
     local_log_start: str | Sequence[str] = (),
     log_dir: Paths = (),
     metadata: FilePath | None = None,
+    ledger: FilePath | None = None,
     as_of_ms: int | None = None,
     expiration_ms: int | None = None,
     s3: S3Settings = USUAL_S3,
@@ -63,6 +64,7 @@ def audit(
         local_log_start: ``TOPIC-PARTITION=OFFSET`` each: the first offset on the leader's disk, for the level ``reachable``.
         log_dir: log directories that show the first offsets on disk, best those of the leaders, for the level ``reachable``.
         metadata: metadata log of the cluster, with which producer ids are compared; None to leave that out.
+        ledger: file with what earlier calls have proven, for audits in turns; created if it is absent. None to read everything.
         as_of_ms: moment for expiry, ms since 1970; None for now.
         expiration_ms: ``producer.id.expiration.ms``; None for Kafka's default.
         s3: how object stores are reached, and the limits of the call.
@@ -88,6 +90,7 @@ def audit(
         local_log_start=local_log_start,
         log_dir=log_dir,
         metadata=metadata,
+        ledger=ledger,
         as_of_ms=as_of_ms,
         expiration_ms=expiration_ms,
         s3=s3,
@@ -107,6 +110,7 @@ def audit(
         local_log_starts=given["local_log_start"],
         log_dirs=given["log_dir"],
         metadata=given["metadata"],
+        ledger=given["ledger"],
     ).checked()
     command = command_of("tier audit", given, used_engine)
     invocation = Invocation.now(command.text)

@@ -409,6 +409,7 @@ class RemotePartition:
         private_keys: for copies that are encrypted.
         stores: how the store is reached, and how much may be read of it.
         findings: about copies that cannot be read.
+        reads: reads the objects in place of the store of ``base``; None for that one.
     """
 
     id: TopicIdPartition
@@ -421,6 +422,12 @@ class RemotePartition:
     private_keys: PrivateKeys = NO_KEYS
     stores: S3Settings = USUAL_S3
     findings: tuple[Finding, ...] = ()
+    reads: ReadStore | None = None
+
+    @property
+    def objects(self) -> ReadPath:
+        """Where the objects of its copies are read."""
+        return self.base if self.reads is None else ReadPath(self.reads, self.base.path)
 
     @property
     def place(self) -> str:
@@ -559,14 +566,14 @@ class RemotePartition:
         """
         unread = [each for each in copies if each.facts is UNREAD]
         objects = [each.objects for each in unread]
-        facts_of = partial(copy_facts, self.base, self.layout)
+        facts_of = partial(copy_facts, self.objects, self.layout)
         # All of them first: no copy has facts if a limit ends the reads.
         for copy, facts in zip(unread, list(map_in_threads(facts_of, objects, manifest_bytes)), strict=True):
             copy.take_facts(facts)
         if self.layout is TierLayout.AIVEN and unread:
             manifests = [each for copy in self.copies.values() if (each := self._manifest_of(copy)) is not None]
             manifests.sort(key=lambda each: each.stem)
-            self.store = TierStore(self.base.store, self.private_keys, tuple(manifests))
+            self.store = TierStore(self.objects.store, self.private_keys, tuple(manifests))
 
     def _manifest_of(self, copy: RemoteCopy) -> CachedManifest | None:
         """The manifest of a copy; None if it was not read, or if the objects are below several prefixes."""

@@ -44,7 +44,7 @@ from snaprebuild.storage.remote.listing import (
     split_key_prefix,
 )
 from snaprebuild.storage.remote.store import TierStore
-from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute
+from snaprebuild.storage.store import USUAL_S3, ReadStore, S3Settings, absolute
 from snaprebuild.storage.store_path import StorePath, path_of
 from snaprebuild.storage.thread_pool import map_in_threads
 from snaprebuild.tier.cost import COLD
@@ -124,6 +124,7 @@ class Tier:
         private_keys: for copies that are encrypted.
         findings: about the store and the metadata log.
         stores: how the store is reached, and how much may be read of it.
+        reads: reads the objects in place of the store of ``base``; None for that one.
     """
 
     base: StorePath
@@ -136,6 +137,7 @@ class Tier:
     private_keys: PrivateKeys = NO_KEYS
     findings: list[Finding] = field(default_factory=list)
     stores: S3Settings = USUAL_S3
+    reads: ReadStore | None = None
 
     @property
     def metadata_findings(self) -> list[Finding]:
@@ -148,16 +150,19 @@ class Tier:
         # Without objects it has the layout of the first partition of the store.
         sample = next(iter(self.partitions.values()), None) if listed is None else listed
         layout = TierLayout.AIVEN if sample is None else sample.layout
-        store = TierStore(self.base.store, self.private_keys) if layout is TierLayout.AIVEN else self.base.store
+        objects: ReadStore = self.base.store if self.reads is None else self.reads
+        store = TierStore(objects, self.private_keys) if layout is TierLayout.AIVEN else objects
         log = self.logs.partitions.get(partition, RemoteLog())
-        objects = {} if listed is None else {each.segment_id: each for each in listed.copies}
-        copies = [RemoteCopy.of(layout, each, log.segments.get(segment_id)) for segment_id, each in objects.items()]
-        copies += [RemoteCopy.of(layout, None, each) for each in log.segments.values() if each.segment_id not in objects]
+        by_segment = {} if listed is None else {each.segment_id: each for each in listed.copies}
+        copies = [RemoteCopy.of(layout, each, log.segments.get(segment_id)) for segment_id, each in by_segment.items()]
+        copies += [RemoteCopy.of(layout, None, each) for each in log.segments.values() if each.segment_id not in by_segment]
         for copy in copies:
             copy.unanswered = self.unanswered.get(copy.segment_id)
         copies.sort(key=lambda copy: copy.start_offset)
         by_id = {copy.segment_id: copy for copy in copies}
-        return RemotePartition(partition, self.base, layout, store, log, by_id, self.verified, self.private_keys, self.stores)
+        remote = RemotePartition(partition, self.base, layout, store, log, by_id, self.verified, self.private_keys, self.stores)
+        remote.reads = self.reads
+        return remote
 
     def partition(self, partition: TopicIdPartition) -> RemotePartition:
         """The partition as a broker knows it: without a metadata log every complete copy is taken for a finished one.

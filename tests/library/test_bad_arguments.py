@@ -157,6 +157,7 @@ BAD |= {
     "private_key": (*NO_PATHS, [""], None, "/nowhere.pem", "a=/nowhere.pem", SEGMENT, LOGS),
     "local_log_start": (*NO_TEXTS, "mixed-0", "mixed-0=x", "mixed-0=1500", None),
     "log_dir": (*NO_PATHS, [""], None, "/nowhere", LOGS),
+    "ledger": (*NO_PATHS, SEGMENT, LOGS),
 }
 HEALTHY |= {
     "store": (STORE, str(STORE), bytes(STORE)),
@@ -166,6 +167,7 @@ HEALTHY |= {
     "private_key": ((), PRIVATE_KEY, [f"one={PRIVATE_KEY}", bytes(PRIVATE_KEY)]),
     "local_log_start": ((),),
     "log_dir": ((),),
+    "ledger": (None,),
 }
 
 VERBS: dict[str, Callable[..., Any]] = {

@@ -99,6 +99,7 @@ VERBS = {
     ),
     "tier audit": Verb(("tier", "audit", *TIER, *AS_OF, *ONE_JOB), ("tier",)),
     "tier audit (plugin)": Verb(("tier", "audit", "{}/aiven", *AS_OF, *ONE_JOB), ("aiven",)),
+    "tier audit --ledger": Verb(("tier", "audit", *TIER, *AS_OF, *ONE_JOB, "--ledger", "{out}"), ("tier",)),
     "tier repair": Verb(
         ("tier", "repair", "{}/diseased", *LONG_AGO, "--allow-unverified", "--receipt", "{out}", *ONE_JOB),
         ("diseased",),

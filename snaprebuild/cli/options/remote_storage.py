@@ -158,6 +158,17 @@ class TierAuditOptions(RemoteReplayOptions, frozen=True):
     log_dir: LeaderLogDirs = None
     metadata: Metadata = None
     server_properties: ServerProperties = None
+    ledger: Annotated[
+        str | None,
+        option(
+            "--ledger",
+            metavar="FILE",
+            short="Audit in turns: keep in FILE what was proven when, and go on there",
+            details="The file is created if it is absent, and changed by each run. A run reads what was never read, then what was read "
+            "first, within max_requests and max_read_bytes. For --level full.",
+            default="none, everything is read",
+        ),
+    ] = None
 
 
 class TierInventoryOptions(RemoteOptions, frozen=True):

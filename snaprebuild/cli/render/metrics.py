@@ -20,6 +20,7 @@ from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.storage.local.document_file import write_text_file
 from snaprebuild.storage.local.regular_file import read_small_file
 from snaprebuild.tier.audit.partition_audit import WRONG
+from snaprebuild.tier.ledger.progress import LedgerProgress
 
 __all__ = ["METRICS", "OTHER_TOPICS", "TOPICS_MAX", "write_metrics"]
 
@@ -68,6 +69,16 @@ METRICS: dict[str, tuple[tuple[str, ...], str]] = {
     "snaprebuild_transactions_topic_held_bytes": (TOPIC, "Bytes of rolled segments of the topic above the last stable offset."),
     "snaprebuild_tier_audit_snapshots": ((*STORE, "verdict"), "Snapshots in remote storage by verdict."),
     "snaprebuild_tier_audit_topic_wrong_snapshots": (STORE_TOPIC, "Snapshots of the topic in remote storage that are wrong."),
+    "snaprebuild_tier_audit_proven_copies": (STORE, "With --ledger: copies whose snapshots are proven."),
+    "snaprebuild_tier_audit_oldest_proof_timestamp_seconds": (
+        STORE,
+        "With --ledger: when the oldest proof was made, seconds since 1970. 0 without any.",
+    ),
+    "snaprebuild_tier_audit_oldest_unproven_timestamp_seconds": (
+        STORE,
+        "With --ledger: when the oldest copy without a proof was uploaded, seconds since 1970. 0 if all are proven.",
+    ),
+    "snaprebuild_tier_audit_due_bytes": (STORE, "With --ledger: stored bytes of segments that this round has yet to read."),
     "snaprebuild_tier_inventory_copies": ((*STORE, "state"), "Copies of segments in remote storage by state."),
     "snaprebuild_tier_inventory_stored_bytes": (STORE, "Bytes in remote storage."),
     "snaprebuild_tier_inventory_state_bytes": ((*STORE, "state"), "Bytes in remote storage by state."),
@@ -241,6 +252,20 @@ def _tier_audit(document: tier.TierAudit) -> Iterator[Row]:
     for each in document.partitions:
         wrong = sum(encoded_members(each.totals)[verdict] for verdict in WRONG)
         yield {**labels, "topic": each.topic}, {"snaprebuild_tier_audit_topic_wrong_snapshots": wrong}
+    if document.ledger is not None:
+        yield from _ledger(labels, document.ledger)
+
+
+def _ledger(labels: Mapping[str, str], progress: LedgerProgress) -> Iterator[Row]:
+    yield (
+        labels,
+        {
+            "snaprebuild_tier_audit_proven_copies": progress.proven,
+            "snaprebuild_tier_audit_oldest_proof_timestamp_seconds": (progress.since_ms or 0) / 1000,
+            "snaprebuild_tier_audit_oldest_unproven_timestamp_seconds": (progress.oldest_unproven_ms or 0) / 1000,
+            "snaprebuild_tier_audit_due_bytes": progress.due_bytes,
+        },
+    )
 
 
 def _tier_inventory(document: tier.TierInventory) -> Iterator[Row]:

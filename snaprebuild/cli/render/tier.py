@@ -12,7 +12,7 @@ from snaprebuild.broker.status import counted_status
 from snaprebuild.cli.answer import COPIES, given_words, repeated_words, selects_nothing
 from snaprebuild.cli.printing import newest_run_text, print_table, print_text, print_undo
 from snaprebuild.cli.render.status import LIVE_UNKNOWN, answer_lines, copy_counts, faults_text, nothing_read
-from snaprebuild.cli.value_text import id_labels, size_text
+from snaprebuild.cli.value_text import id_labels, size_text, time_text
 from snaprebuild.cli.view import AGAIN, Advice, Answer, View
 from snaprebuild.documents import tier as doc
 from snaprebuild.findings import Finding, pluralize
@@ -24,6 +24,7 @@ from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict, StoreAudit
 from snaprebuild.tier.inventory.inventory import SERVING
 from snaprebuild.tier.inventory.model import BucketReport, TierInventory
+from snaprebuild.tier.ledger.progress import LedgerProgress
 from snaprebuild.tier.repair.repair import StoreRepair, would_repair
 from snaprebuild.tier.repair.repaired_copy import ObjectPart, RepairAction, RepairedCopy, repair_totals
 from snaprebuild.tier.repair.undo import StoreUndo
@@ -180,6 +181,7 @@ class TierAuditView(View):
             partitions=[_audited_partition(each) for each in audit.partitions],
             status=status.word.value,
             counts=status.counts,
+            ledger=audit.ledger,
         )
 
     def answer(self) -> Answer:
@@ -192,13 +194,15 @@ class TierAuditView(View):
         if audit.foreign_producers:
             partitions = pluralize(len(audit.foreign_producers), "partition has", "partitions have")
             head = f"{partitions} producer ids that the cluster gives out again. {head}"
+        if audit.ledger is not None:
+            head = f"{_proven_text(audit.ledger)}. {head}"
         tail = "" if audit.verified else LIVE_UNKNOWN
         totals = f"Snapshots: {_totals_text(audit.partitions) or 'none'}."
         if audit.level is AuditLevel.RECORDS:
             totals = f"{totals} Records decoded: {sum(each.records_read or 0 for each in audit.partitions)}."
         return answer_lines(status, self.findings, [head], [totals], tail), self._following()
 
-    def _following(self) -> Sequence[str]:
+    def _following(self) -> Sequence[str] | Advice:
         audit = self._audit
         status = audit.status(self.findings)
         selected = given_words(*COPIES)
@@ -206,7 +210,8 @@ class TierAuditView(View):
             # Which of them are wrong, and what is right, all segments show.
             return ["tier", "audit", *selected] if status.wrong or status.suspect or status.unproven else []
         if not status.wrong:
-            return []
+            left = 0 if audit.ledger is None else audit.ledger.due_segments
+            return Advice(f"run this command again, {pluralize(left, 'segment')} of this round left to read") if left else []
         repairable = [each for each in audit.partitions if would_repair(each)]
         if not repairable:
             return []
@@ -228,6 +233,12 @@ class TierAuditView(View):
         if rows:
             names = ("partition", "layout", "copies", "read", "snapshots")
             print_table("Snapshots in remote storage", names, rows, right=("copies", "read"), drop=("layout", "read"))
+
+
+def _proven_text(progress: LedgerProgress) -> str:
+    """How many snapshots are proven, and since when."""
+    since = "" if progress.since_ms is None else f" since {time_text(progress.since_ms)[:10]}"
+    return f"Proven {progress.proven} of {pluralize(progress.copies, 'snapshot')}{since}"
 
 
 def _verdict_counts(partitions: Sequence[PartitionAudit]) -> Counter[SnapshotVerdict]:
@@ -276,6 +287,8 @@ def _audited_copy(copy: CopyAudit) -> doc.AuditedCopy:
         expected_entries=copy.expected_entries,
         difference_count=copy.difference_count,
         differences=copy.differences,
+        proof_kind=copy.proof,
+        proven_ms=copy.proven_ms,
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -34,6 +35,7 @@ from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import StoreAudit
 from snaprebuild.tier.audit.window import read_local_starts
 from snaprebuild.tier.cost import AuditCost
+from snaprebuild.tier.ledger.ledger_file import AuditLedger
 from snaprebuild.tier.remote_store import store_access
 
 __all__ = ["AuditRequest", "JudgedAudit", "judged_audit", "run_tier_audit"]
@@ -52,6 +54,7 @@ class AuditRequest(msgspec.Struct, frozen=True):
         local_log_starts: ``TOPIC-PARTITION=OFFSET`` each, for the level ``REACHABLE``.
         log_dirs: log directories, best those of the leaders, for the level ``REACHABLE``.
         metadata: metadata log of the cluster, with which producer ids are compared; None to leave that out.
+        ledger: path of the ledger of earlier runs, which is created if it is absent; None without one.
     """
 
     store: str
@@ -63,6 +66,7 @@ class AuditRequest(msgspec.Struct, frozen=True):
     local_log_starts: tuple[str, ...] = ()
     log_dirs: tuple[str, ...] = ()
     metadata: str | None = None
+    ledger: str | None = None
 
     def checked(self) -> AuditRequest:
         """The request, after its paths and options were checked.
@@ -74,6 +78,8 @@ class AuditRequest(msgspec.Struct, frozen=True):
         check_metadata(self.metadata)
         if (self.local_log_starts or self.log_dirs) and self.level is not AuditLevel.REACHABLE:
             raise UsageError("--local-log-start and --log-dir go with --level reachable")
+        if self.ledger is not None and self.level is not AuditLevel.FULL:
+            raise UsageError("--ledger goes with --level full")
         return self
 
 
@@ -89,6 +95,21 @@ class JudgedAudit(msgspec.Struct, frozen=True):
     audit: StoreAudit
     elapsed_seconds: float
     start_concerns: tuple[Finding, ...]
+
+
+@contextlib.contextmanager
+def opened_ledger(path: str | None, location: str) -> Iterator[AuditLedger | None]:
+    """The ledger of a store; None without a path.
+
+    Raises:
+        UsageError: the file is none, or that of another store.
+        RefusedError: another run uses it, or it may not be created there.
+    """
+    if path is None:
+        yield None
+        return
+    with AuditLedger.open(path, location) as ledger:
+        yield ledger
 
 
 def judged_audit(
@@ -107,7 +128,7 @@ def judged_audit(
         announce: called with what is going to be read, before anything but manifests is.
 
     Raises:
-        UsageError: nothing of a known layout is there that the request selects, or a private key is none.
+        UsageError: nothing of a known layout is there that the request selects, or a private key or the ledger is none.
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run ended the listing, or objects are in a cold storage class and no limit was set.
     """
@@ -120,16 +141,18 @@ def judged_audit(
     if request.local_log_starts or request.log_dirs:
         starts = read_local_starts(request.local_log_starts, request.log_dirs, run)
     began = time.perf_counter()
-    audit = tier_audit(
-        access,
-        run,
-        level=request.level,
-        selection=request.selection,
-        engine=engine,
-        announce=announce,
-        local_starts=starts,
-        cluster=cluster,
-    )
+    with opened_ledger(request.ledger, access.root.path) as ledger:
+        audit = tier_audit(
+            access,
+            run,
+            level=request.level,
+            selection=request.selection,
+            engine=engine,
+            announce=announce,
+            local_starts=starts,
+            cluster=cluster,
+            ledger=ledger,
+        )
     seconds = time.perf_counter() - began
     concerns: list[Finding] = []
     if request.log_dirs:
@@ -153,6 +176,7 @@ def run_tier_audit(store: str | None, options: TierAuditOptions, engine: EngineO
         local_log_starts=tuple(options.local_log_start or ()),
         log_dirs=tuple(options.log_dir or ()),
         metadata=options.metadata,
+        ledger=options.ledger,
     ).checked()
     run = run_of(s3, clock=clock_at(options.as_of, options.expiration_ms), jobs=options.jobs)
     with engine_of(engine) as chosen:

@@ -6,8 +6,10 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator
+from typing import Self
 
-from snaprebuild.errors import WriteFailedError
+from snaprebuild.errors import HeldError, ReadFailedError, RefusedError, WriteFailedError
+from snaprebuild.storage.local import record_lock
 from snaprebuild.storage.local.directories import make_directories, sync_entries
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.process_settings import document_mode
@@ -78,7 +80,7 @@ def link_journal(path: str, link: str) -> None:
 
 
 class JournalFile:
-    """A new file, open for appending. Several threads may append at once: one sync serves all lines that wait for it."""
+    """A file, open for appending. Several threads may append at once: one sync serves all lines that wait for it."""
 
     def __init__(self, path: str, first_line: str) -> None:
         """Creates the file, and the directories above it, with its first line; when this returns all of it is on the device.
@@ -87,10 +89,7 @@ class JournalFile:
             RefusedError: a document may not be created there (``check_new_place``).
             WriteFailedError: it cannot be created or written.
         """
-        self.path = path
-        self._writing, self._syncing = threading.Lock(), threading.Lock()
-        self._written = self._synced = 0
-        self._failure: WriteFailedError | None = None
+        self._begin(path)
         directory = os.path.dirname(os.path.abspath(path))
         try:
             make_directories(directory)
@@ -109,6 +108,77 @@ class JournalFile:
             if isinstance(error, OSError):
                 raise self._failed(error) from error
             raise
+
+    @classmethod
+    def existing(cls, path: str) -> Self:
+        """Opens the journal of an earlier run, and locks it for this one.
+
+        Raises:
+            HeldError: another run has locked it.
+            RefusedError: the file system has no locks.
+            WriteFailedError: it cannot be opened for writing.
+        """
+        journal = cls.__new__(cls)
+        journal._begin(path)
+        try:
+            journal._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            raise WriteFailedError(f"cannot be opened: {error.strerror}", path=path, errno=error.errno) from error
+        try:
+            journal.lock()
+        except RefusedError:
+            journal.close()
+            raise
+        return journal
+
+    def _begin(self, path: str) -> None:
+        self.path = path
+        self._writing, self._syncing = threading.Lock(), threading.Lock()
+        self._written = self._synced = 0
+        self._failure: WriteFailedError | None = None
+        self._fd = _CLOSED
+
+    def lock(self) -> None:
+        """Locks the file until it is closed.
+
+        Raises:
+            HeldError: another run has locked it, or has replaced it meanwhile.
+            RefusedError: the file system has no locks.
+        """
+        try:
+            record_lock.take(self._fd)
+        except BlockingIOError as error:
+            raise HeldError("is in use by another run", path=self.path) from error
+        except OSError as error:
+            raise RefusedError(f"cannot be locked: {error.strerror}", path=self.path) from error
+        if not self.has_its_name():
+            raise HeldError("was replaced by another run: run again", path=self.path)
+
+    def cut(self, size_bytes: int) -> None:
+        """Removes everything from a position on: half a line, which a run that was killed leaves.
+
+        Raises:
+            WriteFailedError: it cannot be written.
+        """
+        with self._noting_failure():
+            os.ftruncate(self._fd, size_bytes)
+
+    def read_at(self, position: int, count: int) -> bytes:
+        """Bytes of the file; fewer at its end. Only of a journal from ``existing``.
+
+        Raises:
+            ReadFailedError: they cannot be read.
+        """
+        data = bytearray()
+        try:
+            while len(data) < count:
+                more = os.pread(self._fd, count - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise ReadFailedError(f"cannot be read: {error.strerror}", path=self.path, errno=error.errno) from error
+        return bytes(data)
 
     def append(self, line: str, *, sync: bool = True) -> None:
         """Appends a line, or several.

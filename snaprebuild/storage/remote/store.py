@@ -79,6 +79,10 @@ class TierStore:
         cached = self._cached(location.rpartition(".")[0])
         return dataclasses.replace(self, manifests=() if cached is None else (cached,))
 
+    def over(self, base: ReadStore) -> TierStore:
+        """A store of these copies that reads their objects from another store."""
+        return dataclasses.replace(self, base=base)
+
     def stored_bytes(self, location: str) -> int | None:
         """Size of the object of a segment, from its manifest; None if that was not read before."""
         cached = self._cached(location.rpartition(".")[0])

@@ -44,6 +44,8 @@ from snaprebuild.tier.audit.structure import check_structure, compare_members
 from snaprebuild.tier.audit.window import LocalStarts, Window, WindowOutcome, reachable_windows, whole_window
 from snaprebuild.tier.audit.window_task import WindowTask
 from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, cold_bytes, refuse_cold
+from snaprebuild.tier.ledger.ledger_file import AuditLedger
+from snaprebuild.tier.ledger.turn import LedgerTurn, ReplayedPart
 from snaprebuild.tier.remote_log import RemoteLogs
 from snaprebuild.tier.remote_partition import RemotePartition, unreadable_objects
 from snaprebuild.tier.remote_store import (
@@ -137,6 +139,11 @@ class _PartitionWork:
             replays.append(_PlannedReplay(log, stretch, window))
         return replays
 
+    def finish(self) -> None:
+        """Compares what the replays alone did not compare, and adds the findings about the log as a whole."""
+        if self.log is not None and self.level is not AuditLevel.STRUCTURE:
+            _finish(self.log, self.level, self.clock)
+
     def reads(self) -> Iterator[CopyRead]:
         """The reads of the level, apart from the manifests."""
         for read in self._reads_of_replay():
@@ -199,6 +206,7 @@ def tier_audit(
     announce: Callable[[AuditCost], None] | None = None,
     local_starts: LocalStarts | None = None,
     cluster: MetadataRead | None = None,
+    ledger: AuditLedger | None = None,
 ) -> StoreAudit:
     """Audits every snapshot below a location.
 
@@ -212,15 +220,17 @@ def tier_audit(
         announce: called with what is going to be read, before anything but manifests is.
         local_starts: where logs begin on the disks of their leaders, for the level ``REACHABLE``; None if unknown.
         cluster: its metadata log, with which producer ids are compared; None to leave that out.
+        ledger: of earlier runs, for the level ``FULL``: what these have read is not read again, and a limit of the run ends no audit.
 
     Raises:
-        UsageError: nothing of a known layout is there that the selection takes, or the private key is none.
+        UsageError: nothing of a known layout is there that the selection takes, or the private key is none, or the ledger is damaged.
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run ended the listing, or objects are in a cold storage class and no limit was set. A limit that is
             reached later ends no audit: the rest is not read.
     """
     root = access.root
     tier = list_store(access, run.stores)
+    turn = None if ledger is None else LedgerTurn.begun(ledger, run, tier)
     selection = selection or Selection()
     audits, findings = _selected(tier, selection)
     audit = StoreAudit(root.path, level, tier.verified, audits, [*tier.findings, *findings])
@@ -237,30 +247,51 @@ def tier_audit(
     for each in work:
         if each.audit.ends_are_known:
             each.join(each.audit.readable)
-    audit.cost = audit_cost(read for each in work for read in each.reads())
+    reads = (read for each in work for read in each.reads())
+    audit.cost = audit_cost(reads if turn is None else (read for read in reads if turn.needs_read(read.copy)))
     if announce is not None:
         announce(audit.cost)
     refuse_cold(audit.cost.cold, run.stores.max_read_bytes, root.path)
+    _read_without_replay(work, run.clock)
+    _replay_all(work, run, engine, keep, turn)
+    for each in work:
+        each.finish()
+        if turn is not None:
+            turn.settle(each.audit)
+        add_findings(each.audit, level)
+    _check_records(audits, level)
+    if turn is None:
+        audit.store_findings += _limit_findings(audit)
+    else:
+        audit.store_findings += turn.end(root.path, audits)
+        audit.ledger = turn.progress(audits)
+    if cluster is not None:
+        _compare_producer_ids(audit, cluster, run.clock)
+    return audit
+
+
+def _read_without_replay(work: Sequence[_PartitionWork], clock: Clock) -> None:
+    """Compares the snapshots of the level ``STRUCTURE``. For other levels, reads the ends of segments that are still unknown."""
     for each in work:
         if each.audit.limit is not None:
             continue
         with _until_limit(each.audit):
-            if level is AuditLevel.STRUCTURE:
-                check_structure(each.audit, each.log, run.clock)
+            if each.level is AuditLevel.STRUCTURE:
+                check_structure(each.audit, each.log, clock)
             elif each.log is None:
                 each.join(read_ends(each.audit))
+
+
+def _replay_all(
+    work: Sequence[_PartitionWork], run: Run, engine: MakeEngine, keep: ProvenSnapshots | None, turn: LedgerTurn | None
+) -> None:
+    """Replays what is planned, and takes the verdicts. With a ledger, what is due is read first, and the ledger has the rest."""
     due = [replay for each in work for replay in each.replays]
+    if turn is not None:
+        turn.read((ReplayedPart(each.log.audit, each.source, each.first_index) for each in due), engine)
+        engine = turn.judging
     for _ in range(RESTARTS_MAX):
         due = _replay(due, run, engine, keep)
-    for each in work:
-        if each.log is not None and level is not AuditLevel.STRUCTURE:
-            _finish(each.log, level, run.clock)
-        add_findings(each.audit, level)
-    _check_records(audits, level)
-    audit.store_findings += _limit_findings(audit)
-    if cluster is not None:
-        _compare_producer_ids(audit, cluster, run.clock)
-    return audit
 
 
 def _check_records(audits: Sequence[PartitionAudit], level: AuditLevel) -> None:
@@ -313,6 +344,7 @@ def _finish(log: CopyLog, level: AuditLevel, clock: Clock) -> None:
     if audit.limit is not None:
         log.leave_uncompared()
     log.leave_unproven()
+    audit.begins_by_retention = log.begins_by_retention
     for stretch in log.stretches:
         hole = stretch.above
         if hole is not None and not hole.is_recorded:
@@ -396,7 +428,11 @@ def _without_objects(tier: Tier) -> list[TopicIdPartition]:
 def _replay(replays: Sequence[_PlannedReplay], run: Run, engine: MakeEngine, keep: ProvenSnapshots | None) -> list[_PlannedReplay]:
     """Replays, and takes the verdicts. Gives the replays above damaged segments, which are due now."""
     due = [each for each in replays if each.log.audit.limit is None]
-    windows = [(each, each.window, PartitionVerdict(each.source)) for each in due if each.window is not None]
+    windows = [
+        (each, dataclasses.replace(each.window, keeps_proven=keep is not None), PartitionVerdict(each.source))
+        for each in due
+        if each.window is not None
+    ]
     again = []
     if windows:
         with _until_limit(*(each.log.audit for each, _, _ in windows)):  # an engine refuses at once what would exceed the limit
@@ -404,6 +440,8 @@ def _replay(replays: Sequence[_PlannedReplay], run: Run, engine: MakeEngine, kee
             run_partitions([WindowTask(window, verdict, run.clock) for _, window, verdict in windows], reading)
         for each, _, verdict in windows:
             again += _taken(each, verdict, run.clock)
+            if isinstance(verdict.outcome, WindowOutcome):
+                each.log.take_proven(verdict.outcome, keep)
     whole = {id(each.source): each for each in due if each.window is None and each.log.audit.limit is None}
     if whole:
         on_boundary: OnBoundary | None = None

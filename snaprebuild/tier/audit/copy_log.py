@@ -17,6 +17,7 @@ import dataclasses
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -32,9 +33,12 @@ from snaprebuild.snapshots.engine.partition_replay import BoundaryState
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.verify import PartitionVerdict, VerifyOutcome
 from snaprebuild.storage.partition_dir import ListedFile, SegmentFiles
-from snaprebuild.tier.audit.partition_audit import CopyAudit, PartitionAudit, SnapshotVerdict
+from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict
 from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshots
 from snaprebuild.tier.remote_partition import RemoteCopy, RemotePartition
+
+if TYPE_CHECKING:
+    from snaprebuild.tier.audit.window import WindowOutcome
 
 __all__ = [
     "CopyLog",
@@ -410,6 +414,14 @@ class CopyLog:
         members = [self.copies[number] for number in self.line.members]
         return sorted(members, key=lambda each: (each.copy.next_offset, each.copy.start_offset))
 
+    @property
+    def begins_by_retention(self) -> bool:
+        """Whether it has no hole, and retention has deleted what was below its first copy."""
+        if len(self.stretches) != 1:
+            return False
+        (stretch,) = self.stretches
+        return not stretch.is_from_zero and stretch.below is None and stretch.above is None
+
     def members_of(self, stretch: Stretch) -> list[CopyAudit]:
         """The members whose ends are in a stretch."""
         return [each for each in self.members if stretch.holds_boundary(each.copy.next_offset)]
@@ -463,7 +475,8 @@ class CopyLog:
             if copy is not None:
                 copy.take_replayed(snapshot, times.get(snapshot.offset), clock, is_from_zero=is_from_zero)
                 if not stretch.is_from_zero:
-                    copy.unproven = "the copies do not begin at offset 0" if stretch.below is None else stretch.below.reason
+                    below = "the copies do not begin at offset 0" if stretch.below is None else stretch.below.reason
+                    copy.unproven = f"{below}, and no two other snapshots confirm the state here"
 
     def _concerned(self, finding: Finding) -> RemoteCopy:
         """The copy that a finding of a replay is about: by the object, or by the offset where the finding names none."""
@@ -481,6 +494,16 @@ class CopyLog:
         least = min(inexact, default=INT64_MAX)
         for each in self.members:
             each.is_provable = each.copy.next_offset in outcome.reached and each.copy.next_offset < least
+
+    def take_proven(self, outcome: WindowOutcome, proven: ProvenSnapshots | None) -> None:
+        """Marks the copies whose right snapshot two others confirm, and keeps these snapshots if they are wanted."""
+        for each in self.members:
+            offset = each.copy.next_offset
+            if offset not in outcome.provable or each.verdict not in WRONG:
+                continue
+            each.is_provable = True
+            if proven is not None:
+                each.proven = proven.add(SnapshotClass.EXACT.value, outcome.proven[offset])
 
     def take_standings(self, consistent: Mapping[str, str], suspect: Mapping[str, str], noted: Mapping[str, str]) -> None:
         """Adds what the snapshots of a window show about each other: reasons by name of the snapshot."""

@@ -25,6 +25,7 @@ from snaprebuild.replay.window import Clock, is_certainly_young
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshot
 from snaprebuild.tier.cost import AuditCost
+from snaprebuild.tier.ledger.progress import LedgerProgress
 from snaprebuild.tier.remote_partition import ICEBERG_LACKS, RemoteCopy, RemotePartition, fault_finding, unreadable_objects
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "CopyAudit",
     "DifferingProducer",
     "PartitionAudit",
+    "ProofKind",
     "SnapshotVerdict",
     "StoreAudit",
     "add_findings",
@@ -68,6 +70,19 @@ class SnapshotVerdict(StrEnum):
     """Whether a follower may start from it is unknown, because the local log start offset is; it was not read."""
     NOT_READ = "not-read"
     """Its copy is not among those that follow one another, or the replay did not reach it."""
+
+
+class ProofKind(StrEnum):
+    """The proof of a snapshot."""
+
+    FROM_OFFSET_0 = "from-offset-0"
+    """A replay from offset 0 on gives it."""
+    CONFIRMED = "confirmed"
+    """A replay on the snapshot of another copy gives it, which the log and later snapshots confirm."""
+    CONSISTENT = "consistent"
+    """Nothing contradicts it, and all snapshots above follow from it."""
+    EARLIER = "earlier"
+    """An earlier run proved it, with copies that retention has deleted since. Its objects are those of that run."""
 
 
 WRONG = (
@@ -113,6 +128,9 @@ class CopyAudit:
         is_provable: a replay from offset 0 on has the exact state at its end.
         proven: the right snapshot, if this one is wrong, the log proves another one, and it is wanted for a repair.
         unproven: why there is none.
+        proof: of an earlier run, if this one has none; None otherwise.
+        proven_ms: when its segment was read for the proof, by a ledger, ms since 1970; None without a ledger or a proof.
+        is_waiting: a later run reads it, as a ledger has it.
     """
 
     copy: RemoteCopy
@@ -127,6 +145,9 @@ class CopyAudit:
     is_provable: bool = False
     proven: ProvenSnapshot | None = None
     unproven: str = "the replay has no state at its end"
+    proof: ProofKind | None = None
+    proven_ms: int | None = None
+    is_waiting: bool = False
 
     @property
     def snapshot_name(self) -> str:
@@ -199,6 +220,7 @@ class PartitionAudit:
         local_log_start_offset: first offset on the leader's disk, as it was given; None if it was not.
         has_gap: a segment is damaged or cannot be read: what is above does not follow from what is below.
         limit: the limit of the run that ended the work on it, in words; None for none.
+        begins_by_retention: retention has deleted what was below its first copy, and no hole is above.
         damaged_at: the least offset at which an object is damaged or could not be read; None if none is.
         damaged_ids: segment ids of copies whose objects are damaged.
         findings: what is wrong.
@@ -215,6 +237,7 @@ class PartitionAudit:
     local_log_start_offset: int | None = None
     has_gap: bool = False
     limit: str | None = None
+    begins_by_retention: bool = False
     damaged_at: int | None = None
     damaged_ids: set[bytes] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
@@ -271,6 +294,7 @@ class StoreAudit:
         store_findings: about the store and the metadata log.
         cost: estimate of what was to be read, without the manifests; None if the run did not get that far.
         foreign_producers: names of the partitions with producer ids that the cluster has yet to give out.
+        ledger: what the ledger of the run has now; None without one.
     """
 
     location: str
@@ -280,6 +304,7 @@ class StoreAudit:
     store_findings: list[Finding] = field(default_factory=list)
     cost: AuditCost | None = None
     foreign_producers: list[str] = field(default_factory=list)
+    ledger: LedgerProgress | None = None
 
     @property
     def findings(self) -> list[Finding]:
@@ -294,12 +319,16 @@ class StoreAudit:
     def status(self, findings: Sequence[Finding]) -> Status:
         """The counts of the audit. The snapshot of a damaged copy that was not read counts as damaged alone.
 
+        One that waits for a later run is not counted.
+
         Args:
             findings: of the command.
         """
         damaged = [copy for partition in self.partitions for copy in partition.damaged_copies]
         verdicts = self.verdicts
-        unproven = sum(verdicts[each] for each in UNKNOWN) - sum(copy.verdict in UNKNOWN for copy in damaged)
+        left_out = {id(copy) for copy in damaged}
+        open_ones = (copy for partition in self.partitions for copy in partition.copies if copy.verdict in UNKNOWN)
+        unproven = sum(not copy.is_waiting and id(copy) not in left_out for copy in open_ones)
         return status_of(
             (),
             wrong=sum(verdicts[each] for each in WRONG),
@@ -505,6 +534,7 @@ def _unread_without_finding(audit: PartitionAudit, level: AuditLevel) -> list[Co
         each
         for each in audit.copies
         if each.verdict is SnapshotVerdict.NOT_READ
+        and not each.is_waiting
         and each.copy.segment_id not in undecrypted
         and each.copy.missing != ICEBERG_LACKS
     ]

@@ -68,6 +68,7 @@ class Window:
         below: why the copies right below the first segment are not among the segments; None where there never was one, or retention has
             deleted them.
         above: why the copies right above the last segment are not among the segments; None for the newest.
+        keeps_proven: the right content of wrong snapshots is wanted, for a repair.
     """
 
     source: PartitionSource
@@ -78,6 +79,7 @@ class Window:
     times: Mapping[int, int | None] = field(default_factory=dict)
     below: str | None = None
     above: str | None = None
+    keeps_proven: bool = False
 
     @property
     def start_offset(self) -> int:
@@ -161,12 +163,16 @@ class WindowOutcome(VerifyOutcome):
         suspect: why each of some snapshots may be wrong.
         noted: why each of some snapshots may be wrong if brokers keep idle producers for longer.
         resume_at: segments that begin here or above are replayed next, without those below, which are damaged; None if none is.
+        provable: boundaries whose own snapshot is wrong or has no bytes, and whose state two other snapshots confirm.
+        proven: bytes of the right snapshots at these boundaries, if they are wanted.
     """
 
     consistent: dict[str, str] = msgspec.field(default_factory=dict)
     suspect: dict[str, str] = msgspec.field(default_factory=dict)
     noted: dict[str, str] = msgspec.field(default_factory=dict)
     resume_at: int | None = None
+    provable: set[int] = msgspec.field(default_factory=set)
+    proven: dict[int, bytes] = msgspec.field(default_factory=dict)
 
     def take(self, judged: WindowOutcome) -> None:
         """Adds the verdicts on segments that were read, or on some of them."""
@@ -174,6 +180,8 @@ class WindowOutcome(VerifyOutcome):
         self.consistent |= judged.consistent
         self.suspect |= judged.suspect
         self.noted |= judged.noted
+        self.provable |= judged.provable
+        self.proven |= judged.proven
         if self.resume_at is None:
             self.resume_at = judged.resume_at
 

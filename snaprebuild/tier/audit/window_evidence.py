@@ -16,13 +16,14 @@ from functools import partial
 from msgspec.structs import replace
 
 from formats.errors import FormatError
+from formats.partition.producer_snapshot import write_entries
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.replay.base_judge import BaseJudge
 from snaprebuild.replay.base_verdict import BaseVerdict
 from snaprebuild.replay.classes import ReplayRecord, SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, compare, impossible_entries
 from snaprebuild.replay.first_events import NO_EVENTS, FirstEvents, joined_events
-from snaprebuild.replay.segment_effect import IDENTITY, RunningEffect, effect_of_entries
+from snaprebuild.replay.segment_effect import IDENTITY, RunningEffect, effect_of_entries, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock, same_when_loaded, settle, shows_transactions
 from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot, judge_first_snapshot, wrong_by_the_log
@@ -45,6 +46,9 @@ __all__ = [
     "WindowEvidence",
 ]
 
+CONFIRMING_LEAST = 2
+"""Other copies that confirm a state before it is written in the place of a wrong snapshot."""
+
 BASES_MAX = 8
 """Snapshots that are tried as a base: each try replays the effects of the whole window."""
 
@@ -61,6 +65,7 @@ class WindowEvidence:
         self._held = contents.held
         self._clock = contents.clock
         self._compared: list[int] = []
+        self._based: tuple[int, dict[int, RunningEffect]] | None = None
 
     def settle(self, judged: list[WindowSnapshot]) -> None:
         """Decides which of those that the window does not contradict are right, and why the others are not proven."""
@@ -89,6 +94,28 @@ class WindowEvidence:
                 how = "it follows from the snapshots below" if is_newest else "all snapshots above follow from it"
                 how = f"nothing contradicts it, {how}, and retention has deleted everything below"
                 self._outcome.consistent[each.listed.name] = how
+        if is_sound:
+            self._prove_others(judged)
+
+    def _prove_others(self, judged: list[WindowSnapshot]) -> None:
+        """Finds the right content of wrong snapshots, and of those without bytes.
+
+        It is the state of a replay on the snapshot of another copy, if a further one confirms that: three copies, of which one is wrong.
+        """
+        if self._based is None:
+            return
+        first, states = self._based
+        confirming = {first} | {each.offset for each in judged if each.snapshot_class is SnapshotClass.EXACT}
+        wrong = {each.offset for each in judged if each.comparison.proven_wrong and each.unproven_reason is None}
+        for offset, state in states.items():
+            if offset not in wrong and self._directory.snapshot_at(offset) is not None:
+                continue
+            entries = entries_of(state.total())
+            if len(confirming - {offset}) < CONFIRMING_LEAST or impossible_entries(entries, offset) is not None:
+                continue
+            self._outcome.provable.add(offset)
+            if self._window.keeps_proven:
+                self._outcome.proven[offset] = write_entries(entries)
 
     def _by_records_above(self, judged: list[WindowSnapshot]) -> set[str]:
         """Names of the snapshots that the records above them contradict; those that are judged get that comparison."""
@@ -152,7 +179,9 @@ class WindowEvidence:
             part = dataclasses.replace(self._directory, segments=self._directory.segments[index:], snapshots=good)
             base = judge_first_snapshot(part, held, self._clock)
             if base.usable is not None:
-                return partial(self._settled_by, first, self._states(part, held, base.usable))
+                states = self._states(part, held, base.usable)
+                self._based = first, states
+                return partial(self._settled_by, first, states)
             self._suspect_base(part, base)
         return None
 
