@@ -284,7 +284,7 @@ def _library() -> Any:
     try:
         import confluent_kafka.admin
     except ImportError as error:
-        raise UsageError("--produce-to needs a package: pip install 'snaprebuild[kafka]'") from error
+        raise UsageError("--produce-to needs a package: pip install confluent-kafka") from error
     return confluent_kafka
 
 
