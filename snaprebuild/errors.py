@@ -158,6 +158,8 @@ class RefusalReason(StrEnum):
     """The directory may not be a source: it is in transition, or a segment is no regular file."""
     OUTPUT = "output"
     """The file may not be written to ``out``."""
+    NEVER_TIERED = "never-tiered"
+    """The topic is internal or compacted. No broker uploads it, and no log of it proves a snapshot."""
 
 
 class SnapshotRefusedError(RefusedError):

@@ -125,6 +125,8 @@ class FindingCause(Enum):
     """A small file of a log directory cannot be read."""
     SNAPSHOT_ABOVE_LOG_END = auto()
     """A snapshot is above the end of the log."""
+    START_NOT_JUDGED = auto()
+    """What the next start of a broker does was not looked at."""
     STORAGE_FAILED = auto()
     """The storage, or the program, failed."""
     SUSPECT_SNAPSHOT = auto()

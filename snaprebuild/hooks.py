@@ -213,7 +213,10 @@ class Partition:
         return scanned.last_stable_offset
 
     def rolled_segments(self) -> tuple[Segment, ...]:
-        """The segments that a broker would upload, by base offset: rolled, and not below the log start offset."""
+        """The segments that are rolled, and not below the log start offset, by base offset.
+
+        Whether a broker would upload one is what ``Segment.prepare_upload`` judges: not above the last stable offset, for example.
+        """
         directory = self._source.directory
         ends = {each.base_offset: following.base_offset for each, following in pairwise(directory.segments)}
         return tuple(self._segment(each, ends[each.base_offset]) for each in candidates(self._source))
@@ -275,6 +278,8 @@ class Segment:
 
     def snapshot(self, *, max_bytes: int | None = None, timeout_s: float | None = None) -> EnsuredSnapshot:
         """Returns the producer snapshot of this segment, proven by the log, or refuses.
+
+        It does not ask whether a broker would upload the segment: ``prepare_upload`` does.
 
         Args:
             max_bytes: as for ``ensure_snapshot``.

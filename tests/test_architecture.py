@@ -466,8 +466,6 @@ CREATES = {
     "snaprebuild/storage/local/temporary_directory.py",
     "snaprebuild/spark/session.py",
     "snaprebuild/tier/audit/proven_snapshots.py",
-    # Links to receipts, in the state directory of the user.
-    "snaprebuild/snapshots/receipts/receipt_places.py",
     # The first prints help. The second writes to /proc which process the kernel may end when memory is short. The third writes to a pipe.
     "snaprebuild/cli/verb_command.py",
     "snaprebuild/storage/io_limits/process.py",

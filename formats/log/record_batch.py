@@ -154,14 +154,12 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class _NullableBytes(Construct):  # type: ignore[misc]
-    """A varint length, -1 for null, then that many bytes. Never reads more than there is."""
+    """A varint length, negative for null (Kafka writes -1), then that many bytes. Never reads more than there is."""
 
     def _parse(self, stream: IO[bytes], context: Any, path: str) -> bytes | None:
         length = VARINT._parse(stream, context, path)
-        if length == -1:
+        if length < 0:
             return None
-        if length < -1:
-            raise BadLengthError("length of a key or value", expected="-1 or more", found=length)
         data = stream.read(length)
         if len(data) != length:
             raise StreamError("key or value ends early", path=path)

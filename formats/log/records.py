@@ -408,9 +408,7 @@ def _nullable_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
         at += 1
     else:
         length, at = _varint(data, at)
-    if length < 0:
-        if length != -1:
-            raise BadLengthError("length of a key or value", expected="-1 or more", found=length)
+    if length < 0:  # DefaultRecord.readFrom takes any negative length for null
         return None, at
     if at + length > end:
         raise IndexError

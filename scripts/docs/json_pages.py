@@ -29,6 +29,7 @@ OF_ANOTHER = {
     "staged-plan": "stage",
     "metadata-undo": "tier-metadata",
     "metadata-undone": "undo",
+    "tier-keys": "tier-inventory",
     "tier-undo": "tier-repair",
     "verify-receipt": "verify",
 }

@@ -30,7 +30,7 @@ VARIES = re.compile(
 
 def output_of(command: str, place: Path) -> str:
     """Runs a command in a directory that looks like the checkout, so that nothing is written into it, and returns its output."""
-    program = [PYTHON, "-m", "snaprebuild"]
+    program = [PYTHON, "-X", "snaprebuild_program=scripts/snaprebuild", "-m", "snaprebuild"]
     home = place.parent / "home"
     environment = {**os.environ, "XDG_STATE_HOME": str(home / ".local" / "state")}
     done = subprocess.run([*program, *command.split()[1:]], cwd=place, capture_output=True, text=True, check=False, env=environment)

@@ -230,10 +230,12 @@ class JudgedStart(msgspec.Struct, frozen=True):
     Attributes:
         fates: the worst first.
         unread: findings about files that could not be read, which may hide another fate.
+        lost_snapshots: findings about partitions whose snapshots the start removes, or writes without a look at the log.
     """
 
     fates: tuple[Fate, ...] = ()
     unread: tuple[Finding, ...] = ()
+    lost_snapshots: tuple[Finding, ...] = ()
 
 
 def status_of(

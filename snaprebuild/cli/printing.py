@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
 
-from snaprebuild.cli.answer import next_command_of
 from snaprebuild.cli.findings_text import unread_text
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
 from snaprebuild.cli.value_text import shown
+from snaprebuild.cli.verb_command import PROGRAM
 from snaprebuild.cli.view import Advice
 from snaprebuild.findings import Finding, deleted_text, unread_paths
-from snaprebuild.shell_words import program_command
+from snaprebuild.shell_words import shell_command
 
 __all__ = [
+    "called_program",
     "draws_blocks",
     "is_verbose",
     "line_width",
@@ -30,6 +33,10 @@ __all__ = [
 ]
 
 
+PROGRAM_OPTION = "snaprebuild_program="
+"""Begins the value of the option -X of the interpreter with which `scripts/snaprebuild` hands on how it was called."""
+
+
 def print_answer(answer: str, following: Sequence[str] | Advice, exit_code: int) -> None:
     """Prints the first lines of a result: the answer, and the next command.
 
@@ -41,8 +48,9 @@ def print_answer(answer: str, following: Sequence[str] | Advice, exit_code: int)
     for line in answer.splitlines():
         print_text(line)
     if isinstance(following, Advice):
-        command = next_command_of(following)
-        print_line(f"Next: {printable(following.text)}{'.' if command is None else f', then: {command}'}")
+        print_line(f"Next: {printable(following.text)}.")
+        if following.words:
+            print_command("Then", following.words)
     elif following:
         print_command("Next", following)
     elif exit_code == 0:
@@ -110,8 +118,21 @@ def print_line(text: str) -> None:
 
 
 def print_command(label: str, words: Sequence[str]) -> None:
-    """Prints a command of this program, however long, on one line: a line break would change it."""
-    print_line(f"{label}: {program_command(words)}")
+    """Prints a command of this program, as it was called now, on one line however long: a line break would change it."""
+    print_line(f"{label}: {shell_command([called_program(), *words])}")
+
+
+def called_program() -> str:
+    """The word that calls this program in this shell: its name where the PATH leads to it, else the path that it was called by."""
+    before_module = itertools.takewhile(lambda word: word != "-m", sys.orig_argv)
+    given = (word.removeprefix(PROGRAM_OPTION) for word in before_module if word.startswith(PROGRAM_OPTION))
+    program = next(given, sys.argv[0])
+    if os.path.basename(program) != PROGRAM or not os.path.dirname(program):
+        return PROGRAM
+    on_path = shutil.which(PROGRAM)
+    if on_path is not None and os.path.exists(program) and os.path.samefile(on_path, program):
+        return PROGRAM
+    return program
 
 
 def print_undo(receipt: str | None) -> None:

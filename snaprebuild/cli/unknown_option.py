@@ -14,22 +14,32 @@ from snaprebuild.findings import first_of
 __all__ = ["unknown_option_text"]
 
 OTHER_WORDS = {
-    "--json": "--output json",
-    "--format": "--output",
-    "--threads": "--jobs",
-    "--workers": "--jobs",
-    "--check": "--dry-run",
-    "--out": "--to",
-    "--receipt": "--written-by",
-    "--payload": "--print-data-log",
-    "--deep-iteration": "--deep",
-    "--offsets-decoder": "--decoder offsets",
-    "--transaction-log-decoder": "--decoder transaction-log",
-    "--cluster-metadata-decoder": "--decoder cluster-metadata",
-    "--remote-log-metadata-decoder": "--decoder remote-log-metadata",
-    "--share-group-state-decoder": "--decoder share-group-state",
+    "--json": ("--output json",),
+    "--format": ("--output",),
+    "--threads": ("--jobs",),
+    "--workers": ("--jobs",),
+    "--check": ("--dry-run",),
+    "--out": ("--to",),
+    "--output-dir": ("--out", "--to"),
+    "--output-directory": ("--out", "--to"),
+    "--receipt": ("--written-by",),
+    "--payload": ("--print-data-log",),
+    "--deep-iteration": ("--deep",),
+    "--offsets-decoder": ("--decoder offsets",),
+    "--transaction-log-decoder": ("--decoder transaction-log",),
+    "--cluster-metadata-decoder": ("--decoder cluster-metadata",),
+    "--remote-log-metadata-decoder": ("--decoder remote-log-metadata",),
+    "--share-group-state-decoder": ("--decoder share-group-state",),
 }
-"""Options of other programs, or of other commands here, and the words of this one."""
+"""Options of other programs, or of other commands here, and the words of this one: the first that a command has."""
+
+ARGUMENT_WORDS = {
+    "PATH": ("path", "paths", "log-dir", "log-dirs", "dir", "dirs", "directory", "directories", "data-dir", "source", "input"),
+    "DIR": ("path", "log-dir", "log-dirs", "dir", "dirs", "directory", "directories", "data-dir", "input"),
+    "FILE": ("file", "files", "snapshot", "segment", "input", "input-file", "path"),
+    "STORE": ("store", "bucket", "remote", "url"),
+}
+"""Arguments by the form in the help, and the words that somebody puts before one as an option."""
 
 
 def unknown_option_text(option: str, ctx: click.Context) -> tuple[str, str]:
@@ -46,12 +56,18 @@ def unknown_option_text(option: str, ctx: click.Context) -> tuple[str, str]:
     if option == "--dry-run" and _only_reads(ctx):
         return f"No such option {option!r}: this command only reads", "--help"
     own = _long_options(command)
-    words = [*own, *(word for word, meant in OTHER_WORDS.items() if meant.split()[0] in own)]
     by_option = _commands_by_option(ctx)
+    others_words = {word: meant for word in OTHER_WORDS if (meant := _meant_by(word, own)) is not None}
+    words = [*own, *others_words]
     # The right name of an option of another command is no typing error for one of this command.
     close = [] if option in by_option and option not in words else _closest(option, words)
+    argument = None if close else _argument_meant(option, command)
+    if argument is not None:
+        return f"No such option {option!r}: {argument} has no option before it: `{ctx.command_path} {argument}`", "--help"
+    if not close and option not in by_option:
+        close = _with_a_common_word(option, own)
     if close:
-        meant = OTHER_WORDS.get(close[0], close[0])
+        meant = others_words.get(close[0], close[0])
         shown = {name for names in PANELS.values() for name in names}
         is_shown = meant.split()[0] in shown or isinstance(command, click.Group)
         return f"No such option {option!r}. Did you mean {meant!r}?", "--help" if is_shown else "--help-all"
@@ -73,6 +89,33 @@ def _argument_named(option: str, command: click.Command) -> str | None:
         if isinstance(each, click.Argument) and name in ((each.metavar or "").strip("[]."), (each.name or "").upper()):
             return name
     return None
+
+
+def _meant_by(word: str, own: Iterable[str]) -> str | None:
+    """The words of a command for an option of other programs; None if it has no such option."""
+    return next((meant for meant in OTHER_WORDS[word] if meant.split()[0] in own), None)
+
+
+def _argument_meant(option: str, command: click.Command) -> str | None:
+    """The argument of a command that an option of another word means, such as PATH for ``--log-dirs``; None without one."""
+    for each in command.params:
+        form = (each.metavar or "").strip("[].") if isinstance(each, click.Argument) else ""
+        if option.lstrip("-") in ARGUMENT_WORDS.get(form, ()):
+            return form
+    return None
+
+
+def _with_a_common_word(option: str, own: Iterable[str]) -> list[str]:
+    """The only option of a command of which one has all words of the other, such as ``--save`` for ``--save-plan``; empty without it."""
+    words = set(option.lstrip("-").split("-"))
+    alike = []
+    for each in own:
+        others = set(each.lstrip("-").split("-"))
+        if words <= others or others <= words:
+            alike.append(each)
+    if len(alike) > 1:
+        alike = [each for each in alike if set(each.lstrip("-").split("-")) <= words]
+    return alike if len(alike) == 1 else []
 
 
 def _only_reads(ctx: click.Context) -> bool:

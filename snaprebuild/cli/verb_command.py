@@ -7,6 +7,7 @@ the verbs of a group, and a run of one, load none of the others.
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -50,7 +51,7 @@ _BEFORE_THE_VERB = dict.fromkeys(("--impact", *GLOBAL["Global"]), 2) | dict.from
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
 _ID = re.compile(r"\A[0-9]+=")
-"""The node id of a voter, which comes before its directory."""
+"""The id of a voter, which may come before its directory."""
 
 _NEGATIVE = re.compile(r"-[0-9]+")
 
@@ -319,6 +320,16 @@ def _names(option: click.Option, ctx: click.Context) -> str:
 PROGRAM = "snaprebuild"
 PACKAGE = "snaprebuild.cli.verbs"
 
+FIRST_COMMANDS = {
+    "snaprebuild": "scan",
+    "inspect": "stats",
+    "tier": "inventory",
+    "follower": "plan",
+    "cluster": "check",
+    "simulate": "isr --scenario",
+}
+"""The command of each group that somebody most likely wants with a path alone."""
+
 OPTIONS_OF_OTHERS = {"help": "--help", "version": "--version"}
 """Commands of other programs that are options here."""
 
@@ -376,10 +387,19 @@ class VerbGroup(TyperGroup):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """A name that another group has, or the program itself, is suggested with the words that it is called by."""
         if args[0] not in self.list_commands(ctx):
-            meant = self._meant(args[0], ctx)
+            meant = [] if "/" in args[0] else self._meant(args[0], ctx)
+            if not meant and ("/" in args[0] or os.path.lexists(args[0])):
+                ctx.fail(f"{args[0]} is a path, and a command comes before it: {self._with_path(args[0], ctx)}")
             if meant:
                 ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, meant))}?")
         return super().resolve_command(ctx, args)
+
+    def _with_path(self, path: str, ctx: click.Context) -> str:
+        """A command of the group with a path that somebody typed in its place."""
+        first = FIRST_COMMANDS[self.name or PROGRAM]
+        if self.name == "inspect" and not os.path.isdir(path):
+            first = "dump"
+        return f"`{ctx.command_path} {first} {shell_word(path)}`"
 
     def _meant(self, name: str, ctx: click.Context) -> list[str]:
         """The verbs of this name elsewhere, as they are called; else those with a name that is like it, here or elsewhere."""

@@ -20,10 +20,11 @@ from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.broker.status import JudgedStart, findings_of
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize
+from snaprebuild.findings import Finding, Severity, first_of, pluralize
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan.copy_lag import BROKER_SETTINGS, TOPIC_SETTINGS, copy_lag, with_copy_lag
 from snaprebuild.snapshots.scan.next_start import with_next_start
+from snaprebuild.snapshots.scan.partition import LOST_AT_NEXT_START
 from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.scan.scan_result import LogDirScan, PartitionScan, RemoteStorage, ScanResult, Shutdown
 from snaprebuild.snapshots.source.broker_properties import metadata_dir_of
@@ -149,8 +150,7 @@ def _also_unread(start: JudgedStart, reported: Sequence[Finding]) -> list[Findin
 
 def lost_at_next_start(partitions: Iterable[PartitionScan]) -> list[Finding]:
     """The findings of `scan` about snapshots that the next start removes, or writes again as empty ones: each command has them."""
-    causes = (FindingCause.EMPTY_AT_NEXT_START, FindingCause.REMOVED_AT_NEXT_START)
-    return [finding for partition in partitions for finding in partition.findings if finding.cause in causes]
+    return [finding for partition in partitions for finding in partition.findings if finding.cause in LOST_AT_NEXT_START]
 
 
 def _has_small_files(source: Source) -> bool:
@@ -181,7 +181,7 @@ class NextStartJudge:
         # A running broker changes and deletes files meanwhile.
         live = tuple(f"{log_dir.state.path}/" for log_dir in judged.log_dirs if log_dir.shutdown is Shutdown.RUNNING)
         unread = [finding for finding in judged.other_findings if finding.is_unread and not finding.path.startswith(live)]
-        return JudgedStart(judged.fates, tuple(unread))
+        return JudgedStart(judged.fates, tuple(unread), tuple(lost_at_next_start(judged.partitions)))
 
     def _read(self, path: str) -> TopicStorages:
         from snaprebuild.cluster.metadata.topic_storage import read_topic_storages  # loads the readers of batches

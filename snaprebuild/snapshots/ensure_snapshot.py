@@ -261,6 +261,8 @@ class _Attempts(Generic[Result]):
 
     def _deleted_meanwhile(self, error: SnaprebuildError, reason: RefusalReason) -> SnapshotRefusedError:
         message = f"{error.message}: a segment was deleted during the replay"
+        if reason is RefusalReason.GONE:
+            message = "the partition was deleted or moved during the replay"
         return SnapshotRefusedError(message, path=error.path, reason=reason, read_bytes=self.read_bytes)
 
 
@@ -320,7 +322,7 @@ def _check_bytes(request: BoundaryRequest, wanted_bytes: int, read_bytes: int = 
 
 def _check_output(out: StorePath, partition: PartitionSource) -> None:
     try:
-        check_output(out, [out.path], [partition])
+        check_output(out, [out.path], [partition], option="out")
     except RefusedError as error:
         raise SnapshotRefusedError(error.message, path=error.path, reason=RefusalReason.OUTPUT) from error
 
@@ -421,8 +423,7 @@ class OneBoundaryTask(ReplayTask):
         klass = judgement.snapshot_class
         accepted = {SnapshotClass.UNSOUND: options.allow_unsound, SnapshotClass.UNPROVEN: options.allow_unproven}
         if not accepted.get(klass, True):
-            reason = RefusalReason.DAMAGED if klass is SnapshotClass.UNSOUND else RefusalReason.UNPROVEN
-            raise self.refusal(f"it would be {klass.value}: {judgement.reasons[0]}", reason, judgement)
+            raise self._not_accepted(judgement)
         on_disk = self._on_disk(state)
         if isinstance(on_disk, EnsuredSnapshot):
             return on_disk
@@ -433,6 +434,16 @@ class OneBoundaryTask(ReplayTask):
         reasons = judgement.reasons if on_disk is None else (*judgement.reasons, f"the file on disk is not taken: {on_disk.reason}")
         data = write_entries(state.entries)
         return self._ensured(data, None, Origin.REBUILT, Judgement(klass, reasons), len(state.entries))
+
+    def _not_accepted(self, judgement: Judgement) -> SnapshotRefusedError:
+        """The refusal of a snapshot whose class the options do not allow. The cleaner removes batches that would prove it."""
+        klass = judgement.snapshot_class
+        message = f"it would be {klass.value}: {judgement.reasons[0]}"
+        if not self.source.can_be_tiered:
+            message = f"an internal or compacted topic, which no broker uploads: {message}"
+            return self.refusal(message, RefusalReason.NEVER_TIERED, judgement)
+        reason = RefusalReason.DAMAGED if klass is SnapshotClass.UNSOUND else RefusalReason.UNPROVEN
+        return self.refusal(message, reason, judgement)
 
     def validated(self, entries: np.ndarray) -> ValidatedSnapshot:
         """The verdict on the entries of a snapshot."""
@@ -498,8 +509,9 @@ class OneBoundaryTask(ReplayTask):
             judgement = Judgement(judgement.snapshot_class, (reason, *judgement.reasons))
         elif comparison.status is not ComparisonStatus.EQUAL:
             if self._may_lack(state, entries):
+                reason = RefusalReason.UNPROVEN if self.source.can_be_tiered else RefusalReason.NEVER_TIERED
                 message = f"the file on disk is wrong ({comparison.reason}), and has producers that the retained log does not have"
-                raise self.refusal(message, RefusalReason.UNPROVEN, judgement)
+                raise self.refusal(message, reason, judgement)
             return _NotTaken(f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}")
         return self._ensured(data, file.path, Origin.ON_DISK, judgement, len(entries))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -39,7 +39,13 @@ from snaprebuild.snapshots.destination.destinations import InPlace
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, SourceGate
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.plan.start_gate import StartJudge, fates_of_paths, start_findings, without_removed
+from snaprebuild.snapshots.plan.start_gate import (
+    StartJudge,
+    fates_of_paths,
+    start_findings,
+    start_of_paths,
+    without_removed,
+)
 from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildResult
 from snaprebuild.snapshots.rebuild.run import RebuildRun
 from snaprebuild.snapshots.receipts.receipt import Receipt
@@ -143,7 +149,7 @@ class _Install:
         Raises:
             RefusedError: a broker, or another run, holds one, or that is not known.
         """
-        for log_dir in sorted({*self._staged.log_dirs, *(_log_dir_of(each) for each in self._staged.partitions)}):
+        for log_dir in self._log_dirs():
             if not os.path.isdir(log_dir):
                 message = "this log directory of the broker is not there: nothing is installed into it"
                 self._findings.append(Finding("offline-log-dir", Severity.STORAGE, log_dir, message, is_unread=True))
@@ -154,6 +160,10 @@ class _Install:
                     self._cannot[log_dir] = error
             if log_dir in self._cannot:
                 self._findings.append(finding_of_error(self._cannot[log_dir], log_dir))
+
+    def _log_dirs(self) -> list[str]:
+        """Every log directory of the broker, as far as the plan has them."""
+        return sorted({*self._staged.log_dirs, *(_log_dir_of(each) for each in self._staged.partitions)})
 
     def _hold(self, log_dir: str) -> None:
         """Holds a log directory. A dry run makes sure that this is possible once its broker is stopped."""
@@ -186,7 +196,7 @@ class _Install:
         results |= {each.path: each.result for each in later}
         self._report_readiness()
         self._findings += faults_left(self._staged)
-        fates = self._report_start([each.plan for each in results.values()])
+        fates = self._report_start(results)
         plan = replace(self._whole, findings=tuple(self._findings), fates=fates)
         return replace(self._run.ended(plan, [results[each.path] for each in ordered]), not_staged=not_staged)
 
@@ -281,12 +291,41 @@ class _Install:
             each.leave_out_blocked()
         self._fates += fates
 
-    def _report_start(self, plans: Sequence[PartitionPlan]) -> tuple[Fate, ...]:
-        """Reports what the next start does, also to partitions that nothing was left out of. Returns all fates, the worst first."""
-        fates = tuple(worst_first(list(dict.fromkeys(self._fates))))
-        start = without_removed(JudgedStart(fates), plans)
+    def _report_start(self, results: Mapping[str, PartitionResult]) -> tuple[Fate, ...]:
+        """Reports what the next start does, also to partitions of which nothing was staged. Returns all fates, the worst first."""
+        with self._run.timed("judge"):
+            whole = self._whole_start()
+        # A fate that decided about an install was judged before it: its text has other numbers now.
+        judged = {(fate.kind, fate.path) for fate in self._fates}
+        others = [fate for fate in whole.fates if (fate.kind, fate.path) not in judged]
+        fates = tuple(worst_first(list(dict.fromkeys([*self._fates, *others]))))
+        plans = [each.plan for each in results.values()]
+        start = without_removed(JudgedStart(fates, whole.unread), plans)
         self._findings += start_findings(start, plans, self._findings)
+        self._findings += [each for each in whole.lost_snapshots if not self._is_written_later(results.get(each.path))]
         return fates
+
+    def _whole_start(self) -> JudgedStart:
+        """The next start of every partition in the log directories, with what was installed.
+
+        After the deadline it is not judged, which is a finding about each log directory.
+        """
+        log_dirs = [each for each in self._log_dirs() if os.path.isdir(each)]
+        try:
+            for log_dir in log_dirs:
+                check_deadline(self._run.run.deadline, log_dir)
+        except DeadlinePassedError as error:
+            message = f"{error.message}: what the next start does to the partitions here was not judged"
+            cause = FindingCause.START_NOT_JUDGED
+            self._findings += [Finding("deadline-passed", Severity.FINDING, each, message, cause=cause) for each in log_dirs]
+            return JudgedStart()
+        return start_of_paths(self._judge_start, log_dirs, self._staged.request, self._run.run, holds_locks=not self._run.dry_run)
+
+    def _is_written_later(self, result: PartitionResult | None) -> bool:
+        """Whether a dry run leaves snapshots of a partition to the run: the start finds them then."""
+        if result is None or not self._run.dry_run:
+            return False
+        return any(each.action is BoundaryAction.WOULD_WRITE for each in result.boundaries)
 
     def _readiness(self) -> tuple[BrokerReadiness, ...]:
         """Whether topics would be uploaded under id zero, by the configuration and the ids that are there now."""

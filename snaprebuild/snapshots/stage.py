@@ -129,6 +129,9 @@ def stage(
     unseen = [] if before is None else [each for each in before.not_staged if each.path not in looked_at]
     has_own_list = {each.path for each in merged}  # of what was given up
     left = tuple(sorted((each for each in (*not_staged, *unseen) if each.path not in has_own_list), key=lambda each: each.path))
+    faulty = faulty_snapshots(result, before)
+    if before is not None and not partitions and not gone and (left, faulty) == (before.not_staged, before.faulty_snapshots):
+        return result  # the plan stays the one whose SHA-256 somebody may have approved
     assert isinstance(plan.request.destination, Staged)
     path = plan_path(plan.request.destination)
     staged_plan = StagedPlan(
@@ -139,7 +142,7 @@ def stage(
         log_dirs=tuple(sorted(log_dirs)),
         partitions=tuple(merged),
         not_staged=left,
-        faulty_snapshots=faulty_snapshots(result, before),
+        faulty_snapshots=faulty,
     )
     save_staged_plan(staged_plan, owner_of_segments(plan))
     return replace(result, staged_plan=path) if partitions else result
@@ -151,8 +154,9 @@ def _replaces(result: PartitionResult, earlier: Mapping[str, StagedPartition]) -
     staged = earlier.get(plan.path)
     if staged is None:
         return bool(plan.all_boundaries)
-    # Where the next start keeps snapshots out, only existing ones were compared: nothing took the place of what is staged.
-    looked_at = bool(plan.all_boundaries) and plan.fate is None
+    # Where the next start keeps snapshots out, only existing ones were compared: nothing took the place of what is staged. Where this
+    # process cannot write, nothing was replayed.
+    looked_at = bool(plan.all_boundaries) and plan.fate is None and plan.blocked is None
     return looked_at or is_disproved(plan, staged)
 
 

@@ -156,10 +156,13 @@ def _working(
     """The executors of a session, which get the code.
 
     Raises:
-        UsageError: there is no such number of tasks, or the path of the cache is none, or the options have worker processes.
+        UsageError: there is no session, or no such number of tasks, the path of the cache is none, or the options have worker processes.
     """
     if options.get("jobs") is not None:
         raise UsageError("jobs: the executors of the session read, and no worker processes; tasks sets how many tasks a step has")
+    if not hasattr(session, "createDataFrame"):
+        found = f"found {type(session).__name__}: without Spark call the function of this name in snaprebuild"
+        raise UsageError(f"session: expected the SparkSession before the paths, {found}")
     tasks = checked_argument("tasks", tasks)
     directory = checked_argument("cache", cache)
     from snaprebuild.spark.job import SparkEngine

@@ -169,8 +169,16 @@ class Bucket(Protocol):
     def settings(self) -> BucketSettings:
         """What the bucket does with its objects."""
 
-    def versions(self) -> Iterator[ListedVersion]:
-        """Every version of every object below the location, and every delete marker, ascending by key."""
+    def versions(self, name_prefix: str) -> Iterator[ListedVersion]:
+        """Every version of every object below the location, and every delete marker, ascending by key.
 
-    def uploads(self) -> Iterator[ListedUpload]:
-        """Every multipart upload below the location that was neither completed nor aborted."""
+        Args:
+            name_prefix: only keys below the location that begin with it.
+        """
+
+    def uploads(self, name_prefix: str) -> Iterator[ListedUpload]:
+        """Every multipart upload below the location that was neither completed nor aborted.
+
+        Args:
+            name_prefix: only keys below the location that begin with it.
+        """

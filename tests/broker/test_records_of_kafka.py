@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from fixture_files import broker_files
 from kafka_classpath import KAFKA_VERSION, OTHER_VERSIONS, java_output
+from log_dirs import batch, record, sized, varint
 from record_events import MARKS_OF_UTF_8
 from strategies import batch_of, header_of
 
@@ -44,10 +45,10 @@ def lines_of(path: Path, group_bytes: int) -> list[str]:
     source = BytesSegment(data)
     for block in HeaderReader(source, check_crc=True, read_markers=False):
         for group in record_groups(source, block, group_bytes=group_bytes, piped=piped, on_damage=on_damage):
-            for record, kind in zip(group.records(), group.timestamp_type.tolist(), strict=True):
-                headers = [f" {text(decoded_header_key(each.key).encode())}={text(each.value)}" for each in record.headers]
-                numbers = f"{record.offset} {record.timestamp} {kind} {record.sequence}"
-                lines.append(f"{numbers} {text(record.key)} {text(record.value)}{''.join(headers)}")
+            for each_record, kind in zip(group.records(), group.timestamp_type.tolist(), strict=True):
+                headers = [f" {text(decoded_header_key(each.key).encode())}={text(each.value)}" for each in each_record.headers]
+                numbers = f"{each_record.offset} {each_record.timestamp} {kind} {each_record.sequence}"
+                lines.append(f"{numbers} {text(each_record.key)} {text(each_record.value)}{''.join(headers)}")
     return lines
 
 
@@ -68,12 +69,30 @@ def write_ours(path: Path, seed: int) -> None:
     path.write_bytes(b"".join(parts))
 
 
+NEGATIVE = (-1, -2, -7, -64, -65, -9000, -(2**31))
+"""Lengths of keys, values and values of headers: null, however far below 0 they are."""
+
+
+def write_negative(path: Path) -> None:
+    """A record for each length of a key, a value and the value of a header, other records next to it."""
+    records = [record(b"value")]
+    for length in NEGATIVE:
+        for key, value, header in ((length, 1, 1), (1, length, 1), (1, 1, length)):
+            parts = (varint(each) + (b"x" if each == 1 else b"") for each in (key, value))
+            body = b"\0\0" + varint(len(records)) + b"".join(parts) + varint(1) + sized(b"name")
+            body += varint(header) + (b"y" if header == 1 else b"")
+            records.append(sized(body))
+    path.write_bytes(batch(0, records=records) + batch(len(records), records=[record(b"after")]))
+
+
 @pytest.mark.parametrize("version", [KAFKA_VERSION, *OTHER_VERSIONS])
 def test_kafka_reads_the_same(version: str, tmp_path: Path) -> None:
     paths = [tmp_path / f"written-{number}.log" for number in range(WRITTEN)]
     for number in range(OURS):
         paths.append(tmp_path / f"ours-{number}.log")
         write_ours(paths[-1], number)
+    paths.append(tmp_path / "negative.log")
+    write_negative(paths[-1])
     if version == KAFKA_VERSION:
         paths += [path for path in broker_files("*.log") if path.stat().st_size]
     output = java_output("RecordReader", arguments=(tmp_path, WRITTEN), lines=paths, version=version)

@@ -244,7 +244,7 @@ def test_inside_a_batch_the_start_of_the_broker_removes_it(tmp_path: Path) -> No
     for words in (("inspect", "explain", inside), ("verify", logs)):
         run = snaprebuild(*words)
         assert run.exit_code == 1
-        assert "Next: start and stop the broker once, then: snaprebuild scan" in run.stdout, run
+        assert "Next: start and stop the broker once.\nThen: snaprebuild scan" in run.stdout, run
     inside.unlink()
     (logs / "mixed-0" / snapshot_name(0)).write_bytes(b"torn")
     assert "start and stop the broker" not in snaprebuild("verify", logs).stdout

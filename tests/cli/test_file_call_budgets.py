@@ -33,7 +33,7 @@ BUDGETS = {
     "rebuild in place": Counts(listings=7, lock_probes=2, locks=2, properties=1, opens=38, stats=110),
     "before-start": Counts(listings=7, lock_probes=2, locks=2, properties=1, opens=40, stats=112),
     "stage": Counts(listings=7, lock_probes=1, locks=2, properties=1, opens=40, stats=206),
-    "install": Counts(listings=5, lock_probes=1, locks=1, properties=1, opens=29, stats=112),
+    "install": Counts(listings=9, lock_probes=1, locks=1, properties=1, opens=39, stats=150),
     "ensure_snapshot": Counts(listings=1, lock_probes=1, locks=0, properties=0, opens=11, stats=16),
 }
 

@@ -214,7 +214,7 @@ def test_a_replica_of_one_segment_is_judged(node: Path, corruption: str) -> None
     if corruption == "replaced-disk":
         assert "REJECTED(R4)" in run.messages("source-rejected")
     else:
-        assert "no snapshot is written at 561: the replica is TRUSTED_BELOW(0)" in run.messages("follower-not-repaired")
+        assert "no snapshot is written at 561: nothing above offset 0 is trusted" in run.messages("follower-not-repaired")
     assert {path: found for path, found in tree(node).items() if "lock" not in str(path)} == before
 
 

@@ -50,7 +50,8 @@ def test_what_a_rebuild_in_place_writes(fixture: str, tmp_path: Path) -> None:
     """Byte for byte, in all partitions of which something was staged; and nothing else changes."""
     one, other = (copy_of(fixture, tmp_path / each) for each in ("one", "other"))
     for directory in (*one.glob("*-[0-9]"), *other.glob("*-[0-9]")):
-        remove_snapshots(directory)
+        if len([*directory.glob("*.log")]) > 1:  # else nothing of it is staged, and the start forgets its producers
+            remove_snapshots(directory)
     in_json("rebuild", one, *AS_OF, "--receipt", tmp_path / "one.jsonl")
     staged(other, tmp_path / "staged")
     before = tree(other)
@@ -351,7 +352,7 @@ def test_a_dry_run_shows_what_is_mounted_read_only(plan: Path, logs: Path, tmp_p
 def test_the_most_blocked_come_first_and_a_deadline_ends_it(plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     none = installed(tmp_path / "staged", tmp_path / "none.jsonl", "--deadline", 0)
     assert (none.exit_code, none.totals, none.document["receipt"]) == (1, {"skipped": 14}, None)
-    moments = iter([1.0, 3.0])  # the first partition comes before the deadline, the second after it
+    moments = itertools.chain([1.0], itertools.repeat(3.0))  # the first partition comes before the deadline, the second after it
     monkeypatch.setattr(time, "monotonic", lambda: next(moments))
     one = installed_here(plan, tmp_path / "one.jsonl", deadline=2.0)
     monkeypatch.undo()

@@ -12,9 +12,14 @@ from typing import Any
 import pytest
 from budgets import scaled
 from command import in_json
-from log_dirs import EMPTY_SNAPSHOT, copy_of
+from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, tree
 from manifests import FIXTURES
+from other_process import live_broker
+from plans import make_plan
 from snapshot_states import STATES, SnapshotState
+
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
+from snaprebuild.snapshots.rebuild.run import rebuild
 
 IN_PLACE: tuple[tuple[str, ...], ...] = ((), ("--set-aside",), ("--boundaries", "all"))
 OPTIONS = (*IN_PLACE, ("--out", "{out}"), ("--out", "{out}", "--boundaries", "all"), ("--to", "{stage}"))
@@ -128,3 +133,67 @@ def test_a_staged_file_that_was_changed_is_within_the_numbers(tmp_path: Path) ->
     planned = plan.document["planned"]
     written = in_json("stage", logs, "--to", stage, *AS_OF).totals["written"]
     assert planned["to_write"] < written <= planned["writes_at_most"]
+
+
+UNFLUSHED = {
+    "flushed": {},
+    "not flushed": {"recovery-point-offset-checkpoint": "0"},
+    "not replicated": {"replication-offset-checkpoint": "0"},
+    "neither": {"recovery-point-offset-checkpoint": "0", "replication-offset-checkpoint": "0"},
+}
+"""Offsets that a running broker has not raised yet, by checkpoint: a clean stop raises them."""
+
+
+def with_offsets(logs: Path, offsets: dict[str, str]) -> None:
+    """Writes an offset for every partition into checkpoints."""
+    for name, offset in offsets.items():
+        path = logs / name
+        head, rows = path.read_text().splitlines()[:2], path.read_text().splitlines()[2:]
+        path.write_text("\n".join([*head, *(f"{row.rpartition(' ')[0]} {offset}" for row in rows)]) + "\n")
+
+
+def absent_by_partition(document: dict[str, Any]) -> dict[str, set[int]]:
+    """The boundaries without a snapshot that a plan or a run has a result for, by path of the partition."""
+    found = {
+        partition["path"]: {
+            each["offset"] for each in partition["boundaries"] if not each.get("exists", False) and each.get("comparison") is None
+        }
+        for partition in document["partitions"]
+    }
+    return {path: offsets for path, offsets in found.items() if offsets}
+
+
+@pytest.mark.parametrize("name", UNFLUSHED)
+def test_every_plan_next_to_a_broker_is_that_of_stage(name: str, tmp_path: Path) -> None:
+    """A command that cannot write while the broker runs answers for the time after its clean stop, as the command that it proposes."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / ".kafka_cleanshutdown").unlink()
+    with_offsets(logs, UNFLUSHED[name])
+    with live_broker(logs):
+        scanned = in_json("scan", logs)
+        plan = in_json("plan", logs, *AS_OF)
+        runs = [in_json(*words, logs) for words in (("rebuild",), ("rebuild", "--dry-run"), ("before-start", "--dry-run"))]
+        staged = in_json("stage", logs, "--to", tmp_path / "stage", *AS_OF)
+    expected = absent_by_partition(in_json("plan", logs, "--to", tmp_path / "other", *AS_OF).document)
+    count = sum(map(len, expected.values()))
+    active = 2  # the states at the active segments are staged, too, and exist
+    assert (staged.exit_code, staged.totals) == (0, {"written": count + active})
+    assert scanned.document["totals"]["missing"] == count
+    assert absent_by_partition(plan.document) == expected
+    assert plan.exit_code == 0
+    rebuilt, dry, before = (run.document["totals"] for run in runs)
+    assert (rebuilt["refused"], dry["would_write"] + dry["refused"], before["would_write"]) == (count, count, count)
+
+
+def test_nothing_is_written_by_the_plan_of_a_broker_that_ran(tmp_path: Path) -> None:
+    """It was made for the time after a clean stop, and whether that stop was clean shows only a new plan."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / ".kafka_cleanshutdown").unlink()
+    before = tree(logs)
+    with live_broker(logs):
+        plan = make_plan(RebuildRequest((str(logs),)))
+    assert any(each.boundaries for each in plan.partitions)
+    result = rebuild(plan)
+    assert set(result.totals) == {"refused"}
+    appeared, vanished, changed = changes(before, tree(logs))
+    assert (appeared, vanished, changed) == ({".lock"}, set(), set())

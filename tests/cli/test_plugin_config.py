@@ -70,6 +70,7 @@ def test_the_store_of_a_broker(tmp_path: Path) -> None:
         "key_prefix": "tier/",
         "chunk_size": 4194304,
         "key_pairs": [],
+        "custom_metadata_fields": [],
     }
 
 

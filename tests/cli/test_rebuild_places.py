@@ -55,7 +55,7 @@ def test_a_refusal_names_the_ways_that_work(tmp_path: Path) -> None:
         assert f"fuser -v {logs}/.lock" in refused.stdout
         staged = snaprebuild(*commands[0])
         assert staged.exit_code == 0
-        install = shlex.split(staged.stdout.partition("Next: stop the broker, then: snaprebuild ")[2].splitlines()[0])
+        install = shlex.split(staged.stdout.partition("Next: stop the broker.\nThen: snaprebuild ")[2].splitlines()[0])
         assert install[0] == "install"
         assert snaprebuild(*install).exit_code == 3, "the broker runs"
     assert snaprebuild(*install).text.startswith("14 snapshots installed in 2 partitions.")

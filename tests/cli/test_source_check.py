@@ -164,7 +164,7 @@ def test_a_wrong_snapshot_above_the_trusted_offset_is_reported_and_stays(tmp_pat
     assert (run.exit_code, reported["verdict"]["trusted_below"]) == (1, 258)
     assert (actions[258], actions[411]) == ("written", "refused")
     assert {each["offset"] for each in reported["not_planned"]} >= {330}
-    assert "wrong, and not replaced: the replica is TRUSTED_BELOW(258)" in run.messages("wrong-snapshot")
+    assert "wrong, and not replaced: nothing above offset 258 is trusted: " in run.messages("wrong-snapshot")
     assert (node / "orders-0" / f"{411:020d}.snapshot").read_bytes() == EMPTY_SNAPSHOT
     assert not (node / "orders-0" / f"{330:020d}.snapshot").exists()
 

@@ -65,6 +65,13 @@ NEXT: dict[str, dict[str, str | None]] = {
     "without topic ids": {"": AGAIN},
     "an index is missing": {"": "scan", "scan": AGAIN},
     "stray": {"": "scan", "scan": None, "verify": None, "before-start --dry-run": None},
+    "stopped without a snapshot": {
+        "": "plan",
+        "plan": "rebuild",
+        "rebuild --dry-run": "rebuild",
+        "before-start --dry-run": "before-start",
+        "stage --dry-run": "before-start",
+    },
     "unread": {"": AGAIN},
     "nothing": {"": AGAIN},
 }

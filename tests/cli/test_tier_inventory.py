@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from command import in_json, snaprebuild
+from documents import validator_of
 from log_dirs import batch, make_log_dir, record, tree, write_partition
 from manifests import AIVEN, FIXTURES, READS
 from metadata_logs import metadata_log, uuid_bytes
+from object_store import ObjectStore
 from tiers import copied
 
 from formats.remote.remote_log_metadata import (
@@ -353,6 +355,8 @@ def test_all_fifty_partitions_were_given(tmp_path: Path) -> None:
 
 def rows_of(path: Path) -> dict[str, dict[str, Any]]:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        validator_of("tier-keys").validate(row)
     by_key = {each["key"]: each for each in rows}
     assert len(by_key) == len(rows)
     return by_key
@@ -440,3 +444,39 @@ def test_logs_of_different_clusters_do_not_go_together(tmp_path: Path) -> None:
     assert run.exit_code == 2
     assert "are of different clusters: expected the records of cluster" in run.stderr
     assert "found those of cluster own" in run.stderr
+
+
+# ---------------------------------------------------------------------------------------------------------------- a bucket
+
+
+@pytest.mark.s3
+def test_what_a_versioned_bucket_hides(object_store: ObjectStore, tmp_path: Path) -> None:
+    """Deletes as brokers send them leave versions and markers. The server knows neither lifecycle rules nor replication."""
+    name = object_store.bucket()
+    object_store.client.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+    object_store.upload(STORE, f"s3://{name}")
+    (log,) = (path for path in STORE.rglob("*.log") if MIXED[0]["metadata"]["segment_id"] in path.name)
+    stem = str(log.relative_to(STORE)).removesuffix(".log")
+    gone = [f"{stem}.{kind}" for kind in ("log", "indexes", "rsm-manifest")]
+    for key in gone:
+        object_store.client.delete_object(Bucket=name, Key=key)
+    upload = object_store.client.create_multipart_upload(Bucket=name, Key=f"{stem}.log")["UploadId"]
+    object_store.client.upload_part(Bucket=name, Key=f"{stem}.log", UploadId=upload, PartNumber=1, Body=b"part")
+    keys = tmp_path / "keys.jsonl"
+    run = in_json("tier inventory", f"s3://{name}", "--keys", keys)
+    sizes = sum((STORE / key).stat().st_size for key in gone)
+    bucket = run.document["bucket"]
+    assert bucket["versioning"] == "Enabled"
+    assert bucket["hidden"] == {"noncurrent_versions": 3, "noncurrent_bytes": sizes, "delete_markers": 3}
+    assert (bucket["unfinished_uploads"]["uploads"], bucket["unfinished_uploads"]["part_bytes"]) == (1, 4)
+    assert {"tier-noncurrent", "tier-unfinished-uploads"} <= run.codes.keys()
+    assert {each["call"] for each in bucket["unanswered"]} <= {"GetBucketLifecycleConfiguration", "GetBucketReplication"}
+    rows = [json.loads(line) for line in keys.read_text().splitlines()]
+    by_state = Counter(row["state"] for row in rows)
+    assert (by_state["noncurrent"], by_state["delete-marker"], by_state["unfinished-upload"]) == (3, 3, 1)
+    assert {row["key"] for row in rows if row["state"] in ("noncurrent", "delete-marker")} == set(gone)
+    assert len({row["version_id"] for row in rows}) == len(rows), "each version has an id, also the current ones"
+    table = snaprebuild("tier", "inventory", f"s3://{name}")
+    lines = [" ".join(line.split()) for line in table.stdout.splitlines()]
+    assert "delete markers - 3 -" in lines
+    assert "multipart uploads - 1 4 B" in lines

@@ -1,10 +1,12 @@
 """Verbs that write leave out topics that Kafka would upload under topic id zero; verbs that read report them; the broker starts."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 from command import in_json, snaprebuild, snaprebuild_process
 from log_dirs import copy_of, remove_snapshots, snapshots_in
+from manifests import bundled
 from sentences import AGAIN, NOT_READY, RAISE_THE_PROTOCOL
 
 from cli.test_next_command import next_words
@@ -23,6 +25,14 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in PARTITIONS:
         remove_snapshots(copy / name)
     return copy
+
+
+@pytest.fixture
+def stopped_logs(logs: Path) -> Path:
+    """The same, but for the snapshot that the clean stop wrote in the log of one segment."""
+    name = f"plain-0/{559:020d}.snapshot"
+    shutil.copy2(bundled("kafka27-mixed") / "logs" / name, logs / name)
+    return logs
 
 
 def properties(logs: Path, protocol: str, remote: str = "true") -> Path:
@@ -47,8 +57,6 @@ def written(logs: Path) -> dict[str, int]:
 
 EACH = {"deleted-0": 2, "logappend-0": 5, "mixed-0": 15, "plain-0": 1}
 """Boundaries of the fixture, from its manifest."""
-STAGED = {name: count for name, count in EACH.items() if name != "plain-0"}
-"""Nothing is staged of a log of one segment."""
 
 
 @pytest.mark.parametrize("verb", ["rebuild", "stage", "plan"])
@@ -128,39 +136,39 @@ def test_it_is_reported_too_if_no_snapshot_is_missing(logs: Path) -> None:
         assert "nothing to do" not in run.text
 
 
-def test_install_asks_the_configuration_of_the_next_start(logs: Path, tmp_path: Path) -> None:
-    source = properties(logs, "2.7", "false")
+def test_install_asks_the_configuration_of_the_next_start(stopped_logs: Path, tmp_path: Path) -> None:
+    source = properties(stopped_logs, "2.7", "false")
     assert in_json("stage", "--server-properties", source, "--to", tmp_path / "staged").exit_code == 0
-    properties(logs, "2.7")
+    properties(stopped_logs, "2.7")
     plan = tmp_path / "staged" / "plan.jsonl"
     for more in (("--dry-run",), ()):
         refused = in_json("install", "--plan", plan, *more)
         assert refused.exit_code == 3
         assert refused.codes["topic-id-zero"] == 1
-        assert written(logs) == {}
+        assert written(stopped_logs) == {"plain-0": 1}
     for more in (("--dry-run",), ()):
         run = snaprebuild("install", "--plan", plan, *more)
         assert run.text.startswith(NOT_READY)
         assert next_words(run) == [AGAIN], "`stage` would be refused for the same reason"
-    properties(logs, "3.6")
-    give_ids(logs, *PARTITIONS)
+    properties(stopped_logs, "3.6")
+    give_ids(stopped_logs, *PARTITIONS)
     assert in_json("install", "--plan", plan).exit_code == 0
-    assert written(logs) == STAGED
+    assert written(stopped_logs) == EACH
 
 
-def test_install_with_consent(logs: Path, tmp_path: Path) -> None:
-    source = properties(logs, "2.7", "false")
+def test_install_with_consent(stopped_logs: Path, tmp_path: Path) -> None:
+    source = properties(stopped_logs, "2.7", "false")
     in_json("stage", "--server-properties", source, "--to", tmp_path / "staged")
-    properties(logs, "2.7")
+    properties(stopped_logs, "2.7")
     assert in_json("install", "--plan", tmp_path / "staged" / "plan.jsonl", ACCEPT).exit_code == 0
-    assert written(logs)
+    assert written(stopped_logs) == EACH
 
 
-def test_what_was_staged_with_consent_needs_none_to_be_installed(logs: Path, tmp_path: Path) -> None:
-    source = properties(logs, "2.7")
+def test_what_was_staged_with_consent_needs_none_to_be_installed(stopped_logs: Path, tmp_path: Path) -> None:
+    source = properties(stopped_logs, "2.7")
     assert in_json("stage", "--server-properties", source, "--to", tmp_path / "staged", ACCEPT).exit_code == 0
     assert in_json("install", "--plan", tmp_path / "staged" / "plan.jsonl").exit_code == 0
-    assert written(logs)
+    assert written(stopped_logs) == EACH
 
 
 def test_a_saved_plan_keeps_the_consent(logs: Path, tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
         table = snaprebuild("undo", receipt, "--dry-run")
     assert (run.exit_code, run.totals) == (0, {"would_remove": 14})
     assert run.codes == {"live-broker": 1}
-    assert f"Next: stop the broker, then: snaprebuild undo {receipt}" in table.text
+    assert f"Next: stop the broker. Then: snaprebuild undo {receipt}" in table.text
     assert tree(logs) == before
 
 

@@ -78,7 +78,7 @@ def test_a_newer_run_with_its_receipt_elsewhere_is_the_last(state: Path, tmp_pat
     assert dry.document["receipt"] == str(elsewhere)
     assert "The newest run of this user on this host was `rebuild`" in dry.document["answer"]
     listed = snaprebuild("undo", "--output", "json").document["receipts"]
-    assert [each["path"] for each in listed] == [str(elsewhere), str(first)]
+    assert sorted(each["path"] for each in listed) == sorted([str(elsewhere), str(first)])
     assert str(elsewhere) in snaprebuild("undo").stdout, "its path: it is in another directory"
     assert last().document["receipt"] == str(elsewhere)
     assert last("--dry-run").document["receipt"] == str(first), "the other one is undone"

@@ -175,7 +175,7 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
     ),
     **{
         (verb, "--server-properties"): (f"{verb} {REMOTE} --server-properties {{}} {more}", {"server-properties"})
-        for verb, more in (("tier inventory", ""), ("tier audit", ""), ("tier repair", "--dry-run"))
+        for verb, more in (("tier inventory", ""), ("tier metadata", ""), ("tier audit", ""), ("tier repair", "--dry-run"))
     },
     ("cluster advise", "--server-properties"): ("cluster advise --server-properties {}", {"server-properties"}),
     ("cluster advise", "directory"): ("cluster advise {}", set()),

@@ -296,9 +296,8 @@ class TestRecords:
             # one byte more, or less, than the fields need
             ("18" + RECORD_HEX[2:] + "00", BadLengthError),
             ("14" + RECORD_HEX[2:], TruncatedError),
-            # negative length of the record, of a key, of a value, of a header's key
+            # negative length of the record, of a header's key
             ("01" + RECORD_HEX[2:], BadValueError),
-            ("0c 00 00 00 03 01 00".replace(" ", ""), BadLengthError),
             ("10 00 00 00 01 01 02 01 01".replace(" ", ""), BadLengthError),
             # counts of headers: negative, more than the limit
             ("0c 00 00 00 01 01 01".replace(" ", ""), BadLengthError),
@@ -313,6 +312,14 @@ class TestRecords:
         assert type(caught.value) is error
         assert caught.value.position == 500
         assert caught.value.file == "some.log"
+
+    @pytest.mark.parametrize("length", ["01", "03", "7f", "ff7f", "ffffffff0f"])
+    def test_every_negative_length_is_null(self, length: str) -> None:
+        """Of a key, of a value, and of the value of a header; ``tests/broker/test_records_of_kafka.py`` asks Kafka."""
+        for key, value, header in ((length, "01", "01"), ("01", length, "01"), ("01", "01", length)):
+            body = bytes.fromhex(f"00 00 00 {key} {value} 02 02 68 {header}")
+            record, end = parse_record(bytes((2 * len(body),)) + body)
+            assert (record.key, record.value, record.headers, end) == (None, None, (RecordHeader(b"h", None),), len(body) + 1)
 
     def test_as_many_headers_as_the_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(limits, "RECORD_HEADERS_MAX", 3)

@@ -5,11 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command import in_json
 from log_dirs import remove_snapshots
-from manifests import REPOSITORY
+from manifests import FIXTURES, REPOSITORY
 from stopped_broker import made
 
 from snaprebuild import (
+    LogDir,
     Partition,
     RefusalReason,
     ReplayOptions,
@@ -130,6 +132,47 @@ def test_the_log_goes_first(kept: str, tmp_path: Path) -> None:
     assert upload.value.reason == "below-log-start"
 
 
+def reasons_of(partition: Partition) -> set[RefusalReason]:
+    """The reasons for which the snapshots of its segments are refused."""
+    reasons = set()
+    for segment in partition:
+        try:
+            segment.snapshot()
+        except SnapshotRefusedError as error:
+            reasons.add(error.reason)
+    return reasons
+
+
+@pytest.mark.parametrize("fixture", ["kafka27-compacted", "kafka4-compacted", "txn-state"])
+def test_a_topic_that_is_never_uploaded_is_no_damage(fixture: str) -> None:
+    """The cleaner removes batches, so that no log proves the snapshots. An uploader forgets the partition, and stops nowhere."""
+    reasons = set()
+    for partition in LogDir(FIXTURES / fixture):
+        reasons |= reasons_of(partition)
+        for segment in partition:
+            with pytest.raises(UploadRefusedError) as upload:
+                segment.prepare_upload()
+            assert upload.value.reason is UploadRefusalReason.NEVER_TIERED
+    assert reasons == {RefusalReason.NEVER_TIERED}
+
+
+DIRECTORIES = sorted(each for each in (FIXTURES / "damaged").iterdir() if each.is_dir() and any(each.glob("**/*-[0-9]/*.log")))
+IN_QUICK_TIER = ("logs",)
+
+
+@pytest.mark.parametrize(
+    "directory",
+    [pytest.param(each, id=each.name, marks=() if each.name in IN_QUICK_TIER else pytest.mark.full) for each in DIRECTORIES],
+)
+def test_verify_shows_the_place_of_each_damage(directory: Path) -> None:
+    """As the table of the guide promises for the reason ``damaged``."""
+    damaged = [each.path for each in LogDir(directory) if RefusalReason.DAMAGED in reasons_of(each)]
+    for path in damaged:
+        verified = in_json("verify", path)
+        assert verified.exit_code != 0
+        assert any(each["path"].startswith(path) and each["severity"] != "note" for each in verified.document["findings"])
+
+
 def test_no_segment_of_that_name_is_a_usage_error(tmp_path: Path) -> None:
     """Above the log start an offset that is no boundary is a mistake of the caller."""
     directory = made(tmp_path)
@@ -161,8 +204,9 @@ def test_the_guide_says_for_each_reason_what_an_uploader_does() -> None:
     """Once: one word means the same in both enumerations."""
     listed = rows_of("uploader.md")
     assert sorted(listed) == sorted({*map(str, RefusalReason), *map(str, set(UploadRefusalReason) - OF_TIER_UPLOAD)})
-    explained = rows_of("upload.md")
-    assert {str(reason) for reason in UploadRefusalReason} <= set(explained)
+    reference = (REPOSITORY / "docs" / "reference" / "api.md").read_text()
+    for reason in UploadRefusalReason:
+        assert f"* `{reason.name}` = `'{reason}'`: " in reference, "the guide to uploads points there"
 
 
 def test_each_reason_is_raised_where_the_guide_says() -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -162,15 +163,15 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
 
     status = (logs / "mixed-0" / f"{1151:020d}.log").stat()
     os.utime(logs / "mixed-0" / f"{1151:020d}.log", ns=(5, 5))
-    was, now = (
-        f"offset 1151 size_bytes {status.st_size} modified_ns {time} inode {status.st_ino}" for time in (status.st_mtime_ns, 5)
-    )
-    assert stale() == f"segments: was {was}, is {now}"
+    seconds, nanoseconds = divmod(status.st_mtime_ns, 10**9)
+    was = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(seconds))}.{nanoseconds:09d}Z"
+    again = "1970-01-01 00:00:00.000000005Z"
+    assert stale() == f"segments: the one at offset 1151 was written at {was}, and again at {again}"
     os.utime(logs / "mixed-0" / f"{1151:020d}.log", ns=(status.st_atime_ns, status.st_mtime_ns))
     assert load_plan(path).partitions
 
     (logs / "log-start-offset-checkpoint").write_text("0\n2\ndeleted 0 298\nmixed 0 583\n")
-    assert stale() == "log_start_offset: was 0, is 583"
+    assert stale() == "log start offset: was 0, is 583"
     (logs / "log-start-offset-checkpoint").write_text("0\n1\ndeleted 0 298\n")
     (logs / "mixed-0" / snapshot_name(583)).mkdir()
     assert stale() == "boundaries: was 583, is 1151"
@@ -188,7 +189,7 @@ def test_a_reason_that_differs_is_named(tmp_path: Path) -> None:
     assert list(lines[1]["not_planned"].values()) == [[3]]
     lines[1]["not_planned"] = {"because of the moon": [3]}
     write_signed(path, lines[:-1])
-    with pytest.raises(RefusedError, match=r"not_planned: because of the moon: had 1 entry, has 0") as caught:
+    with pytest.raises(RefusedError, match=r"not planned: because of the moon: had 1 entry, has 0") as caught:
         load_plan(str(path))
     assert caught.value.path == str(partition)
 

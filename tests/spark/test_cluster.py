@@ -121,7 +121,8 @@ def test_a_worker_that_is_killed(cluster: Cluster, logs: Path, expected: dict[st
     assert len(document["killed"]) == 1, "the worker was killed in mid-job"
     assert document["executors"] == 1
     assert all(".zip/snaprebuild/" in each for each in document["code"]), "the code that was shipped"
-    assert document["after"] == ["storage-failed: the Spark job failed: the session was stopped"]
+    refers = f"storage-failed: the Spark job failed: the reason is with {logs}/t-0"
+    assert document["after"] == [refers, "storage-failed: the Spark job failed: the session was stopped"]
     assert document["exit_code_after"] == 5
     assert (document["exit_code"], document["findings"]) == (0, [])
     assert document["actions"] == {"written": 4 * PARTITIONS}
@@ -423,13 +424,15 @@ def announced(receipt: Path) -> dict[str, str]:
 def test_a_driver_that_is_killed(drivers: Drivers, store: FaultyStore, tmp_path: Path) -> None:
     """In mid-job, with objects on their way: its receipt has the name of the run, which the objects have. A second run does the rest."""
     before = dict(store.objects)
-    fine, waiting, go = threading.Semaphore(5), threading.Event(), threading.Event()
+    fine, waiting, go, late = threading.Semaphore(5), threading.Event(), threading.Event(), threading.Semaphore(1)
 
     def choose(method: str, path: str, _: dict[str, str]) -> str:
-        if method == "PUT" and path.endswith(".snapshot") and not go.is_set() and not fine.acquire(blocking=False):
-            waiting.set()
-            go.wait(SECONDS_MAX)
-        return ""
+        """Five objects are there when the driver is killed, one comes late, and the others are lost with their tasks."""
+        if method != "PUT" or not path.endswith(".snapshot") or go.is_set() or fine.acquire(blocking=False):
+            return ""
+        waiting.set()
+        go.wait(SECONDS_MAX)
+        return "" if late.acquire(blocking=False) else "drop"
 
     store.choose = choose
     asked = {"source": "s3://b/logs"}

@@ -39,6 +39,7 @@ NOT_ASKED: dict[str, tuple[frozenset[str], str]] = {
     "follower offsets": (OF_SNAPSHOTS, "the answers of a leader come from its segments and its offsets"),
     "follower fetch-path": (OF_SNAPSHOTS, "the answers of a leader come from its segments and its offsets"),
     "tier audit": (OF_SNAPSHOTS, "of a log directory it uses the first offset of each log"),
+    "tier metadata": (OF_SNAPSHOTS, "of a log directory it uses the log start offset, the leader epochs and the first offset"),
     "follower build": (OF_ONE_LOG, "it writes a partition that is not there, and touches no other one"),
 }
 """By command: the kinds of fates that it does not ask about, and why."""
@@ -72,6 +73,7 @@ def words_of(verb: str, directory: Path, store: Path) -> tuple[object, ...]:
         "follower offsets": (store, directory),
         "follower fetch-path": (store, directory),
         "tier audit": (store, "--level", "reachable", "--log-dir", directory, *AS_OF),
+        "tier metadata": (store, "--log-dir", directory, "--custom-metadata", "none"),
         "follower build": (store, directory, "--dry-run", "--topic-partition", absent, *AS_OF),
     }[verb]
 

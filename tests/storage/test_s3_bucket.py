@@ -155,7 +155,7 @@ def test_pages_of_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     marker = {"Key": "tier/b", "VersionId": "9", "LastModified": WHEN, "IsLatest": True}
     bucket, client = bucket_of(monkeypatch, list_object_versions=[first, {"DeleteMarkers": [marker]}])
-    versions = list(bucket.versions())
+    versions = list(bucket.versions(""))
     assert [(each.key, each.version_id, each.is_current, each.is_delete_marker, each.size_bytes) for each in versions] == [
         ("a", "2", True, False, 5),
         ("a", "1", False, False, 4),
@@ -163,12 +163,13 @@ def test_pages_of_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert {each.modified_ms for each in versions} == {WHEN_MS}
     assert client.requests[1][1]["KeyMarker"] == "tier/a"
+    assert {request["Prefix"] for _, request in client.requests} == {"tier/"}
     assert client.requests[1][1]["VersionIdMarker"] == "1"
 
 
 def test_versions_that_may_not_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     bucket, _ = bucket_of(monkeypatch, list_object_versions="AccessDenied", list_multipart_uploads="NotImplemented")
-    assert (list(bucket.versions()), list(bucket.uploads())) == ([], [])
+    assert (list(bucket.versions("")), list(bucket.uploads(""))) == ([], [])
     assert [(each.call, each.denied) for each in bucket.unanswered] == [
         ("ListObjectVersions", True),
         ("ListMultipartUploads", False),
@@ -178,9 +179,11 @@ def test_versions_that_may_not_be_listed(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_uploads_with_their_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     uploads = {"Uploads": [{"Key": "tier/a", "UploadId": "u", "Initiated": WHEN}]}
     bucket, _ = bucket_of(monkeypatch, list_multipart_uploads=uploads, list_parts={"Parts": [{"Size": 3}, {"Size": 4}]})
-    assert [(each.key, each.upload_id, each.initiated_ms, each.size_bytes) for each in bucket.uploads()] == [("a", "u", WHEN_MS, 7)]
+    assert [(each.key, each.upload_id, each.initiated_ms, each.size_bytes) for each in bucket.uploads("")] == [
+        ("a", "u", WHEN_MS, 7)
+    ]
     bucket, _ = bucket_of(monkeypatch, list_multipart_uploads=uploads, list_parts="AccessDenied")
-    assert [each.size_bytes for each in bucket.uploads()] == [None]
+    assert [each.size_bytes for each in bucket.uploads("")] == [None]
     assert [each.permission for each in bucket.unanswered] == ["s3:ListMultipartUploadParts"]
 
 
@@ -200,12 +203,14 @@ def test_a_real_store(object_store: ObjectStore) -> None:
     settings = bucket.settings()
     assert settings.versioning == "Enabled"
     assert settings.lifecycle_rules in (None, ())
-    versions = list(bucket.versions())
+    versions = list(bucket.versions(""))
     assert sorted((each.key, each.is_current, each.is_delete_marker, each.size_bytes) for each in versions) == [
         ("a", False, False, 5),
         ("a", True, False, 6),
         ("b", False, False, 7),
         ("b", True, True, 0),
     ]
-    assert [(each.key, each.upload_id, each.size_bytes) for each in bucket.uploads()] == [("c", upload_id, 4)]
+    assert [(each.key, each.upload_id, each.size_bytes) for each in bucket.uploads("")] == [("c", upload_id, 4)]
+    assert [each.key for each in bucket.versions("b")] == ["b", "b"]
+    assert list(bucket.uploads("a")) == []
     assert bucket.unanswered == []

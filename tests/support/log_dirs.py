@@ -151,6 +151,11 @@ def varint(value: int) -> bytes:
     return bytes(out) + bytes((value,))
 
 
+def sized(data: bytes) -> bytes:
+    """Bytes after their length."""
+    return varint(len(data)) + data
+
+
 def record(value: bytes, *, key: bytes | None = None, offset_delta: int = 0) -> bytes:
     """One record, no headers, no timestamp delta."""
     body = b"\0\0" + varint(offset_delta) + (varint(-1) if key is None else varint(len(key)) + key)

@@ -67,6 +67,14 @@ def _with(build: Build, offset: int, data: bytes) -> Build:
     return change
 
 
+def stopped_without(place: Path) -> list[str]:
+    """A clean stop left no snapshot of the one segment of ``plain-0``: the next start writes an empty one."""
+    logs = copy_of("kafka4-mixed", place)
+    (path,) = (logs / "plain-0").glob("*.snapshot")
+    path.unlink()
+    return [str(logs)]
+
+
 def _bare(place: Path) -> list[str]:
     """Partitions without the files of a broker."""
     logs = copy_of("kafka27-mixed", place)
@@ -151,6 +159,7 @@ STATES = (
     SnapshotState("without topic ids", _without_topic_ids, missing=LACKING),
     SnapshotState("an index is missing", _without_index),
     SnapshotState("stray", _stray, missing=1),
+    SnapshotState("stopped without a snapshot", stopped_without, missing=1),
     SnapshotState("unread", _unread, missing=LACKING, is_judged=False),
     SnapshotState("nothing", _nothing, is_judged=False),
 )

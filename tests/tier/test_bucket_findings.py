@@ -44,11 +44,11 @@ class FakeBucket:
     def settings(self) -> BucketSettings:
         return self.rules
 
-    def versions(self) -> Iterator[ListedVersion]:
-        yield from self.kept
+    def versions(self, name_prefix: str) -> Iterator[ListedVersion]:
+        yield from (each for each in self.kept if each.key.startswith(name_prefix))
 
-    def uploads(self) -> Iterator[ListedUpload]:
-        yield from self.begun
+    def uploads(self, name_prefix: str) -> Iterator[ListedUpload]:
+        yield from (each for each in self.begun if each.key.startswith(name_prefix))
 
 
 def with_rules(*rules: LifecycleRule, **more: Any) -> FakeBucket:

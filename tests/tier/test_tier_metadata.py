@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from command import in_json, snaprebuild
-from log_dirs import batch, record, snapshot_bytes, write_partition
+from log_dirs import batch, batch_positions, record, snapshot_bytes, write_partition
 from manifests import AIVEN, FIXTURES, REPOSITORY
 from schema_validator import Draft202012Validator
 from tier_example import MS, written
 from tiers import TOPIC_ID, Copy, id_text, write_tier
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
+from formats.partition.offset_index import read_offset_index
 from formats.remote.remote_log_metadata import (
     RemoteSegment,
     RemoteSegmentId,
@@ -23,7 +24,15 @@ from formats.remote.remote_log_metadata import (
     read_remote_log_record,
     write_remote_log_record,
 )
+from snaprebuild.errors import WriteFailedError
+from snaprebuild.snapshots.source.log_records import log_records
+from snaprebuild.storage.local.new_directory import create_partition_directory
+from snaprebuild.storage.log_dir import find_partitions
+from snaprebuild.tier.metadata.topic_directories import MetadataReplica, MetadataTopicPlan, write_topic
+from snaprebuild.tier.metadata.topic_log import partition_files
+from snaprebuild.tier.metadata.topic_receipt import TopicReceipt
 from snaprebuild.tier.remote_log import RemoteLog
+from snaprebuild.tier.upload.announce import WrittenCopy
 
 LOST = FIXTURES / "follower-lost-state"
 T0 = TopicIdPartition("t", TOPIC_ID, 0)
@@ -110,6 +119,23 @@ def test_custom_metadata_is_that_of_the_plugin(tmp_path: Path) -> None:
     assert {key: (value or b"").hex() for key, value in found.items()} == {
         name[-22:]: each["custom_metadata_hex"] for name, each in true.items()
     }
+
+
+def test_custom_metadata_follows_the_configuration_of_the_broker(tmp_path: Path) -> None:
+    """Without the key the plugin returns none."""
+    store = AIVEN / "custom-metadata" / "store"
+    properties = tmp_path / "server.properties"
+    sizes = []
+    for fields in ("", "rsm.config.custom.metadata.fields.include=REMOTE_SIZE, OBJECT_PREFIX\n"):
+        properties.write_text(f"rsm.config.storage.root={store}\n{fields}")
+        run = in_json("tier metadata", "--server-properties", properties, "--log-start", "mixed-0=3664")
+        (partition,) = run.document["partitions"]
+        assert (run.exit_code, partition["refusals"]) == (0, [])
+        sizes.append([len(each["record_facts"]["custom_metadata"] or "") // 2 for each in partition["copies"]])
+    assert sizes == [[0, 0], [14, 14]]
+    properties.write_text(f"rsm.config.storage.root={store}\nrsm.config.custom.metadata.fields.include=SIZE\n")
+    run = snaprebuild("tier", "metadata", "--server-properties", properties)
+    assert (run.exit_code, "custom.metadata.fields.include: expected none" in run.stderr) == (2, True)
 
 
 def test_without_settings_of_the_plugin_nothing_is_written(tmp_path: Path) -> None:
@@ -438,3 +464,54 @@ def test_a_refusal_writes_nothing(tmp_path: Path) -> None:
     run = in_json("tier metadata", store, *words_of(tmp_path)[1:])
     assert (run.exit_code, run.document["log_dirs"], run.document["receipt"]) == (3, [], None)
     assert not (node / "__remote_log_metadata-0").exists()
+
+
+def test_a_failure_at_the_second_replica_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The receipt has both announcements, and its undo finds nothing."""
+    places = [tmp_path / "one", tmp_path / "two"]
+    for place in places:
+        place.mkdir()
+        (place / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
+    replicas = tuple(MetadataReplica(str(place), number, 0) for number, place in enumerate(places))
+    plan = MetadataTopicPlan(bytes(range(16)), 1, replicas, frozenset())
+    segment = started(1, 0, 9)
+    copies = [WrittenCopy(segment, segment.event_timestamp_ms)]
+
+    def fails_at_the_second(log_dir: str, *arguments: object) -> None:
+        if log_dir == str(places[1]):
+            raise WriteFailedError("the disk is full", path=log_dir)
+        create_partition_directory(log_dir, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("snaprebuild.tier.metadata.topic_directories.create_partition_directory", fails_at_the_second)
+    receipt = TopicReceipt(str(tmp_path / "receipt.jsonl"))
+    with pytest.raises(WriteFailedError):
+        write_topic(plan, copies, timestamp_ms=MS, receipt=receipt)
+    assert [path.name for place in places for path in place.iterdir() if path.is_dir()] == []
+    run = in_json("undo", tmp_path / "receipt.jsonl")
+    assert [each["action"] for each in run.document["directories"]] == ["absent", "absent"]
+    monkeypatch.undo()
+    written_directories = write_topic(plan, copies, timestamp_ms=MS, receipt=TopicReceipt(str(tmp_path / "again.jsonl")))
+    assert [each.records for each in written_directories] == [2, 2]
+    first, second = ({path.name: path.read_bytes() for path in (place / replicas[0].name).iterdir()} for place in places)
+    assert first == second
+
+
+@pytest.mark.parametrize("records", [1, 3000])
+def test_the_files_of_a_partition_are_those_of_a_broker(records: int, tmp_path: Path) -> None:
+    """The reader of logs finds each record, and the indexes agree with the batches."""
+    values = [write_remote_log_record(started(number % 200 + 1, number, number)) for number in range(records)]
+    directory = tmp_path / "__remote_log_metadata-0"
+    directory.mkdir()
+    for name, data in partition_files(values, MS, bytes(range(16))).items():
+        (directory / name).write_bytes(data)
+    run = in_json("verify", directory, "--as-of", MS)
+    assert run.exit_code == 0
+    (listed,) = find_partitions([str(directory)]).log_dirs[0].partitions
+    assert [(each.offset, each.key, each.value) for each in log_records(listed)] == [
+        (number, None, value) for number, value in enumerate(values)
+    ]
+    log = next(directory.glob("*.log"))
+    starts = batch_positions(log)
+    index = [(each.relative_offset, each.position) for each in read_offset_index((directory / f"{0:020d}.index").read_bytes())]
+    assert all(position in starts for _, position in index)
+    assert (len(index) > 0) == (records > 100)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated
 
 from formats.remote.aiven_custom_fields import CustomField
-from snaprebuild.cli.options.common import DryRun, ReceiptFile, quoted
+from snaprebuild.cli.options.common import DryRun, ReceiptFile, ServerProperties, quoted
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import Metadata
 from snaprebuild.cli.options.remote_storage import LeaderLogDirs, MetadataPartitions, Records, RemoteOptions
@@ -16,20 +17,27 @@ __all__ = ["TierMetadataOptions", "custom_fields_of"]
 NO_FIELDS = "none"
 
 
-def custom_fields_of(text: str | None) -> tuple[CustomField, ...] | None:
-    """The fields of ``--custom-metadata`` in the order of their tags; None without the option.
+def custom_fields_of(text: str | None, configured: Collection[str] | None) -> tuple[CustomField, ...] | None:
+    """The fields in the order of their tags; None without an option that shows them.
+
+    Args:
+        text: of ``--custom-metadata``; None without it.
+        configured: names in the configuration of the broker; None without it.
 
     Raises:
         UsageError: one is unknown.
     """
-    if text is None:
+    if text is None and configured is None:
         return None
-    names = [] if text == NO_FIELDS else text.split(",")
+    names = list(configured or ()) if text is None else text.split(",")
+    if text == NO_FIELDS:
+        names = []
     for name in names:
         if name not in set(CustomField):
             known = ", ".join(CustomField)
+            source = "--server-properties: custom.metadata.fields.include" if text is None else "--custom-metadata"
             expected = f"expected {NO_FIELDS}, or some of {known} with commas between them"
-            raise UsageError(f"--custom-metadata: {expected}; found {quoted(name)}")
+            raise UsageError(f"{source}: {expected}; found {quoted(name)}")
     return tuple(each for each in CustomField if each in names)
 
 
@@ -54,7 +62,7 @@ class TierMetadataOptions(RemoteOptions, frozen=True):
             "--custom-metadata",
             metavar="FIELDS",
             short="custom.metadata.fields.include of the plugin, or none",
-            default="unknown, records of Aiven's copies are refused",
+            default="that of --server-properties, else records of Aiven's copies are refused",
         ),
     ] = None
     allow_gaps: Annotated[
@@ -66,6 +74,7 @@ class TierMetadataOptions(RemoteOptions, frozen=True):
             default="refuse",
         ),
     ] = False
+    server_properties: ServerProperties = None
     metadata_partitions: MetadataPartitions = None
     records: Records = None
     log_dirs: Annotated[

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.printing import print_table, print_text, print_undo
-from snaprebuild.cli.render.rebuild import OLD_BROKER_DELETES, answer_with_start, judged_words, may_be_2_7, stage_words
+from snaprebuild.cli.render.rebuild import (
+    OLD_BROKER_DELETES,
+    answer_with_start,
+    expiration_words,
+    judged_words,
+    may_be_2_7,
+    stage_words,
+)
 from snaprebuild.cli.render.status import faults_text
-from snaprebuild.cli.render.unsafe_start import concerns_of
+from snaprebuild.cli.render.unsafe_start import concerns_of, lost_at_start, lost_snapshots_text
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.table import counts_text, range_text
 from snaprebuild.cli.value_text import shown, size_text, time_text
 from snaprebuild.cli.view import AGAIN, Advice, Answer, View
 from snaprebuild.documents.common import ActionTotals
 from snaprebuild.documents.install import Install, InstalledPartition, PhaseSeconds
-from snaprebuild.findings import FindingCause, first_of, pluralize
+from snaprebuild.findings import Finding, FindingCause, first_of, pluralize
 from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, BoundaryAction
+from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildResult
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedPlan
 from snaprebuild.storage.partition_names import names_in
@@ -76,6 +86,9 @@ class InstallView(View):
     def answer(self) -> Answer:
         """Another line has the segments that were touched: a replay takes longer than links."""
         text, following = _answer(self._plan, self._result)
+        lost = lost_snapshots_text(self._result.findings)
+        if lost:
+            text = f"{lost} {text}"
         touched = _touched_text(self._result)
         if touched:
             text = f"{text}\n{touched}"
@@ -112,6 +125,20 @@ class InstallView(View):
             size_text(result.outcome.read_bytes),
             shown(result.path),
         )
+
+
+def _before_start(request: RebuildRequest, lost: Sequence[Finding]) -> list[str]:
+    """The words of the command that writes the snapshots without which a start forgets producers, of every topic in their directories.
+
+    Empty without any.
+    """
+    if not lost:
+        return []
+    log_dirs = dict.fromkeys(os.path.dirname(each.path) for each in lost)
+    words = ["before-start", *map(shown, log_dirs)]
+    if request.server_properties is not None:
+        words = ["before-start", "--server-properties", shown(request.server_properties)]
+    return [*words, *expiration_words(request), *release_words(request.kafka_release)]
 
 
 def _is_done(result: PartitionResult) -> bool:
@@ -154,28 +181,35 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
     request = plan.request
     doubt = ["verify", *judged_words(request)] if faults else []
     stages = [word for directory in request.destination.directories for word in ("--to", shown(directory))]
-    # For topics without an id `stage` is refused as this command was: first they need an id, or the consent of the operator.
+    # For topics without an id every command is refused as this one was: first they need an id, or the consent of the operator.
     stage = AGAIN if result.status.topics_without_id else ["stage", *stage_words(request), *stages]
+    lost = lost_at_start(result.findings)
+    before_start = AGAIN if lost and result.status.topics_without_id else _before_start(request, lost)
     is_done = not result.not_staged and not any(totals[action] for action in NOT_DONE)
     if result.dry_run:
         answer = f"{faults}Dry run: nothing was changed; {others or 'nothing'} in {partitions}."
         install = ("install", "--plan", shown(plan.path))
         # A refused snapshot is refused again: only another `stage` corrects that.
         if not totals[BoundaryAction.WOULD_WRITE] or totals[BoundaryAction.REFUSED]:
-            return answer, doubt or ([] if is_done else stage)
+            return answer, doubt or before_start or ([] if is_done else stage)
         is_live = any(each.cause is FindingCause.LIVE_BROKER for each in result.findings)
         return answer, Advice("stop the broker", install) if is_live else install
     if written:
         answer = f"{faults}{pluralize(written, 'snapshot')} installed in {partitions}{f'; {others}' if others else ''}."
     else:
         answer = f"{faults}Nothing was installed; {others or 'nothing'} in {partitions}."
-    may_start = not concerns_of(result.plan.partitions) and not any(fate.holds_broker for fate in result.plan.fates)
+    is_judged = not any(each.cause is FindingCause.START_NOT_JUDGED for each in result.findings)
+    if not is_judged:
+        answer += " What the next start does was not judged: the deadline has passed."
+    may_start = not lost and not concerns_of(result.plan.partitions) and not any(fate.holds_broker for fate in result.plan.fates)
     if doubt:
         return answer, doubt
+    if before_start:
+        return answer, before_start
     lacking = totals[BoundaryAction.REFUSED] + totals[BoundaryAction.FAILED]
-    if may_start and result.partitions and not is_done and not lacking:
+    if may_start and is_judged and result.partitions and not is_done and not lacking:
         answer += " You can start the broker now."
-    elif may_start and is_done and written:
+    elif may_start and is_judged and is_done and written:
         answer += f" Start the broker: it then uses the new {'snapshot' if written == 1 else 'snapshots'}."
         if may_be_2_7(result.plan):
             answer += OLD_BROKER_DELETES

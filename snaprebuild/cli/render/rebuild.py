@@ -40,6 +40,7 @@ __all__ = [
     "RebuildPlanView",
     "RebuildView",
     "answer_with_start",
+    "expiration_words",
     "judged_words",
     "may_be_2_7",
     "plan_document",
@@ -263,6 +264,8 @@ def _after_nothing(plan: Plan) -> Sequence[str] | Advice:
     if not plan.counts.missing:
         return ["verify", *judged_words(plan.request)]
     reasons = {reason.kind for partition in plan.partitions for _, reason in partition.not_planned if reason.may_be_needed}
+    if reasons == {LeftOut.STOPPED_WITHOUT}:
+        return ["before-start", *start_words(plan.request)]
     if reasons == {LeftOut.NO_BROKER_FILES}:
         log_dir = plan.partitions[0].source.log_dir.path
         return ["plan", *judged_words(plan.request), "--out", shown(os.path.join(os.path.dirname(log_dir), OUT_DIRECTORY))]
@@ -293,14 +296,15 @@ def _with_stage(plan: Plan, answer: str, again: Sequence[str]) -> Answer:
     held = _blocking_log_dirs(plan)
     stages = _stages(held)
     rehearsal = ["before-start", "--dry-run", *start_words(plan.request)]
+    answer = f"{answer} A live broker holds {first_of([shown(each) for each in held])}"
     if plan.request.set_aside:
-        return f"{answer} A live broker holds {shown(held[0])}: only its next start can replace wrong snapshots.", rehearsal
+        return f"{answer}: only its next start can replace wrong snapshots.", rehearsal
     if stages:
         # `stage` takes no plan of another verb, and no boundaries but the missing ones.
         words = stage_words(plan.request) if "--plan" in again or "--boundaries" in again else again
-        return f"{answer} A live broker holds {shown(held[0])}.", ["stage", *words, *stages]
+        return f"{answer}.", ["stage", *words, *stages]
     # Staged files are linked, so they must be on the file system of the log directory, and outside it.
-    return f"{answer} A live broker holds {shown(held[0])}, which is a file system of its own: write at its next start.", rehearsal
+    return f"{answer}. A log directory is a file system of its own: write at the next start.", rehearsal
 
 
 def _is_rejected(plan: PartitionPlan) -> bool:
@@ -337,7 +341,7 @@ def stage_words(request: RebuildRequest) -> list[str]:
         words += ["--allow-unproven"]
     if request.accept_topic_id_zero:
         words += ["--accept-topic-id-zero"]
-    words += _expiration_words(request)
+    words += expiration_words(request)
     if request.metadata is not None:
         words += ["--metadata", shown(request.metadata)]
     return words
@@ -354,7 +358,7 @@ def _only_held(request: RebuildRequest, held: Sequence[str]) -> RebuildRequest:
 
 def start_words(request: RebuildRequest) -> list[str]:
     """The words of `before-start` for the directories and topics of a request. It takes no single partitions."""
-    whole = [*_selected(replace(request, partitions=())), *_expiration_words(request)]
+    whole = [*_selected(replace(request, partitions=())), *expiration_words(request)]
     return [*whole, "--set-aside"] if request.set_aside else whole
 
 
@@ -369,11 +373,12 @@ def judged_words(request: RebuildRequest) -> list[str]:
     if given_words("plan"):
         expiry = ["--as-of", str(request.as_of_ms)]
     if "--expiration-ms" not in expiry:
-        expiry += _expiration_words(request)
+        expiry += expiration_words(request)
     return [*_selected(request), *expiry]
 
 
-def _expiration_words(request: RebuildRequest) -> list[str]:
+def expiration_words(request: RebuildRequest) -> list[str]:
+    """The words of the expiration that a request has; none where it is the broker's."""
     return [] if request.expiration_ms is None else ["--expiration-ms", str(request.expiration_ms)]
 
 

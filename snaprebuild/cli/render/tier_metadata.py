@@ -11,7 +11,7 @@ from snaprebuild.cli.printing import newest_run_text, print_table, print_undo
 from snaprebuild.cli.render.status import answer_lines, copy_counts, faults_text, nothing_read
 from snaprebuild.cli.value_text import id_labels, size_text
 from snaprebuild.cli.view import Advice, Answer, View
-from snaprebuild.findings import pluralize
+from snaprebuild.findings import Finding, pluralize
 from snaprebuild.published import encoded_members
 from snaprebuild.storage.local.document_file import new_file
 from snaprebuild.tier.metadata.store_records import StoreRecords, TierMetadata
@@ -31,6 +31,7 @@ class TierMetadataView(View):
     def __init__(
         self,
         records: StoreRecords,
+        start_concerns: Sequence[Finding] = (),
         *,
         records_file: str | None,
         directories: Sequence[WrittenDirectory],
@@ -41,12 +42,13 @@ class TierMetadataView(View):
 
         Args:
             records: of the store.
+            start_concerns: about the next start of the brokers whose log directories were named.
             records_file: path of the file that gets the records, or None.
             directories: of ``__remote_log_metadata`` that were written, or would be.
             receipt: path of it; None if no directory was written.
             dry_run: nothing is written.
         """
-        super().__init__(records.findings)
+        super().__init__([*records.findings, *start_concerns])
         self._records = records
         self._records_file = records_file
         self._directories = directories

@@ -18,7 +18,7 @@ from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.verb_command import given_options
 from snaprebuild.cluster.judged_plan import judged_plan, load_judged_plan
 from snaprebuild.errors import UsageError
-from snaprebuild.shell_words import program_command
+from snaprebuild.shell_words import program_command, shell_command
 from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.results_file import result_file
@@ -105,9 +105,11 @@ def check_only_plan(options: RequestOptions, *, has_destination: bool) -> None:
         UsageError: one does.
     """
     if options != RequestOptions() or has_destination or given_options(S3Options.__struct_fields__):
+        words = request_words("plan", "engine", "master")
+        refused = f"`{shell_command(words)}` does not go with it. Only" if words else "only"
         raise UsageError(
-            "--plan carries the selection and the target from when it was made: only --dry-run, --receipt, --jobs, --engine, --master, "
-            "--cache, settings of load and Spark, and output options go with it"
+            f"--plan carries the selection and the target from when it was made: {refused} --dry-run, --receipt, --jobs, --engine, "
+            "--master, --cache, settings of load and Spark, and output options go with it"
         )
 
 
@@ -127,6 +129,7 @@ def begin_run(out: OutputOptions, plan: str | None, results: str | None, documen
     return table
 
 
-def request_words() -> list[str]:
-    """The words of the command line that give the request, or the saved plan."""
-    return given_words(*RequestOptions.__struct_fields__, "directory", "broker_running", "to", "plan", "engine", "master")
+def request_words(*without: str) -> list[str]:
+    """The words of the command line that give the request, or the saved plan; but not those of the parameters ``without``."""
+    names = (*RequestOptions.__struct_fields__, "directory", "broker_running", "to", "plan", "engine", "master")
+    return given_words(*(each for each in names if each not in without))

@@ -7,11 +7,13 @@ from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.tier_metadata import TierMetadataOptions, custom_fields_of
 from snaprebuild.cli.render.tier_metadata import TierMetadataView
+from snaprebuild.cli.runs.plugin_config import configured_store
 from snaprebuild.cli.runs.remote_storage import key_files, private_keys, store_access
 from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
+from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, local_start_concerns
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.receipts.receipt import default_receipt_path
 from snaprebuild.snapshots.run_record import run_record
@@ -27,10 +29,14 @@ from snaprebuild.tier.remote_store import list_store
 __all__ = ["run_tier_metadata"]
 
 
-def run_tier_metadata(store: str, options: TierMetadataOptions, out: OutputOptions, s3: S3Options) -> View:
+def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: OutputOptions, s3: S3Options) -> View:
     """Decides which copies get records, and writes these where the options name a place, unless ``dry_run``."""
     records_file = None if options.dry_run else options.records
     out.begin({"--records-file": records_file}, private_key=key_files(options), receipt=options.receipt)
+    configured = configured_store(store, s3, options, options.server_properties, uses_keys=True)
+    options = configured.options(options)
+    s3 = configured.s3
+    store = configured.location
     log_dirs = options.log_dirs or []
     leader_dirs = log_dirs if options.log_dir is None else options.log_dir
     selection = selection_of(options)
@@ -49,16 +55,19 @@ def run_tier_metadata(store: str, options: TierMetadataOptions, out: OutputOptio
     partitions = options.metadata_partitions
     if cluster is not None and cluster.partitions:
         partitions = cluster.partitions
+    fields = None if configured.plugin is None else configured.plugin.custom_metadata_fields
     request = MetadataRequest(
         selection=selection,
         leaders=leaders,
-        settings=RecordSettings(custom_fields_of(options.custom_metadata)),
+        settings=RecordSettings(custom_fields_of(options.custom_metadata, fields)),
         allow_gaps=options.allow_gaps,
         writes=options.records is not None or plan is not None,
         metadata_partitions=partitions,
         topic_ids=None if cluster is None else cluster.topic_ids,
     )
     records = store_records(access, request, list_store(access, stores_of(s3)))
+    # Before the write, which adds partitions.
+    concerns = local_start_concerns(leader_dirs, run, without=SNAPSHOTS_ALONE) if leader_dirs else []
     receipt: TopicReceipt | None = None
     directories: list[WrittenDirectory] = []
     if plan is not None and not records.is_refused:
@@ -68,6 +77,7 @@ def run_tier_metadata(store: str, options: TierMetadataOptions, out: OutputOptio
         directories = write_topic(plan, records.written_copies, timestamp_ms=timestamp_ms, receipt=receipt)
     return TierMetadataView(
         records,
+        concerns,
         records_file=options.records,
         directories=directories,
         receipt=None if receipt is None or not receipt.is_there else receipt.path,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.remote_storage import TierLocation
+from snaprebuild.cli.options.remote_storage import StoreOrConfigured
 from snaprebuild.cli.options.tier_metadata import TierMetadataOptions
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -12,7 +12,7 @@ __all__ = ["tier_metadata"]
 
 
 @verb()
-def tier_metadata(*, store: TierLocation, options: TierMetadataOptions, out: OutputOptions, s3: S3Options) -> View:
+def tier_metadata(*, store: StoreOrConfigured = None, options: TierMetadataOptions, out: OutputOptions, s3: S3Options) -> View:
     """WRITES the records of __remote_log_metadata that remote storage proves; only shows them without --records-file or --log-dirs.
 
     STORE is a directory or s3://BUCKET/PREFIX with the objects. Each fact of a record has its source. With --metadata-log the

@@ -218,17 +218,20 @@ def _limited(
     unknown = verdict.unknown_finding(path, severity, reported)
     is_bare_copy = not is_for_broker and not plan.source.log_dir.is_broker_directory  # which cannot have the evidence
     findings = [] if unknown is None or is_bare_copy else [unknown]
-    # What is staged waits for a clean stop, and is then compared with the segments that it rests on.
-    below = verdict.trusted_below_after_clean_stop if request.destination.installed_later else verdict.trusted_below
-    if not is_for_broker or below is None:
+    if not is_for_broker:
         return plan, findings
+    # What is staged waits for a clean stop, and is then compared with the segments that it rests on. What is written in place waits for
+    # it, too, and is then planned again (``RunLocks.hold_for``).
+    destination = request.destination
+    waits = destination.installed_later or (destination.locks_log_dirs and plan.source.is_broker_running)
     # Existing snapshots are compared all the same.
     beyond = tuple(
         (boundary.offset, reason)
         for boundary in plan.boundaries
-        if not boundary.exists and boundary.offset > below and (reason := reason_for_distrust(plan, boundary.offset))
+        if not boundary.exists and (reason := reason_for_distrust(plan, boundary.offset, after_clean_stop=waits))
     )
-    trusted = tuple(boundary for boundary in plan.boundaries if boundary.exists or boundary.offset <= below)
+    left_out = {offset for offset, _ in beyond}
+    trusted = tuple(boundary for boundary in plan.boundaries if boundary.offset not in left_out)
     limited = plan if trusted else _nothing(plan, None, verdict)
     limited = replace(limited, boundaries=trusted, not_planned=tuple(sorted((*plan.not_planned, *beyond), key=itemgetter(0))))
     return limited, [*findings, *not_planned_findings(replace(limited, not_planned=beyond))]

@@ -117,6 +117,10 @@ class SourceVerdict(msgspec.Struct, frozen=True):
         """The sentence of the deciding rule; empty if none decides."""
         return next((result.evidence for result in self.results if result.rule is self.rule), "")
 
+    def reason_of_limit(self, offset: int) -> str:
+        """The sentence of the first rule that trusts nothing above an offset; empty if none does."""
+        return next((result.evidence for result in self.results if result.trusted_below == offset), "")
+
     @property
     def unknown_rules(self) -> tuple[SourceRule, ...]:
         """The rules whose evidence should be there, and is missing, cannot be read, or contradicts itself."""

@@ -98,12 +98,23 @@ def reason_against_writing_while_running(partition: PartitionSource, offset: int
     return None
 
 
-def reason_for_distrust(plan: PartitionPlan, offset: int) -> LeftOutReason | None:
-    """Why the verdict on a replica keeps a snapshot at this offset from being written into it, or None."""
+def reason_for_distrust(plan: PartitionPlan, offset: int, *, after_clean_stop: bool = False) -> LeftOutReason | None:
+    """Why the verdict on a replica keeps a snapshot at this offset from being written into it, or None.
+
+    Args:
+        plan: of the partition, with its verdict.
+        offset: of the snapshot.
+        after_clean_stop: answer for the time after the next clean stop, as for a broker that runs.
+    """
     verdict = plan.verdict
-    if verdict is None or not (verdict.is_rejected or (verdict.trusted_below is not None and offset > verdict.trusted_below)):
+    if verdict is None:
         return None
-    return LeftOutReason(LeftOut.DISTRUSTED, f"the replica is {verdict}: {verdict.reason}")
+    if verdict.is_rejected:
+        return LeftOutReason(LeftOut.DISTRUSTED, f"the replica is {verdict}: {verdict.reason}")
+    limit = verdict.trusted_below_after_clean_stop if after_clean_stop else verdict.trusted_below
+    if limit is None or offset <= limit:
+        return None
+    return LeftOutReason(LeftOut.DISTRUSTED, f"nothing above offset {limit} is trusted: {verdict.reason_of_limit(limit)}")
 
 
 def is_needed_after(fate: Fate) -> bool:

@@ -125,7 +125,7 @@ class InPlaceWriter:
         plan = self._result.plan
         not_now = (
             self._request.destination.reason_against(self._request, plan.source, boundary.offset, is_log_end=boundary.is_log_end)
-            or reason_for_distrust(plan, boundary.offset)
+            or reason_for_distrust(plan, boundary.offset, after_clean_stop=self._dry_run and plan.source.is_broker_running)
             or (None if plan.keeps_files is None else reason_of_fate(plan.keeps_files))
         )
         if not_now is not None:

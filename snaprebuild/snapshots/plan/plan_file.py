@@ -8,6 +8,7 @@ a line at a time: a broker has millions of segments, and a partition some thousa
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
@@ -286,7 +287,8 @@ def _check_unchanged(plan: Plan, saved: PlanLines, count: int) -> None:
         for name in now.__struct_fields__:
             if getattr(was, name) != getattr(now, name):
                 difference = _first_difference(getattr(was, name), getattr(now, name))
-                raise _stale(f"{name}: {difference}", was.path)
+                needless = "" if was.boundaries or now.boundaries else "; this partition has nothing to write"
+                raise _stale(f"{name.replace('_', ' ')}: {difference}{needless}", was.path)
     if present:
         raise _stale("this partition was created after it was made", min(present))
 
@@ -301,14 +303,33 @@ def _first_difference(was: Any, now: Any) -> str:
         return f"{key}: {_first_difference(was.get(key, []), now.get(key, []))}"
     if isinstance(was, list | tuple):
         for old, new in zip(was, now, strict=False):
+            if isinstance(old, InputFile) and old != new:
+                return _file_difference(old, new)
             if old != new:
-                return f"was {_text(old)}, is {_text(new)}"
+                return f"was {old}, is {new}"
         return f"had {pluralize(len(was), 'entry', 'entries')}, has {len(now)}"
     return f"was {was}, is {now}"
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, InputFile):
-        return str(value)
-    members: dict[str, object] = {"offset": value.offset, **msgspec.to_builtins(value)}
-    return " ".join(f"{name} {member}" for name, member in members.items())
+def _file_difference(was: InputFile, now: InputFile) -> str:
+    """What happened to a segment or a snapshot, in words."""
+    if was.offset < now.offset:
+        return f"the one at offset {was.offset} is gone"
+    if was.offset > now.offset:
+        return f"the one at offset {now.offset} is new"
+    begin = f"the one at offset {was.offset}"
+    if was.size_bytes != now.size_bytes:
+        return f"{begin} had {was.size_bytes} bytes, and has {now.size_bytes}"
+    if was.modified_ns != now.modified_ns:
+        return f"{begin} was written at {_moment(was.modified_ns)}, and again at {_moment(now.modified_ns)}"
+    return f"{begin} is another file of the same size and time"
+
+
+def _moment(time_ns: int) -> str:
+    """A moment in UTC with all its digits; nanoseconds where it has no date."""
+    seconds, nanoseconds = divmod(time_ns, 1_000_000_000)
+    try:
+        moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ns} ns"
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{nanoseconds:09d}Z"

@@ -59,8 +59,15 @@ class GateVerdict(Protocol):
         """Nothing above this offset is trusted; None for no such limit."""
 
     @property
+    def trusted_below_after_clean_stop(self) -> int | None:
+        """``trusted_below`` as it would be after a clean stop of the broker."""
+
+    @property
     def reason(self) -> str:
         """The reason, as a sentence; empty if there is none."""
+
+    def reason_of_limit(self, offset: int) -> str:
+        """Why nothing above an offset is trusted that is one of the two limits, as a sentence."""
 
     def rejection_finding(self, path: str) -> Finding:
         """The finding of a replica that is rejected."""

@@ -73,6 +73,8 @@ __all__ = [
     "stop_index",
 ]
 
+MADE_BY_INSTALL = LeftOutReason(LeftOut.MADE_BY_INSTALL, "the broker stopped cleanly without this one: `install` writes it")
+
 
 def make_plan(
     request: RebuildRequest,
@@ -422,10 +424,17 @@ def _due_boundaries(
             due.append(BoundaryPlan(offset, is_log_end, exists=True, expected_class=CLASS_NOT_ESTIMATED))
     due.sort(key=lambda boundary: boundary.offset)
     active = directory.segments[-1].base_offset
+    if request.destination.installed_later and due:
+        not_planned = [(offset, _or_installed(reason)) for offset, reason in not_planned]
     if request.destination.installed_later and due and due[-1].offset < active:
         # What is rolled until it is installed is replayed from here, whether or not the broker has written this one.
         due.append(BoundaryPlan(active, False, active in existing, CLASS_NOT_ESTIMATED))
     return due, not_planned
+
+
+def _or_installed(reason: LeftOutReason) -> LeftOutReason:
+    """The reason in a partition of which something is staged: `install` goes on from there to the log end."""
+    return MADE_BY_INSTALL if reason.kind is LeftOut.STOPPED_WITHOUT else reason
 
 
 def _retention_frees(partition: PartitionSource, due: list[BoundaryPlan], retention_ms: int | None) -> int | None:

@@ -42,6 +42,7 @@ __all__ = [
     "lost_at_start",
     "removed_at_start_finding",
     "start_findings",
+    "start_of_paths",
     "unsafe_start_finding",
     "without_removed",
     "without_removed_snapshots",
@@ -103,14 +104,29 @@ def fates_of_paths(
         run: its facts.
         holds_locks: as of ``StartJudge``.
     """
+    return start_of_paths(judge_start, paths, request, run, holds_locks=holds_locks).fates
+
+
+def start_of_paths(
+    judge_start: StartJudge, paths: Iterable[str], request: RebuildRequest, run: Run, *, holds_locks: bool
+) -> JudgedStart:
+    """The next start of the partitions below paths.
+
+    Args:
+        judge_start: judges it.
+        paths: of partition directories or log directories; those that are not there any more are left out.
+        request: names the ``server.properties``, which is left out if it cannot be read, and the release.
+        run: its facts.
+        holds_locks: as of ``StartJudge``.
+    """
     present = [path for path in paths if os.path.isdir(path)]
     if not present:
-        return ()
+        return JudgedStart()
     source = open_source(present, run=run, holds_locks=holds_locks)
     with contextlib.suppress(UsageError, ReadFailedError, FormatError):
         if request.server_properties is not None:
             source = replace(source, properties=run.facts.properties(request.server_properties))
-    return judge_start(source, request.kafka_release, holds_locks=holds_locks).fates
+    return judge_start(source, request.kafka_release, holds_locks=holds_locks)
 
 
 def fate_against_writing(partition: PartitionSource, fates: Iterable[Fate]) -> Fate | None:

@@ -85,6 +85,8 @@ class RunLocks:
         if not log_dir.is_broker_directory:
             return None
         lock = self.hold(log_dir.path) if log_dir.store.is_local else None  # no broker works on objects
+        if plan.source.is_broker_running:
+            raise RefusedError("a broker ran here when the plan was made: plan again", path=log_dir.path)
         _check_unchanged(plan)
         return lock
 

@@ -6,7 +6,6 @@ A snapshot of ours is no evidence for the one that it was derived from.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import functools
 import logging
@@ -17,8 +16,8 @@ from collections.abc import Iterator
 import msgspec
 
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
-from snaprebuild.storage.local.directories import make_directories, sync_entries
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
+from snaprebuild.storage.local.journal_file import link_journal
 from snaprebuild.storage.local.log_dir_guard import log_dir_above
 from snaprebuild.storage.local.process_settings import current_directory
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -100,13 +99,9 @@ def register_receipt(path: str) -> str | None:
         return None
     link = os.path.join(directory, new_receipt_name())
     try:
-        make_directories(directory)
-        os.symlink(path, link)
-        sync_entries(directory)
+        link_journal(path, link)
     except (OSError, SnaprebuildError):
         log.warning(UNSEEN, path)
-        with contextlib.suppress(OSError):
-            os.unlink(link)
         return None
     return link
 

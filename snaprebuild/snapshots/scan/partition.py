@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -50,12 +50,16 @@ from snaprebuild.snapshots.source.source import IRREGULAR, PartitionSource, log_
 from snaprebuild.storage.partition_names import TopicKind
 
 __all__ = [
+    "LOST_AT_NEXT_START",
     "at_next_start",
     "goes_up_wrong",
     "scan_partition",
     "snapshot_blocker",
     "start_of_partition",
 ]
+
+LOST_AT_NEXT_START = frozenset((FindingCause.EMPTY_AT_NEXT_START, FindingCause.REMOVED_AT_NEXT_START))
+"""Causes of findings about snapshots that the next start removes, or writes without a look at the log."""
 
 UNKNOWN_EPOCHS = (LeaderEpochEntry(-1, -1),)
 """The epochs of a checkpoint that cannot be read: one epoch with its start offset, below every segment."""
@@ -108,13 +112,14 @@ class _PartitionScanner:
         self._add_unread_indexes()
 
     def start(self) -> PartitionScan:
-        """The facts alone: no fate depends on the contents of a snapshot, or on an upload."""
+        """The facts, and what the start makes of the snapshots by their names: their contents are not read."""
+        self._report_lost_at_start()
         return PartitionScan(
             source=self.source,
             log_end=self.log_end,
             topic_id=self.facts.topic_id,
             leader_epoch=self._last_epoch(),
-            findings=tuple(each for each in self.findings if each.is_unread),
+            findings=tuple(each for each in self.findings if each.is_unread or each.cause in LOST_AT_NEXT_START),
             facts=self.facts,
         )
 
@@ -135,7 +140,7 @@ class _PartitionScanner:
         )
         self._report_wrong(checked)
         self._check_log_start()
-        next_start = self._next_start(checked)
+        next_start = self._next_start({snapshot.offset: snapshot.outcome is not ReadOutcome.CORRUPT for snapshot in checked})
         after = None if next_start is None else dict(next_start.after)
         boundaries = self._boundaries(due, checked, after)
         self._report_missing(boundaries)
@@ -301,12 +306,17 @@ class _PartitionScanner:
                 return
         self.findings.append(finding_of_error(snapshot.error, path))
 
-    def _next_start(self, checked: Sequence[SnapshotFile]) -> BrokerStart | None:
+    def _next_start(self, parses: Mapping[int, bool]) -> BrokerStart | None:
+        """What the start does to the snapshots; None where that is not known.
+
+        Args:
+            parses: offset of each snapshot, and whether it parses.
+        """
         if not self.segments or self.shutdown is Shutdown.UNKNOWN:
             return None
         # Where the log end is not known, any offset above everything else is used for it, and nothing is reported about it.
         end = self.log_end.offset if self.log_end.offset is not None else self.log_end.at_least + 1
-        snapshots = {snapshot.offset: snapshot.outcome is not ReadOutcome.CORRUPT for snapshot in checked}
+        snapshots = dict(parses)
         for name in self.directory.misnamed:
             known = parse_file_name(name)
             if known is not None and known.kind is FileKind.MISNAMED_SNAPSHOT and known.offset is not None:
@@ -386,7 +396,22 @@ class _PartitionScanner:
         stray = {each.offset: each.at_next_start for each in others if each.offset not in self.known_bases}
         fate = "; the broker removes such files at its next start" if AtNextStart.REMOVED in stray.values() else ""
         self._add_count_finding("stray-snapshots", [*stray], Severity.NOTE, "{count} without a segment: {some}" + fate)
-        after = {boundary.offset: boundary.at_next_start for boundary in boundaries}
+        self._report_lost({boundary.offset: boundary.at_next_start for boundary in boundaries})
+
+    def _report_lost_at_start(self) -> None:
+        """Reports what the start makes of the snapshots by their names: a file that does not parse makes no other one empty."""
+        existing = {offset for offset, _ in self.directory.snapshots}
+        next_start = self._next_start(dict.fromkeys(existing, True))
+        if next_start is not None:
+            after = dict(next_start.after)
+            self._report_lost({offset: at_next_start(after.get(offset), offset in existing) for offset in self._due_offsets()})
+
+    def _report_lost(self, after: Mapping[int, AtNextStart | None]) -> None:
+        """Reports the snapshots that the start writes without a look at the log, and those that it removes.
+
+        Args:
+            after: offset of each boundary, and what the start leaves there.
+        """
         empty = [offset for offset, fate in after.items() if fate is AtNextStart.EMPTY]
         if empty:
             message = _EMPTY_AT_START.format(some=_some(empty))

@@ -95,8 +95,13 @@ def reason_not_needed(
     if before_stop or partition.is_broker_running:
         if offset <= partition.directory.segments[-1].base_offset:
             return None
+        if partition.is_broker_running or not partition.log_dir.was_shut_down_cleanly:
+            return LeftOutReason(
+                LeftOut.MADE_BY_BROKER, "the log end moves while the broker runs, and the broker writes this one when it stops"
+            )
         return LeftOutReason(
-            LeftOut.MADE_BY_BROKER, "the log end moves while the broker runs, and the broker writes this one when it stops"
+            LeftOut.STOPPED_WITHOUT,
+            "the broker stopped cleanly without this one at the log end: it is not staged, and `before-start` writes it",
         )
     if is_log_end and offset < partition.recovery_point:
         return LeftOutReason(LeftOut.LOST_END, "the log ends below its recovery point: its last segment has lost its end")

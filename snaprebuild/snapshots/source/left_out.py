@@ -16,10 +16,14 @@ class LeftOut(Enum):
     """No broker uses a snapshot there."""
     MADE_BY_BROKER = auto()
     """The broker writes it itself, at its next stop or start."""
+    MADE_BY_INSTALL = auto()
+    """Only at the log end: `install` replays it from the staged state."""
     OLD_REPLICA = auto()
     """The next start deletes the partition, and no broker needs it."""
     LOST_END = auto()
     """Only at the log end, which is below the recovery point: the next start decides what the broker does there."""
+    STOPPED_WITHOUT = auto()
+    """Only at the log end: no broker writes it any more, and what is staged ends below it."""
     NO_BROKER_FILES = auto()
     """The directory is not a broker's."""
     CLEANER_UNKNOWN = auto()
@@ -38,7 +42,7 @@ class LeftOut(Enum):
     """The next start loses the partition, or a part of it."""
 
 
-_NEEDED_BY_NONE = frozenset((LeftOut.NOT_NEEDED, LeftOut.MADE_BY_BROKER, LeftOut.OLD_REPLICA))
+_NEEDED_BY_NONE = frozenset((LeftOut.NOT_NEEDED, LeftOut.MADE_BY_BROKER, LeftOut.MADE_BY_INSTALL, LeftOut.OLD_REPLICA))
 
 
 class LeftOutReason(msgspec.Struct, frozen=True):

@@ -195,25 +195,23 @@ def is_resumed(plan: PartitionPlan) -> bool:
 
 
 def is_disproved(plan: PartitionPlan, staged: StagedPartition) -> bool:
-    """Whether what an earlier run has staged may not be installed, by what this plan knows: refused, or not to be trusted so far up.
+    """Whether what an earlier run has staged may not be installed, by what this plan knows: the log or the replica is not to be trusted.
 
-    What the next start of the broker would do proves nothing about staged snapshots: `install` judges the start again.
+    Every other reason proves nothing about the staged bytes. It is one of the place, of a setting or of the next start, and `install`
+    judges it again.
 
     Args:
         plan: of the partition, now.
         staged: the staged snapshots of the partition.
     """
     due = {each.offset for each in staged.due}
-    reasons = [reason for offset, reason in plan.not_planned if offset in due and reason.may_be_needed]
-    if any(reason.kind not in _BECAUSE_OF_START for reason in reasons):
+    reasons = [reason for offset, reason in plan.not_planned if offset in due]
+    if any(reason.kind is LeftOut.DISTRUSTED for reason in reasons):
         return True
     if plan.fate is None:
         return plan.fault is not None
     verdict = plan.verdict
     return verdict is not None and (verdict.is_rejected or verdict.in_place_refusal(plan.path) is not None)
-
-
-_BECAUSE_OF_START = frozenset((LeftOut.UNSAFE_START, LeftOut.REMOVED_AT_START))
 
 
 def _note(plan: PartitionPlan) -> Finding:

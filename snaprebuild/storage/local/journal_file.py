@@ -14,7 +14,7 @@ from snaprebuild.storage.local.directories import make_directories, sync_entries
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.process_settings import document_mode
 
-__all__ = ["JournalFile", "append_to_journal"]
+__all__ = ["JournalFile", "append_to_journal", "link_journal"]
 
 _TAIL_BYTES = 1 << 16
 
@@ -55,6 +55,28 @@ def append_to_journal(path: str, text: str) -> None:
             os.close(fd)
     except OSError as error:
         raise WriteFailedError(f"cannot be written: {error.strerror}", path=path, errno=error.errno) from error
+
+
+def link_journal(path: str, link: str) -> None:
+    """Makes a symbolic link to a journal, and the directories above the link. When this returns it is on the device.
+
+    Args:
+        path: absolute path of the journal.
+        link: path of the new link.
+
+    Raises:
+        OSError: it cannot be made; then there is none.
+        RefusedError: it would be in the log directory of a broker.
+    """
+    directory = os.path.dirname(link)
+    make_directories(directory)
+    os.symlink(path, link)
+    try:
+        sync_entries(directory)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(link)
+        raise
 
 
 class JournalFile:

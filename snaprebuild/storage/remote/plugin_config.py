@@ -30,6 +30,7 @@ ROOT = "storage.root"
 LOCAL_DIRECTORY = "dir"
 KEY_PREFIX = "key.prefix"
 CHUNK_SIZE = "chunk.size"
+CUSTOM_METADATA_FIELDS = "custom.metadata.fields.include"
 KEY_PAIRS = "encryption.key.pairs"
 PRIVATE_KEY = "encryption.key.pairs.{}.private.key.file"
 
@@ -58,6 +59,8 @@ class PluginConfig(Part, frozen=True):
     chunk_size: Natural | None
     """Bytes of a segment in each chunk; null if it is not set, or no number."""
     key_pairs: tuple[KeyPair, ...]
+    custom_metadata_fields: tuple[str, ...]
+    """Fields that the plugin includes in the custom metadata of each copy."""
 
     @property
     def location(self) -> str | None:
@@ -80,6 +83,7 @@ def plugin_config_of(properties: Properties, path: str) -> PluginConfig:
     if len(names) > KEY_PAIRS_MAX:
         raise UsageError(f"{KEY_PAIRS}: expected at most {KEY_PAIRS_MAX} key pairs, found {len(names)}", path=path)
     chunk_size = values.get(CHUNK_SIZE) or ""
+    fields = values.get(CUSTOM_METADATA_FIELDS) or ""
     directory = values.get(ROOT) or values.get(LOCAL_DIRECTORY)
     return PluginConfig(
         bucket_name=values.get(BUCKET),
@@ -89,6 +93,7 @@ def plugin_config_of(properties: Properties, path: str) -> PluginConfig:
         path_style=(values.get(PATH_STYLE) or "").lower() == "true",
         key_prefix=values.get(KEY_PREFIX) or "",
         chunk_size=int(chunk_size) if chunk_size.isascii() and chunk_size.isdigit() and len(chunk_size) < 12 else None,
+        custom_metadata_fields=tuple(each.strip() for each in fields.split(",") if each.strip()),
         key_pairs=tuple(KeyPair(name=name, private_key_file=values.get(PRIVATE_KEY.format(name))) for name in names),
     )
 

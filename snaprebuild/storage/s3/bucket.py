@@ -107,13 +107,17 @@ class S3Bucket:
             unanswered.append(_unanswered(call, error))
             return None
 
-    def versions(self) -> Iterator[ListedVersion]:
-        """Every version of every object below the location, and every delete marker, ascending by key; 1,000 for each request."""
+    def versions(self, name_prefix: str) -> Iterator[ListedVersion]:
+        """Every version of every object below the location, and every delete marker, ascending by key; 1,000 for each request.
+
+        Args:
+            name_prefix: only keys below the location that begin with it.
+        """
         marker: dict[str, Any] = {}
         while True:
             try:
                 page = client_of(self.store).list_object_versions(
-                    **self._bucket, Prefix=self.prefix, **marker, **payer_of(self.store)
+                    **self._bucket, Prefix=self.prefix + name_prefix, **marker, **payer_of(self.store)
                 )
             except (ClientError, BotoCoreError, LimitReachedError) as error:
                 self.unanswered.append(_unanswered("ListObjectVersions", error))
@@ -140,14 +144,18 @@ class S3Bucket:
             storage_class=None if is_marker else sys.intern(row.get("StorageClass") or "STANDARD"),
         )
 
-    def uploads(self) -> Iterator[ListedUpload]:
-        """Every multipart upload below the location that was neither completed nor aborted; 1,000 for each request, and one for each."""
+    def uploads(self, name_prefix: str) -> Iterator[ListedUpload]:
+        """Every multipart upload below the location that was neither completed nor aborted; 1,000 for each request, and one for each.
+
+        Args:
+            name_prefix: only keys below the location that begin with it.
+        """
         count = 0
         marker: dict[str, Any] = {}
         while True:
             try:
                 page = client_of(self.store).list_multipart_uploads(
-                    **self._bucket, Prefix=self.prefix, **marker, **payer_of(self.store)
+                    **self._bucket, Prefix=self.prefix + name_prefix, **marker, **payer_of(self.store)
                 )
             except (ClientError, BotoCoreError, LimitReachedError) as error:
                 self.unanswered.append(_unanswered("ListMultipartUploads", error))

@@ -97,7 +97,7 @@ def _hidden(
     versions = 0
     size_bytes = 0
     markers = 0
-    for each in bucket.versions():
+    for each in bucket.versions(chosen.key_prefix):
         if not chosen.takes(each.key):
             continue
         if each.is_current and not each.is_delete_marker:
@@ -118,7 +118,7 @@ def _unfinished(bucket: Bucket, chosen: _Chosen, on_upload: Callable[[ListedUplo
     count = 0
     sizes: list[int | None] = []
     oldest_ms: int | None = None
-    for each in bucket.uploads():
+    for each in bucket.uploads(chosen.key_prefix):
         if not chosen.takes(each.key):
             continue
         count += 1

@@ -1,0 +1,98 @@
+"""A command that is printed can be pasted: it calls the program as it was called, and stands on a line of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import SECONDS_MAX, in_json, snaprebuild
+from log_dirs import copy_of
+from manifests import FIXTURES, REPOSITORY
+
+from snaprebuild.cli import printing
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A directory with `scripts/snaprebuild` as in a checkout that is set up."""
+    root = tmp_path / "checkout"
+    for name in ("scripts", ".venv/bin"):
+        (root / name).mkdir(parents=True)
+    (root / "pyproject.toml").touch()
+    os.utime(root / "pyproject.toml", (1, 1))
+    (root / ".venv/.snaprebuild").touch()
+    interpreter = root / ".venv/bin/python"
+    interpreter.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
+    script = root / "scripts/snaprebuild"
+    script.write_bytes((REPOSITORY / "scripts/snaprebuild").read_bytes())
+    script.chmod(0o755)
+    return root
+
+
+def shell(line: str, cwd: Path, path: str = "/usr/bin:/bin") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run(
+        line,
+        shell=True,
+        executable="/bin/bash",
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+
+
+def next_line(text: str) -> str:
+    return next(line.removeprefix("Next: ") for line in text.splitlines() if line.startswith("Next: "))
+
+
+def test_the_next_command_of_a_checkout_can_be_pasted(checkout: Path) -> None:
+    logs = FIXTURES / "kafka27-mixed"
+    scanned = shell(f"scripts/snaprebuild scan {logs}", checkout)
+    assert scanned.returncode == 1, scanned
+    command = next_line(scanned.stdout)
+    assert command == f"scripts/snaprebuild plan {logs}"
+    assert shell(command, checkout).stdout.startswith("14 snapshots to write in 2 of ")
+    absolute = shell(f"{checkout}/scripts/snaprebuild scan {logs}", checkout.parent)
+    assert next_line(absolute.stdout) == f"{checkout}/scripts/snaprebuild plan {logs}"
+
+
+def test_a_program_of_the_path_is_called_by_its_name(checkout: Path) -> None:
+    scripts = checkout / "scripts"
+    run = shell(f"snaprebuild scan {FIXTURES / 'kafka27-mixed'}", checkout, f"{scripts}:/usr/bin:/bin")
+    assert next_line(run.stdout) == f"snaprebuild plan {FIXTURES / 'kafka27-mixed'}"
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("/opt/venv/bin/snaprebuild", "/opt/venv/bin/snaprebuild"),
+        ("./snaprebuild", "./snaprebuild"),
+        ("snaprebuild", "snaprebuild"),
+        ("/usr/lib/python3/site-packages/snaprebuild/__main__.py", "snaprebuild"),
+        ("-c", "snaprebuild"),
+    ],
+)
+def test_how_a_program_was_called(argument: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [argument])
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert printing.called_program() == expected
+
+
+def test_documents_call_the_program_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-X", "snaprebuild_program=scripts/snaprebuild", "-m", "snaprebuild"])
+    logs = FIXTURES / "kafka27-mixed"
+    assert f"Next: scripts/snaprebuild plan {logs}\n" in snaprebuild("scan", logs).stdout
+    assert in_json("scan", logs).document["next_command"] == f"snaprebuild plan {logs}"
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "snaprebuild", "scan", "snaprebuild_program=other/snaprebuild"])
+    assert printing.called_program() == "snaprebuild"
+
+
+def test_a_command_after_an_advice_has_a_line_of_its_own(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    run = snaprebuild("stage", logs, "--to", tmp_path / "staged")
+    assert f"\nNext: stop the broker.\nThen: snaprebuild install --plan {tmp_path / 'staged' / 'plan.jsonl'}\n" in run.stdout
