@@ -327,7 +327,7 @@ def test_a_command_is_copied(browser: Browser, mixed: Path) -> None:
             tab.keyboard.press("Control+V")
             assert tab.locator("#search").input_value() == f"{wanted} {' '.join(AS_OF)} --set-aside"
             tab.locator("#search").fill("")
-            assert tab.locator("#detail .next code").inner_text() == f"{wanted}/mixed-0 --set-aside"
+            assert tab.locator("#detail .next code").inner_text() == f"{wanted}/mixed-0 --as-of 1795262400000 --set-aside"
             tab.locator("#search").fill("logappend")
             assert tab.locator("#detail .next code").inner_text() == f"{wanted}/logappend-0"
 
