@@ -55,10 +55,12 @@ class ClusterTopic:
     Attributes:
         topic_id: 16 bytes; None if the brokers are too old to report it.
         partitions: their numbers.
+        has_leaders: a broker leads one of them.
     """
 
     topic_id: bytes | None
     partitions: frozenset[int]
+    has_leaders: bool = True
 
 
 class MetadataTopic:
@@ -160,7 +162,8 @@ class MetadataTopic:
             if error is None:
                 topic = future.result()
                 numbers = frozenset(each.id for each in topic.partitions)
-                topics[name] = ClusterTopic(_bytes_of(topic.topic_id), numbers)
+                has_leaders = any(each.leader is not None and each.leader.id >= 0 for each in topic.partitions)
+                topics[name] = ClusterTopic(_bytes_of(topic.topic_id), numbers, has_leaders)
             elif not isinstance(error, self._kafka.KafkaException):
                 raise error
             elif error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
@@ -168,6 +171,22 @@ class MetadataTopic:
                 what = f"the topic {name} cannot be described" if is_answer else "the brokers do not answer"
                 raise ReadFailedError(self._failed(what, error.args[0].str()), path=self._servers)
         return topics
+
+    def settings_of(self, topic: str) -> dict[str, str | None]:
+        """The settings of a topic by name, with the defaults of its brokers.
+
+        Raises:
+            ReadFailedError: the cluster does not answer, or refuses to.
+        """
+        resource = self._kafka.admin.ConfigResource(self._kafka.admin.ResourceType.TOPIC, topic)
+        future = self._admin.describe_configs([resource], request_timeout=self._patience)[resource]
+        self._wait_for({future})
+        try:
+            entries = future.result()
+        except self._kafka.KafkaException as error:
+            message = self._failed(f"the settings of {topic} cannot be read", error.args[0].str())
+            raise ReadFailedError(message, path=self._servers) from error
+        return {name: each.value for name, each in entries.items()}
 
     def cluster_id(self) -> str | None:
         """Id of the cluster; None if its brokers do not report it.
@@ -332,7 +351,7 @@ def _library(option: str) -> Any:
     try:
         import confluent_kafka.admin
     except ImportError as error:
-        raise UsageError(f"{option} needs a package: pip install 'snaprebuild[kafka]'") from error
+        raise UsageError(f"{option} needs a package: pip install confluent-kafka") from error
     return confluent_kafka
 
 
