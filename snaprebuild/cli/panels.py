@@ -14,8 +14,6 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--sequence",
         "--timestamp",
         "--metadata-log",
-        "--log-start",
-        "--custom-metadata",
         "--voter",
         "--deep",
         "--print-data-log",

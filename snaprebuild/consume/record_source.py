@@ -36,6 +36,7 @@ class RecordSource:
         logs: of the selected partitions that can be read, by topic and number.
         selected: topic and number of all selected partitions.
         present: topic and number of each partition that is there, selected or not.
+        store: location of remote storage; None without one.
         findings: about directories that are not read, and about checkpoints.
     """
 
@@ -43,6 +44,7 @@ class RecordSource:
     logs: tuple[ChosenLog, ...]
     selected: tuple[tuple[str, int], ...]
     present: frozenset[tuple[str, int]]
+    store: str | None = None
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -125,6 +127,7 @@ class _Opening:
             logs=tuple(chosen),
             selected=tuple(sorted(selected)),
             present=frozenset(self._present),
+            store=None if self._tier is None else self._tier.base.path,
             findings=[*self._findings, *live_broker_notes(self._source)],
         )
 

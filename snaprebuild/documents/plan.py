@@ -8,8 +8,7 @@ from typing import Annotated
 from snaprebuild.broker.status import StatusCounts
 from snaprebuild.documents.common import PartitionNeeds, StatusName
 from snaprebuild.published import Document, Natural, Part, Positive, Seconds, one_of
-from snaprebuild.snapshots.plan.plan_counts import PlanCounts
-from snaprebuild.snapshots.plan.plan_model import BoundaryPlan
+from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PlanCounts
 from snaprebuild.snapshots.plan.plan_request import SavedRequest
 from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 from snaprebuild.snapshots.source.boundary_needs import NeedTotals

@@ -30,7 +30,19 @@ from snaprebuild.spark.replay_tasks import MERGED_FIRST, RESULT_SCHEMA, Division
 from snaprebuild.spark.summary_rows import JOB_PIECE, WHOLE
 from snaprebuild.spark.task_services import TaskServices
 
-__all__ = ["CHUNK_BYTES", "END", "ChunkPlan", "RowRange", "collected", "is_splittable", "may_go_back", "measured", "run_replays"]
+__all__ = [
+    "CHUNK_BYTES",
+    "END",
+    "ChunkPlan",
+    "RowRange",
+    "collected",
+    "is_splittable",
+    "may_go_back",
+    "measured",
+    "run_read_jobs",
+    "run_replays",
+    "tasks_of_pieces",
+]
 
 CHUNK_BYTES = 128 << 20
 """Rows of summaries of a chunk: a state of a million producers takes 86 MB, and each chunk gets one."""
@@ -193,6 +205,35 @@ def run_replays(
     return collected(results, sorted(jobs))
 
 
+def run_read_jobs(read: DataFrame, numbers: Sequence[int], count: int, services: TaskServices) -> Iterator[Any]:
+    """Runs jobs that the tasks which read send on with the rows, each row to the task in its column ``slot``.
+
+    Args:
+        read: of ``summary_rows.SCHEMA``.
+        numbers: of the partitions, ascending.
+        count: of tasks.
+        services: of the tasks.
+
+    Returns:
+        One row of ``RESULT_SCHEMA`` for each job.
+    """
+    ordered = sent_to_tasks(read, count).sortWithinPartitions(*summary_rows.KEYS)
+    results = ordered.mapInArrow(services.wrap(replay_tasks.run_jobs, count), ddl(RESULT_SCHEMA))
+    return collected(results, numbers)
+
+
+def tasks_of_pieces(pieces: Sequence[RowRange], tasks: int | None) -> tuple[list[int], int]:
+    """The task of each piece, packed by bytes, and how many tasks there are.
+
+    Args:
+        pieces: of the work.
+        tasks: the setting of the user; None to follow the work.
+    """
+    sizes = [piece.size_bytes for piece in pieces]
+    count = tasks_for(sum(sizes), len(pieces), tasks)
+    return pack(sizes, count), count
+
+
 def _divided(session: SparkSession, plan: ChunkPlan) -> DataFrame:
     """The divisions, of ``SENT_SCHEMA``."""
     sent = {"partition": list(plan.divisions), "job": [pickle.dumps(each) for each in plan.divisions.values()]}
@@ -223,9 +264,8 @@ def _job_rows(sent: DataFrame) -> DataFrame:
 
 def _placed(session: SparkSession, rows: DataFrame, pieces: Sequence[RowRange], tasks: int | None) -> TaskFrame:
     """The rows of these pieces and no others, packed by bytes into tasks, and in their order."""
-    sizes = [piece.size_bytes for piece in pieces]
-    count = tasks_for(sum(sizes), len(pieces), tasks)
-    slots = pack(sizes, count)
+    slots, count = tasks_of_pieces(pieces, tasks)
+    rows = rows.drop("slot")
     if len(pieces) <= PIECES_WRITTEN_OUT:
         cases = " ".join(f"WHEN {_holds(*map(str, piece[:3]))} THEN {slot}" for piece, slot in zip(pieces, slots, strict=True))
         placed = rows.selectExpr("*", f"CASE {cases} END AS slot").where("slot IS NOT NULL")

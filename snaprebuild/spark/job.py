@@ -14,7 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, TypeVar
 
@@ -23,12 +23,22 @@ from pyspark.sql import DataFrame, SparkSession
 
 from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
-from snaprebuild.snapshots.engine.partition_task import PartitionTask, ReadBudget, to_domain_error
+from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, ReadBudget, to_domain_error
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_group, read_segment
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import TaskFrame, data_frame, ddl
 from snaprebuild.spark.calls import Calls, answered, some_at_once, stores_of
-from snaprebuild.spark.chunks import CHUNK_BYTES, ChunkPlan, collected, is_splittable, may_go_back, measured, run_replays
+from snaprebuild.spark.chunks import (
+    CHUNK_BYTES,
+    ChunkPlan,
+    collected,
+    is_splittable,
+    may_go_back,
+    measured,
+    run_read_jobs,
+    run_replays,
+    tasks_of_pieces,
+)
 from snaprebuild.spark.effect_cache import JobCache
 from snaprebuild.spark.effect_files import CacheWriter, EffectCache
 from snaprebuild.spark.job_progress import Progress, watched
@@ -73,6 +83,8 @@ SETTINGS = {
 
 NOT_OF_PYTHON = ("at ", "...", "Caused by:", "Driver stacktrace:", "SQLSTATE:")
 """Lines of Java about an error of Python."""
+
+NOT_ARRIVED = "what was read of a segment did not arrive"
 
 CALL_SCHEMA = pa.schema([("slot", pa.int32()), ("number", pa.int64()), ("call", pa.binary())])
 ANSWER_SCHEMA = pa.schema([("number", pa.int64()), ("answer", pa.binary())])
@@ -279,13 +291,17 @@ class SparkEngine:
                     is_large = any(is_splittable(job, segments[number], self.chunk_bytes) for number, job in jobs.items())
                     frames: list[TaskFrame] = []
                     sizes_read: list[int] = []
+                    is_read_twice = is_large or any(map(may_go_back, jobs.values()))
+                    if cache is None and not is_read_twice:
+                        yield from self._read_and_replayed(requested, jobs, services)
+                        return
                     at_once = services.for_stages(2) if unread and cached else services
                     if unread:
                         frame, sizes_read = self._read(unread, at_once, None if cache is None else cache.new_writer)
                         frames.append(TaskFrame(frame, len(sizes_read)))
                     if cache is not None and cached:
                         frames.append(cache.frame(cached, self.tasks, read=_read_row, services=at_once))
-                    if frames and (is_large or any(map(may_go_back, jobs.values()))):
+                    if frames and is_read_twice:
                         read = _union(frames)
                         persisted.append(TaskFrame(read.rows.persist(), read.tasks))
                     read = _union(persisted or frames)
@@ -303,12 +319,27 @@ class SparkEngine:
                             was_handed_out = [each.base_offset in handed_out[row.partition] for each in requested[row.partition]]
                             if any(was_handed_out):
                                 del requested[row.partition]  # otherwise it would request it for ever
-                                yield row.partition, StorageError("what was read of a segment did not arrive")
+                                yield row.partition, StorageError(NOT_ARRIVED)
             finally:
                 for each_frame in persisted:
                     each_frame.rows.unpersist()
                 if cache is not None:
                     cache.log_warnings()
+
+    def _read_and_replayed(
+        self, requested: dict[int, list[ReadTask]], jobs: dict[int, Job], services: TaskServices
+    ) -> Generator[tuple[int, Any]]:
+        """Number and outcome of each partition whose replay needs these segments, and no others: with one query."""
+        plan = ChunkPlan.of(jobs, requested, _listed(requested), self._chunk_bytes(is_large=False), self.tasks or TASKS_MAX)
+        placed, count = tasks_of_pieces(plan.pieces, self.tasks)
+        slots = {piece.partition: slot for piece, slot in zip(plan.pieces, placed, strict=True)}
+        frame, sizes_read = self._read(requested, services, None, SentJobs(jobs, slots))
+        with watched(self.session, self.progress, sizes_read):
+            for row in run_read_jobs(frame, sorted(jobs), count, services):
+                if row.done is None:
+                    yield row.partition, StorageError(NOT_ARRIVED)
+                else:
+                    yield row.partition, pickle.loads(row.done)  # noqa: S301  made by our own task
 
     def _most_tasks(self) -> int | None:
         """How many tasks a stage that reads has; None to follow the work."""
@@ -324,14 +355,20 @@ class SparkEngine:
         return self.chunk_bytes if is_large else sys.maxsize
 
     def _read(
-        self, requested: dict[int, list[ReadTask]], services: TaskServices, new_writer: Callable[[], CacheWriter] | None
+        self,
+        requested: dict[int, list[ReadTask]],
+        services: TaskServices,
+        new_writer: Callable[[], CacheWriter] | None,
+        sent_jobs: SentJobs | None = None,
     ) -> tuple[DataFrame, list[int]]:
-        """The rows of segments, and what each task reads for them."""
+        """The rows of segments, and what each task reads for them; with the jobs that its tasks send on."""
         segments = [(number, task) for number, tasks in requested.items() for task in tasks]
         size_bytes = sum(task.identity.size_bytes for _, task in segments)
         most = self._most_tasks()
         range_bytes = self._range_bytes(size_bytes)
         rows = [row for number, task in segments for row in ranges_of(number, task, range_bytes)]
+        if sent_jobs is not None:
+            rows = list(sent_jobs.added_to(rows))
         count = tasks_for(size_bytes, len(rows), most)
         placed = pack([row.size_bytes for row in rows], count)
         sizes = [0] * count
@@ -340,6 +377,28 @@ class SparkEngine:
         function = services.wrap(partial(_read_segments, new_writer=new_writer), count)
         sent = sent_to_tasks(data_frame(self.session, read_rows.table_of(rows, placed)), count)
         return sent.mapInArrow(function, ddl(summary_rows.SCHEMA)), sizes
+
+
+@dataclass(frozen=True, slots=True)
+class SentJobs:
+    """Jobs that the tasks which read send on.
+
+    Attributes:
+        jobs: by number of their partition.
+        slots: by number of a partition, the task that replays it.
+    """
+
+    jobs: Mapping[int, Job]
+    slots: Mapping[int, int]
+
+    def added_to(self, rows: Iterable[ReadRow]) -> Iterator[ReadRow]:
+        """The rows with the task that replays them. The first one of each partition has its job."""
+        sent: set[int] = set()
+        for row in rows:
+            number = row.partition
+            job = None if number in sent else pickle.dumps(self.jobs[number])
+            sent.add(number)
+            yield replace(row, replayed_by=self.slots[number], job=job)
 
 
 def _fail(task: PartitionTask, error: SnaprebuildError | FormatError) -> None:
@@ -409,7 +468,11 @@ def _read_rows(batches: Iterable[pa.RecordBatch], writer: CacheWriter | None) ->
         for row, rows in zip(some, _rows_together(some), strict=True):
             if writer is not None:
                 writer.add(row.task, rows)
-            yield from rows
+            if row.job is not None:
+                rows = [*summary_rows.rows_of_job(row.partition, row.job), *rows]  # noqa: PLW2901
+            for each in rows:
+                each["slot"] = row.replayed_by
+                yield each
 
 
 def _together(rows: Iterable[ReadRow]) -> Iterator[list[ReadRow]]:

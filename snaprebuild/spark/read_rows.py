@@ -32,12 +32,17 @@ class ReadRow:
         task: the segment.
         number: of the range, from 0.
         ranges: how many the segment is split into; 1 for the whole.
+        replayed_by: number of the task that replays the partition; None if it is not known yet.
+        job: the pickled job of the partition, which the task sends on before the segment. None for all but the first row of a
+            partition. Also None if the driver sends the jobs itself.
     """
 
     partition: int
     task: ReadTask
     number: int = 0
     ranges: int = 1
+    replayed_by: int | None = None
+    job: bytes | None = None
 
     @property
     def size_bytes(self) -> int:

@@ -118,12 +118,13 @@ SCHEMA = pa.schema(
         ("base_offset", pa.int64()),
         ("piece", pa.int32()),
         ("part", pa.int32()),
+        ("slot", pa.int32()),
         ("job", pa.binary()),
         ("contents", pa.binary()),
     ]
 )
-"""What Spark sees of a row. ``contents`` are its ``FIELDS`` as MessagePack: an array of the values, and an array with the elements of
-each array, as bytes."""
+"""What Spark sees of a row. ``slot`` is the task to which it is sent, if the task that read knows it. ``contents`` are its ``FIELDS`` as
+MessagePack: an array of the values, and an array with the elements of each array, as bytes."""
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(tuple[list[Any], list[bytes]])
@@ -218,7 +219,7 @@ def _event_columns(effect: SegmentEffect, events: FirstEvents) -> Row:
 
 def table_of(rows: list[Row]) -> pa.RecordBatch:
     """Rows as a batch of ``SCHEMA``."""
-    columns = {name: [row.get(name) for row in rows] for name in (*KEYS, "job")}
+    columns = {name: [row.get(name) for row in rows] for name in (*KEYS, "slot", "job")}
     columns["contents"] = [_packed(row) for row in rows]
     return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
 

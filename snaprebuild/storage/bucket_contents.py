@@ -9,6 +9,7 @@ from typing import Annotated, Protocol
 from snaprebuild.published import Natural, Part, one_of
 
 __all__ = [
+    "ArchiveTier",
     "Bucket",
     "BucketSettings",
     "LifecycleRule",
@@ -74,6 +75,19 @@ class LifecycleRule(Part, frozen=True):
         is_larger = self.larger_than_bytes is None or size_bytes > self.larger_than_bytes
         is_smaller = self.smaller_than_bytes is None or size_bytes < self.smaller_than_bytes
         return key.startswith(self.prefix) and is_larger and is_smaller
+
+
+class ArchiveTier(Part, frozen=True):
+    """An archive tier of the storage class INTELLIGENT_TIERING: objects must be restored before they can be read."""
+
+    configuration_id: str
+    prefix: str
+    """Prefix of the keys in the bucket."""
+    has_tags: bool
+    """It takes only objects with some tags."""
+    access_tier: str
+    idle_days: Natural
+    """Days without access after which it takes an object."""
 
 
 class ObjectLock(Part, frozen=True):
@@ -168,6 +182,9 @@ class Bucket(Protocol):
 
     def settings(self) -> BucketSettings:
         """What the bucket does with its objects."""
+
+    def archive_tiers(self) -> list[ArchiveTier]:
+        """The archive tiers of the storage class INTELLIGENT_TIERING."""
 
     def versions(self, name_prefix: str) -> Iterator[ListedVersion]:
         """Every version of every object below the location, and every delete marker, ascending by key.

@@ -30,7 +30,15 @@ from formats.remote.remote_log_metadata import (
 )
 from snaprebuild.replay.leader_epochs import end_of_epoch
 
-__all__ = ["RemoteLog", "RemoteLogs", "epoch_end_offset", "epoch_end_offsets", "highest_remote_offset", "is_in_lineage"]
+__all__ = [
+    "RemoteLog",
+    "RemoteLogs",
+    "epoch_end_offset",
+    "epoch_end_offsets",
+    "epochs_with_records",
+    "highest_remote_offset",
+    "is_in_lineage",
+]
 
 STARTED = SegmentState.COPY_SEGMENT_STARTED
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
@@ -314,8 +322,8 @@ def is_in_lineage(segment: RemoteSegment, epochs: Sequence[LeaderEpochEntry], lo
         epochs: of the log, ascending, not empty.
         log_end_offset: of the log.
     """
-    own = _filtered(epochs)
-    theirs = _filtered(segment.leader_epochs)
+    own = epochs_with_records(epochs)
+    theirs = epochs_with_records(segment.leader_epochs)
     if not theirs:  # no copy that Kafka takes (``RemoteLogSegmentMetadata``)
         return False
     in_own = sorted(own)
@@ -355,7 +363,7 @@ def highest_remote_offset(log: RemoteLog, epochs: Sequence[LeaderEpochEntry], lo
     return -1
 
 
-def _filtered(epochs: Sequence[LeaderEpochEntry]) -> dict[int, int]:
+def epochs_with_records(epochs: Sequence[LeaderEpochEntry]) -> dict[int, int]:
     """Without those in which nothing was written: of entries of one start offset the last stays."""
     entries = [entry for entry, after in pairwise(epochs) if entry.start_offset != after.start_offset]
     return {entry.epoch: entry.start_offset for entry in (*entries, *epochs[-1:])}

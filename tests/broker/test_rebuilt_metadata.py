@@ -141,3 +141,40 @@ def test_a_rebuilt_topic_serves_every_offset(version: str, tmp_path: Path, monke
         # The broker's own records follow ours.
         run = in_json_process("tier inventory", node.remote_dir, "--metadata-log", node.log_dir)
         assert (run.exit_code, run.document["verified"]) == (0, True), run.stderr
+
+
+def test_produced_records_are_served_by_a_running_broker(tmp_path: Path) -> None:
+    """Copying is off meanwhile. The first pass deletes what the dry run shows, and nothing else."""
+    with KafkaNode(tmp_path, settings=SETTINGS) as node:
+        node.start()
+        node.create_topic("sized", {**TIERED, SEGMENT_BYTES["4.3.1"]: 1500})
+        node.produce("sized", 300)
+        wait_until(lambda: len(local_bases(node, "sized")) <= 3, lambda: local_bases(node, "sized"))
+        before = remote_bases(node, "sized")
+        end = node.end_offset("sized")
+        node.set_topic("sized", {"remote.log.copy.disable": "true", "local.retention.bytes": -2, "local.retention.ms": -2})
+        recreate_metadata_topic(node)
+        node.stop()
+        log_dir = tmp_path / "copied"
+        shutil.copytree(node.log_dir, log_dir)
+        node.start()
+        sizes = [node.remote_files("sized-0")[f"{base:020d}.log"].stat().st_size for base in before]
+        node.set_topic("sized", {"retention.bytes": sum(sizes[-4:]) + 2500})
+        words = (node.remote_dir, "--log-dir", log_dir, "--produce-to", node.address)
+        refused = in_json_process("tier metadata", *words)
+        assert (refused.exit_code, "--deletes" in refused.stderr) == (3, True)
+        dry = in_json_process("tier metadata", *words, "--dry-run")
+        assert dry.exit_code == 0, dry.stderr
+        deleted = [each["start_offset"] for each in dry.document["expected_deletions"]]
+        assert deleted == before[: len(deleted)] != []
+        run = in_json_process("tier metadata", *words, "--deletes", len(deleted))
+        assert run.exit_code == 0, run.stderr
+        left = before[len(deleted) :]
+        wait_until(lambda: remote_bases(node, "sized") == left, lambda: (remote_bases(node, "sized"), left))
+        time.sleep(4 * COPY_INTERVAL_MS / 1000)
+        assert remote_bases(node, "sized") == left
+        assert consumed(node, "sized", left[0], end) == list(range(left[0], end))
+        node.set_topic("sized", {"remote.log.copy.disable": "false"})
+        node.produce("sized", 100)
+        wait_until(lambda: remote_bases(node, "sized")[-1] > before[-1], lambda: remote_bases(node, "sized"))
+        node.stop()

@@ -103,7 +103,7 @@ def test_incomplete(tmp_path: Path) -> None:
 
 def test_blocked_for_a_reason_that_a_rebuild_does_not_remove(tmp_path: Path) -> None:
     ran = snaprebuild("scan", copy_of("magicup", tmp_path))
-    assert f"{KEEP_REMOTE_STORAGE_OFF} deletes the segments." in ran.text
+    assert f"{KEEP_REMOTE_STORAGE_OFF}magicup until retention deletes the segments." in ran.text
     assert followed(next_words(ran)) == ["plan", "rebuild", "verify"], "four snapshots are missing all the same"
 
 

@@ -98,7 +98,7 @@ def _remote_storage_on(logs: Path) -> str:
             "Remote storage is off, and 2 of these dates are past, by Kafka's default of 168 hours.",
             "2026-11-28 11:40:44Z, past ",
         ),
-        (_remote_storage_unknown, "2026-11-21T12:00:00Z", "retention: no date, because it is unknown", None),
+        (_remote_storage_unknown, "2026-11-21T12:00:00Z", "retention: no date, because the broker has remote storage", None),
         (_remote_storage_on, "2026-11-21T12:00:00Z", "a broker keeps segments that are not uploaded", None),
     ],
 )

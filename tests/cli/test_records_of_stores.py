@@ -134,6 +134,8 @@ def test_a_topic_that_is_absent_next_to_one_that_is_there() -> None:
         assert run.document["shown_records"]
         alone = in_json("inspect records", *places, "--topic", "mixde")
         assert (alone.exit_code, alone.codes["nothing-found"]) == (1, 1)
+        command = "tier inventory" if places == (STORE,) else "scan"
+        assert alone.document["next_command"] == f"snaprebuild {command} {places[0]}"
 
 
 # --- an export that is stopped ---------------------------------------------------------------------------------------------

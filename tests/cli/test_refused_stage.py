@@ -13,7 +13,7 @@ from plans import make_plan
 from staged_logs import installed, running
 
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
+from snaprebuild.snapshots.source.boundary_needs import LeftOut, LeftOutReason
 from snaprebuild.snapshots.staging.resume import is_disproved
 from snaprebuild.snapshots.staging.staged_plan import load_staged_plan
 from snaprebuild.storage.local.directories import hold_directory

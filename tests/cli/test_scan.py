@@ -86,6 +86,15 @@ def test_answers(name: str, options: tuple[str, ...], answer: str, following: st
     assert (KEEP_REMOTE_STORAGE_OFF in first) == (name == "magicup")
 
 
+def test_what_a_rebuild_does_not_free_is_named(tmp_path: Path) -> None:
+    """Also where it frees a part: remote storage stays off for these topics, and for no other."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    shutil.copytree(FIXTURES / "magicup" / "logs" / "magicup-0", logs / "magicup-0")
+    first = snaprebuild("scan", logs).text.partition(" Next: ")[0]
+    assert "`rebuild` frees 1.1 MiB" in first
+    assert f"{KEEP_REMOTE_STORAGE_OFF}magicup until retention deletes the segments." in first
+
+
 def test_what_could_not_be_read_comes_first(tmp_path: Path) -> None:
     root = copy_of("kafka27-mixed", tmp_path)
     with refused(root / "logappend-0" / "leader-epoch-checkpoint", errno.EACCES, []):

@@ -2,20 +2,23 @@
 
 import json
 import shutil
+import struct
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import crc32c
 import pytest
 from command import in_json, snaprebuild
 from documents import validator_of
-from log_dirs import batch, make_log_dir, record, tree, write_partition
+from log_dirs import batch, batch_positions, make_log_dir, record, tree, write_partition
 from manifests import AIVEN, FIXTURES, READS
-from metadata_logs import metadata_log, uuid_bytes
+from metadata_logs import append_metadata_record, metadata_log, uuid_bytes
 from object_store import ObjectStore
 from tiers import copied
 
+from formats.metadata.cluster_metadata import MetadataRecordType
 from formats.remote.remote_log_metadata import (
     METADATA_PARTITIONS,
     DeleteState,
@@ -480,3 +483,49 @@ def test_what_a_versioned_bucket_hides(object_store: ObjectStore, tmp_path: Path
     lines = [" ".join(line.split()) for line in table.stdout.splitlines()]
     assert "delete markers - 3 -" in lines
     assert "multipart uploads - 1 4 B" in lines
+
+
+# ------------------------------------------------------------------------------------------------------- the metadata log of a cluster
+
+REAL = FIXTURES / "follower-lost-state"
+
+
+def removed_topic(to: Path, offset: int) -> Path:
+    """The node of a real cluster, after its controller removed the topic of the store."""
+    node = Path(shutil.copytree(REAL / "node1", to))
+    topic_id = uuid_bytes(json.loads((REAL / "manifest.json").read_text())["topic_id"])
+    append_metadata_record(node, MetadataRecordType.REMOVE_TOPIC, {"topicId": topic_id}, 0, offset, epoch=1)
+    return node
+
+
+def end_of_metadata(node: Path) -> int:
+    run = in_json("cluster image", node)
+    offset = run.document["offset"]
+    assert isinstance(offset, int)
+    return offset + 1
+
+
+def test_a_topic_that_was_removed(tmp_path: Path) -> None:
+    """The records of the copies are from before: their states alone would be live."""
+    options = ("--metadata-log", REAL / "node1")
+    before = in_json("tier inventory", REAL / "remote", *options, "--metadata", REAL / "node1")
+    assert (set(states(before.document)), before.document["metadata_topic"]["replication_factor"]) == ({"live"}, 1)
+    assert set(before.codes) == {"metadata-topic-replicas"}
+    node = removed_topic(tmp_path / "node", end_of_metadata(REAL / "node1"))
+    run = in_json("tier inventory", REAL / "remote", *options, "--metadata", node)
+    assert set(states(run.document)) == {"live"}, "a record with an early timestamp proves nothing"
+    late = removed_topic(tmp_path / "late", end_of_metadata(REAL / "node1"))
+    (log,) = (late / "__cluster_metadata-0").glob("*.log")
+    log.write_bytes(with_last_timestamp(log.read_bytes(), batch_positions(log)[-1], 1_900_000_000_000))
+    run = in_json("tier inventory", REAL / "remote", *options, "--metadata", late)
+    assert set(states(run.document)) == {"deleted"}
+    assert (run.exit_code, run.codes["tier-topic-removed"], run.codes.get("tier-lost", 0)) == (1, 1, 0)
+    assert "2030-03-17 17:46:40 UTC" in run.messages("tier-topic-removed")
+
+
+def with_last_timestamp(data: bytes, position: int, timestamp_ms: int) -> bytes:
+    """The batch at a position with another time, and its checksum."""
+    changed = bytearray(data)
+    changed[position + 27 : position + 43] = struct.pack(">qq", timestamp_ms, timestamp_ms)
+    changed[position + 17 : position + 21] = struct.pack(">I", crc32c.crc32c(bytes(changed[position + 21 :])))
+    return bytes(changed)

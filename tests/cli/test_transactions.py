@@ -1,5 +1,6 @@
 """``transactions`` as a user runs it: the open ones are those that Kafka's classes left open, the closed ones those of the fold."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -55,6 +56,23 @@ def test_what_is_open_is_what_kafka_left_open(fixture: str) -> None:
         assert sum(reported[name] for name in ("committed", "aborted", "empty", "unknown")) == counts["markers"]
     assert run.exit_code == int(has_open), run.stderr
     assert tree(FIXTURES / fixture) == before
+
+
+def test_the_table_adds_up_to_the_headline() -> None:
+    """What cannot be uploaded are whole rolled segments; what a transaction holds begins at its first batch."""
+    run = snaprebuild("inspect transactions", "fixtures/kafka27-killed", "--as-of", "2026-11-22")
+    headline = re.search(r"; ([0-9.]+) KiB in rolled segments cannot be uploaded", run.text)
+    assert headline is not None
+    lines = run.stdout.splitlines()
+    (header,) = [line for line in lines if line.lstrip().startswith("partition") and "cannot upload" in line]
+    begin = lines.index(header) + 2
+    rows = [line.split() for line in lines[begin : lines.index("", begin)]]
+    sizes = [float(row[-2]) for row in rows if row[-1] == "KiB" and row[-2] != "-"]
+    assert sum(sizes) == pytest.approx(float(headline[1]))
+    listed = in_json("inspect transactions", "fixtures/kafka27-killed", "--as-of", "2026-11-22").document["partitions"]
+    earlier = [one for each in listed for one in each["open"] if one["last_ms"] < one["since_ms"]]
+    assert len(earlier) == 2
+    assert "2 transactions have a last batch with an earlier time than the first." in run.text
 
 
 MIXED = "fixtures/kafka27-mixed/logs/mixed-0"

@@ -109,9 +109,11 @@ def test_a_moment_that_hides_contradictions_is_named() -> None:
     (excused,) = [each["comparison"] for each in snapshots_of(hidden) if each["comparison"]["excused_count"]]
     assert (seen.exit_code, hidden.exit_code) == (1, 0)
     assert excused["excused_count"] == contradicted["certain_count"] == 2
-    text = "Not judged in 1 snapshot: 2 entries that differ, of producers that have expired by 2099-01-01 00:00:00Z (--as-of)."
+    text = (
+        "2 entries that differ in 1 snapshot are not judged, because the producers have expired by 2099-01-01 00:00:00Z (--as-of)."
+    )
     assert text in hidden.document["answer"]
-    assert "Not judged" not in seen.document["answer"]
+    assert "not judged" not in seen.document["answer"]
     rebuilt = in_json("rebuild", path, "--dry-run", "--boundaries", "all", "--as-of", "2099-01-01T00:00:00Z")
     assert text in rebuilt.document["answer"], "a rebuild keeps this snapshot, and says what it did not judge"
 
@@ -388,3 +390,17 @@ def test_a_receipt_that_cannot_be_written_is_no_failure_of_undo(tmp_path: Path) 
     result = undo(replace(load_receipt(str(receipt)), path=str(tmp_path / "no" / "receipt")))
     assert [each.code for each in result.findings] == ["receipt-not-updated"]
     assert {each.action for each in result.files} == {"removed"}
+
+
+@pytest.mark.parametrize("is_started", [False, True], ids=["no start since", "stopped again since"])
+def test_before_the_next_start_there_is_something_to_do(is_started: bool, tmp_path: Path) -> None:
+    """No broker has loaded the files, as the marker of the stop before the run shows: a start removes it."""
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    assert in_json("rebuild", logs, "--receipt", receipt).exit_code == 0
+    if is_started:
+        (logs / ".kafka_cleanshutdown").unlink()
+        (logs / ".kafka_cleanshutdown").touch()
+    run = snaprebuild("verify", "--written-by", receipt)
+    assert run.exit_code == 0
+    assert ("No broker has started since." in run.text) == (not is_started)
+    assert ("Next: nothing to do." in run.text) == is_started

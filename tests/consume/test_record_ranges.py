@@ -12,10 +12,16 @@ from generated_logs import write_checkpoints
 from log_dirs import TRANSACTIONAL, batch, batch_positions, marker, write_partition
 
 from formats.errors import FormatError
+from snaprebuild.consume.partition_plan import plan_partition
+from snaprebuild.consume.partition_read import PartitionReader
+from snaprebuild.consume.record_query import RecordIsolation, RecordQuery, TimeBounds
+from snaprebuild.consume.record_source import open_record_source
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.library.record_stream import RecordStream, records
+from snaprebuild.snapshots.run import Run
 
 COLUMNS = ("offset", "transaction")
+LOG_APPEND_TIME = 0x08
 
 
 def offsets(stream: RecordStream) -> list[int]:
@@ -250,6 +256,14 @@ def test_of_several_replicas_one_is_read(tmp_path: Path) -> None:
     assert "records-of-several-replicas" in codes(stream)
 
 
+def test_of_replicas_with_one_leader_epoch_the_longest_is_read(tmp_path: Path) -> None:
+    shorter = replica(tmp_path / "a", 8, [(0, 0)], high_watermark=8)
+    longer = replica(tmp_path / "b", 9, [(0, 0)], high_watermark=9)
+    stream = records([shorter, longer], columns=("offset", "source"))
+    rows = pa.Table.from_batches(list(stream), stream.schema).to_pylist()
+    assert [(row["offset"], row["source"]) for row in rows] == [(offset, str(longer / "orders-0")) for offset in range(9)]
+
+
 def test_replicas_that_contradict_are_refused(tmp_path: Path) -> None:
     one = replica(tmp_path / "a", 9, [(0, 0), (1, 4)], high_watermark=9)
     other = replica(tmp_path / "b", 8, [(0, 0), (2, 3)], high_watermark=8)
@@ -340,3 +354,30 @@ def test_the_package_needs_no_arrow(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setitem(sys.modules, "snaprebuild.consume.arrow_batches", None)
     with pytest.raises(UsageError, match=r"pip install pyarrow"):
         records(source)
+
+
+# ---------------------------------------------------------------------------------------------------------- times of interest
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        (TimeBounds(), [0, 1, 2, 3, 4, 5]),
+        (TimeBounds(least_ms=1_003), [3, 4, 5]),
+        (TimeBounds(least_ms=1_004), [4, 5]),
+        # The records of a batch with times of its producer may have earlier ones than the greatest, which its header has.
+        (TimeBounds(most_ms=1_001), [0, 1, 2, 3]),
+        (TimeBounds(most_ms=1_004), [0, 1, 2, 3, 4]),
+        (TimeBounds(least_ms=1_005, most_ms=1_005), [5]),
+        (TimeBounds(least_ms=9_000), []),
+    ],
+)
+def test_batches_without_a_time_of_interest_are_left_out(times: TimeBounds, expected: list[int], tmp_path: Path) -> None:
+    """The first four batches have the times of their producer, the others that of the append. No left out batch is a gap."""
+    batches = [batch(at, timestamp=1_000 + at, attributes=0 if at < 4 else LOG_APPEND_TIME) for at in range(6)]
+    log_dir(tmp_path, {0: b"".join(batches)}, log_start=0, high_watermark=6)
+    query = RecordQuery(isolation=RecordIsolation.READ_UNCOMMITTED, columns=("offset",), times=times)
+    (log,) = open_record_source([str(tmp_path)], query, Run()).logs
+    reader = PartitionReader(plan_partition(log, query), query)
+    assert [offset for rows in reader.batches() for offset in rows["offset"].to_pylist()] == expected
+    assert reader.counts.missing_offsets == 0

@@ -186,6 +186,8 @@ def _reported(output: str) -> list[Any]:
     """Without counts of files that are unknown, and ids that are drawn."""
     found = [without(each, ("unknown", "unknown_objects", "unknown_contents")) for each in documents(DRAWN.sub("ID", output))]
     for document in found:
+        if "states" in document:
+            document["states"] = [each for each in document["states"] if each["state"] != "foreign"]
         if isinstance(document.get("findings"), list):
             document["findings"] = [
                 each for each in document["findings"] if each["code"] not in ("tier-unknown-objects", "unknown-files")

@@ -23,15 +23,14 @@ from snaprebuild.documents.envelope import members_of_document
 from snaprebuild.replay.window import Clock
 from snaprebuild.report.make import make_report
 from snaprebuild.report.page_status import page_totals
-from snaprebuild.snapshots.plan.plan_counts import plan_counts
+from snaprebuild.snapshots.plan.plan_model import plan_counts
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan import scan_parts
 from snaprebuild.snapshots.scan.next_start import with_next_start
 from snaprebuild.snapshots.scan.scan import scan_source
-from snaprebuild.snapshots.source.boundary_needs import reason_not_needed
-from snaprebuild.snapshots.source.left_out import LeftOut
+from snaprebuild.snapshots.source.boundary_needs import LeftOut, reason_not_needed
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
 

@@ -45,7 +45,7 @@ NOT_ASKED: dict[str, tuple[frozenset[str], str]] = {
 """By command: the kinds of fates that it does not ask about, and why."""
 
 OBJECTS_ALONE = ("tier inventory", "tier repair")
-"""Commands that read objects and no log directory: no row is theirs."""
+"""Commands that read objects and no log directory, of which server.properties only has the store: no row is theirs."""
 
 SAMPLE = ("clean-stop", "log-end-lost-clean", "odd-directory", "topic-id-file-empty")
 
@@ -121,4 +121,4 @@ def test_a_healthy_form_has_no_fate(name: str, store: Path, tmp_path: Path) -> N
 def test_commands_without_a_row_take_no_log_directory() -> None:
     for name in OBJECTS_ALONE:
         names = {each.name for each in verbs()[name].params}
-        assert not {"path", "paths", "directory", "log_dir", "server_properties"} & names, name
+        assert not {"path", "paths", "directory", "log_dir"} & names, name

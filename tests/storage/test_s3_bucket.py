@@ -143,6 +143,29 @@ def test_a_missing_permission_leaves_one_setting_unknown(
     assert getattr(settings, member) is None
 
 
+def test_archive_tiers(monkeypatch: pytest.MonkeyPatch) -> None:
+    enabled = {
+        "Id": "c",
+        "Status": "Enabled",
+        "Filter": {"Prefix": "tier/"},
+        "Tierings": [{"Days": 90, "AccessTier": "ARCHIVE_ACCESS"}, {"Days": 180, "AccessTier": "DEEP_ARCHIVE_ACCESS"}],
+    }
+    disabled = {"Id": "d", "Status": "Disabled", "Tierings": [{"Days": 90, "AccessTier": "ARCHIVE_ACCESS"}]}
+    pages = [
+        {"IntelligentTieringConfigurationList": [enabled], "IsTruncated": True, "NextContinuationToken": "t"},
+        {"IntelligentTieringConfigurationList": [disabled]},
+    ]
+    bucket, client = bucket_of(monkeypatch, list_bucket_intelligent_tiering_configurations=pages)
+    assert [(each.access_tier, each.idle_days, each.prefix) for each in bucket.archive_tiers()] == [
+        ("ARCHIVE_ACCESS", 90, "tier/"),
+        ("DEEP_ARCHIVE_ACCESS", 180, "tier/"),
+    ]
+    assert client.requests[1][1]["ContinuationToken"] == "t"
+    bucket, _ = bucket_of(monkeypatch, list_bucket_intelligent_tiering_configurations="AccessDenied")
+    assert bucket.archive_tiers() == []
+    assert [each.permission for each in bucket.unanswered] == ["s3:GetIntelligentTieringConfiguration"]
+
+
 def test_pages_of_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     def version(key: str, version_id: str, size: int, *, is_latest: bool) -> dict[str, Any]:
         return {"Key": key, "VersionId": version_id, "Size": size, "LastModified": WHEN, "ETag": '"e"', "IsLatest": is_latest}

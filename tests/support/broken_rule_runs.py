@@ -34,6 +34,7 @@ FILES = (
     *("faults/test_full_disk.py", "faults/test_crash_points.py"),
 )
 INSTALL = ("cli/test_install.py", "cli/test_install_copies.py", "cli/test_install_later.py")
+RECORDS = ("record_ranges", "damage_is_said", "remote_records", "damaged_records", "record_stream")
 WRITERS, GUARDED = "faults/test_watched_writers.py", "snapshots/test_guarded_writes.py"
 TESTS = {
     **dict.fromkeys(("fold", "markers", "effect", "composition"), REPLAYS),
@@ -67,6 +68,7 @@ TESTS = {
     "remote producer ids": ("tier/test_tier_producer_ids.py",),
     "source rule": ("cluster/test_source_rule_states.py",),
     "quorum rule": ("cluster/test_quorum_rule_states.py", "cluster/test_quorum_rules.py"),
+    "records": (*(f"consume/test_{name}.py" for name in RECORDS), "tier/test_audit_records.py"),
     "upload": (GUARDED, WRITERS, "tier/test_upload_crashes.py", "tier/test_upload_fence.py"),
 }
 """The tests that may notice, by the first word of the name; those that likely do first."""

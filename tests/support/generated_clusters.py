@@ -9,6 +9,7 @@ import random
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from log_dirs import batch, record, write_partition
@@ -51,6 +52,13 @@ def text_of(uuid: bytes) -> str:
 def bytes_of(text: str) -> bytes:
     """The 16 bytes of an id."""
     return base64.urlsafe_b64decode(text + "==")
+
+
+@cache
+def metadata_partition_of(partition: Partition) -> int:
+    """The metadata partition with the records of a partition."""
+    topic, topic_id, number = partition
+    return metadata_partition(TopicIdPartition(topic, bytes_of(topic_id), number), METADATA_PARTITIONS)
 
 
 @dataclass(frozen=True)
@@ -122,18 +130,14 @@ class Cluster:
     given: frozenset[int] = frozenset()
     lives: dict[str, tuple[str, int, int | None]] = field(default_factory=dict)
 
-    def metadata_partition(self, partition: Partition) -> int:
-        topic, topic_id, number = partition
-        return metadata_partition(TopicIdPartition(topic, bytes_of(topic_id), number), METADATA_PARTITIONS)
-
     def readable(self) -> list[Event]:
-        return [each for each in self.events if self.metadata_partition(each.partition) in self.given]
+        return [each for each in self.events if metadata_partition_of(each.partition) in self.given]
 
     def write(self, to: Path) -> Path:
         to.mkdir()
         (to / "meta.properties").write_text(f"version=1\nnode.id=1\ncluster.id={self.cluster_id}\n")
         for number in self.given:
-            events = [each for each in self.events if self.metadata_partition(each.partition) == number]
+            events = [each for each in self.events if metadata_partition_of(each.partition) == number]
             values = (record(write_remote_log_record(each.encoded())) for each in events)
             data = b"".join(batch(offset, records=[value]) for offset, value in enumerate(values))
             write_partition(to / f"__remote_log_metadata-{number}", {0: data})

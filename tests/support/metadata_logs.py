@@ -38,9 +38,9 @@ def metadata_log(to: Path, segments: list[dict[str, Any]], unfinished: Collectio
 
 
 def append_metadata_record(
-    log_dir: Path, record_type: MetadataRecordType, message: dict[str, Any], version: int, offset: int = 348
+    log_dir: Path, record_type: MetadataRecordType, message: dict[str, Any], version: int, offset: int = 348, epoch: int = 4
 ) -> None:
-    """Appends a batch of one record to the ``__cluster_metadata-0`` of a log directory, as the controller of epoch 4 would.
+    """Appends a batch of one record to the ``__cluster_metadata-0`` of a log directory, as the controller of an epoch would.
 
     A clean stop would have written the producer snapshot at the new end.
     """
@@ -48,7 +48,7 @@ def append_metadata_record(
     name = "".join(part.title() for part in record_type.name.split("_")) + "Record"
     value = write_cluster_metadata_record(ClusterMetadataRecord(record_type, name, version, message))
     data = bytearray(batch(offset, records=[record(value)]))
-    data[12:16] = (4).to_bytes(4, "big")  # the leader epoch, which no checksum covers
+    data[12:16] = epoch.to_bytes(4, "big")  # the leader epoch, which no checksum covers
     with log.open("ab") as file:
         file.write(data)
     at_end = log.parent / snapshot_name(offset)

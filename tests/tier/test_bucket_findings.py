@@ -12,6 +12,7 @@ from snaprebuild.cluster.metadata.registered_model import PartitionRegistration
 from snaprebuild.findings import Finding, exit_code_of
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.storage.bucket_contents import (
+    ArchiveTier,
     BucketSettings,
     LifecycleRule,
     ListedUpload,
@@ -21,7 +22,7 @@ from snaprebuild.storage.bucket_contents import (
     Transition,
     UnansweredCall,
 )
-from snaprebuild.tier.inventory.bucket_report import bucket_findings, read_bucket
+from snaprebuild.tier.inventory.bucket_report import archive_findings, bucket_findings, read_bucket
 from snaprebuild.tier.inventory.metadata_topic_report import metadata_topic_findings, metadata_topic_report
 
 ID = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -40,9 +41,13 @@ class FakeBucket:
     begun: tuple[ListedUpload, ...] = ()
     unanswered: list[UnansweredCall] = field(default_factory=list)
     prefix: str = "tier/"
+    tiers: list[ArchiveTier] = field(default_factory=list)
 
     def settings(self) -> BucketSettings:
         return self.rules
+
+    def archive_tiers(self) -> list[ArchiveTier]:
+        return self.tiers
 
     def versions(self, name_prefix: str) -> Iterator[ListedVersion]:
         yield from (each for each in self.kept if each.key.startswith(name_prefix))
@@ -127,10 +132,33 @@ def test_a_missing_permission_is_named_and_is_no_failure_of_the_rest() -> None:
     bucket = FakeBucket(BucketSettings(versioning="Off", lifecycle_rules=(rule,), unanswered=(denied,)))
     findings = {each.code: each for each in findings_of(bucket)}
     assert findings.keys() == {"bucket-not-read", "tier-lifecycle-deletes"}
+    absent = UnansweredCall(call="GetBucketVersioning", permission="s3:GetBucketVersioning", reason="501 NotImplemented")
+    both = FakeBucket(BucketSettings(unanswered=(denied, absent, absent)))
+    assert [each.message.partition(":")[0] for each in findings_of(both)] == [
+        "GetBucketReplication (s3",
+        "GetBucketVersioning, GetBucketVersioning",
+    ]
     assert "GetBucketReplication" in findings["bucket-not-read"].message
     assert "s3:GetReplicationConfiguration" in findings["bucket-not-read"].message
     only = FakeBucket(BucketSettings(versioning="Off", unanswered=(denied,)))
     assert exit_code_of(findings_of(only)) == 0
+
+
+@pytest.mark.parametrize(
+    ("prefix", "has_tags", "keys", "exit_codes"),
+    [
+        ("tier/", False, [key for key, _ in OBJECTS], [1]),
+        ("", False, [key for key, _ in OBJECTS], [1]),
+        ("tier/", True, [key for key, _ in OBJECTS], [0]),
+        ("logs/", False, [key for key, _ in OBJECTS], []),
+        ("tier/", False, [], []),
+    ],
+)
+def test_archive_tiers(prefix: str, has_tags: bool, keys: list[str], exit_codes: list[int]) -> None:
+    """Only objects of that storage class are archived, and only then the bucket is asked."""
+    tier = ArchiveTier(configuration_id="c", prefix=prefix, has_tags=has_tags, access_tier="ARCHIVE_ACCESS", idle_days=90)
+    findings = list(archive_findings("s3://b/tier", FakeBucket(tiers=[tier]), keys))
+    assert [exit_code_of([each]) for each in findings] == exit_codes
 
 
 def test_a_limit_that_ends_the_calls_is_no_health() -> None:

@@ -446,7 +446,7 @@ def test_all_replicas_are_written_at_once_or_none(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (("--topic", "payments"), "no selection goes with it"),
-        (("--metadata-partitions", 5), "the metadata log of the cluster shows how many there are"),
+        (("--metadata-partitions", 5), "the cluster shows how many there are"),
     ],
 )
 def test_options_that_do_not_go_with_log_directories(options: tuple[object, ...], message: str, tmp_path: Path) -> None:

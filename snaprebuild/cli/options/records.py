@@ -40,6 +40,6 @@ StoreAndPaths = Annotated[list[str] | None, typer.Argument(metavar="[STORE] PATH
 class RecordPlaces(RemoteOptions, frozen=True):
     """The logs and the remote storage that are read, and which partitions of them."""
 
-    places: StoreAndPaths = None
+    paths: StoreAndPaths = None
     server_properties: ServerProperties = None
     topic_id: TopicIds = None

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated
 
+from formats.limits import INT32_MAX
 from formats.remote.aiven_custom_fields import CustomField
-from snaprebuild.cli.options.common import DryRun, ReceiptFile, ServerProperties, quoted
+from snaprebuild.cli.options.common import DryRun, ReceiptFile, ServerProperties, WholeNumber, quoted
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import Metadata
-from snaprebuild.cli.options.remote_storage import LeaderLogDirs, MetadataPartitions, Records, RemoteOptions
+from snaprebuild.cli.options.remote_storage import (
+    LeaderLogDirs,
+    MetadataPartitions,
+    ProducerConfig,
+    ProduceTo,
+    Records,
+    RemoteOptions,
+)
 from snaprebuild.errors import UsageError
 
 __all__ = ["TierMetadataOptions", "custom_fields_of"]
@@ -87,6 +95,18 @@ class TierMetadataOptions(RemoteOptions, frozen=True):
             default="none",
         ),
     ] = None
+    produce_to: ProduceTo = None
+    producer_config: ProducerConfig = None
+    deletes: Annotated[
+        int,
+        option(
+            "--deletes",
+            metavar="N",
+            click_type=WholeNumber(0, INT32_MAX),
+            short="Copies that leaders may delete in their first pass after --produce-to, as --dry-run shows them",
+            default="0",
+        ),
+    ] = 0
     metadata: Metadata = None
     dry_run: DryRun = False
     receipt: ReceiptFile = None

@@ -323,11 +323,12 @@ def _print_counts(partitions: Collection[PartitionTransactions], labels: dict[st
         held_cells: tuple[object, ...] = ("-", "-", "-")
         if each.reported.totals.open:
             size = "unknown" if each.reported.held_bytes is None else size_text(each.reported.held_bytes)
-            held_cells = (each.reported.held_offsets, size, each.reported.held_segments)
+            waiting = size_text(each.reported.held_segment_bytes) if each.reported.held_segment_bytes else "-"
+            held_cells = (each.reported.held_offsets, size, waiting)
         rows.append((labels[each.source.directory.path], *(count or "-" for count in counts), stable, *held_cells))
     if rows:
-        names = ("committed", "aborted", "empty", "unknown", "open", "late", "last stable", "held offsets", "held", "held segments")
-        drop = ("unknown", "empty", "held offsets", "held segments", "aborted", "committed", "last stable")
+        names = ("committed", "aborted", "empty", "unknown", "open", "late", "last stable", "held offsets", "held", "cannot upload")
+        drop = ("unknown", "empty", "held offsets", "held", "aborted", "committed", "last stable")
         print_table("Transactions", ("partition", *names), rows, right=names, drop=drop)
 
 
@@ -344,6 +345,15 @@ def _print_open(partitions: Collection[PartitionTransactions], labels: dict[str,
     if rows:
         columns = ("partition", "from offset", "producer id", "epoch", "since", "last batch", "state")
         print_table("Open transactions", columns, rows, right=("from offset", "producer id", "epoch"), drop=("epoch", "since"))
+    earlier = sum(_ends_before_it_begins(one) for each in partitions for one in each.reported.open)
+    if earlier:
+        count = pluralize(earlier, "transaction has", "transactions have")
+        print_text(f"Clients set these times: {count} a last batch with an earlier time than the first.")
+
+
+def _ends_before_it_begins(transaction: OngoingTransaction) -> bool:
+    """Whether the last batch has an earlier timestamp than the first."""
+    return transaction.since_ms is not None and transaction.last_ms is not None and transaction.last_ms < transaction.since_ms
 
 
 def _state_text(transaction: OngoingTransaction) -> str:

@@ -26,13 +26,11 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.shell_words import option_words, program_command, shell_word
 from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, BoundaryAction
 from snaprebuild.snapshots.destination.destinations import NextToBroker
-from snaprebuild.snapshots.plan.plan_counts import PlanCounts, plan_counts
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan
+from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, PlanCounts, plan_counts
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildResult, is_not_judged
 from snaprebuild.snapshots.rebuild.results_file import write_results
-from snaprebuild.snapshots.source.boundary_needs import NeedTotals
-from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
+from snaprebuild.snapshots.source.boundary_needs import LeftOut, LeftOutReason, NeedTotals
 from snaprebuild.storage.local.hard_links import Mount, mount_of
 from snaprebuild.storage.store import is_object
 
@@ -439,7 +437,10 @@ def _print_retention(plan: Plan, busy: Sequence[PartitionPlan]) -> None:
             "instead."
         )
     if not dates and tiered < len(busy) and not plan.is_remote_storage_off:
-        print_text("retention: no date, because it is unknown whether remote storage is on (--server-properties shows it).")
+        reason = "it is unknown whether remote storage is on (--server-properties shows it)"
+        if plan.request.server_properties is not None:
+            reason = "the broker has remote storage, and whether remote.storage.enable is on for these topics is unknown"
+        print_text(f"retention: no date, because {reason}.")
 
 
 def _print_not_planned(plan: Plan) -> None:

@@ -24,6 +24,10 @@ from snaprebuild.snapshots.receipts.verify_receipt import FileStatus, FileTotals
 __all__ = ["ReceiptListView", "ReceiptView", "UndoView"]
 
 
+BEFORE_THE_START = Advice("start the broker, unless `scan` reports harm of its next start")
+"""After a check of files that no broker has loaded: it does not judge the start, and another check would find the same."""
+
+
 class ReceiptView(View):
     """The result of ``verify --written-by``."""
 
@@ -49,6 +53,8 @@ class ReceiptView(View):
         totals = Counter(file.status.value for file in files)
         answer = f"{pluralize(len(files), 'snapshot')} written: {counts_text(totals) or 'none'}."
         is_whole = totals[FileStatus.KEPT] == len(files)
+        if is_whole and self._result.is_before_start:
+            return f"{answer} No broker has started since.", BEFORE_THE_START
         return answer, [] if is_whole or not self._result.receipt.in_place else _scan_words(self._result.receipt, files)
 
     def print_table(self) -> None:

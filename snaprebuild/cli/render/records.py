@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 from msgspec.structs import asdict
 
+from snaprebuild.cli.answer import none_read, selects_nothing
 from snaprebuild.cli.options.records import PayloadFormat
 from snaprebuild.cli.output import members_of_view, write_report
 from snaprebuild.cli.printing import print_line, print_table, print_text
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.value_text import size_text
-from snaprebuild.cli.view import View
+from snaprebuild.cli.view import Answer, View
 from snaprebuild.consume.record_query import RecordIsolation
 from snaprebuild.documents.records import ExportedFile, Records, RecordsPartition, ShownRecord, record_range
 from snaprebuild.findings import Finding, first_of, pluralize
@@ -48,6 +49,7 @@ class RecordsView(View):
         key_format: PayloadFormat | None = None,
         value_format: PayloadFormat | None = None,
         directory: str | None = None,
+        store: str | None = None,
     ) -> None:
         """Takes the result.
 
@@ -61,6 +63,7 @@ class RecordsView(View):
             key_format: how keys are shown; None for not at all.
             value_format: how values are shown; None for not at all.
             directory: with files of Parquet; None for none.
+            store: location of remote storage that was read; None without one.
         """
         super().__init__(findings)
         self._isolation = isolation
@@ -71,6 +74,18 @@ class RecordsView(View):
         self._limit = limit
         self._formats = (key_format, value_format)
         self._directory = directory
+        self._store = store
+
+    def answer(self) -> Answer | None:
+        """Where remote storage has nothing that is selected: the command that shows what it has. Otherwise the table is the answer."""
+        if self._store is None or not self._has_nothing:
+            return None
+        text, _ = none_read(self.findings)
+        return text, ["tier", "inventory", self._store]
+
+    @property
+    def _has_nothing(self) -> bool:
+        return not self._partitions and selects_nothing(self.findings)
 
     def document(self) -> Records:
         """The document of ``inspect records``."""
@@ -115,6 +130,8 @@ class RecordsView(View):
 
     def print_table(self) -> None:
         """Prints the partitions, then the records."""
+        if self._has_nothing:
+            return
         self._print_partitions()
         if self._directory is not None:
             count = sum(each.file is not None for each in self._partitions)

@@ -12,7 +12,7 @@ from snaprebuild.cli.render.status import answer_lines, next_of_status, note_sen
 from snaprebuild.cli.table import ROWS_MAX, printable
 from snaprebuild.cli.value_text import labels_of, shown, size_text, time_text
 from snaprebuild.cli.view import Answer
-from snaprebuild.findings import pluralize, unread_paths
+from snaprebuild.findings import first_of, pluralize, unread_paths
 from snaprebuild.snapshots.scan.scan_result import AtNextStart, LogDirScan, PartitionScan, ScanResult
 from snaprebuild.snapshots.scan.upload_attempts import CopyOutcome
 from snaprebuild.snapshots.scan.upload_preflight import Blocker, LagWait, NextAttempt, StableBound
@@ -58,9 +58,9 @@ REASONS = {
 BY_OTHERS = {
     "broker start": "Restart the broker: it makes the index files when it loads the log.",
     "hand": "Correct the files that stderr lists.",
-    "retention": "Keep remote.storage.enable off for these topics until retention deletes the segments.",
+    "retention": "Keep remote.storage.enable off for {topics} until retention deletes the segments.",
 }
-"""What to do where `rebuild` frees nothing, by `FreedBy`."""
+"""What to do about segments that `rebuild` does not free, by `FreedBy`."""
 
 
 def scan_answer(result: ScanResult, now_ms: int) -> Answer:
@@ -91,7 +91,7 @@ def scan_answer(result: ScanResult, now_ms: int) -> Answer:
     if status.concerns:
         return answer_lines(status, findings, heads, [], expired), following
     extra = [note_sentences(status)]
-    if 0 < totals.stuck_bytes <= totals.stuck_bytes_after_rebuild:
+    if totals.stuck_bytes_after_rebuild:
         extra.append(_others_text(result))
     if expired:
         return answer_lines(status, findings, heads, [*extra, stuck], expired), following
@@ -146,8 +146,18 @@ def _waits_for_start(result: ScanResult) -> bool:
 
 
 def _others_text(result: ScanResult) -> str:
-    kinds = _kinds_of_help(result).most_common()
-    return next((BY_OTHERS[kind] for kind, _ in kinds if kind in BY_OTHERS), "see the reasons below.")
+    """What to do about the partitions that stay blocked after a rebuild, for the action that most of them need."""
+    lasting = [each for each in result.partitions if each.stuck_bytes_after_rebuild]
+    kinds = [kind for kind, _ in Counter(kind for each in lasting for kind in _help_of(each)).most_common() if kind in BY_OTHERS]
+    if not kinds:
+        return "see the reasons below."
+    topics = dict.fromkeys(each.source.directory.name.topic for each in lasting if kinds[0] in _help_of(each))
+    return BY_OTHERS[kinds[0]].format(topics=first_of([*topics]))
+
+
+def _help_of(partition: PartitionScan) -> set[str]:
+    """The actions of ``FreedBy`` that a partition needs."""
+    return {blocker.freed_by.value for blocker in partition.blockers()}
 
 
 def _kinds_of_help(result: ScanResult) -> Counter[str]:

@@ -71,7 +71,8 @@ def excused_text(comparisons: Iterable[Comparison], as_of_ms: int) -> str:
         return ""
     entries = pluralize(sum(counts), "entry that differs", "entries that differ")
     by = time_text(as_of_ms)
-    text = f"Not judged in {pluralize(len(counts), 'snapshot')}: {entries}, of producers that have expired by {by}"
+    are = "is" if sum(counts) == 1 else "are"
+    text = f"{entries} in {pluralize(len(counts), 'snapshot')} {are} not judged, because the producers have expired by {by}"
     return f"{text} (--as-of)" if "--as-of" in expiry_words() else text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cli.answer import repeated_words, selects_nothing
@@ -14,12 +15,34 @@ from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.published import encoded_members
 from snaprebuild.storage.local.document_file import new_file
+from snaprebuild.tier.metadata.first_pass import ExpectedDeletion
 from snaprebuild.tier.metadata.store_records import StoreRecords, TierMetadata
 from snaprebuild.tier.metadata.topic_directories import WrittenDirectory
 from snaprebuild.tier.metadata.topic_receipt import DirectoryAction, MetadataUndo, TopicUndo
 from snaprebuild.tier.upload.announce import record_lines
 
-__all__ = ["MetadataUndoView", "TierMetadataView"]
+__all__ = ["MetadataOutput", "MetadataUndoView", "TierMetadataView"]
+
+
+@dataclass
+class MetadataOutput:
+    """Where records go.
+
+    Attributes:
+        records_file: path of the file that gets them, or None.
+        produced_to: bootstrap servers that get them, or None.
+        dry_run: nothing is written.
+        directories: of ``__remote_log_metadata`` that were written, or would be.
+        receipt: path of it; None if no directory was written.
+        deletions: by the first pass of leaders; None if that is not known.
+    """
+
+    records_file: str | None
+    produced_to: str | None
+    dry_run: bool
+    directories: Sequence[WrittenDirectory] = ()
+    receipt: str | None = None
+    deletions: Sequence[ExpectedDeletion] | None = None
 
 
 class TierMetadataView(View):
@@ -28,36 +51,25 @@ class TierMetadataView(View):
     prints_notes = True
     names_unread = True
 
-    def __init__(
-        self,
-        records: StoreRecords,
-        start_concerns: Sequence[Finding] = (),
-        *,
-        records_file: str | None,
-        directories: Sequence[WrittenDirectory],
-        receipt: str | None,
-        dry_run: bool,
-    ) -> None:
+    def __init__(self, records: StoreRecords, output: MetadataOutput, start_concerns: Sequence[Finding] = ()) -> None:
         """Takes the result.
 
         Args:
             records: of the store.
+            output: where they went, or would go.
             start_concerns: about the next start of the brokers whose log directories were named.
-            records_file: path of the file that gets the records, or None.
-            directories: of ``__remote_log_metadata`` that were written, or would be.
-            receipt: path of it; None if no directory was written.
-            dry_run: nothing is written.
         """
         super().__init__([*records.findings, *start_concerns])
         self._records = records
-        self._records_file = records_file
-        self._directories = directories
-        self._receipt = receipt
-        self._dry_run = dry_run
+        self._output = output
 
     @property
     def _writes_file(self) -> bool:
-        return self._records_file is not None and not self._dry_run and not self._records.is_refused
+        return self._output.records_file is not None and not self._output.dry_run and not self._records.is_refused
+
+    @property
+    def _is_produced(self) -> bool:
+        return self._output.produced_to is not None and not self._output.dry_run and not self._records.is_refused
 
     def document(self) -> TierMetadata:
         records = self._records
@@ -67,10 +79,12 @@ class TierMetadataView(View):
             verified=records.verified,
             metadata_partitions=records.metadata_partitions,
             records=2 * len(records.written_copies),
-            dry_run=self._dry_run,
-            records_file=self._records_file if self._writes_file else None,
-            log_dirs=self._directories,
-            receipt=self._receipt,
+            dry_run=self._output.dry_run,
+            records_file=self._output.records_file if self._writes_file else None,
+            log_dirs=self._output.directories,
+            produced_to=self._output.produced_to if self._is_produced else None,
+            expected_deletions=self._output.deletions,
+            receipt=self._output.receipt,
             totals=records.totals,
             partitions=[each.part for each in records.partitions],
             status=status.word,
@@ -88,22 +102,24 @@ class TierMetadataView(View):
         what = f"{count} of {partitions}"
         if records.writes and records.is_refused:
             head = f"{faults_text(status)}Refused, nothing was written: {what}"
-        elif self._writes_file or self._receipt is not None:
+        elif self._writes_file or self._is_produced or self._output.receipt is not None:
             head = f"{faults_text(status)}{what} written"
-        elif self._dry_run:
+        elif self._output.dry_run:
             head = f"{faults_text(status)}Dry run: nothing was written. {what}"
         else:
             head = copy_counts(status, partitions, f"{count} can be rebuilt")
         totals = ", ".join(f"{number} {name}" for name, number in encoded_members(records.totals).items() if number)
         extra = [f"Copies: {totals or 'none'}."]
+        if self._output.deletions is not None:
+            extra.append(f"The first pass of the leaders deletes {pluralize(len(self._output.deletions), 'copy', 'copies')}.")
         if not records.verified:
             extra.append("No state is proven without a whole metadata log (--metadata-log).")
         return answer_lines(status, self.findings, [head], extra), self._following()
 
     def _following(self) -> Sequence[str] | Advice:
-        if self._receipt is not None:
+        if self._output.receipt is not None:
             return Advice("start all brokers with a replica of __remote_log_metadata")
-        if self._dry_run and not self._records.is_refused:
+        if self._output.dry_run and not self._records.is_refused:
             return ["tier", "metadata", *repeated_words("dry_run")]
         if self._writes_file:
             return Advice("produce the records to their partitions of an empty __remote_log_metadata, while no leader uploads")
@@ -123,17 +139,20 @@ class TierMetadataView(View):
         if rows:
             columns = ("partition", "log start", "uploads go on at", "records", "copies", "write refused")
             print_table("Remote log metadata", columns, rows, right=columns[1:4])
-        if self._directories:
-            title = "Directories that would be written" if self._receipt is None else "Directories that were written"
-            places = [(each.path, each.node_id, each.records, size_text(each.size_bytes)) for each in self._directories]
+        if self._output.directories:
+            title = "Directories that would be written" if self._output.receipt is None else "Directories that were written"
+            places = [(each.path, each.node_id, each.records, size_text(each.size_bytes)) for each in self._output.directories]
             print_table(title, ("directory", "broker", "records", "size"), places, right=("broker", "records", "size"))
-        print_undo(self._receipt)
+        if self._output.deletions:
+            deleted = [(each.start_offset, each.segment_id, each.deletion_reason) for each in self._output.deletions]
+            print_table("Deleted by the first pass", ("from offset", "segment", "because"), deleted, right=("from offset",))
+        print_undo(self._output.receipt)
 
     def write_files(self) -> None:
         """Writes the file of the records."""
-        if self._writes_file and self._records_file is not None:
+        if self._writes_file and self._output.records_file is not None:
             records = self._records
-            with new_file(self._records_file) as file:
+            with new_file(self._output.records_file) as file:
                 file.writelines(line.encode() for line in record_lines(records.written_copies, records.metadata_partitions))
 
 

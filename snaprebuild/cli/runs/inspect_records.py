@@ -78,13 +78,21 @@ def run_inspect_records(
             source, query, findings, limit=shown, with_keys=key_format is not None, with_values=value_format is not None
         )
         return RecordsView(
-            findings, chosen, selected, partitions, rows, limit=shown, key_format=key_format, value_format=value_format
+            findings,
+            chosen,
+            selected,
+            partitions,
+            rows,
+            limit=shown,
+            key_format=key_format,
+            value_format=value_format,
+            store=source.store,
         )
     make_export_directory(directory)
     RecordsView([*findings, _unfinished(directory)], chosen, selected, [], [], limit=limit, directory=directory).write_files()
     with bytes_progress("writing", sum(log.size_bytes for log in source.logs)) as progress:
         partitions = export_records(source, query, findings, directory, limit=limit, progress=progress)
-    return RecordsView(findings, chosen, selected, partitions, [], limit=limit, directory=directory)
+    return RecordsView(findings, chosen, selected, partitions, [], limit=limit, directory=directory, store=source.store)
 
 
 def _opened(places: RecordPlaces, query: RecordQuery, s3: S3Options) -> RecordSource:
@@ -93,7 +101,7 @@ def _opened(places: RecordPlaces, query: RecordQuery, s3: S3Options) -> RecordSo
     Raises:
         UsageError: a place leads nowhere, a private key is none, or an option needs a STORE.
     """
-    paths = places.places or []
+    paths = places.paths or []
     check_directories([*paths, *(places.metadata_log or [])], server_properties=places.server_properties)
     keys = private_keys(places)
     store = None
@@ -166,7 +174,7 @@ def _query(
 def _nothing_found(source: RecordSource, selection: Selection, places: RecordPlaces, *, internal_topics: bool) -> list[Finding]:
     """A finding where the selection has no partition, or names one that is not there."""
     present = sorted(source.present)
-    place = (places.places or [places.server_properties or "."])[0]
+    place = (places.paths or [places.server_properties or "."])[0]
     names = [f"{topic}-{number}" for topic, number in present]
     if source.selected:
         return selection.absent_findings(names, place)

@@ -6,11 +6,12 @@ from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.tier_metadata import TierMetadataOptions, custom_fields_of
-from snaprebuild.cli.render.tier_metadata import TierMetadataView
+from snaprebuild.cli.render.tier_metadata import MetadataOutput, TierMetadataView
 from snaprebuild.cli.runs.plugin_config import configured_store
 from snaprebuild.cli.runs.remote_storage import key_files, private_keys, store_access
 from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import selection_of
+from snaprebuild.cli.runs.upload_inputs import announcing
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, local_start_concerns
@@ -20,11 +21,14 @@ from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.tier.metadata.copy_record import RecordSettings
-from snaprebuild.tier.metadata.leader_logs import read_leader_logs
-from snaprebuild.tier.metadata.store_records import MetadataRequest, store_records
-from snaprebuild.tier.metadata.topic_directories import WrittenDirectory, plan_topic, read_cluster, write_topic
+from snaprebuild.tier.metadata.first_pass import ExpectedDeletion
+from snaprebuild.tier.metadata.leader_logs import LeaderLogs, read_leader_logs
+from snaprebuild.tier.metadata.produce import check_cluster, check_deletions, expected_deletions, produce_records
+from snaprebuild.tier.metadata.store_records import MetadataRequest, StoreRecords, store_records
+from snaprebuild.tier.metadata.topic_directories import MetadataTopicPlan, plan_topic, read_cluster, write_topic
 from snaprebuild.tier.metadata.topic_receipt import TopicReceipt
 from snaprebuild.tier.remote_store import list_store
+from snaprebuild.tier.upload.announce import Announcer
 
 __all__ = ["run_tier_metadata"]
 
@@ -52,37 +56,51 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
     cluster = plan if plan is not None or options.metadata is None else read_cluster(options.metadata, run)
     access = store_access(store, s3, options, private_keys(options))
     leaders = read_leader_logs(leader_dirs, options.log_start or [], run)
-    partitions = options.metadata_partitions
-    if cluster is not None and cluster.partitions:
-        partitions = cluster.partitions
-    fields = None if configured.plugin is None else configured.plugin.custom_metadata_fields
-    request = MetadataRequest(
-        selection=selection,
-        leaders=leaders,
-        settings=RecordSettings(custom_fields_of(options.custom_metadata, fields)),
-        allow_gaps=options.allow_gaps,
-        writes=options.records is not None or plan is not None,
-        metadata_partitions=partitions,
-        topic_ids=None if cluster is None else cluster.topic_ids,
-    )
-    records = store_records(access, request, list_store(access, stores_of(s3)))
     # Before the write, which adds partitions.
     concerns = local_start_concerns(leader_dirs, run, without=SNAPSHOTS_ALONE) if leader_dirs else []
-    receipt: TopicReceipt | None = None
-    directories: list[WrittenDirectory] = []
+    fields = None if configured.plugin is None else configured.plugin.custom_metadata_fields
+    tier = list_store(access, stores_of(s3))
+    selected = [each for each in (*tier.partitions, *tier.logs.partitions) if selection.takes_partition(each.topic, each.partition)]
+    with announcing(options.produce_to, options.producer_config, selected) as announcer:
+        request = MetadataRequest(
+            selection=selection,
+            leaders=leaders,
+            settings=RecordSettings(custom_fields_of(options.custom_metadata, fields)),
+            allow_gaps=options.allow_gaps,
+            writes=options.records is not None or plan is not None or announcer is not None,
+            metadata_partitions=_partitions(options, cluster, announcer),
+            topic_ids=None if cluster is None else cluster.topic_ids,
+        )
+        records = store_records(access, request, tier)
+        output = MetadataOutput(records_file=options.records, produced_to=options.produce_to, dry_run=options.dry_run)
+        if announcer is not None and not records.is_refused:
+            output.deletions = _produce(records, leaders, announcer, options)
     if plan is not None and not records.is_refused:
-        if not options.dry_run:
-            receipt = TopicReceipt(options.receipt or default_receipt_path(None))
-        timestamp_ms = run_record().at_ms
-        directories = write_topic(plan, records.written_copies, timestamp_ms=timestamp_ms, receipt=receipt)
-    return TierMetadataView(
-        records,
-        concerns,
-        records_file=options.records,
-        directories=directories,
-        receipt=None if receipt is None or not receipt.is_there else receipt.path,
-        dry_run=options.dry_run,
-    )
+        receipt = None if options.dry_run else TopicReceipt(options.receipt or default_receipt_path(None))
+        output.directories = write_topic(plan, records.written_copies, timestamp_ms=run_record().at_ms, receipt=receipt)
+        output.receipt = None if receipt is None else receipt.path
+    return TierMetadataView(records, output, concerns)
+
+
+def _partitions(options: TierMetadataOptions, cluster: MetadataTopicPlan | None, announcer: Announcer | None) -> int | None:
+    """How many partitions ``__remote_log_metadata`` has; None if neither the cluster nor an option shows it."""
+    if announcer is not None:
+        return announcer.partitions
+    if cluster is not None and cluster.partitions:
+        return cluster.partitions
+    return options.metadata_partitions
+
+
+def _produce(
+    records: StoreRecords, leaders: LeaderLogs, announcer: Announcer, options: TierMetadataOptions
+) -> list[ExpectedDeletion]:
+    """Produces the records, unless ``dry_run``. Returns what the first pass of the leaders deletes."""
+    settings = check_cluster(records.partitions, announcer)
+    deletions = expected_deletions(records.partitions, leaders, settings, run_record().at_ms)
+    if not options.dry_run:
+        check_deletions(deletions, options.deletes)
+        produce_records(records.partitions, announcer)
+    return deletions
 
 
 def _check_options(options: TierMetadataOptions, selection: Selection) -> None:
@@ -93,5 +111,10 @@ def _check_options(options: TierMetadataOptions, selection: Selection) -> None:
     """
     if options.log_dirs is not None and selection.is_narrowed:
         raise UsageError("--log-dirs writes the records of all partitions at once: no selection goes with it")
-    if options.metadata_partitions is not None and (options.log_dirs is not None or options.metadata is not None):
-        raise UsageError("--metadata-partitions: the metadata log of the cluster shows how many there are")
+    shown = (options.log_dirs, options.metadata, options.produce_to)
+    if options.metadata_partitions is not None and any(each is not None for each in shown):
+        raise UsageError("--metadata-partitions: the cluster shows how many there are")
+    if options.produce_to is not None and (options.records is not None or options.log_dirs is not None):
+        raise UsageError("--produce-to writes the records into the topic itself: neither --records-file nor --log-dirs go with it")
+    if options.deletes and options.produce_to is None:
+        raise UsageError("--deletes: goes with --produce-to")

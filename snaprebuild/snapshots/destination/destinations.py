@@ -24,8 +24,7 @@ from snaprebuild.snapshots.destination.placement_rules import (
 )
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report
 from snaprebuild.snapshots.destination.snapshot_writers import InPlaceWriter, NextToBrokerWriter, OutWriter, StageWriter
-from snaprebuild.snapshots.source.boundary_needs import reason_not_needed
-from snaprebuild.snapshots.source.left_out import LeftOutReason
+from snaprebuild.snapshots.source.boundary_needs import LeftOutReason, reason_not_needed
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.hard_links import check_links

@@ -13,8 +13,7 @@ from snaprebuild.broker.status import CONSEQUENCES
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.snapshots.source.boundary_needs import reason_not_needed
-from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
+from snaprebuild.snapshots.source.boundary_needs import LeftOut, LeftOutReason, reason_not_needed
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.storage.local.broker_lock import HOLDER_NOT_VISIBLE, broker_version
 

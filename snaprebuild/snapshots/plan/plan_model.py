@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from formats.partition.file_names import snapshot_file_name
 from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.status import Status, snapshot_faults, status_of
 from snaprebuild.findings import Finding, Severity, unread_paths
@@ -18,15 +19,15 @@ from snaprebuild.published import Natural, Part
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
-from snaprebuild.snapshots.engine.partition_replay import InitialState, ReplayCheckpoint
+from snaprebuild.snapshots.engine.partition_replay import InitialState, ReplayCheckpoint, ReplayFrom
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
 from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedTotals
-from snaprebuild.snapshots.source.left_out import LeftOutReason
+from snaprebuild.snapshots.source.boundary_needs import NO_NEEDS, BoundaryNeeds, LeftOutReason, NeedTotals
 from snaprebuild.snapshots.source.source import PartitionSource, Source
 from snaprebuild.snapshots.source.topic_ids import topics_under_id_zero
 from snaprebuild.storage.local.fingerprint import Fingerprint
+from snaprebuild.storage.store import is_object
 from snaprebuild.storage.thread_pool import ParallelMap
 
 __all__ = [
@@ -37,9 +38,11 @@ __all__ = [
     "GateVerdict",
     "PartitionPlan",
     "Plan",
+    "PlanCounts",
     "ReadySnapshot",
     "SourceGate",
     "concerns_of_plan",
+    "plan_counts",
     "topics_left_out",
 ]
 
@@ -303,3 +306,65 @@ def topics_left_out(plan: Plan, partitions: Sequence[PartitionPlan]) -> tuple[st
     if not plan.request.destination.is_for_broker or plan.request.accept_topic_id_zero:
         return ()
     return tuple(sorted(topics_under_id_zero(each.source for each in partitions)))
+
+
+class PlanCounts(Part, frozen=True):
+    """What a plan does, in numbers of snapshots."""
+
+    to_write: Natural
+    """Boundaries where no file is: each gets one, if the replay gives a snapshot that may be written there."""
+    to_compare: Natural
+    """Files that are there, and that the run compares with the replay."""
+    writes_at_least: Natural
+    """Files that the run writes if every segment is whole."""
+    writes_at_most: Natural
+    """Files that the run may write. With --set-aside it replaces each file that the replay proves wrong."""
+
+
+def plan_counts(plan: Plan) -> PlanCounts:
+    """The numbers of a plan as it is shown, after ``rehearsed``. Lists the directories that the snapshots go to."""
+    to_write = 0
+    to_compare = 0
+    at_least = 0
+    for partition in plan.partitions:
+        boundaries = partition.all_boundaries
+        new = _new(partition, boundaries, plan.request)
+        to_write += new
+        to_compare += len(boundaries) - new
+        if _is_certain(partition, plan.request):
+            at_least += new
+    return PlanCounts(
+        to_write=to_write,
+        to_compare=to_compare,
+        writes_at_least=at_least,
+        writes_at_most=to_write + (to_compare if plan.request.set_aside or plan.request.destination.installed_later else 0),
+    )
+
+
+def _new(partition: PartitionPlan, boundaries: Sequence[BoundaryPlan], request: RebuildRequest) -> int:
+    """How many of the boundaries have no file where the snapshots go."""
+    if request.destination.writes_into_log_dirs:
+        return sum(not boundary.exists for boundary in boundaries)
+    if not boundaries or is_object(partition.target):
+        return len(boundaries)
+    try:
+        names = set(os.listdir(partition.target))
+    except OSError:
+        return len(boundaries)
+    return sum(snapshot_file_name(boundary.offset) not in names for boundary in boundaries)
+
+
+def _is_certain(partition: PartitionPlan, request: RebuildRequest) -> bool:
+    """Whether a replay of whole segments gives snapshots that may be written.
+
+    Where the log begins above offset 0, or the cleaner has removed batches, only the replay shows what is proven.
+    """
+    if partition.keeps_files is not None:
+        return False
+    if is_object(partition.target) and not request.destination.writes_into_log_dirs:
+        return False  # objects that an earlier run has left there are not listed
+    if partition.resumed is not None:
+        return True
+    segments = partition.source.directory.segments
+    begins_at_zero = bool(segments) and segments[0].base_offset == 0
+    return begins_at_zero and not partition.source.is_compacted and request.replay_from != ReplayFrom.WINDOW.value

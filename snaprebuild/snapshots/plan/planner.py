@@ -50,9 +50,8 @@ from snaprebuild.snapshots.plan.plan_model import (
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.start_gate import StartJudge, start_findings, without_removed
 from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.source.boundary_needs import boundary_needs, check_selected_boundaries
+from snaprebuild.snapshots.source.boundary_needs import LeftOut, LeftOutReason, boundary_needs, check_selected_boundaries
 from snaprebuild.snapshots.source.broker_properties import has_remote_storage, number_of
-from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
 from snaprebuild.snapshots.source.second_look import listed_now, with_new_listings, without_files
 from snaprebuild.snapshots.source.source import (
     PartitionSource,

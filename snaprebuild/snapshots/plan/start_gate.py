@@ -27,7 +27,7 @@ from snaprebuild.replay.broker_start import LoadedLog, SnapshotOrigin, broker_st
 from snaprebuild.snapshots.destination.placement_rules import is_needed_after, reason_of_fate
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
+from snaprebuild.snapshots.source.boundary_needs import LeftOut, LeftOutReason
 from snaprebuild.snapshots.source.source import PartitionSource, Source, open_source
 
 if TYPE_CHECKING:

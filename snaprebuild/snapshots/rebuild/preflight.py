@@ -17,7 +17,7 @@ from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.snapshots.destination.rebuilt_snapshot import owner_of_snapshot
 from snaprebuild.snapshots.plan.plan_model import Blocked, BoundaryPlan, PartitionPlan, Plan
-from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
+from snaprebuild.snapshots.source.boundary_needs import LeftOut, LeftOutReason
 from snaprebuild.storage.local.broker_lock import check_hold
 from snaprebuild.storage.local.write_advice import DENIED, advice_on_directory, nearest_existing
 from snaprebuild.storage.local.write_checks import check_new_files, check_owner, check_room

@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from formats.errors import FormatError
+from formats.partition.file_names import CLEAN_SHUTDOWN
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.published import Document, Natural, Part
@@ -125,6 +126,22 @@ class ReceiptVerdict:
     receipt: WrittenReceipt
     files: list[VerifiedFile] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def is_before_start(self) -> bool:
+        """Whether a log directory shows that its broker has not started since the run: a start removes the marker of the stop before."""
+        if not self.receipt.in_place:
+            return False
+        log_dirs = {os.path.dirname(file.directory) for file in self.files}
+        return any(_has_marker_before(log_dir, self.receipt.began_ms) for log_dir in log_dirs)
+
+
+def _has_marker_before(log_dir: str, began_ms: int) -> bool:
+    """Whether the marker of a clean stop in a log directory is older than a run."""
+    try:
+        return os.stat(os.path.join(log_dir, CLEAN_SHUTDOWN)).st_mtime_ns <= began_ms * 1_000_000
+    except OSError:
+        return False
 
 
 def verify_receipt(receipt: WrittenReceipt) -> ReceiptVerdict:

@@ -6,8 +6,7 @@ from snaprebuild.replay.broker_start import SnapshotOrigin
 from snaprebuild.snapshots.scan.scan_result import AtNextStart, BoundaryScan, SnapshotStatus
 from snaprebuild.snapshots.scan.snapshot_check import ReadOutcome, SnapshotFile
 from snaprebuild.snapshots.scan.upload_preflight import Blocker
-from snaprebuild.snapshots.source.boundary_needs import reason_not_needed
-from snaprebuild.snapshots.source.left_out import LeftOut
+from snaprebuild.snapshots.source.boundary_needs import LeftOut, reason_not_needed
 from snaprebuild.snapshots.source.source import PartitionSource
 
 __all__ = ["at_next_start", "goes_up_wrong", "snapshot_blocker", "state_of_file", "state_without_file"]

@@ -26,7 +26,7 @@ from snaprebuild.snapshots.plan.plan_model import BoundaryPlan, PartitionPlan, P
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.rebuild.preflight import with_preflight, without_blocked
-from snaprebuild.snapshots.source.left_out import LeftOut
+from snaprebuild.snapshots.source.boundary_needs import LeftOut
 from snaprebuild.snapshots.staging.faulty_snapshots import faults_left
 from snaprebuild.snapshots.staging.staged_check import change_times, known_topic_id, ready_snapshot
 from snaprebuild.snapshots.staging.staged_plan import (

@@ -32,7 +32,7 @@ from snaprebuild.snapshots.plan.start_gate import (
 )
 from snaprebuild.snapshots.rebuild.preflight import blocked_in_place
 from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildOutcome
-from snaprebuild.snapshots.source.left_out import LeftOut, LeftOutReason
+from snaprebuild.snapshots.source.boundary_needs import LeftOut, LeftOutReason
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files, partition_source, why_skipped
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedSnapshot
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at

@@ -16,6 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from snaprebuild.errors import LimitReachedError
 from snaprebuild.storage.bucket_contents import (
+    ArchiveTier,
     BucketSettings,
     LifecycleRule,
     ListedUpload,
@@ -37,6 +38,7 @@ PERMISSIONS = {
     "GetBucketLifecycleConfiguration": "s3:GetLifecycleConfiguration",
     "GetObjectLockConfiguration": "s3:GetBucketObjectLockConfiguration",
     "GetBucketReplication": "s3:GetReplicationConfiguration",
+    "ListBucketIntelligentTieringConfigurations": "s3:GetIntelligentTieringConfiguration",
     "ListMultipartUploads": "s3:ListBucketMultipartUploads",
     "ListParts": "s3:ListMultipartUploadParts",
     "ListObjectVersions": "s3:ListBucketVersions",
@@ -106,6 +108,24 @@ class S3Bucket:
                 return absent
             unanswered.append(_unanswered(call, error))
             return None
+
+    def archive_tiers(self) -> list[ArchiveTier]:
+        """The archive tiers of the storage class INTELLIGENT_TIERING; none if the call has no answer."""
+        tiers: list[ArchiveTier] = []
+        marker: dict[str, Any] = {}
+        while True:
+            try:
+                page = client_of(self.store).list_bucket_intelligent_tiering_configurations(**self._bucket, **marker)
+            except (ClientError, BotoCoreError, LimitReachedError) as error:
+                self.unanswered.append(_unanswered("ListBucketIntelligentTieringConfigurations", error))
+                return tiers
+            for each in page.get("IntelligentTieringConfigurationList", ()):
+                if each.get("Status") == "Enabled":
+                    tiers += _archive_tiers_of(each)
+            following = page.get("NextContinuationToken")
+            if not page.get("IsTruncated") or not following or following == marker.get("ContinuationToken"):
+                return tiers
+            marker = {"ContinuationToken": following}
 
     def versions(self, name_prefix: str) -> Iterator[ListedVersion]:
         """Every version of every object below the location, and every delete marker, ascending by key; 1,000 for each request.
@@ -225,6 +245,21 @@ def _lifecycle_rule(rule: dict[str, Any]) -> LifecycleRule:
         noncurrent_expiration_days=(rule.get("NoncurrentVersionExpiration") or {}).get("NoncurrentDays"),
         abort_uploads_days=(rule.get("AbortIncompleteMultipartUpload") or {}).get("DaysAfterInitiation"),
     )
+
+
+def _archive_tiers_of(configuration: dict[str, Any]) -> list[ArchiveTier]:
+    chosen = configuration.get("Filter") or {}
+    both = chosen.get("And") or {}
+    return [
+        ArchiveTier(
+            configuration_id=str(configuration.get("Id", "")),
+            prefix=str(chosen.get("Prefix") or both.get("Prefix") or ""),
+            has_tags=bool(chosen.get("Tag") or both.get("Tags")),
+            access_tier=str(each.get("AccessTier", "")),
+            idle_days=int(each.get("Days", 0)),
+        )
+        for each in configuration.get("Tierings", ())
+    ]
 
 
 def _when(action: dict[str, Any]) -> str | None:

@@ -14,7 +14,7 @@ from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.bucket_contents import Bucket, BucketSettings, LifecycleRule, ListedUpload, ListedVersion
 from snaprebuild.tier.inventory.model import BucketReport, HiddenVersions, UnfinishedUploads
 
-__all__ = ["RESTORED_FIRST", "BucketContents", "bucket_findings", "read_bucket", "report_of"]
+__all__ = ["RESTORED_FIRST", "BucketContents", "archive_findings", "bucket_findings", "read_bucket", "report_of"]
 
 RESTORED_FIRST = frozenset(("GLACIER", "DEEP_ARCHIVE"))
 """Storage classes whose objects must be restored before they can be read."""
@@ -151,10 +151,7 @@ def bucket_findings(place: str, contents: BucketContents, objects: Sequence[tupl
     settings = contents.settings
     for rule in settings.lifecycle_rules or ():
         yield from _lifecycle_findings(place, rule, objects)
-    for each in settings.unanswered:
-        permission = f"needs the permission {each.permission}" if each.denied else each.reason
-        message = f"{each.call} gave no answer, so that what it shows is unknown: {permission}"
-        yield Finding("bucket-not-read", Severity.NOTE, place, message, is_unread=each.limited)
+    yield from _unanswered_findings(place, settings)
     hidden = contents.hidden
     if hidden is not None and (hidden.noncurrent_versions or hidden.delete_markers):
         days = [each.noncurrent_expiration_days for each in settings.lifecycle_rules or () if each.noncurrent_expiration_days]
@@ -176,6 +173,19 @@ def bucket_findings(place: str, contents: BucketContents, objects: Sequence[tupl
     yield from _protection_findings(place, settings)
 
 
+def _unanswered_findings(place: str, settings: BucketSettings) -> Iterator[Finding]:
+    """Calls without an answer: those whose permission is missing, and the others."""
+    denied = [f"{each.call} ({each.permission})" for each in settings.unanswered if each.denied]
+    if denied:
+        message = f"{', '.join(denied)}: the permission in parentheses is missing, and what the call shows is unknown"
+        yield Finding("bucket-not-read", Severity.NOTE, place, message)
+    others = [each for each in settings.unanswered if not each.denied]
+    if others:
+        calls = ", ".join(each.call for each in others)
+        message = f"{calls}: no answer, so that what the call shows is unknown: {others[0].reason}"
+        yield Finding("bucket-not-read", Severity.NOTE, place, message, is_unread=any(each.limited for each in others))
+
+
 def _lifecycle_findings(place: str, rule: LifecycleRule, objects: Sequence[tuple[str, int]]) -> Iterator[Finding]:
     """What an enabled lifecycle rule does to objects of copies: none if it takes none of them."""
     taken = sum(rule.takes(key, size) for key, size in objects)
@@ -195,6 +205,29 @@ def _lifecycle_findings(place: str, rule: LifecycleRule, objects: Sequence[tuple
             move = f"{name} moves {what} to {each.storage_class} ({each.transition_after})"
             message = f"{move}: reads of brokers fail until the objects are restored"
             yield Finding("tier-lifecycle-archives", severity, place, message)
+
+
+def archive_findings(place: str, bucket: Bucket, keys: Sequence[str]) -> Iterator[Finding]:
+    """What archives objects of the storage class INTELLIGENT_TIERING that brokers read.
+
+    Args:
+        place: location of the store.
+        bucket: of the store; it is asked only if there are such objects.
+        keys: of these objects, in the bucket.
+    """
+    if not keys:
+        return
+    before = len(bucket.unanswered)
+    for tier in bucket.archive_tiers():
+        taken = sum(key.startswith(tier.prefix) for key in keys)
+        if taken:
+            what = pluralize(taken, "object of copies", "objects of copies")
+            if tier.has_tags:
+                what += ", if they have its tags, which are not read,"
+            archives = f"{tier.access_tier} of configuration {tier.configuration_id!r} archives {what} after {tier.idle_days} days"
+            message = f"{archives} without access: reads of brokers fail until the objects are restored"
+            yield Finding("tier-lifecycle-archives", Severity.NOTE if tier.has_tags else Severity.FINDING, place, message)
+    yield from _unanswered_findings(place, BucketSettings(unanswered=tuple(bucket.unanswered[before:])))
 
 
 def _protection_findings(place: str, settings: BucketSettings) -> Iterator[Finding]:

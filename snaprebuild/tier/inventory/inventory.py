@@ -25,10 +25,17 @@ from snaprebuild.findings import Finding, Severity, finding_of_error, first_of, 
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.storage.bucket_contents import Bucket
 from snaprebuild.storage.partition_names import named
-from snaprebuild.storage.remote.listing import TierLayout, UnknownObjects
+from snaprebuild.storage.remote.listing import TierLayout, TierObject, UnknownObjects
 from snaprebuild.storage.remote.plugin_config import PluginConfig
 from snaprebuild.storage.store import USUAL_S3, S3Settings
-from snaprebuild.tier.inventory.bucket_report import RESTORED_FIRST, BucketContents, bucket_findings, read_bucket, report_of
+from snaprebuild.tier.inventory.bucket_report import (
+    RESTORED_FIRST,
+    BucketContents,
+    archive_findings,
+    bucket_findings,
+    read_bucket,
+    report_of,
+)
 from snaprebuild.tier.inventory.copy_states import CopyStanding, TopicEvidence, modified_ms_of, standing_of_copies
 from snaprebuild.tier.inventory.key_rows import KeyRow, KeyRows
 from snaprebuild.tier.inventory.metadata_topic_report import metadata_topic_findings, metadata_topic_report
@@ -65,6 +72,9 @@ from snaprebuild.tier.remote_store import (
 __all__ = ["SERVING", "tier_inventory"]
 
 NS_PER_MS = 1_000_000
+
+INTELLIGENT_TIERING = "INTELLIGENT_TIERING"
+"""Storage class whose listing does not show which objects are archived."""
 
 
 DAMAGED = (CopyState.LOST, CopyState.UNREADABLE)
@@ -140,6 +150,7 @@ def tier_inventory(
     findings += _store_findings(inventory, tier.unknown, has_metadata=tier.has_metadata)
     if bucket is not None and contents is not None:
         findings += bucket_findings(root.path, contents, [(bucket.prefix + key, size) for key, size in taken.serving])
+        findings += archive_findings(root.path, bucket, [bucket.prefix + key for key in taken.tiered])
     if cluster is not None and inventory.metadata_topic is not None:
         findings += metadata_topic_findings(inventory.metadata_topic, cluster.image, cluster.path)
     status = status_of(
@@ -161,11 +172,11 @@ def _record_findings(tier: Tier, access: StoreAccess, selection: Selection) -> I
     if logs.other_clusters:
         others = first_of(sorted(logs.other_clusters))
         message = f"records of cluster {logs.cluster_id}, which is taken for that of the store, and of {others}"
-        yield Finding("metadata-clusters", Severity.NOTE, access.metadata_logs[0], message)
+        yield Finding("metadata-clusters", Severity.NOTE, access.records_place or "", message)
     dropped = logs.dropped + sum(log.dropped for log in logs.partitions.values())
     if dropped:
         message = f"{pluralize(dropped, 'record')} that did not fit earlier records; brokers drop them, too"
-        yield Finding("metadata-dropped", Severity.NOTE, access.metadata_logs[0], message)
+        yield Finding("metadata-dropped", Severity.NOTE, access.records_place or "", message)
     listed = (each for each in tier.partitions.values() if selection.takes_partition(each.topic, each.partition))
     yield from zero_id_findings(access.root.path, listed)
 
@@ -178,12 +189,14 @@ class _TakenPartitions:
         partitions: in the order of the store, then those that the metadata log alone has.
         damaged: copies that cannot be read whole.
         serving: key below the location, and size, of each object of the copies that serve reads.
+        tiered: keys of those in the storage class INTELLIGENT_TIERING.
         findings: about the copies.
     """
 
     partitions: list[InventoryPartition] = field(default_factory=list)
     damaged: int = 0
     serving: list[tuple[str, int]] = field(default_factory=list)
+    tiered: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -200,7 +213,9 @@ def _taken(tier: Tier, selection: Selection, topics: TopicEvidence, keys: KeyRow
         taken.partitions.append(partition)
         if keys is not None:
             keys.add_partition(judged.remote, judged.standings)
-        taken.serving += _serving_objects(judged)
+        serving = _serving_objects(judged)
+        taken.serving += [(each.key, each.identity.size_bytes) for each in serving]
+        taken.tiered += [each.key for each in serving if each.storage_class == INTELLIGENT_TIERING]
         taken.damaged += _damaged_count(partition, judged.remote)
         taken.findings += _partition_findings(partition, judged, tier.logs)
         if judged.limit is not None:
@@ -219,10 +234,10 @@ def _bucket_contents(bucket: Bucket, selection: Selection, key_prefix: str, keys
     return contents
 
 
-def _serving_objects(judged: _Judged) -> list[tuple[str, int]]:
-    """Key below the location and size of each object of the copies that serve reads."""
+def _serving_objects(judged: _Judged) -> list[TierObject]:
+    """Each object of the copies that serve reads."""
     return [
-        (each.key, each.identity.size_bytes)
+        each
         for segment_id, copy in judged.remote.copies.items()
         if judged.standings[segment_id].state in SERVING
         for each in copy.objects.by_kind.values()

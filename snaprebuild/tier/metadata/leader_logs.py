@@ -15,9 +15,11 @@ from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, first_of
+from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
+from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = ["LeaderLog", "LeaderLogs", "read_leader_logs"]
 
@@ -33,12 +35,27 @@ class LeaderLog:
         log_start_offset: of the checkpoint; None if that has no line of it.
         first_local_offset: base offset of the first segment on disk; None without a segment.
         leader_epochs: of the log, ascending; none if unknown.
+        directory: the listing.
     """
 
     path: str
     log_start_offset: int | None
     first_local_offset: int | None
     leader_epochs: tuple[LeaderEpochEntry, ...]
+    directory: PartitionDir
+
+    @property
+    def segment_sizes(self) -> list[tuple[int, int]]:
+        """Base offset and bytes of each segment on disk."""
+        return [(each.base_offset, each.log.identity.size_bytes) for each in self.directory.segments]
+
+    def log_end_offset(self) -> int:
+        """The end of the last segment on disk.
+
+        Raises:
+            FormatError, ReadFailedError: it cannot be read.
+        """
+        return log_end_offset(self.directory)
 
     @property
     def last_epoch(self) -> int:
@@ -129,7 +146,7 @@ def _leader_log(source: PartitionSource) -> LeaderLog:
     log_starts = source.log_dir.log_starts or {}
     first = directory.segments[0].base_offset if directory.segments else None
     epochs = read_leader_epochs(directory) or ()
-    return LeaderLog(directory.path, log_starts.get(directory.topic_partition), first, epochs)
+    return LeaderLog(directory.path, log_starts.get(directory.topic_partition), first, epochs, directory)
 
 
 def _parsed(text: str) -> tuple[tuple[str, int], int]:

@@ -14,6 +14,7 @@ from snaprebuild.published import Document, Natural, Part, Positive
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.tier.inventory.inventory import PHANTOM_ADVICE
 from snaprebuild.tier.metadata.copy_record import RecordSettings
+from snaprebuild.tier.metadata.first_pass import ExpectedDeletion
 from snaprebuild.tier.metadata.leader_logs import LeaderLogs
 from snaprebuild.tier.metadata.partition_records import (
     CopyDecision,
@@ -80,6 +81,10 @@ class TierMetadata(Document, frozen=True):
     """File with the records; null if none was written."""
     log_dirs: Sequence[WrittenDirectory]
     """Partition directories of __remote_log_metadata that were written, or would be."""
+    produced_to: str | None
+    """Bootstrap servers that got the records; null without them."""
+    expected_deletions: Sequence[ExpectedDeletion] | None
+    """Copies that leaders delete in their first pass after the records were produced; null without --produce-to."""
     receipt: str | None
     """Receipt of the run, for `undo`; null if nothing was written into log directories."""
     totals: DecisionTotals

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -65,6 +65,10 @@ class RecordTopic(Protocol):
 
     def topics(self, names: Sequence[str]) -> dict[str, ClusterTopic]:
         """The topics of these names that exist."""
+        ...
+
+    def settings_of(self, topic: str) -> Mapping[str, str | None]:
+        """The settings of a topic by name, with the defaults of its brokers."""
         ...
 
     def place(self, partition: int) -> str:
