@@ -274,7 +274,7 @@ def test_a_partition_that_is_deleted_during_the_replay(tmp_path: Path, monkeypat
 
 def test_a_refused_directory_is_named_as_the_argument(tmp_path: Path) -> None:
     mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
-    with pytest.raises(SnapshotRefusedError, match=r"^\S+: out leads into \S+, where its files would disturb a broker"):
+    with pytest.raises(SnapshotRefusedError, match=r"^\S+: out leads into "):
         ensure_snapshot(mixed, 8231, out=mixed / "x")
 
 
