@@ -39,7 +39,11 @@ from formats.log.record_decoder import (
 )
 from formats.log.records import LogRecord, Piped, RecordWindow, check_end, next_record, read_records, walk_decompressed
 
-__all__ = ["GROUP_BYTES", "GROUP_RECORDS", "RecordGroup", "record_groups"]
+__all__ = ["GROUP_BYTES", "GROUP_RECORDS", "RecordGroup", "bad_checksum", "record_groups"]
+
+CRC_BYTES = 4
+LENGTH_POSITION = 8
+"""Byte of a batch at which its length begins; the length counts what follows ``LOG_OVERHEAD_BYTES``."""
 
 GROUP_BYTES = 8 << 20
 """Bytes of decompressed records that a group holds, unless one record is larger."""
@@ -405,7 +409,7 @@ class _GroupReader:
                 expected = f"at most {limits.DATA_BATCH_BYTES_MAX} bytes"
                 raise LimitExceededError("batch", position=position, expected=expected, found=header.size_bytes)
             if self._bad_crc[row]:
-                raise self._bad_checksum(header, position)
+                raise bad_checksum(self._source, position)
             if (
                 header.magic == 2
                 and not skipped
@@ -504,15 +508,6 @@ class _GroupReader:
                 break
         return at
 
-    def _bad_checksum(self, header: BatchHeader, position: int) -> BadChecksumError:
-        function = crc32c if header.magic == 2 else crc32
-        reading = _SegmentRange(self._source, position + CRC_START[header.magic], position + header.size_bytes)
-        computed = 0
-        while part := reading.read(limits.HEADER_BLOCK_BYTES):
-            computed = function(part, computed)
-        found = f"{header.crc:#010x}"
-        return BadChecksumError("checksum of a batch", position=position, expected=f"{computed:#010x}", found=found)
-
     def _batch(self, header: BatchHeader, position: int, start: int = 0) -> bytearray:
         """The bytes of a batch from one of them on."""
         size = header.size_bytes - start
@@ -525,6 +520,31 @@ class _GroupReader:
 SINGLES_LEAST = 64
 SINGLES_MOST = 1 << 12
 """Records of a large batch that are read one by one after one that is not plain. The number doubles with each attempt that finds one."""
+
+
+def bad_checksum(source: SegmentBytes, position: int) -> BadChecksumError:
+    """The error about a batch with a wrong checksum: the checksum of its bytes is expected, the one in its header is found.
+
+    Args:
+        source: the segment, which has the whole batch.
+        position: in the segment, where the batch begins.
+
+    Raises:
+        TruncatedError: the segment became shorter.
+    """
+    begin = _SegmentRange(source, position, position + MAGIC_POSITION + 1).take(MAGIC_POSITION + 1)
+    if len(begin) <= MAGIC_POSITION:
+        raise TruncatedError("batch", position=position, expected=f"{MAGIC_POSITION + 1} bytes", found=f"{len(begin)} bytes")
+    magic = begin[MAGIC_POSITION]
+    end = position + LOG_OVERHEAD_BYTES + int.from_bytes(begin[LENGTH_POSITION:LOG_OVERHEAD_BYTES])
+    start = position + CRC_START[magic]
+    stored = int.from_bytes(_SegmentRange(source, start - CRC_BYTES, start).take(CRC_BYTES))
+    function = crc32c if magic == 2 else crc32
+    reading = _SegmentRange(source, start, end)
+    computed = 0
+    while part := reading.read(limits.HEADER_BLOCK_BYTES):
+        computed = function(part, computed)
+    return BadChecksumError("checksum of a batch", position=position, expected=f"{computed:#010x}", found=f"{stored:#010x}")
 
 
 class _SegmentRange:

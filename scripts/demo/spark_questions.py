@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import time
+from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
@@ -111,8 +113,7 @@ def ask(session: SparkSession, paths: list[str], parameters: dict[str, int]) -> 
     for name, frame in (("batches", batches), ("snapshots", snapshots)):
         frame.cache().createOrReplaceTempView(name)
     for question, statement in QUESTIONS.items():
-        print(f"-- {question}\n{statement.strip()};")
-        session.sql(statement, args=parameters).show(1000, truncate=False)
+        answer(session, question, statement, parameters)
 
 
 def ask_of_records(session: SparkSession, paths: list[str], remote: str, parameters: dict[str, int | str]) -> None:
@@ -126,8 +127,16 @@ def ask_of_records(session: SparkSession, paths: list[str], remote: str, paramet
     tiered = source.option("remote", remote).option("isolation", "all").option("columns", "topic, partition, offset")
     tiered.load().createOrReplaceTempView("tiered")
     for question, statement in RECORD_QUESTIONS.items():
-        print(f"-- {question}\n{statement.strip()};")
-        session.sql(statement, args=parameters).show(1000, truncate=False)
+        answer(session, question, statement, parameters)
+
+
+def answer(session: SparkSession, question: str, statement: str, parameters: Mapping[str, int | str]) -> None:
+    """Prints a question, its statement, the values of its parameters in the form in which a session takes them, and the answer."""
+    used = {name: value for name, value in parameters.items() if f":{name}" in statement}
+    print(f"-- {question}\n{statement.strip()};")
+    if used:
+        print(f"-- spark.sql(statement, args={json.dumps(used)})")
+    session.sql(statement, args=used).show(1000, truncate=False)
 
 
 def main() -> None:

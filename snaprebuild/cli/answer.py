@@ -147,7 +147,17 @@ def _damaged_place(finding: Finding) -> _DamagedPlace | None:
 SELECTION = ("paths", "server_properties", "topic", "partition", "topic_partition", "kafka_release")
 """Parameters that select partitions of log directories, and the release that starts them next, of the next command too."""
 
-COPIES = ("store", "topic", "partition", "topic_partition", "metadata_log", "expiration_ms", "as_of")
+COPIES = (
+    "store",
+    "topic",
+    "partition",
+    "topic_partition",
+    "metadata_log",
+    "bootstrap_server",
+    "command_config",
+    "expiration_ms",
+    "as_of",
+)
 """Parameters that select copies in remote storage, and the time at which their producers expire."""
 
 EXPIRY = ("as_of", "expiration_ms")

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from formats import limits
-from formats.errors import BadChecksumError, FormatError
+from formats.errors import FormatError
 from formats.log.batch_headers import HEADER_COLUMNS, HeaderBlock
 from formats.log.record_batch import BatchHeader
+from formats.log.record_groups import bad_checksum
 from formats.partition.transaction_index import read_transaction_index
 from snaprebuild.consume.chosen_log import ChosenLog
 from snaprebuild.consume.log_pieces import BatchFault, LogPiece, blocks_of
@@ -125,10 +126,7 @@ class _Survey:
                 self._take(part, source, high, aborted)
                 if bad_row is not None:
                     position = int(block.position_bytes[bad_row])
-                    what = "checksum of a batch"
-                    error = BadChecksumError(
-                        what, file=piece.path, position=position, expected="that in its header", found="another"
-                    )
+                    error = bad_checksum(source, position).in_file(piece.path)
                     self._on_fault(BatchFault(piece, position, error, int(block.column("base_offset")[bad_row])))
                 if self._is_done():
                     return

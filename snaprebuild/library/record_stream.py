@@ -122,7 +122,7 @@ def records(
     try:
         from snaprebuild.consume.arrow_batches import COLUMN_TYPES, DEFAULT_COLUMNS
     except ImportError as error:
-        raise UsageError("records need pyarrow: pip install 'snaprebuild[records]'") from error
+        raise UsageError("records need pyarrow: pip install pyarrow") from error
     chosen_mode = DamageMode(check_one_of([each.value for each in DamageMode])("mode", mode))
     names = chosen_columns("columns", columns, tuple(COLUMN_TYPES)) or tuple(
         name for name in DEFAULT_COLUMNS if name != "headers" or check_flag("include_headers", include_headers)

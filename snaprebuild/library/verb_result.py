@@ -136,7 +136,7 @@ class Result(Generic[DocumentT, PartitionT]):
         try:
             import pandas
         except ImportError as error:
-            raise UsageError("a DataFrame needs pandas: pip install 'snaprebuild[spark]'") from error
+            raise UsageError("a DataFrame needs pandas: pip install 'pandas<3'") from error
         rows = self.rows()
         columns = {
             name: pandas.Series([row[name] for row in rows], dtype=PANDAS_TYPES[kind]) for name, kind in self._table.columns.items()
@@ -157,7 +157,7 @@ class Result(Generic[DocumentT, PartitionT]):
 
             from snaprebuild.spark.arrow_tables import data_frame
         except ImportError as error:
-            raise UsageError("a DataFrame of Spark needs pyspark and pyarrow: pip install 'snaprebuild[spark]'") from error
+            raise UsageError("a DataFrame of Spark needs pyspark and pyarrow: pip install pyspark pyarrow 'pandas<3'") from error
         kinds = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_(), list: pa.list_(pa.string())}
         schema = pa.schema([(name, kinds[kind]) for name, kind in self.columns.items()])
         return data_frame(session, pa.Table.from_pylist(self.rows(), schema=schema))

@@ -160,11 +160,11 @@ def _working(
     """
     if options.get("jobs") is not None:
         raise UsageError("jobs: the executors of the session read, and no worker processes; tasks sets how many tasks a step has")
+    tasks = checked_argument("tasks", tasks)
+    directory = checked_argument("cache", cache)
     if not hasattr(session, "createDataFrame"):
         found = f"found {type(session).__name__}: without Spark call the function of this name in snaprebuild"
         raise UsageError(f"session: expected the SparkSession before the paths, {found}")
-    tasks = checked_argument("tasks", tasks)
-    directory = checked_argument("cache", cache)
     from snaprebuild.spark.job import SparkEngine
     from snaprebuild.spark.session import python_of_driver, ship_code
 

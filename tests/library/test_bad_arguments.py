@@ -246,6 +246,17 @@ def test_a_function_for_a_session_has_no_worker_processes(verb: str) -> None:
         getattr(notebook, verb)(object(), MIXED, jobs=2)
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_path_in_the_place_of_the_session(verb: str) -> None:
+    """``scan("/path")`` and ``scan("/path", spark)``: the functions of the package have no session."""
+    call = getattr(notebook, verb)
+    expected = "session: expected the SparkSession before the paths, found str: without Spark call the function of this name"
+    for words in ((str(MIXED), object()), (str(MIXED), str(MIXED))):
+        with pytest.raises(UsageError) as caught:
+            call(*words)
+        assert caught.value.message.startswith(expected)
+
+
 @pytest.mark.parametrize(
     ("verb", "given", "names"),
     [

@@ -4,6 +4,7 @@ import errno
 import itertools
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -253,6 +254,28 @@ def test_a_walk_survives_retention(mixed: Path) -> None:
     onward = ensure_snapshot(mixed, 2181, options=EARLY, after=after)
     assert (onward.snapshot_class, entries_in(onward.data)) == (SnapshotClass.EXACT, truth("kafka27-mixed", "mixed-0")[2181])
     assert ensure_snapshot(mixed, 2181, options=EARLY).snapshot_class is SnapshotClass.EXACT_FROM_LOG_START
+
+
+def test_a_partition_that_is_deleted_during_the_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is gone, and no wrong path was named."""
+    mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
+    remove_snapshots(mixed)
+
+    def run_behind_deletion(works: list[OneBoundaryTask], run: Run) -> None:
+        shutil.rmtree(mixed, ignore_errors=True)
+        schedule.run_tasks(works, run)
+
+    monkeypatch.setattr(ensure_snapshot_module, "run_tasks", run_behind_deletion)
+    with pytest.raises(SnapshotRefusedError) as caught:
+        ensure_snapshot(mixed, 8231, options=replace(EARLY, replay_from="log-start"))
+    assert caught.value.message == "the partition was deleted or moved during the replay"
+    assert caught.value.reason is snaprebuild.RefusalReason.GONE
+
+
+def test_a_refused_directory_is_named_as_the_argument(tmp_path: Path) -> None:
+    mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
+    with pytest.raises(SnapshotRefusedError, match=r"^\S+: out leads into \S+, where its files would disturb a broker"):
+        ensure_snapshot(mixed, 8231, out=mixed / "x")
 
 
 def test_a_segment_that_retention_deletes_during_the_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

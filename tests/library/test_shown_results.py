@@ -88,5 +88,5 @@ def test_without_pyspark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     monkeypatch.delitem(sys.modules, "snaprebuild.spark.arrow_tables", raising=False)
     session: Any = None
-    with pytest.raises(library.UsageError, match=r"pip install 'snaprebuild\[spark\]'"):
+    with pytest.raises(library.UsageError, match=r"pip install pyspark pyarrow"):
         library.scan(copy_of("magic0", tmp_path)).toDF(session)

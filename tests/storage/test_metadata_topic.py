@@ -65,7 +65,7 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    with pytest.raises(UsageError, match=r"pip install 'snaprebuild\[kafka\]'"):
+    with pytest.raises(UsageError, match=r"pip install confluent-kafka"):
         MetadataTopic("127.0.0.1:1", {})
 
 

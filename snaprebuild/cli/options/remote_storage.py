@@ -132,6 +132,28 @@ StoreOrConfigured = Annotated[
 TierLocation = Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects.")]
 
 
+BootstrapServer = Annotated[
+    str | None,
+    option(
+        "--bootstrap-server",
+        metavar="HOST:PORT[,...]",
+        short="Read __remote_log_metadata from this running cluster, instead of --metadata-log",
+        details="Joins no group, commits and creates nothing. Needs snaprebuild[kafka].",
+        default="none",
+    ),
+]
+
+CommandConfig = Annotated[
+    str | None,
+    option(
+        "--command-config",
+        metavar="FILE",
+        short="librdkafka settings for --bootstrap-server, one NAME=VALUE per line, such as security.protocol or sasl.password",
+        default="none, an unencrypted connection",
+    ),
+]
+
+
 class TierAuditOptions(RemoteReplayOptions, frozen=True):
     """How much of a store is audited, and what else shows which snapshots matter."""
 
@@ -158,6 +180,8 @@ class TierAuditOptions(RemoteReplayOptions, frozen=True):
     log_dir: LeaderLogDirs = None
     metadata: Metadata = None
     server_properties: ServerProperties = None
+    bootstrap_server: BootstrapServer = None
+    command_config: CommandConfig = None
     ledger: Annotated[
         str | None,
         option(
@@ -177,6 +201,8 @@ class TierInventoryOptions(RemoteOptions, frozen=True):
     as_of: AsOf = None
     metadata: Metadata = None
     server_properties: ServerProperties = None
+    bootstrap_server: BootstrapServer = None
+    command_config: CommandConfig = None
     keys: Annotated[
         str | None,
         option(
@@ -196,6 +222,8 @@ class TierRepairOptions(RemoteReplayOptions, frozen=True):
     dry_run: DryRun = False
     receipt: ReceiptFile = None
     server_properties: ServerProperties = None
+    bootstrap_server: BootstrapServer = None
+    command_config: CommandConfig = None
 
 
 ProduceTo = Annotated[

@@ -31,6 +31,7 @@ from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildResult, is_not_judged
 from snaprebuild.snapshots.rebuild.results_file import write_results
 from snaprebuild.snapshots.source.boundary_needs import LeftOut, LeftOutReason, NeedTotals
+from snaprebuild.storage.local.hard_links import Mount, mount_of
 from snaprebuild.storage.store import is_object
 
 __all__ = [
@@ -622,11 +623,13 @@ def _excused_text(result: RebuildResult) -> str:
 
 
 def _stages(held: Sequence[str]) -> list[str]:
-    """``--to`` with a directory next to each log directory of a live broker; empty if one would be on another file system."""
+    """``--to`` for each file system, next to the first log directory of a live broker there; empty if one would be on another one."""
     if any(os.path.ismount(log_dir) for log_dir in held):
         return []
-    directories = dict.fromkeys(os.path.join(os.path.dirname(log_dir), "snaprebuild-staged") for log_dir in held)
-    return [word for directory in directories for word in ("--to", shown(directory))]
+    directories: dict[Mount, str] = {}
+    for parent in map(os.path.dirname, held):
+        directories.setdefault(mount_of(parent), os.path.join(parent, "snaprebuild-staged"))
+    return [word for directory in directories.values() for word in ("--to", shown(directory))]
 
 
 def _totals(result: RebuildResult) -> Counter[str]:

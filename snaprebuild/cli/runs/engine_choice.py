@@ -33,7 +33,7 @@ def _is_installed() -> Iterator[None]:
         yield
     except ImportError as error:
         package = (error.name or "pyspark").partition(".")[0]
-        raise UsageError(f"--engine spark needs {package}: pip install 'snaprebuild[spark]'") from error
+        raise UsageError(f"--engine spark needs {package}: pip install pyspark pyarrow 'pandas<3'") from error
 
 
 @contextlib.contextmanager

@@ -55,7 +55,7 @@ def run_inspect_records(
     try:
         from snaprebuild.consume.record_rows import export_records, exported_columns, make_export_directory, read_rows, row_columns
     except ImportError as error:
-        raise UsageError("inspect records needs pyarrow: pip install 'snaprebuild[records]'") from error
+        raise UsageError("inspect records needs pyarrow: pip install pyarrow") from error
     if directory is not None:
         _check_export(directory, key_format, value_format)
     elif limit is not None and limit > LIMIT_MAX:

@@ -16,6 +16,7 @@ from snaprebuild.storage.store_path import path_of
 from snaprebuild.tier import remote_store
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_store import StoreAccess, Tier
+from snaprebuild.tier.running_topic import RunningTopic
 
 __all__ = [
     "announced",
@@ -54,14 +55,28 @@ def open_tier(store: str, s3: S3Options, options: RemoteOptions) -> Tier:
     return remote_store.open_tier(store_access(store, s3, options, keys), stores_of(s3))
 
 
-def store_access(location: str, s3: S3Options, options: RemoteOptions, keys: PrivateKeys = NO_KEYS) -> StoreAccess:
-    """The access to the store at a location; ``keys`` for what reads segments or snapshots.
+def store_access(
+    location: str, s3: S3Options, options: RemoteOptions, keys: PrivateKeys = NO_KEYS, running: RunningTopic | None = None
+) -> StoreAccess:
+    """The access to the store at a location.
+
+    Args:
+        location: of the store.
+        s3: how it is reached.
+        options: of the verb.
+        keys: for what reads segments or snapshots.
+        running: the records of a running cluster, in place of those of ``--metadata-log``.
 
     Raises:
         UsageError: ``remote_store.store_access`` raises it.
     """
     return remote_store.store_access(
-        location, stores_of(s3), metadata_logs=options.metadata_log or (), private_keys=keys, key_prefix=options.key_prefix
+        location,
+        stores_of(s3),
+        metadata_logs=options.metadata_log or (),
+        private_keys=keys,
+        key_prefix=options.key_prefix,
+        running=running,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.file_kinds import AUDIT_LEDGER, check_directories, check_kind
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.reading import EngineOptions
@@ -18,6 +18,7 @@ from snaprebuild.cli.runs.engine_choice import engine_of
 from snaprebuild.cli.runs.plugin_config import configured_store
 from snaprebuild.cli.runs.remote_storage import announced, key_files
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
+from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View
@@ -37,6 +38,7 @@ from snaprebuild.tier.audit.window import read_local_starts
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.ledger.ledger_file import AuditLedger
 from snaprebuild.tier.remote_store import store_access
+from snaprebuild.tier.running_topic import RunningTopic
 
 __all__ = ["AuditRequest", "JudgedAudit", "judged_audit", "run_tier_audit"]
 
@@ -54,6 +56,7 @@ class AuditRequest(msgspec.Struct, frozen=True):
         local_log_starts: ``TOPIC-PARTITION=OFFSET`` each, for the level ``REACHABLE``.
         log_dirs: log directories, best those of the leaders, for the level ``REACHABLE``.
         metadata: metadata log of the cluster, with which producer ids are compared; None to leave that out.
+        running: records of a running cluster, in place of ``metadata_logs``.
         ledger: path of the ledger of earlier runs, which is created if it is absent; None without one.
     """
 
@@ -66,6 +69,7 @@ class AuditRequest(msgspec.Struct, frozen=True):
     local_log_starts: tuple[str, ...] = ()
     log_dirs: tuple[str, ...] = ()
     metadata: str | None = None
+    running: RunningTopic | None = None
     ledger: str | None = None
 
     def checked(self) -> AuditRequest:
@@ -134,7 +138,12 @@ def judged_audit(
     """
     keys = PrivateKeys.of(request.private_keys)
     access = store_access(
-        request.store, run.stores, metadata_logs=request.metadata_logs, private_keys=keys, key_prefix=request.key_prefix
+        request.store,
+        run.stores,
+        metadata_logs=request.metadata_logs,
+        private_keys=keys,
+        key_prefix=request.key_prefix,
+        running=request.running,
     )
     cluster = None if request.metadata is None else MetadataLogs(absolute(request.metadata), run).named()
     starts = None
@@ -163,6 +172,8 @@ def judged_audit(
 def run_tier_audit(store: str | None, options: TierAuditOptions, engine: EngineOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Compares the snapshots in remote storage with a replay."""
     out.begin(private_key=key_files(options))
+    if options.ledger is not None:
+        check_kind(options.ledger, AUDIT_LEDGER)
     configured = configured_store(store, s3, options, options.server_properties, uses_keys=True)
     options = configured.options(options)
     s3 = configured.s3
@@ -176,6 +187,7 @@ def run_tier_audit(store: str | None, options: TierAuditOptions, engine: EngineO
         local_log_starts=tuple(options.local_log_start or ()),
         log_dirs=tuple(options.log_dir or ()),
         metadata=options.metadata,
+        running=running_topic(options.bootstrap_server, options.command_config, options.metadata_log),
         ledger=options.ledger,
     ).checked()
     run = run_of(s3, clock=clock_at(options.as_of, options.expiration_ms), jobs=options.jobs)

@@ -15,6 +15,7 @@ from snaprebuild.cli.render.tier import TierInventoryView
 from snaprebuild.cli.runs.plugin_config import configured_store
 from snaprebuild.cli.runs.remote_storage import store_access
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
+from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View
@@ -39,8 +40,9 @@ def run_tier_inventory(store: str | None, options: TierInventoryOptions, out: Me
     s3 = configured.s3
     check_directories([configured.location, *(options.metadata_log or [])])
     check_metadata(options.metadata)
+    running = running_topic(options.bootstrap_server, options.command_config, options.metadata_log)
     run = run_of(s3, clock=clock_at(options.as_of, None))
-    access = store_access(configured.location, s3, options)
+    access = store_access(configured.location, s3, options, running=running)
     logs = None if options.metadata is None else MetadataLogs(absolute(options.metadata), run)
     cluster = None if logs is None else logs.named()
     if cluster is not None:

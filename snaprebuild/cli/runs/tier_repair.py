@@ -9,6 +9,7 @@ from snaprebuild.cli.render.tier import TierRepairView
 from snaprebuild.cli.runs.plugin_config import configured_store
 from snaprebuild.cli.runs.remote_storage import announced, key_files, private_keys, store_access
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
+from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
@@ -27,9 +28,10 @@ def run_tier_repair(store: str | None, options: TierRepairOptions, out: OutputOp
     s3 = configured.s3
     check_directories([configured.location, *(options.metadata_log or [])], receipt=options.receipt)
     keys = private_keys(options)
+    running = running_topic(options.bootstrap_server, options.command_config, options.metadata_log)
     clock = clock_at(options.as_of, options.expiration_ms)
     result = repair.tier_repair(
-        store_access(configured.location, s3, options, keys),
+        store_access(configured.location, s3, options, keys, running),
         run_of(s3, clock=clock, jobs=options.jobs),
         selection=selection_of(options),
         announce=announced,

@@ -6,14 +6,14 @@ import contextlib
 from collections.abc import Generator, Iterable, Sequence
 
 from formats.remote.remote_log_metadata import TopicIdPartition
-from snaprebuild.cli.file_kinds import CLIENT_PROPERTIES, check_kind
 from snaprebuild.cli.options.common import quoted
+from snaprebuild.cli.runs.running_cluster import client_settings, servers_of
 from snaprebuild.errors import UploadRefusedError, UsageError
 from snaprebuild.hooks import ReplayOptions, prepare_upload
 from snaprebuild.snapshots.destination.output_directory import check_output
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.storage.remote.metadata_topic import MetadataTopic, read_client_config
+from snaprebuild.storage.remote.metadata_topic import MetadataTopic
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.upload.announce import Announcer
 from snaprebuild.tier.upload.model import Prepare
@@ -65,23 +65,7 @@ def announcing(
             raise UsageError("--producer-config says how to reach the brokers of --produce-to, which is not given")
         yield None
         return
-    servers = [each.strip() for each in produce_to.split(",")]
-    for each in servers:
-        host, colon, port = each.rpartition(":")
-        if (
-            not colon
-            or not host
-            or not port.isascii()
-            or not port.isdigit()
-            or not 0 < int(port) < 2**16
-            or "/" in host
-            or "@" in host
-        ):
-            raise UsageError(f"--produce-to: expected HOST:PORT, several with commas between; found {quoted(each)}")
-    if producer_config is not None:
-        check_kind(producer_config, CLIENT_PROPERTIES)
-    settings = {} if producer_config is None else read_client_config(producer_config)
-    topic = MetadataTopic(",".join(servers), settings)
+    topic = MetadataTopic(servers_of(produce_to, "--produce-to"), client_settings(producer_config))
     try:
         yield Announcer.of(topic, partitions)
     finally:

@@ -42,7 +42,7 @@ def result_file(path: str) -> str:
     if not path.endswith((*_JSON_LINES, _PARQUET)):
         raise UsageError("--results: expected a file that ends with .jsonl, .json or .parquet, or a directory", path=path)
     if path.endswith(_PARQUET) and importlib.util.find_spec("pyarrow") is None:
-        raise UsageError("--results: Parquet needs pyarrow (pip install 'snaprebuild[spark]'); .jsonl needs nothing", path=path)
+        raise UsageError("--results: Parquet needs pyarrow (pip install pyarrow); .jsonl needs nothing", path=path)
     if os.path.lexists(path):
         raise RefusedError("already exists and is not replaced", path=path)
     return path

@@ -102,7 +102,7 @@ def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
         if isinstance(destination, Staged) and not dry_run:
             directory = destination.stages[0]
             has_boundaries = _writes_any(plan)
-            for stage in destination.stages if has_boundaries else ():
+            for stage in _used_stages(plan, destination):
                 _make_stage(stage, owner_of_segments(plan))
             if has_boundaries or os.path.lexists(directory):
                 locks.enter_context(hold_directory(directory))
@@ -134,6 +134,13 @@ def check_staging(plan: Plan) -> None:
 
 def _writes_any(plan: Plan) -> bool:
     return any(each.boundaries and each.blocked is None for each in plan.partitions)
+
+
+def _used_stages(plan: Plan, destination: Staged) -> list[str]:
+    """The directories that get a file: those of partitions with snapshots, and the first one, which gets the plan; none without any."""
+    targets = [each.target for each in plan.partitions if each.boundaries and each.blocked is None]
+    is_used = {stage: any(target.startswith(f"{stage}{os.sep}") for target in targets) for stage in destination.stages}
+    return [stage for number, stage in enumerate(destination.stages) if is_used[stage] or (targets and number == 0)]
 
 
 def _make_stage(directory: str, owner: Ownership | None) -> None:

@@ -10,7 +10,8 @@ import concurrent.futures
 import logging
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,20 +69,29 @@ class MetadataTopic:
     Not for several threads. Creates nothing in the cluster but records.
     """
 
-    def __init__(self, servers: str, settings: Mapping[str, str], *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        servers: str,
+        settings: Mapping[str, str],
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        options: tuple[str, str] = ("--produce-to", "--producer-config"),
+    ) -> None:
         """Connects to nothing yet.
 
         Args:
             servers: ``HOST:PORT``, several with commas between.
             settings: further ones, by their names in librdkafka.
             patience_seconds: longest time for an answer.
+            options: of the command that name the servers and the settings.
 
         Raises:
             UsageError: the package is not installed, or the client does not accept the settings.
         """
         self._servers = servers
         self._patience = patience_seconds
-        self._kafka = _library()
+        self._options = options
+        self._kafka = _library(options[0])
         self._trouble: str | None = None
         self._hopeless: str | None = None
         self._is_reached = False
@@ -113,7 +123,7 @@ class MetadataTopic:
         except self._kafka.KafkaException as error:
             named = re.search(r'"([a-z0-9._]{1,60})"', str(error))
             what = f": look at {named.group(1)}" if named is not None and named.group(1) in settings else ""
-            raise UsageError(f"--producer-config: the client does not take these settings{what}") from None
+            raise UsageError(f"{self._options[1]}: the client does not take these settings{what}") from None
 
     def _on_error(self, error: Any) -> None:
         """Called from within ``poll`` of a client."""
@@ -145,14 +155,7 @@ class MetadataTopic:
             ReadFailedError: the cluster does not answer, or refuses to.
         """
         futures = self._admin.describe_topics(self._kafka.TopicCollection(list(names)), request_timeout=self._patience)
-        waiting = set(futures.values())
-        deadline = time.monotonic() + self._patience
-        while waiting:
-            _, waiting = concurrent.futures.wait(waiting, timeout=POLL_SECONDS)
-            self._admin.poll(0)
-            if waiting and (self._hopeless is not None or time.monotonic() > deadline):
-                raise ReadFailedError(self._failed("the brokers do not answer"), path=self._servers)
-        self._is_reached = True
+        self._wait_for(set(futures.values()))
         topics = {}
         for name, future in futures.items():
             error = future.exception()
@@ -177,12 +180,40 @@ class MetadataTopic:
         """
         resource = self._kafka.admin.ConfigResource(self._kafka.admin.ResourceType.TOPIC, topic)
         future = self._admin.describe_configs([resource], request_timeout=self._patience)[resource]
+        self._wait_for({future})
         try:
-            entries = future.result(2 * self._patience)
-        except (self._kafka.KafkaException, concurrent.futures.TimeoutError) as error:
-            reason = None if isinstance(error, concurrent.futures.TimeoutError) else error.args[0].str()
-            raise ReadFailedError(self._failed(f"the settings of {topic} cannot be read", reason), path=self._servers) from error
+            entries = future.result()
+        except self._kafka.KafkaException as error:
+            message = self._failed(f"the settings of {topic} cannot be read", error.args[0].str())
+            raise ReadFailedError(message, path=self._servers) from error
         return {name: each.value for name, each in entries.items()}
+
+    def cluster_id(self) -> str | None:
+        """Id of the cluster; None if its brokers do not report it.
+
+        Raises:
+            ReadFailedError: the cluster does not answer.
+        """
+        future = self._admin.describe_cluster(request_timeout=self._patience)
+        self._wait_for({future})
+        if future.exception() is not None:
+            return None  # not permitted, or too old
+        cluster_id = future.result().cluster_id
+        return cluster_id if isinstance(cluster_id, str) else None
+
+    def _wait_for(self, waiting: set[Any]) -> None:
+        """Waits for answers.
+
+        Raises:
+            ReadFailedError: the cluster does not answer.
+        """
+        deadline = time.monotonic() + self._patience
+        while waiting:
+            _, waiting = concurrent.futures.wait(waiting, timeout=POLL_SECONDS)
+            self._admin.poll(0)
+            if waiting and (self._hopeless is not None or time.monotonic() > deadline):
+                raise ReadFailedError(self._failed("the brokers do not answer"), path=self._servers)
+        self._is_reached = True
 
     # ---- reading ----
 
@@ -196,12 +227,20 @@ class MetadataTopic:
         Raises:
             ReadFailedError: it is unknown.
         """
+        return self.bounds(partition)[0]
+
+    def bounds(self, partition: int) -> tuple[int, int]:
+        """First offset of a partition's log, and the offset after its last one.
+
+        Raises:
+            ReadFailedError: they are unknown.
+        """
         place = self._kafka.TopicPartition(METADATA_TOPIC, partition)
         try:
-            low, _ = self._consumer.get_watermark_offsets(place, timeout=self._patience)
+            low, high = self._consumer.get_watermark_offsets(place, timeout=self._patience)
         except self._kafka.KafkaException as error:
             raise ReadFailedError(self._failed("cannot be read", error.args[0].str()), path=self.place(partition)) from error
-        return int(low)
+        return int(low), int(high)
 
     def read_new(self, partition: int) -> Iterator[tuple[int, bytes | None]]:
         """The records after the last one that this yielded, up to the present end of the log.
@@ -215,6 +254,34 @@ class MetadataTopic:
         Raises:
             ReadFailedError: it cannot be read.
         """
+        for offset, _, value in self._messages(partition):
+            yield offset, value
+
+    def read_up_to(self, partition: int, end: int) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+        """The records below an offset, which the log has reached.
+
+        Args:
+            partition: of the topic.
+            end: offset after the last one that is wanted.
+
+        Yields:
+            Offset, key and value, in their order.
+
+        Raises:
+            ReadFailedError: the log cannot be read.
+        """
+        if end <= self.first_offset(partition):
+            return
+        with closing(self._messages(partition)) as messages:
+            for offset, key, value in messages:
+                if offset >= end:
+                    return
+                yield offset, key, value
+                if offset == end - 1:
+                    return
+
+    def _messages(self, partition: int) -> Generator[tuple[int, bytes | None, bytes | None]]:
+        """Offset, key and value of the records after the last one that was read, up to the present end of the log."""
         start = self._next.get(partition)
         if start is None:
             start = self.first_offset(partition)
@@ -230,7 +297,7 @@ class MetadataTopic:
             if error is None:
                 deadline = time.monotonic() + self._patience
                 self._next[partition] = message.offset() + 1
-                yield message.offset(), message.value()
+                yield message.offset(), message.key(), message.value()
             elif error.name() == "_PARTITION_EOF":
                 self._next[partition] = message.offset()
                 self._consumer.unassign()
@@ -275,8 +342,8 @@ class MetadataTopic:
         raise OutcomeUnknownError(self._failed("whether a record was appended is not known", reason), path=place)
 
 
-def _library() -> Any:
-    """The client library, loaded when it is first needed.
+def _library(option: str) -> Any:
+    """The client library, loaded when an option first needs it.
 
     Raises:
         UsageError: it is not installed.
@@ -284,7 +351,7 @@ def _library() -> Any:
     try:
         import confluent_kafka.admin
     except ImportError as error:
-        raise UsageError("--produce-to needs a package: pip install 'snaprebuild[kafka]'") from error
+        raise UsageError(f"{option} needs a package: pip install confluent-kafka") from error
     return confluent_kafka
 
 

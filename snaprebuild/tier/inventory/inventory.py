@@ -172,11 +172,11 @@ def _record_findings(tier: Tier, access: StoreAccess, selection: Selection) -> I
     if logs.other_clusters:
         others = first_of(sorted(logs.other_clusters))
         message = f"records of cluster {logs.cluster_id}, which is taken for that of the store, and of {others}"
-        yield Finding("metadata-clusters", Severity.NOTE, access.metadata_logs[0], message)
+        yield Finding("metadata-clusters", Severity.NOTE, access.records_place or "", message)
     dropped = logs.dropped + sum(log.dropped for log in logs.partitions.values())
     if dropped:
         message = f"{pluralize(dropped, 'record')} that did not fit earlier records; brokers drop them, too"
-        yield Finding("metadata-dropped", Severity.NOTE, access.metadata_logs[0], message)
+        yield Finding("metadata-dropped", Severity.NOTE, access.records_place or "", message)
     listed = (each for each in tier.partitions.values() if selection.takes_partition(each.topic, each.partition))
     yield from zero_id_findings(access.root.path, listed)
 

@@ -1,0 +1,105 @@
+"""``--bootstrap-server``: the records of a running broker give what its log directory gives once it is stopped."""
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import in_json
+from kafka_node import KafkaNode
+from kraft_node import in_kraft
+
+pytestmark = [pytest.mark.broker, pytest.mark.full]
+
+METADATA = "__remote_log_metadata"
+SECONDS = 90.0
+SETTINGS = {
+    "rlmm.config.remote.log.metadata.topic.num.partitions": 3,
+    "log.retention.check.interval.ms": 500,
+    "log.initial.task.delay.ms": 500,
+    "auto.create.topics.enable": "false",
+}
+TIERED = {"remote.storage.enable": "true", "internal.segment.bytes": 1500, "retention.ms": -1, "local.retention.bytes": 2000}
+AS_OF = ("--as-of", "2030-01-01")
+
+
+def wait_for_copies(node: KafkaNode, topic: str) -> None:
+    """Until only the active segment, and those that local retention keeps, are not in remote storage alone."""
+    deadline = time.monotonic() + SECONDS
+    while len(list((node.log_dir / f"{topic}-0").glob("*.log"))) > 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def seen(node: KafkaNode) -> tuple[list[str], list[str]]:
+    """Topics and consumer groups of the cluster."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": node.address, "log_level": 4})
+    groups = admin.list_consumer_groups(request_timeout=SECONDS).result(SECONDS).valid
+    return sorted(admin.list_topics(timeout=SECONDS).topics), sorted(each.group_id for each in groups)
+
+
+def copies(document: dict[str, Any]) -> list[Any]:
+    """What a document has of each copy, without what depends on the time of the run."""
+    left_out = ("age_ms", "elapsed_seconds")
+    found = [
+        {name: value for name, value in copy.items() if name not in left_out}
+        for partition in document["partitions"]
+        for copy in partition["copies"]
+    ]
+    return sorted(found, key=lambda each: json.dumps(each, sort_keys=True))
+
+
+def test_the_same_as_from_the_log_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with in_kraft("4.3.1", monkeypatch)(tmp_path, version="4.3.1", settings=SETTINGS) as node:
+        node.start()
+        for topic in ("one", "two"):
+            node.create_topic(topic, TIERED)
+            node.produce(topic, 200)
+            wait_for_copies(node, topic)
+        time.sleep(2)
+        before = seen(node)
+        assert METADATA in before[0]
+        client = tmp_path / "client.properties"
+        client.write_text("security.protocol=PLAINTEXT\n")
+        cluster = ("--bootstrap-server", node.address, "--command-config", client)
+        running = {
+            "inventory": in_json("tier inventory", node.remote_dir, *cluster),
+            "audit": in_json("tier audit", node.remote_dir, *cluster, *AS_OF, "--jobs", "1"),
+        }
+        assert seen(node) == before, "nothing was created, and no group"
+        repair = in_json("tier repair", node.remote_dir, *cluster, *AS_OF, "--jobs", "1", "--dry-run")
+        ends = {number: node_end(node, number) for number in range(3)}
+        node.stop()
+        for verb, run in running.items():
+            options = (*AS_OF, "--jobs", "1") if verb == "audit" else ()
+            stopped = in_json(f"tier {verb}", node.remote_dir, "--metadata-log", node.log_dir, *options)
+            assert run.document["verified"] is True, verb
+            assert copies(run.document) == copies(stopped.document), verb
+            assert len(copies(run.document)) >= 8, verb
+            assert run.exit_code == stopped.exit_code == 0, (verb, run.stderr)
+            (note,) = [each for each in run.document["findings"] if each["code"] == "metadata-topic-read"]
+            printed = dict(re.findall(r"(\d+): (\d+)", note["message"].partition("began: ")[2]))
+            assert {int(number): int(end) for number, end in printed.items()} == ends, verb
+        assert repair.document["verified"] is True
+        assert repair.exit_code == 0, repair.stderr
+
+
+def node_end(node: KafkaNode, number: int) -> int:
+    """Offset after the last record of a partition of the topic, by a client of the test."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": node.address, "group.id": "ends"})
+    _, high = consumer.get_watermark_offsets(TopicPartition(METADATA, number), timeout=SECONDS)
+    consumer.close()
+    return int(high)
+
+
+def test_a_cluster_that_does_not_answer(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    run = in_json("tier inventory", tmp_path / "store", "--bootstrap-server", "127.0.0.1:1")
+    assert run.exit_code == 5
+    assert "the brokers do not answer" in run.stderr

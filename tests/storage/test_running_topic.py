@@ -1,0 +1,141 @@
+"""Records of a running cluster: the fold is that of the log directories, up to where the topic ended when the run began.
+
+Next to a broker: ``tests/broker/test_records_of_a_cluster.py``.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from command import snaprebuild
+from manifests import FIXTURES
+
+from formats.remote.remote_log_metadata import METADATA_TOPIC
+from snaprebuild.errors import RefusedError
+from snaprebuild.findings import Severity
+from snaprebuild.snapshots.source.log_records import log_records
+from snaprebuild.storage.log_dir import find_partitions
+from snaprebuild.storage.remote.metadata_topic import ClusterTopic
+from snaprebuild.storage.store import USUAL_S3
+from snaprebuild.tier.remote_log import RemoteLogs
+from snaprebuild.tier.remote_store import read_remote_logs
+from snaprebuild.tier.running_topic import RunningTopic, read_topic
+
+LOGS = FIXTURES / "tiered-local" / "logs"
+Record = tuple[int, bytes | None, bytes | None]
+
+
+@dataclass
+class PlayedTopic:
+    """The topic with the records of log directories. More records arrive while it is read.
+
+    Attributes:
+        records: by partition.
+        late: records that come after the run has begun, in the first partition.
+        cut: first offset of the first partition.
+    """
+
+    records: dict[int, list[Record]]
+    late: list[Record] = field(default_factory=list)
+    cut: int = 0
+    name: str = METADATA_TOPIC
+
+    def cluster_id(self) -> str | None:
+        return None
+
+    def topics(self, names: Sequence[str]) -> dict[str, ClusterTopic]:
+        return {each: ClusterTopic(None, frozenset(self.records)) for each in names if each == self.name}
+
+    def place(self, partition: int) -> str:
+        return f"cluster: {METADATA_TOPIC}-{partition}"
+
+    def bounds(self, partition: int) -> tuple[int, int]:
+        records = self.records[partition]
+        return (self.cut if partition == min(self.records) else 0), (records[-1][0] + 1 if records else 0)
+
+    def read_up_to(self, partition: int, end: int) -> Iterator[Record]:
+        more = self.late if partition == min(self.records) else []
+        return (each for each in [*self.records[partition], *more] if each[0] < end)
+
+
+def recorded() -> dict[int, list[Record]]:
+    """The records in the log directories of the fixture."""
+    directories = [each for log_dir in find_partitions([str(LOGS)], USUAL_S3).log_dirs for each in log_dir.partitions]
+    return {
+        each.name.partition: [(record.offset, record.key, record.value) for record in log_records(each)]
+        for each in directories
+        if each.name.topic == METADATA_TOPIC
+    }
+
+
+def same(logs: RemoteLogs) -> object:
+    """What a fold has, but the cluster, which has no name here."""
+    return dataclasses.replace(logs, cluster_id=None)
+
+
+def test_the_fold_is_that_of_the_log_directories() -> None:
+    records = recorded()
+    assert sum(map(len, records.values())) > 20
+    expected, findings = read_remote_logs([str(LOGS)], USUAL_S3)
+    assert not findings
+    found = read_topic(PlayedTopic(records), "cluster:9092")
+    assert same(found.logs) == same(expected)
+    assert found.findings == []
+    assert found.ends == {number: len(each) for number, each in records.items()}
+
+
+def test_records_that_come_later_are_not_read() -> None:
+    records = recorded()
+    number = max(records, key=lambda each: len(records[each]))
+    whole = records[number]
+    topic = PlayedTopic({number: whole[:-3]}, late=whole[-3:])
+    found = read_topic(topic, "cluster:9092")
+    assert same(found.logs) == same(read_topic(PlayedTopic({number: whole[:-3]}), "cluster:9092").logs)
+    assert same(found.logs) != same(read_topic(PlayedTopic({number: whole}), "cluster:9092").logs)
+    note = found.note("cluster:9092")
+    assert (note.code, note.severity) == ("metadata-topic-read", Severity.NOTE)
+    assert note.message.endswith(f": {number}: {len(whole) - 3}")
+
+
+def test_a_topic_that_was_cut_verifies_nothing() -> None:
+    records = recorded()
+    found = read_topic(PlayedTopic(records, cut=1), "cluster:9092")
+    assert [(each.code, each.severity) for each in found.findings] == [("metadata-topic-cut", Severity.NOTE)]
+
+
+def test_a_record_that_cannot_be_read_ends_its_partition() -> None:
+    records = recorded()
+    number = max(records, key=lambda each: len(records[each]))
+    broken = [*records[number][:2], (2, None, b"\xff\xff"), *records[number][3:]]
+    found = read_topic(PlayedTopic({number: broken}), "cluster:9092")
+    (finding,) = found.findings
+    assert finding.severity >= Severity.REFUSED
+    assert finding.is_unread
+    assert "offset 2" in finding.message
+
+
+def test_without_the_topic() -> None:
+    with pytest.raises(RefusedError) as error:
+        read_topic(PlayedTopic({0: []}, name="another"), "cluster:9092")
+    assert error.value.path == f"cluster:9092: {METADATA_TOPIC}"
+
+
+def test_no_setting_is_shown() -> None:
+    assert "secret" not in repr(RunningTopic("cluster:9092", {"sasl.password": "secret"}))
+
+
+@pytest.mark.parametrize("verb", ["audit", "inventory", "repair"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--bootstrap-server", "nowhere"), "--bootstrap-server: expected HOST:PORT"),
+        (("--bootstrap-server", "a:1", "--metadata-log", LOGS), "--bootstrap-server and --metadata-log name the same records"),
+        (("--command-config", "x"), "--command-config goes with --bootstrap-server"),
+    ],
+)
+def test_options_that_do_not_go_together(verb: str, options: tuple[object, ...], message: str, tmp_path: Path) -> None:
+    run = snaprebuild("tier", verb, FIXTURES / "tiered-local" / "remote", *options)
+    assert run.exit_code == 2
+    assert message in run.stderr
