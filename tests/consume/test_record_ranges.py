@@ -237,7 +237,7 @@ def test_damage_ends_the_read_at_its_byte_or_is_passed(tmp_path: Path) -> None:
         rows = pa.Table.from_batches(list(lenient), lenient.schema).to_pylist()
         assert [row["offset"] for row in rows if row["error"] is None] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
         assert len(rows) == 10
-        assert [row["error"] for row in rows if row["error"]] == [str(caught.value).partition(": ")[2]]
+        assert [row["error"] for row in rows if row["error"]] == [str(caught.value)]
         assert [row["error"] is not None for row in rows] == [row["offset"] is None for row in rows]
         assert offsets(records(source, columns=COLUMNS, isolation=isolation, mode="DROPMALFORMED")) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
         assert lenient.exit_code == 4
