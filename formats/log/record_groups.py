@@ -43,7 +43,7 @@ __all__ = ["GROUP_BYTES", "GROUP_RECORDS", "RecordGroup", "bad_checksum", "recor
 
 CRC_BYTES = 4
 LENGTH_POSITION = 8
-"""Of the length of a batch in its header: what follows ``LOG_OVERHEAD_BYTES``, in bytes."""
+"""Byte of a batch at which its length begins; the length counts what follows ``LOG_OVERHEAD_BYTES``."""
 
 GROUP_BYTES = 8 << 20
 """Bytes of decompressed records that a group holds, unless one record is larger."""

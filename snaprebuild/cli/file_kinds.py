@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from formats.partition.file_names import DumpedKind
 
 __all__ = [
+    "AUDIT_LEDGER",
     "BROKER_PROPERTIES",
     "CLIENT_PROPERTIES",
     "DIRECTORY",
@@ -58,6 +59,7 @@ class FileContent(StrEnum):
     RECEIPT = "a receipt"
     STORE_RECEIPT = "a receipt of `tier repair`"
     METADATA_RECEIPT = "a receipt of `tier metadata`"
+    AUDIT_LEDGER = "a ledger of `tier audit`"
     RESULT = "the JSON result of"
     """With the name of its command."""
     JSON = "JSON of another program"
@@ -97,6 +99,7 @@ _ADVICE = {
     FileContent.RECEIPT: "`undo FILE`, `verify --written-by FILE` and `report FILE` take it",
     FileContent.STORE_RECEIPT: "`undo FILE` takes it",
     FileContent.METADATA_RECEIPT: "`undo FILE` takes it",
+    FileContent.AUDIT_LEDGER: "`tier audit --ledger FILE` takes it",
     FileContent.JSON: "no command takes it",
     FileContent.PAGE: "open it in a browser",
     FileContent.METRICS: "the node exporter of Prometheus takes it",
@@ -124,6 +127,7 @@ _OF_SCHEMA = {
     "receipt": FileContent.RECEIPT,
     "tier-undo": FileContent.STORE_RECEIPT,
     "metadata-undo": FileContent.METADATA_RECEIPT,
+    "audit-ledger": FileContent.AUDIT_LEDGER,
 }
 _GROUPS = ("inspect", "tier", "follower", "cluster", "simulate")
 _OTHER_COMMANDS = {
@@ -354,6 +358,7 @@ REPORTED = FilePurpose(
 SCAN_RESULT = FilePurpose("the JSON result of `scan`", (), ("scan",), source="`scan PATH --save-json FILE` writes one")
 BROKER_PROPERTIES = FilePurpose("the server.properties of a broker", (FileContent.BROKER_PROPERTIES,))
 CLIENT_PROPERTIES = FilePurpose("the configuration of a Kafka client", (FileContent.CLIENT_PROPERTIES,))
+AUDIT_LEDGER = FilePurpose("a ledger of `tier audit`", (FileContent.AUDIT_LEDGER,))
 SETTINGS_FILE = FilePurpose("a file of settings", (FileContent.SETTINGS, FileContent.EMPTY))
 ISR_SCENARIO = FilePurpose("a scenario of `simulate isr`", (FileContent.ISR_SCENARIO,))
 METADATA_SCENARIO = FilePurpose("a scenario of `simulate metadata-log`", (FileContent.METADATA_SCENARIO,))

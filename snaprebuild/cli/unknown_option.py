@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
@@ -50,36 +50,54 @@ def unknown_option_text(option: str, ctx: click.Context) -> tuple[str, str]:
         ctx: of the command, or of a group before its command.
     """
     command = ctx.command
-    argument = _argument_named(option, command)
-    if argument is not None:
-        return f"No such option {option!r}: {argument} has no option before it: `{ctx.command_path} {argument}`", "--help"
-    if option == "--dry-run" and _only_reads(ctx):
-        return f"No such option {option!r}: this command only reads", "--help"
     own = _long_options(command)
     by_option = _commands_by_option(ctx)
-    others_words = {word: meant for word in OTHER_WORDS if (meant := _meant_by(word, own)) is not None}
-    words = [*own, *others_words]
-    # The right name of an option of another command is no typing error for one of this command.
-    close = [] if option in by_option and option not in words else _closest(option, words)
-    argument = None if close else _argument_meant(option, command)
-    if argument is not None:
-        return f"No such option {option!r}: {argument} has no option before it: `{ctx.command_path} {argument}`", "--help"
-    if not close and option not in by_option:
-        close = _with_a_common_word(option, own)
-    if close:
-        meant = others_words.get(close[0], close[0])
+    named = _argument_named(option, command)
+    if named is not None:
+        return _as_argument(option, named, ctx), "--help"
+    if option == "--dry-run" and _only_reads(ctx):
+        return f"No such option {option!r}: this command only reads", "--help"
+    meant = _meant_option(option, own, is_of_another=option in by_option)
+    if meant is None and (argument := _argument_meant(option, command)) is not None:
+        return _as_argument(option, argument, ctx), "--help"
+    # The right name of an option of another command stands for no option of this one.
+    if meant is None and option not in by_option:
+        meant = _with_a_common_word(option, own)
+    if meant is not None:
         shown = {name for names in PANELS.values() for name in names}
         is_shown = meant.split()[0] in shown or isinstance(command, click.Group)
         return f"No such option {option!r}. Did you mean {meant!r}?", "--help" if is_shown else "--help-all"
-    others = _closest(option, by_option)
-    if not others:
+    return _of_other_commands(option, by_option)
+
+
+def _as_argument(option: str, argument: str, ctx: click.Context) -> str:
+    return f"No such option {option!r}: {argument} has no option before it: `{ctx.command_path} {argument}`"
+
+
+def _meant_option(option: str, own: Sequence[str], *, is_of_another: bool) -> str | None:
+    """The option of a command that is like another one, or the words for an option of other programs; None without any.
+
+    Args:
+        option: as it was typed.
+        own: options of the command.
+        is_of_another: another command has an option of this name: that is no typing error for one of this command.
+    """
+    others = {word: meant for word in OTHER_WORDS if (meant := _meant_by(word, own)) is not None}
+    if is_of_another and option not in others:
+        return None
+    close = _closest(option, [*own, *others])
+    return others.get(close[0], close[0]) if close else None
+
+
+def _of_other_commands(option: str, by_option: Mapping[str, Sequence[str]]) -> tuple[str, str]:
+    """The sentence about an option that only other commands have, or that is like one of these; and the option that shows the help."""
+    close = _closest(option, by_option)
+    if not close:
         return f"No such option {option!r}.", "--help-all"
-    commands = by_option[others[0]]
-    named = "it" if others[0] == option else others[0]
-    return (
-        f"No such option {option!r}: {first_of([f'`{each}`' for each in commands])} {'has' if len(commands) == 1 else 'have'} {named}",
-        "--help",
-    )
+    commands = by_option[close[0]]
+    name = "it" if close[0] == option else close[0]
+    verb = "has" if len(commands) == 1 else "have"
+    return f"No such option {option!r}: {first_of([f'`{each}`' for each in commands])} {verb} {name}", "--help"
 
 
 def _argument_named(option: str, command: click.Command) -> str | None:
@@ -105,17 +123,19 @@ def _argument_meant(option: str, command: click.Command) -> str | None:
     return None
 
 
-def _with_a_common_word(option: str, own: Iterable[str]) -> list[str]:
-    """The only option of a command of which one has all words of the other, such as ``--save`` for ``--save-plan``; empty without it."""
+def _with_a_common_word(option: str, own: Iterable[str]) -> str | None:
+    """The only option of a command of which one has all words of the other, such as ``--save`` for ``--save-plan``; None without it."""
     words = set(option.lstrip("-").split("-"))
-    alike = []
+    shorter = []
+    longer = []
     for each in own:
         others = set(each.lstrip("-").split("-"))
-        if words <= others or others <= words:
-            alike.append(each)
-    if len(alike) > 1:
-        alike = [each for each in alike if set(each.lstrip("-").split("-")) <= words]
-    return alike if len(alike) == 1 else []
+        if others <= words:
+            shorter.append(each)
+        elif words <= others:
+            longer.append(each)
+    alike = shorter or longer
+    return alike[0] if len(alike) == 1 else None
 
 
 def _only_reads(ctx: click.Context) -> bool:

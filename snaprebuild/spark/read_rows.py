@@ -33,8 +33,8 @@ class ReadRow:
         number: of the range, from 0.
         ranges: how many the segment is split into; 1 for the whole.
         replayed_by: number of the task that replays the partition; None if it is not known yet.
-        job: of the partition, pickled, which the task sends on before the segment; None for all but the first row of a partition, and
-            if the driver sends the jobs itself.
+        job: the pickled job of the partition, which the task sends on before the segment. None for all but the first row of a
+            partition. Also None if the driver sends the jobs itself.
     """
 
     partition: int

@@ -95,7 +95,7 @@ def test_the_other_commands(tmp_path: Path) -> None:
     held = sum(each["held_segment_bytes"] for each in run.document["partitions"])
     assert sum(found["snaprebuild_transactions_held_bytes"].values()) == held > 0
 
-    run = in_json("tier audit", COPIES, *AS_OF, "--metrics", tmp_path / "audit.prom")
+    run = in_json("tier audit", COPIES, *AS_OF, "--ledger", tmp_path / "audit.ledger", "--metrics", tmp_path / "audit.prom")
     found = read(tmp_path / "audit.prom")
     names |= found.keys()
     assert found["snaprebuild_tier_audit_snapshots"][(str(COPIES), "zero-bytes")] == 1

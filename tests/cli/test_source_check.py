@@ -64,7 +64,7 @@ def test_the_document_and_the_table_say_the_same() -> None:
     for name, each in reported.items():
         (line,) = [line for line in lines if f"/{name} " in line]
         assert f" {each['verdict_text']} {each['verdict']['rule']} " in line
-    assert lines[0].startswith("7 replicas as a source for uploads: 7 REJECTED. 7 findings, ")
+    assert lines[0].startswith("7 replicas as a source for uploads: 7 REJECTED. 7 findings: ")
 
 
 def test_a_healthy_broker_and_one_of_before_kraft() -> None:

@@ -28,6 +28,8 @@ NOUNS = {
     "staged-plan": "a staged plan",
     "receipt": "a receipt",
     "store-receipt": "a receipt of `tier repair`",
+    "metadata-receipt": "a receipt of `tier metadata`",
+    "audit-ledger": "a ledger of `tier audit`",
     "scan-result": "the JSON result of `scan`",
     "verify-result": "the JSON result of `verify`",
     "image-result": "the JSON result of `cluster image`",
@@ -73,6 +75,8 @@ TAKERS = {
     "staged-plan": "`install --plan FILE`",
     "receipt": "`undo FILE`",
     "store-receipt": "`undo FILE`",
+    "metadata-receipt": "`undo FILE`",
+    "audit-ledger": "`tier audit --ledger FILE`",
     "scan-result": "`fleet FILE`",
     "verify-result": "`report FILE`",
     "page": "a browser",
@@ -104,6 +108,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "undo-result": root / "undo.json",
         "page": root / "page.html",
         "metrics": root / "m.prom",
+        "audit-ledger": root / "audit.ledger",
     }
     logs = root / "logs"
     logs.mkdir()
@@ -117,12 +122,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         f"before-start {logs} --save-json {made['before-start-result']}",
         f"undo {made['receipt']} --dry-run --save-json {made['undo-result']}",
         f"report {made['scan-result']} --html {made['page']}",
+        f"tier audit {REMOTE} --ledger {made['audit-ledger']}",
     ):
         ran = snaprebuild(*shlex.split(words))
         assert ran.exit_code in (0, 1), (words, ran.stderr)
     store_receipt = json.dumps({"schema": "snaprebuild.tier-undo/2", "location": "/nowhere"}, separators=(",", ":"))
     written = {
         "store-receipt": ("tier.jsonl", f"{store_receipt}\n".encode()),
+        "metadata-receipt": ("metadata.jsonl", b'{"schema":"snaprebuild.metadata-undo/1"}\n'),
         "server-properties": ("server.properties", f"broker.id=1\nlog.dirs={logs}\n".encode()),
         "client-properties": ("client.properties", b"# who\nsecurity.protocol=SSL\nssl.ca.location=/ca.pem\n"),
         "settings": ("config.toml", b"# of this host\nmax_requests = 1000\n"),
@@ -153,7 +160,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
     ("report", "files"): ("report {} --html {tmp}/page.html", {"receipt", "scan-result", "verify-result"}),
-    ("undo", "receipt"): ("undo {} --dry-run", {"receipt", "store-receipt"}),
+    ("undo", "receipt"): ("undo {} --dry-run", {"receipt", "store-receipt", "metadata-receipt"}),
     ("install", "--plan"): ("install --plan {} --dry-run", {"staged-plan"}),
     ("rebuild", "--plan"): ("rebuild --plan {} --dry-run", {"saved-plan"}),
     ("stage", "--plan"): ("stage --plan {} --dry-run", {"saved-plan"}),
@@ -166,6 +173,18 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
         "tier upload {tmp} fixtures/kafka4-mixed/logs --dry-run --produce-to localhost:1 --producer-config {}",
         {"client-properties"},
     ),
+    ("tier metadata", "--producer-config"): (
+        f"tier metadata {REMOTE} --topic mixed --dry-run --produce-to localhost:1 --producer-config {{}}",
+        {"client-properties"},
+    ),
+    **{
+        (verb, "--command-config"): (
+            f"{verb} {REMOTE} --bootstrap-server localhost:1 --command-config {{}} {more}",
+            {"client-properties"},
+        )
+        for verb, more in (("tier inventory", ""), ("tier audit", ""), ("tier repair", "--dry-run"))
+    },
+    ("tier audit", "--ledger"): (f"tier audit {REMOTE} --ledger {{}}", {"audit-ledger"}),
     ("inspect dump", "files"): ("inspect dump {}", KAFKA | {"empty", "binary"}),
     ("inspect diff", "files"): (f"inspect diff {{}} {PARTITION}/{56:020d}.snapshot", {"snapshot"}),
     ("inspect explain", "paths"): ("inspect explain {} --jobs 1", {"snapshot"}),
@@ -250,6 +269,7 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
         for verb, arguments in (
             ("tier inventory", REMOTE),
             ("tier metadata", REMOTE),
+            ("inspect records", REMOTE),
             ("tier audit", REMOTE),
             ("tier repair", f"{REMOTE} --dry-run"),
             ("tier upload", f"{{tmp}} {LOGS} --dry-run"),

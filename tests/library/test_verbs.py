@@ -194,6 +194,13 @@ NOT_OF_THE_LIBRARY = {
 }
 """Parameters of the command that are no arguments, each with the reason."""
 
+NOT_OF_AUDIT = {
+    "server_properties": "for the place of the store, which a program names",
+    "bootstrap_server": "a program names log directories with the metadata topic",
+    "command_config": "for the connection to a cluster",
+}
+"""Parameters of `tier audit` that are no arguments of ``audit``, each with the reason."""
+
 OWN = {"offset_from", "offset_to", "s3", "progress", "engine", "max_read_rate", "key_prefix", "private_key"}
 """Arguments that are no option: parts of one, settings, and what only a program can give."""
 
@@ -219,6 +226,8 @@ def options_of(verb: str) -> dict[str, Any]:
     for each in verbs()[VERBS[verb]].params:
         assert each.name is not None
         if each.name in NOT_OF_THE_LIBRARY or each.name in ("set", "config", "help_all"):
+            continue
+        if verb == "audit" and each.name in NOT_OF_AUDIT:
             continue
         default = getattr(each.default, "value", each.default)
         found[BY_ANOTHER_NAME.get(each.name, each.name)] = DEFAULTS.get(default, default)

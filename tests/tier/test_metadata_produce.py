@@ -21,7 +21,7 @@ from formats.remote.remote_log_metadata import (
 )
 from snaprebuild.errors import WriteFailedError
 from snaprebuild.storage.remote.metadata_topic import ClusterTopic
-from snaprebuild.tier.metadata.first_pass import DeletionReason, LeaderState, RetentionSettings, first_pass
+from snaprebuild.tier.metadata.first_pass import DeletionReason, ExpectedLeader, RetentionSettings, first_pass
 from snaprebuild.tier.remote_log import RemoteLog
 from snaprebuild.tier.upload.announce import Announcer
 
@@ -173,7 +173,7 @@ def segment(number: int, first: int, last: int, *epochs: tuple[int, int], size: 
     )
 
 
-def deleted(state: LeaderState, settings: RetentionSettings, now_ms: int = MS) -> list[tuple[int, DeletionReason]]:
+def deleted(state: ExpectedLeader, settings: RetentionSettings, now_ms: int = MS) -> list[tuple[int, DeletionReason]]:
     copies = [
         segment(1, 0, 9, (0, 0)),
         segment(2, 10, 19, (0, 10), (1, 15)),
@@ -183,7 +183,7 @@ def deleted(state: LeaderState, settings: RetentionSettings, now_ms: int = MS) -
     return [(each.start_offset, each.deletion_reason) for each in first_pass(copies, state, settings, now_ms)]
 
 
-STATE = LeaderState(0, 50, (LeaderEpochEntry(0, 0), LeaderEpochEntry(1, 15)), 50)
+STATE = ExpectedLeader(0, 50, (LeaderEpochEntry(0, 0), LeaderEpochEntry(1, 15)), 50)
 UNLIMITED = RetentionSettings(-1, -1)
 
 
@@ -206,5 +206,5 @@ def test_retention_by_size_keeps_what_would_be_below_the_limit() -> None:
 
 def test_copies_below_the_log_start_and_below_the_leader_epochs_go() -> None:
     """As after DeleteRecords: the checkpoint of leader epochs begins with the log."""
-    state = LeaderState(25, 50, (LeaderEpochEntry(1, 25),), 50)
+    state = ExpectedLeader(25, 50, (LeaderEpochEntry(1, 25),), 50)
     assert deleted(state, UNLIMITED) == [(10, DeletionReason.LOG_START), (0, DeletionReason.LEADER_EPOCHS)]

@@ -6,6 +6,7 @@ directory that no broker reads, and ``Staged`` to directories from which ``insta
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -281,9 +282,10 @@ class Staged(_ForBroker):
         return reason or _reason_of_topic_id(request, partition)
 
     def prepare_writes(self, log_dirs: Sequence[str], s3: S3Settings) -> None:
-        """Checks, before anything is read or written, that existing files cannot be replaced."""
-        for directory in self.stages if log_dirs else ():
-            check_links(directory)
+        """Checks, before anything is read or written, that existing files cannot be replaced. A directory that gets none is absent."""
+        for number, directory in enumerate(self.stages if log_dirs else ()):
+            if number == 0 or os.path.isdir(directory):
+                check_links(directory)
         _ForBroker.prepare_writes(self, log_dirs, s3)
 
     def writer(

@@ -15,7 +15,7 @@ from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.published import Natural, Part, Uuid
 from snaprebuild.tier.remote_log import epochs_with_records, is_in_lineage
 
-__all__ = ["DeletionReason", "ExpectedDeletion", "LeaderState", "RetentionSettings", "first_pass"]
+__all__ = ["DeletionReason", "ExpectedDeletion", "ExpectedLeader", "RetentionSettings", "first_pass"]
 
 NO_LIMIT = -1
 
@@ -57,7 +57,7 @@ class RetentionSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderState:
+class ExpectedLeader:
     """The log of a leader.
 
     Attributes:
@@ -74,7 +74,7 @@ class LeaderState:
 
 
 def first_pass(
-    segments: Sequence[RemoteSegment], leader: LeaderState, settings: RetentionSettings, now_ms: int
+    segments: Sequence[RemoteSegment], leader: ExpectedLeader, settings: RetentionSettings, now_ms: int
 ) -> list[ExpectedDeletion]:
     """The copies that the first pass deletes, in its order.
 
@@ -99,7 +99,7 @@ class _Pass:
     """
 
     segments: Sequence[RemoteSegment]
-    leader: LeaderState
+    leader: ExpectedLeader
     settings: RetentionSettings
     now_ms: int
     deletions: list[ExpectedDeletion] = field(default_factory=list)

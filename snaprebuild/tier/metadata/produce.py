@@ -1,8 +1,10 @@
 """Produces the rebuilt records of one topic to a running cluster, only while no leader uploads its segments.
 
 A leader that finds no copies uploads everything again, within ``remote.log.manager.task.interval.ms``. So copying must be off
-(``remote.log.copy.disable``), or no broker with a replica may run. The first pass of a leader after it has read the records deletes what
-retention and leader epochs say: it is computed before, and refused unless it is nothing, or its count was typed.
+(``remote.log.copy.disable``), or no broker with a replica may run.
+
+A leader that has read the records deletes what retention and leader epochs say. These deletions are computed before. The run is refused
+unless there are none, or their number was typed.
 
 Source: ``RemoteLogManager.RLMCopyTask``, ``RLMExpirationTask``; KIP-950.
 """
@@ -15,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.findings import pluralize
-from snaprebuild.tier.metadata.first_pass import ExpectedDeletion, LeaderState, RetentionSettings, first_pass
+from snaprebuild.tier.metadata.first_pass import ExpectedDeletion, ExpectedLeader, RetentionSettings, first_pass
 from snaprebuild.tier.metadata.leader_logs import LeaderLogs
 from snaprebuild.tier.metadata.partition_records import PartitionRecords
 from snaprebuild.tier.upload.announce import Announcement, Announcer
@@ -98,7 +100,7 @@ def expected_deletions(
             message = "what the first pass of its leader deletes is unknown: name the leader's log directory with --log-dir"
             raise RefusedError(message, path=each.remote.place)
         segments = [record.segment for record in each.records]
-        state = LeaderState(
+        state = ExpectedLeader(
             log_start_offset=start,
             log_end_offset=log.log_end_offset(),
             leader_epochs=log.leader_epochs,
