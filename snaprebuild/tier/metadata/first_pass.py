@@ -64,7 +64,7 @@ class ExpectedLeader:
         log_start_offset: of the log.
         log_end_offset: of the log.
         leader_epochs: of the log, ascending, not empty.
-        local_only_bytes: of the segments on disk that are in no copy.
+        local_only_bytes: of the segments on disk that the leader does not know to be in a copy.
     """
 
     log_start_offset: int

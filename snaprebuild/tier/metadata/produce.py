@@ -100,12 +100,12 @@ def expected_deletions(
             message = "what the first pass of its leader deletes is unknown: name the leader's log directory with --log-dir"
             raise RefusedError(message, path=each.remote.place)
         segments = [record.segment for record in each.records]
-        uploaded_end = each.part.next_offset or 0
         state = ExpectedLeader(
             log_start_offset=start,
             log_end_offset=log.log_end_offset(),
             leader_epochs=log.leader_epochs,
-            local_only_bytes=sum(size for base, size in log.segment_sizes if base >= uploaded_end - 1),
+            # Up to 4.3 a leader whose copying is off knows no uploaded offset, and counts each segment on disk.
+            local_only_bytes=sum(size for _, size in log.segment_sizes),
         )
         deletions += first_pass(segments, state, retention, now_ms)
     return deletions
