@@ -217,6 +217,8 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "as_of_ms": optional(check_moment),
     "expiration_ms": optional(check_period),
     "metadata": optional(check_path),
+    "bootstrap_server": optional(check_text),
+    "command_config": optional(check_path),
     "ledger": optional(check_path),
     "s3": _check_stores,
     "dry_run": check_flag,

@@ -82,6 +82,8 @@ class AuditOptions(_Options, total=False):
     local_log_start: str | Sequence[str]
     log_dir: Paths
     metadata: FilePath | None
+    bootstrap_server: str | None
+    command_config: FilePath | None
     ledger: FilePath | None
     as_of_ms: int | None
     expiration_ms: int | None

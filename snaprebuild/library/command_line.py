@@ -34,6 +34,8 @@ OPTIONS = {
     "as_of_ms": "--as-of",
     "expiration_ms": "--expiration-ms",
     "metadata": "--metadata",
+    "bootstrap_server": "--bootstrap-server",
+    "command_config": "--command-config",
     "ledger": "--ledger",
     "plan": "--plan",
     "dry_run": "--dry-run",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.tier_audit import AuditRequest, judged_audit
 from snaprebuild.documents.tier import AuditedPartition, TierAudit
 from snaprebuild.hooks import FilePath
@@ -41,6 +42,8 @@ def audit(
     local_log_start: str | Sequence[str] = (),
     log_dir: Paths = (),
     metadata: FilePath | None = None,
+    bootstrap_server: str | None = None,
+    command_config: FilePath | None = None,
     ledger: FilePath | None = None,
     as_of_ms: int | None = None,
     expiration_ms: int | None = None,
@@ -64,6 +67,8 @@ def audit(
         local_log_start: ``TOPIC-PARTITION=OFFSET`` each: the first offset on the leader's disk, for the level ``reachable``.
         log_dir: log directories that show the first offsets on disk, best those of the leaders, for the level ``reachable``.
         metadata: metadata log of the cluster, with which producer ids are compared; None to leave that out.
+        bootstrap_server: ``HOST:PORT`` of a running cluster that has the records, in place of ``metadata_log``; several with commas.
+        command_config: file with settings of librdkafka for ``bootstrap_server``.
         ledger: file with what earlier calls have proven, for audits in turns; created if it is absent. None to read everything.
         as_of_ms: moment for expiry, ms since 1970; None for now.
         expiration_ms: ``producer.id.expiration.ms``; None for Kafka's default.
@@ -90,6 +95,8 @@ def audit(
         local_log_start=local_log_start,
         log_dir=log_dir,
         metadata=metadata,
+        bootstrap_server=bootstrap_server,
+        command_config=command_config,
         ledger=ledger,
         as_of_ms=as_of_ms,
         expiration_ms=expiration_ms,
@@ -110,6 +117,7 @@ def audit(
         local_log_starts=given["local_log_start"],
         log_dirs=given["log_dir"],
         metadata=given["metadata"],
+        running=running_topic(given["bootstrap_server"], given["command_config"], given["metadata_log"]),
         ledger=given["ledger"],
     ).checked()
     command = command_of("tier audit", given, used_engine)

@@ -44,6 +44,10 @@ class TopicRecords:
 class ReadTopic(Protocol):
     """A topic of a running cluster (``storage.remote.metadata_topic.MetadataTopic``)."""
 
+    def may_create_topic(self) -> bool:
+        """Whether the first read would make brokers create a topic."""
+        ...
+
     def cluster_id(self) -> str | None:
         """Id of the cluster; None if its brokers do not report it."""
         ...
@@ -82,7 +86,7 @@ class RunningTopic:
 
         Raises:
             UsageError: the package is not installed, or the client does not accept the settings.
-            RefusedError: the cluster has no such topic.
+            RefusedError: the cluster has no such topic, or would create another one.
             ReadFailedError: the cluster does not answer, or refuses to.
         """
         with closing(MetadataTopic(self.servers, self.settings, options=("--bootstrap-server", "--command-config"))) as topic:
@@ -110,6 +114,9 @@ def read_topic(topic: ReadTopic, servers: str) -> TopicRecords:
     if own is None or not own.partitions:
         message = "the cluster has no such topic: brokers make it when they start with remote.log.storage.system.enable=true"
         raise RefusedError(message, path=f"{servers}: {METADATA_TOPIC}")
+    if topic.may_create_topic():
+        message = "no consumer group was ever used: a client that reads would make brokers create __consumer_offsets"
+        raise RefusedError(f"{message}; use --metadata-log", path=servers)
     logs = RemoteLogs(cluster_id=topic.cluster_id())
     findings = []
     bounds = {number: topic.bounds(number) for number in sorted(own.partitions)}

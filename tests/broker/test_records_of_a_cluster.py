@@ -62,6 +62,13 @@ def test_the_same_as_from_the_log_directory(tmp_path: Path, monkeypatch: pytest.
             wait_for_copies(node, topic)
         time.sleep(2)
         before = seen(node)
+        refused = in_json("tier inventory", node.remote_dir, "--bootstrap-server", node.address)
+        assert refused.exit_code == 3
+        assert "__consumer_offsets" in refused.stderr
+        assert seen(node) == before, "nothing was created"
+        node_end(node, 0)  # as any consumer does
+        before = seen(node)
+        assert "__consumer_offsets" in before[0]
         assert METADATA in before[0]
         client = tmp_path / "client.properties"
         client.write_text("security.protocol=PLAINTEXT\n")

@@ -327,9 +327,9 @@ def test_a_command_is_copied(browser: Browser, mixed: Path) -> None:
             tab.keyboard.press("Control+V")
             assert tab.locator("#search").input_value() == f"{wanted} {' '.join(AS_OF)} --set-aside"
             tab.locator("#search").fill("")
-            assert tab.locator("#detail .next code").inner_text() == f"{wanted}/mixed-0 --set-aside"
+            assert tab.locator("#detail .next code").inner_text() == f"{wanted}/mixed-0 --as-of 1795262400000 --set-aside"
             tab.locator("#search").fill("logappend")
-            assert tab.locator("#detail .next code").inner_text() == f"{wanted}/logappend-0"
+            assert tab.locator("#detail .next code").inner_text() == f"{wanted}/logappend-0 --as-of 1795262400000"
 
 
 def test_the_focus_is_seen_and_goes_everywhere(browser: Browser, mixed: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from generated_logs import write_checkpoints
-from log_dirs import TRANSACTIONAL, batch, batch_positions, marker, write_partition
+from log_dirs import TRANSACTIONAL, batch, batch_positions, marker, record, write_partition
 
 from formats.errors import FormatError
 from snaprebuild.consume.partition_plan import plan_partition
@@ -135,6 +135,32 @@ def test_a_gap_is_a_loss_and_holes_of_compaction_are_none(tmp_path: Path) -> Non
     assert offsets(compacted) == [0, 1, 2, 5, 6, 9]
     assert codes(compacted) == set()
     assert [each.missing_offsets for each in compacted.partitions] == [4]
+
+
+def test_a_last_batch_that_is_too_high_leaves_a_gap(tmp_path: Path) -> None:
+    """A base offset is not under the checksum: the batch is above the range, and what it should hold is missing."""
+    source = log_dir(tmp_path, {0: plain(0, 3) + plain(7)}, high_watermark=5)
+    with pytest.raises(ReadFailedError, match="offsets 3 to 4 of orders-0 are in no batch"):
+        offsets(records(source, columns=COLUMNS))
+    stream = records(source, columns=COLUMNS, fail_on_data_loss=False)
+    assert offsets(stream) == [0, 1, 2]
+    assert [each.missing_offsets for each in stream.partitions] == [2]
+
+
+def test_two_records_of_one_offset(tmp_path: Path) -> None:
+    same = batch(0, count=2, records=[record(b"a", offset_delta=1), record(b"b", offset_delta=1)])
+    source = log_dir(tmp_path, {0: same + plain(2)}, high_watermark=3)
+    with pytest.raises(FormatError, match="offset of a record: expected one that ascends, found 1"):
+        offsets(records(source, columns=COLUMNS))
+    assert offsets(records(source, columns=COLUMNS, mode="DROPMALFORMED")) == [1, 2]
+
+
+def test_damage_above_the_range_may_hide_how_a_transaction_ended(tmp_path: Path) -> None:
+    damaged = bytearray(plain(2))
+    damaged[-1] ^= 1
+    source = log_dir(tmp_path, {0: transactional(0, 7) + plain(1) + bytes(damaged) + marker(3, 7, commit=False)}, high_watermark=4)
+    with pytest.raises(FormatError, match="checksum of a batch"):
+        offsets(records(source, columns=COLUMNS, ending_offsets={"orders": {0: 2}}))
 
 
 # -------------------------------------------------------------------------------------------------------------------- times

@@ -40,6 +40,7 @@ FILES = {"--receipt", "--save-json", "--metrics", "--save", "--html", "--keys", 
 DIRECTORIES = {"--out", "--to", "--elections", "--cache", "--log-dirs"}
 READ = {
     *("--config", "--leader", "--log-dir", "--metadata", "--metadata-log", "--peer", "--plan", "--producer-config", "--scenario"),
+    "--command-config",
     *("--server-properties", "--transaction-state", "--voter"),
 }
 """Options whose value is a path that is only read."""

@@ -157,6 +157,8 @@ BAD |= {
     "private_key": (*NO_PATHS, [""], None, "/nowhere.pem", "a=/nowhere.pem", SEGMENT, LOGS),
     "local_log_start": (*NO_TEXTS, "mixed-0", "mixed-0=x", "mixed-0=1500", None),
     "log_dir": (*NO_PATHS, [""], None, "/nowhere", LOGS),
+    "bootstrap_server": (*NO_TEXTS, "nowhere", "a:0"),
+    "command_config": (*NO_PATHS, "/nowhere"),
     "ledger": (*NO_PATHS, SEGMENT, LOGS),
 }
 HEALTHY |= {
@@ -167,6 +169,8 @@ HEALTHY |= {
     "private_key": ((), PRIVATE_KEY, [f"one={PRIVATE_KEY}", bytes(PRIVATE_KEY)]),
     "local_log_start": ((),),
     "log_dir": ((),),
+    "bootstrap_server": (None,),
+    "command_config": (None,),
     "ledger": (None,),
 }
 

@@ -29,6 +29,7 @@ from log_dirs import (
 )
 from manifests import FIXTURES, REPOSITORY, PartitionFixture, partition_fixtures
 from plans import make_plan
+from sentences import WOULD_DISTURB
 
 import snaprebuild
 from formats.limits import SEGMENT_BYTES_MAX
@@ -274,7 +275,7 @@ def test_a_partition_that_is_deleted_during_the_replay(tmp_path: Path, monkeypat
 
 def test_a_refused_directory_is_named_as_the_argument(tmp_path: Path) -> None:
     mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
-    with pytest.raises(SnapshotRefusedError, match=r"^\S+: out leads into "):
+    with pytest.raises(SnapshotRefusedError, match=rf"^\S+: out leads into \S+, where its files {WOULD_DISTURB}"):
         ensure_snapshot(mixed, 8231, out=mixed / "x")
 
 

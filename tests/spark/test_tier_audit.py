@@ -124,3 +124,20 @@ def test_what_was_announced_suffices_and_less_does_not(store: FaultyStore, comma
         assert {copy["verdict"] for each in document["partitions"] for copy in each["copies"]} <= {"not-read", "zero-bytes"}
         assert len(store.seen) <= requests
         assert not any(path.endswith(".log") for _, path, _ in store.seen), "nothing was begun that could not be ended"
+
+
+def test_turns_with_a_ledger(spark: SparkSession, command: Command, tmp_path: Path) -> None:
+    """Executors read what is due, and the driver judges: the verdicts and proofs of turns in process, in one ledger."""
+    line = ("tier", "audit", FIXTURES / "tiered-local" / "remote", *OPTIONS, "--jobs", "1")
+    limit = ("--set", "max_read_bytes=300000")
+    own = [command(*line, "--ledger", tmp_path / "own", *limit) for _ in range(3)]
+    by_spark = [command(*line, "--ledger", tmp_path / "spark", *limit, *SPARK) for _ in range(3)]
+    for one, other in zip(own, by_spark, strict=True):
+        documents = [json.loads(run.stdout) for run in (one, other)]
+        for each in documents:
+            check(each)
+        verdicts = [[(copy["verdict"], copy["proof_kind"]) for copy in each["partitions"][0]["copies"]] for each in documents]
+        assert verdicts[0] == verdicts[1]
+        assert documents[0]["ledger"]["read_segments"] == documents[1]["ledger"]["read_segments"] > 0
+        assert one.exit_code == other.exit_code == 0
+    assert json.loads(by_spark[-1].stdout)["ledger"]["proven"] == 12

@@ -100,3 +100,14 @@ def test_what_is_never_uploaded_has_no_exit_code(tmp_path: Path) -> None:
     assert snaprebuild("stage", logs, "--to", tmp_path / "staged").exit_code == 0
     run = in_json("install", "--plan", tmp_path / "staged" / "plan.jsonl")
     assert (run.exit_code, run.codes.get(FORGETS)) == (0, 1)
+
+
+def test_after_the_deadline_the_start_is_not_called_safe(tmp_path: Path) -> None:
+    """Nothing is left to judge it with: the answer says so, and does not say to start the broker."""
+    logs = log_dir(tmp_path)
+    snaprebuild("stage", logs, "--to", tmp_path / "staged")
+    run = in_json("install", "--plan", tmp_path / "staged" / "plan.jsonl", "--deadline", 0)
+    assert (run.exit_code, FORGETS in run.codes) == (1, False)
+    late = [each["path"] for each in run.document["findings"] if each["code"] == "deadline-passed"]
+    assert sorted(late) == [str(logs), str(logs / "mixed-0")]
+    assert "was not judged: the deadline has passed" in run.document["answer"]

@@ -41,6 +41,10 @@ class PlayedTopic:
     late: list[Record] = field(default_factory=list)
     cut: int = 0
     name: str = METADATA_TOPIC
+    creates: bool = False
+
+    def may_create_topic(self) -> bool:
+        return self.creates
 
     def cluster_id(self) -> str | None:
         return None
@@ -120,6 +124,12 @@ def test_without_the_topic() -> None:
     with pytest.raises(RefusedError) as error:
         read_topic(PlayedTopic({0: []}, name="another"), "cluster:9092")
     assert error.value.path == f"cluster:9092: {METADATA_TOPIC}"
+
+
+def test_no_topic_is_created() -> None:
+    """The library looks for the coordinator of a group, and brokers create the topic of groups for it."""
+    with pytest.raises(RefusedError, match="__consumer_offsets"):
+        read_topic(PlayedTopic(recorded(), creates=True), "cluster:9092")
 
 
 def test_no_setting_is_shown() -> None:

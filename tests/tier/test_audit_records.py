@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from command import in_json
-from log_dirs import batch, record
+from log_dirs import batch, batch_positions, record
 from manifests import FIXTURES
 from tiers import Copy, write_tier
 
@@ -83,6 +83,7 @@ def test_a_record_under_a_right_checksum_is_found_at_this_level_only(tmp_path: P
 def test_the_first_of_several_damaged_batches_of_each_copy(tmp_path: Path) -> None:
     store = Path(shutil.copytree(TIERED / "remote", tmp_path / "remote"))
     first, second = sorted(store.rglob("*.log"))[:2]
+    healthy = sorted((TIERED / "remote").rglob("*.log"))[:2]
     for path, places in ((first, (400, 30_000)), (second, (900,))):
         data = bytearray(path.read_bytes())
         for place in places:
@@ -92,6 +93,10 @@ def test_the_first_of_several_damaged_batches_of_each_copy(tmp_path: Path) -> No
     found = [each for each in run.document["findings"] if each["code"] == "tier-damaged-records"]
     assert [each["offset"] for each in found] == [int(each.name[:20]) for each in (first, second)]
     assert "2 batches of it cannot be read, this is the first" in found[0]["message"]
+    starts = [
+        max(start for start in batch_positions(path) if start <= place) for path, place in ((healthy[0], 400), (healthy[1], 900))
+    ]
+    assert [f"batch at byte {start}: " in each["message"] for start, each in zip(starts, found, strict=True)] == [True, True]
     assert run.exit_code == 4
 
 

@@ -4,8 +4,9 @@ The right snapshots are those of a repair of the whole store, which a replay fro
 """
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiven_index_reader import fetch_index
@@ -17,11 +18,13 @@ from formats.partition.producer_snapshot import parse_snapshot
 from snaprebuild.findings import exit_code_of
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
-from snaprebuild.storage.local.store import LOCAL
+from snaprebuild.storage.local.store import LOCAL, LocalStore
+from snaprebuild.storage.store import OpenBytes
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import WRONG, SnapshotVerdict
 from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshots
+from snaprebuild.tier.ledger.ledger_file import AuditLedger
 from snaprebuild.tier.remote_store import StoreAccess
 from snaprebuild.tier.repair.repair import StoreRepair, tier_repair
 from snaprebuild.tier.repair.repaired_copy import RepairAction
@@ -164,3 +167,39 @@ def test_what_would_be_written_is_what_the_whole_log_gives(tmp_path: Path, fault
                         entries = {each.producer_id: each for each in parse_snapshot(kept.read(copy.proven))}
                         assert entries == store.states[number], (fault, seed, deleted, place, number)
     assert (count > 0) == (fault not in SUSPECT)
+
+
+@dataclass(frozen=True)
+class OpenedStore(LocalStore):
+    """Files, and the names of those that were opened to be read in ranges."""
+
+    opened: list[str] = field(default_factory=list, compare=False)
+
+    def open_bytes(self, location: str, *more: Any, **named: Any) -> OpenBytes:
+        self.opened.append(Path(location).name)
+        return LocalStore.open_bytes(self, location, *more, **named)
+
+
+@pytest.mark.parametrize("deleted", [0, 1])
+def test_a_repair_with_a_ledger_reads_no_segment_again(healthy: Example, tmp_path: Path, deleted: int) -> None:
+    rights = {base: healthy.snapshot(base) for base in BASES}
+    for base in BASES[:deleted]:
+        healthy.delete(base)
+    healthy.spoil(1805)
+    store = OpenedStore()
+    access = StoreAccess(StorePath(store, str(healthy.root)))
+    run = Run(clock=CLOCK, jobs=1)
+    with AuditLedger.open(str(tmp_path / "ledger"), str(healthy.root)) as ledger:
+        audit = tier_audit(access, run, ledger=ledger)
+    assert [copy.copy.start_offset for copy in audit.partitions[0].copies if copy.verdict in WRONG] == [1805]
+    assert sum(name.endswith(".log") for name in store.opened) == len(BASES) - deleted
+    store.opened.clear()
+    with AuditLedger.open(str(tmp_path / "ledger"), str(healthy.root)) as ledger:
+        done = tier_repair(access, run, allow_unverified=True, undo_path=str(tmp_path / "receipt"), ledger=ledger)
+    assert [each.action for each in done.copies] == [RepairAction.REPAIRED]
+    assert healthy.snapshot(1805) == rights[1805]
+    assert not [name for name in store.opened if name.endswith(".log")]
+    # The manifest is another one now: the copy alone is read again, and proven.
+    with AuditLedger.open(str(tmp_path / "ledger"), str(healthy.root)) as ledger:
+        tier_repair(access, run, allow_unverified=True, ledger=ledger)
+    assert [name[:20] for name in store.opened if name.endswith(".log")] == [f"{1805:020d}"]

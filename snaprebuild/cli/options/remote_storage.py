@@ -154,6 +154,19 @@ CommandConfig = Annotated[
 ]
 
 
+Ledger = Annotated[
+    str | None,
+    option(
+        "--ledger",
+        metavar="FILE",
+        short="Audit in turns: keep in FILE what was read and proven, and go on there",
+        details="The file is created if it is absent, and changed by each run. `tier audit` reads what was never read, then what was read "
+        "first, within max_requests and max_read_bytes (--level full). `tier repair` reads nothing again.",
+        default="none, everything is read",
+    ),
+]
+
+
 class TierAuditOptions(RemoteReplayOptions, frozen=True):
     """How much of a store is audited, and what else shows which snapshots matter."""
 
@@ -182,17 +195,7 @@ class TierAuditOptions(RemoteReplayOptions, frozen=True):
     server_properties: ServerProperties = None
     bootstrap_server: BootstrapServer = None
     command_config: CommandConfig = None
-    ledger: Annotated[
-        str | None,
-        option(
-            "--ledger",
-            metavar="FILE",
-            short="Audit in turns: keep in FILE what was proven when, and go on there",
-            details="The file is created if it is absent, and changed by each run. A run reads what was never read, then what was read "
-            "first, within max_requests and max_read_bytes. For --level full.",
-            default="none, everything is read",
-        ),
-    ] = None
+    ledger: Ledger = None
 
 
 class TierInventoryOptions(RemoteOptions, frozen=True):
@@ -221,6 +224,7 @@ class TierRepairOptions(RemoteReplayOptions, frozen=True):
     allow_unverified: AllowUnverified = False
     dry_run: DryRun = False
     receipt: ReceiptFile = None
+    ledger: Ledger = None
     server_properties: ServerProperties = None
     bootstrap_server: BootstrapServer = None
     command_config: CommandConfig = None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import RemoteOptions
@@ -15,6 +18,7 @@ from snaprebuild.storage.store import is_object
 from snaprebuild.storage.store_path import path_of
 from snaprebuild.tier import remote_store
 from snaprebuild.tier.cost import AuditCost
+from snaprebuild.tier.ledger.ledger_file import AuditLedger
 from snaprebuild.tier.remote_store import StoreAccess, Tier
 from snaprebuild.tier.running_topic import RunningTopic
 
@@ -23,6 +27,7 @@ __all__ = [
     "check_order",
     "key_files",
     "open_tier",
+    "opened_ledger",
     "private_keys",
     "store_access",
 ]
@@ -103,3 +108,18 @@ def announced(cost: AuditCost) -> None:
     if classes:
         what += f" ({classes}), about {pluralize(cost.requests, 'request')}{price}"
     print_on_stderr(f"to be read: {what}")
+
+
+@contextlib.contextmanager
+def opened_ledger(path: str | None, location: str) -> Iterator[AuditLedger | None]:
+    """The ledger of a store; None without a path.
+
+    Raises:
+        UsageError: the file is none, or that of another store.
+        RefusedError: another run uses it, or it may not be created there.
+    """
+    if path is None:
+        yield None
+        return
+    with AuditLedger.open(path, location) as ledger:
+        yield ledger

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
 
@@ -16,7 +15,7 @@ from snaprebuild.cli.options.remote_storage import TierAuditOptions
 from snaprebuild.cli.render.tier import TierAuditView
 from snaprebuild.cli.runs.engine_choice import engine_of
 from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import announced, key_files
+from snaprebuild.cli.runs.remote_storage import announced, key_files, opened_ledger
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.sources import selection_of
@@ -36,7 +35,6 @@ from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import StoreAudit
 from snaprebuild.tier.audit.window import read_local_starts
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.ledger.ledger_file import AuditLedger
 from snaprebuild.tier.remote_store import store_access
 from snaprebuild.tier.running_topic import RunningTopic
 
@@ -99,21 +97,6 @@ class JudgedAudit(msgspec.Struct, frozen=True):
     audit: StoreAudit
     elapsed_seconds: float
     start_concerns: tuple[Finding, ...]
-
-
-@contextlib.contextmanager
-def opened_ledger(path: str | None, location: str) -> Iterator[AuditLedger | None]:
-    """The ledger of a store; None without a path.
-
-    Raises:
-        UsageError: the file is none, or that of another store.
-        RefusedError: another run uses it, or it may not be created there.
-    """
-    if path is None:
-        yield None
-        return
-    with AuditLedger.open(path, location) as ledger:
-        yield ledger
 
 
 def judged_audit(

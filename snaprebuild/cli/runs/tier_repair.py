@@ -7,7 +7,7 @@ from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import TierRepairOptions
 from snaprebuild.cli.render.tier import TierRepairView
 from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import announced, key_files, private_keys, store_access
+from snaprebuild.cli.runs.remote_storage import announced, key_files, opened_ledger, private_keys, store_access
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.sources import selection_of
@@ -30,12 +30,15 @@ def run_tier_repair(store: str | None, options: TierRepairOptions, out: OutputOp
     keys = private_keys(options)
     running = running_topic(options.bootstrap_server, options.command_config, options.metadata_log)
     clock = clock_at(options.as_of, options.expiration_ms)
-    result = repair.tier_repair(
-        store_access(configured.location, s3, options, keys, running),
-        run_of(s3, clock=clock, jobs=options.jobs),
-        selection=selection_of(options),
-        announce=announced,
-        allow_unverified=options.allow_unverified,
-        undo_path=None if options.dry_run else options.receipt or default_receipt_path(None),
-    )
+    access = store_access(configured.location, s3, options, keys, running)
+    with opened_ledger(options.ledger, access.root.path) as ledger:
+        result = repair.tier_repair(
+            access,
+            run_of(s3, clock=clock, jobs=options.jobs),
+            selection=selection_of(options),
+            announce=announced,
+            allow_unverified=options.allow_unverified,
+            undo_path=None if options.dry_run else options.receipt or default_receipt_path(None),
+            ledger=ledger,
+        )
     return TierRepairView(result, clock)

@@ -27,6 +27,8 @@ PATIENCE_SECONDS = 60.0
 
 POLL_SECONDS = 0.1
 
+OFFSETS_TOPIC = "__consumer_offsets"
+
 BUFFER_KIB = 16 << 10
 """What a consumer fetches ahead."""
 
@@ -115,7 +117,15 @@ class MetadataTopic:
         self._producer: Any = None
         self._writing = writing
         self._admin = self._made(self._kafka.admin.AdminClient, base)
-        self._consumer = self._made(self._kafka.Consumer, reading)
+        self._reading = reading
+        self._reader: Any = None
+
+    @property
+    def _consumer(self) -> Any:
+        """The client that reads, made when it is first needed: it looks for the coordinator of its group at once."""
+        if self._reader is None:
+            self._reader = self._made(self._kafka.Consumer, self._reading)
+        return self._reader
 
     def _made(self, kind: Any, settings: Mapping[str, object]) -> Any:
         try:
@@ -141,7 +151,8 @@ class MetadataTopic:
 
     def close(self) -> None:
         """Closes the connections."""
-        self._consumer.close()
+        if self._reader is not None:
+            self._reader.close()
         if self._producer is not None:
             self._producer.purge()
             self._producer.flush(0)
@@ -187,6 +198,20 @@ class MetadataTopic:
             message = self._failed(f"the settings of {topic} cannot be read", error.args[0].str())
             raise ReadFailedError(message, path=self._servers) from error
         return {name: each.value for name, each in entries.items()}
+
+    def may_create_topic(self) -> bool:
+        """Whether the first read would make brokers create ``__consumer_offsets``, which no client has needed so far.
+
+        The library looks for the coordinator of a group that it never joins (``KafkaApis.handleFindCoordinatorRequest``).
+
+        Raises:
+            ReadFailedError: the cluster does not answer.
+        """
+        self.cluster_id()  # the cluster answers, so that an error below is about permissions, and without these nothing is created
+        try:
+            return OFFSETS_TOPIC not in self.topics([OFFSETS_TOPIC])
+        except ReadFailedError:
+            return False
 
     def cluster_id(self) -> str | None:
         """Id of the cluster; None if its brokers do not report it.

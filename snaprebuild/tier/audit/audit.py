@@ -216,7 +216,8 @@ def tier_audit(
         level: how much is read.
         selection: of partitions; its offsets are ignored. None for all.
         engine: makes, from the bytes of the segments, what reads and replays in place of worker processes of this machine, or None.
-        keep: gets the right snapshot of each copy whose own is wrong, where the log proves it; not with an engine.
+        keep: gets the right snapshot of each copy whose own is wrong, where the log proves it; not with an engine. With a ledger nothing
+            is read again that the ledger has.
         announce: called with what is going to be read, before anything but manifests is.
         local_starts: where logs begin on the disks of their leaders, for the level ``REACHABLE``; None if unknown.
         cluster: its metadata log, with which producer ids are compared; None to leave that out.
@@ -230,7 +231,7 @@ def tier_audit(
     """
     root = access.root
     tier = list_store(access, run.stores)
-    turn = None if ledger is None else LedgerTurn.begun(ledger, run, tier)
+    turn = None if ledger is None else LedgerTurn.begun(ledger, run, tier, begins_rounds=keep is None)
     selection = selection or Selection()
     audits, findings = _selected(tier, selection)
     audit = StoreAudit(root.path, level, tier.verified, audits, [*tier.findings, *findings])

@@ -125,6 +125,7 @@ class LedgerTurn:
     Attributes:
         ledger: open.
         run: with the limits.
+        begins_rounds: a run after a round that is over reads everything again.
         limit: the limit that ended the reading of segments, in words; None as long as none did.
         began_ms: when the turn began.
         read_segments: that this run has read.
@@ -133,6 +134,7 @@ class LedgerTurn:
 
     ledger: AuditLedger
     run: Run
+    begins_rounds: bool = True
     limit: str | None = None
     began_ms: int = field(default_factory=lambda: int(time.time() * 1000))
     read_segments: int = 0
@@ -146,9 +148,9 @@ class LedgerTurn:
     # ------------------------------------------------------------------------------------------------------ before
 
     @classmethod
-    def begun(cls, ledger: AuditLedger, run: Run, tier: Tier) -> Self:
+    def begun(cls, ledger: AuditLedger, run: Run, tier: Tier, *, begins_rounds: bool) -> Self:
         """Begins a turn with a listing, whose objects are read through the ledger from now on, each part once."""
-        turn = cls(ledger, run)
+        turn = cls(ledger, run, begins_rounds)
         turn._take_listing(tier)
         return turn
 
@@ -181,10 +183,11 @@ class LedgerTurn:
         """
         planned = [each for part in parts for each in self._planned(part)]
         known = [each for each in planned if self._is_known(each.copy)]
-        if known and all(self._was_tried_in_round(each.copy) for each in known):
+        if self.begins_rounds and known and all(self._was_tried_in_round(each.copy) for each in known):
             self.ledger.begin_round()
         began_ms = self.ledger.round_began_ms
-        due = sorted((each for each in planned if each.read_ms is None or each.read_ms < began_ms), key=lambda each: each.order)
+        due = [each for each in planned if each.read_ms is None or (self.begins_rounds and each.read_ms < began_ms)]
+        due.sort(key=lambda each: each.order)
         for each in planned:
             self._record_seen(each)
         taken = due[: self._within_limits(due)]

@@ -26,6 +26,7 @@ from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, StoreAudit
 from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshots
 from snaprebuild.tier.cost import AuditCost
+from snaprebuild.tier.ledger.ledger_file import AuditLedger
 from snaprebuild.tier.remote_store import StoreAccess
 from snaprebuild.tier.repair.copy_repair import CopyRepair, copy_repair, write_repair
 from snaprebuild.tier.repair.repaired_copy import ObjectPart, RepairAction, RepairedCopy
@@ -115,6 +116,7 @@ def tier_repair(
     allow_unverified: bool = False,
     undo_path: str | None = None,
     announce: Callable[[AuditCost], None] | None = None,
+    ledger: AuditLedger | None = None,
 ) -> StoreRepair:
     """Repairs every snapshot below a location that is wrong.
 
@@ -125,6 +127,7 @@ def tier_repair(
         allow_unverified: without a metadata log, take complete copies for live.
         undo_path: of the receipt, which must not exist; None for a dry run, which writes nothing.
         announce: called with what is going to be read.
+        ledger: of audits of this store: what it has is not read again, unless the objects have changed.
 
     Raises:
         UsageError, ReadFailedError: as ``tier_audit``.
@@ -137,6 +140,7 @@ def tier_repair(
             selection=selection,
             keep=proven,
             announce=announce,
+            ledger=ledger,
         )
         result = StoreRepair(audit, undo_path is None)
         result.findings = [each for each in audit.findings if each.cause is not FindingCause.WRONG_REMOTE_SNAPSHOT]
