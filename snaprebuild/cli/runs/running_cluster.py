@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from snaprebuild.cli.file_kinds import CLIENT_PROPERTIES, check_kind
@@ -11,6 +12,8 @@ from snaprebuild.storage.remote.metadata_topic import read_client_config
 from snaprebuild.tier.running_topic import RunningTopic
 
 __all__ = ["client_settings", "running_topic", "servers_of"]
+
+_PORT = re.compile("[0-9]{1,5}")
 
 
 def servers_of(text: str, option: str) -> str:
@@ -26,7 +29,7 @@ def servers_of(text: str, option: str) -> str:
     servers = [each.strip() for each in text.split(",")]
     for each in servers:
         host, colon, port = each.rpartition(":")
-        is_port = port.isascii() and port.isdigit() and 0 < int(port) < 2**16
+        is_port = _PORT.fullmatch(port) is not None and 0 < int(port) < 2**16
         if not colon or not host or not is_port or "/" in host or "@" in host:
             raise UsageError(f"{option}: expected HOST:PORT, several with commas between; found {quoted(each)}")
     return ",".join(servers)
