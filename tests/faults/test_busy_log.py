@@ -165,7 +165,7 @@ WRITING = {"install", "before-start", "follower repair", "rebuild in place", "ti
 """They may fail to write into a directory that vanishes."""
 VANISHING = ("log", "bare", "lost", "node", "controller", "tier", "aiven", "zookeeper")
 """Directories of ``every_verb``: log directories, metadata logs, remote storage."""
-DAMAGED_TIER = {"follower check", "tier audit (plugin)"}
+DAMAGED_TIER = {"follower check", "tier audit (plugin)", "tier audit --ledger"}
 """A copy that lacks an object is lost in remote storage, whether that happened a moment ago or last year."""
 
 

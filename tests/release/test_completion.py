@@ -22,6 +22,9 @@ pytestmark = pytest.mark.release
 
 PURPOSE = "checks and rebuilds the producer snapshots of Apache Kafka partitions, outside of the broker"
 
+TIER = {"inventory", "metadata", "audit", "repair", "upload"}
+"""Commands of the group."""
+
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -83,7 +86,7 @@ def test_completion_in_a_real_bash(release: Path, completing: Callable[..., str]
         return set(completing("bash", "--norc", "-c", script).split())
 
     assert completed("ti") == {"tier"}
-    assert completed("tier", "") == {"inventory", "audit", "repair", "upload"}
+    assert completed("tier", "") == TIER
     assert "--output" in completed("scan", "--ou")
     assert completed("scan", "--output", "js") == {"json"}
     assert completed("scan", "log") == {"-o", "default"}, "bash fills in the path"
@@ -106,7 +109,7 @@ def test_completion_in_a_real_fish(release: Path, completing: Callable[..., str]
         return {line.split("\t")[0] for line in completing(fish, "--no-config", "-c", script).splitlines()}
 
     assert completed("snaprebuild ti") == {"tier"}
-    assert completed("snaprebuild tier ") == {"inventory", "audit", "repair", "upload"}
+    assert completed("snaprebuild tier ") == TIER
     assert "--output" in completed("snaprebuild scan --ou")
     assert completed("snaprebuild scan --output js") == {"json"}
     assert completed("snaprebuild scan log") == {"logs/"}
@@ -155,5 +158,5 @@ def test_completion_in_a_real_zsh(release: Path, one_file: Path, cache: Path, tm
         os.close(ours)
     one, all_of_tier, option, value, path = reported.read_text().splitlines()
     assert one == "snaprebuild tier "
-    assert set(all_of_tier.split()) == {"snaprebuild", "tier", "inventory", "audit", "repair", "upload"}
+    assert set(all_of_tier.split()) == {"snaprebuild", "tier", *TIER}
     assert (option, value, path) == ("snaprebuild scan --output ", "snaprebuild scan --output json ", "snaprebuild scan logs/")
