@@ -535,6 +535,43 @@ def test_all_replicas_are_written_at_once_or_none(tmp_path: Path) -> None:
     assert (run.exit_code, "missing is that of broker 1 (partition 0)" in run.stderr) == (3, True)
 
 
+@pytest.mark.parametrize("log_start", [1, 500])
+def test_a_log_start_of_an_earlier_metadata_topic_is_refused(log_start: int, tmp_path: Path) -> None:
+    """The topic has 28 records: above these a broker deletes the log at its start, and below it does not read the first ones."""
+    node = node_of(tmp_path)
+    checkpoint = node / "log-start-offset-checkpoint"
+    version, count, *lines = checkpoint.read_text().splitlines()
+    text = "\n".join([version, str(int(count) + 1), *lines, f"__remote_log_metadata 0 {log_start}", ""])
+    checkpoint.write_text(text)
+    for options in ((), ("--dry-run",)):
+        run = snaprebuild("tier", "metadata", *words_of(tmp_path, *options))
+        assert (run.exit_code, str(checkpoint) in run.stderr) == (3, True)
+        assert f"the log start offset {log_start} for __remote_log_metadata-0" in " ".join(run.stderr.split())
+    assert not (node / "__remote_log_metadata-0").exists()
+    checkpoint.write_text(text.replace(f"metadata 0 {log_start}", "metadata 0 0"))
+    assert in_json("tier metadata", *words_of(tmp_path)).exit_code == 0
+
+
+def test_log_directories_of_another_cluster_than_the_metadata_log_are_refused(tmp_path: Path) -> None:
+    node = node_of(tmp_path)
+    properties = node / "meta.properties"
+    own = properties.read_text()
+    lines = [line for line in own.splitlines() if not line.startswith("cluster.id=")]
+    properties.write_text("\n".join([*lines, "cluster.id=another", ""]))
+    words = words_of(tmp_path, "--metadata", LOST / "node2")
+    run = snaprebuild("tier", "metadata", *words)
+    assert (run.exit_code, "is of cluster another, and the metadata log" in " ".join(run.stderr.split())) == (3, True)
+    assert not (node / "__remote_log_metadata-0").exists()
+    properties.write_text(own)
+    assert in_json("tier metadata", *words).exit_code == 0
+
+
+def test_a_metadata_log_without_a_cluster_id_next_to_it_is_taken(tmp_path: Path) -> None:
+    node_of(tmp_path)
+    log = Path(shutil.copytree(LOST / "node2" / "__cluster_metadata-0", tmp_path / "copied" / "__cluster_metadata-0"))
+    assert in_json("tier metadata", *words_of(tmp_path, "--metadata", log)).exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
