@@ -113,8 +113,8 @@ def plan_topic(log_dirs: Sequence[str], metadata: str | None, run: Run) -> Metad
 
     Raises:
         UsageError: a path is no log directory of a broker, or what was named is no metadata log.
-        RefusedError: the cluster has no such topic, a log directory is of another cluster, a replica's log directory was not named, a
-            replica is there, or a checkpoint has a log start offset for it.
+        RefusedError: the cluster has no such topic, or a log directory is of another cluster. So are replicas whose log directory was not
+            named, that are there, or that a checkpoint has a log start offset for.
         StorageError: a file cannot be read.
     """
     states = [_log_dir_state(each) for each in log_dirs]
