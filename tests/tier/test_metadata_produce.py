@@ -208,3 +208,18 @@ def test_copies_below_the_log_start_and_below_the_leader_epochs_go() -> None:
     """As after DeleteRecords: the checkpoint of leader epochs begins with the log."""
     state = ExpectedLeader(25, 50, (LeaderEpochEntry(1, 25),), 50)
     assert deleted(state, UNLIMITED) == [(10, DeletionReason.LOG_START), (0, DeletionReason.LEADER_EPOCHS)]
+
+
+def test_the_pass_compares_each_copy_once_with_those_that_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One text of an id for each of 256 deletions: with one for each pair the pass would take minutes for a large topic."""
+    texts = []
+
+    def counted(uuid: bytes) -> str:
+        texts.append(uuid)
+        return uuid.hex()
+
+    monkeypatch.setattr("snaprebuild.tier.metadata.first_pass.uuid_to_text", counted)
+    copies = [segment(number, 10 * number, 10 * number + 9, (0, 10 * number)) for number in range(256)]
+    leader = ExpectedLeader(0, 2560, (LeaderEpochEntry(0, 0),), 0)
+    assert len(first_pass(copies, leader, RetentionSettings(0, -1), MS + 2560)) == 256
+    assert texts == [each.segment_id for each in copies]

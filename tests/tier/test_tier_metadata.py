@@ -234,6 +234,95 @@ def test_copies_below_the_log_start_are_listed_and_get_no_records(tmp_path: Path
     assert decisions(run.document) == ["below-log-start", "included", "included"]
 
 
+def causes(run_document: dict[str, object]) -> list[str]:
+    (partition,) = run_document["partitions"]  # type: ignore[misc]
+    return [each["cause"] for each in partition["refusals"]]
+
+
+def test_a_log_start_above_the_end_of_the_leader_is_refused(tmp_path: Path) -> None:
+    """The log on disk has the offsets 30 to 33."""
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19), copy(20, 29))
+    leader = leader_of(tmp_path, 15, 30, (0, 0))
+    file = tmp_path / "records.jsonl"
+    run = in_json("tier metadata", store, "--log-dir", leader, "--log-start", "t-0=35", "--records-file", file)
+    assert (run.exit_code, causes(run.document), file.exists()) == (3, ["log-start-above-end"], False)
+    run = in_json("tier metadata", store, "--log-dir", leader, "--log-start", "t-0=35")
+    assert (run.exit_code, causes(run.document)) == (1, ["log-start-above-end"])
+    run = in_json("tier metadata", store, "--log-dir", leader, "--log-start", "t-0=34", "--records-file", file)
+    assert (run.exit_code, causes(run.document), decisions(run.document)) == (0, [], ["below-log-start"] * 3)
+
+
+def test_a_log_start_is_refused_if_the_end_of_the_leader_cannot_be_read(tmp_path: Path) -> None:
+    store = store_of(tmp_path, copy(0, 9), copy(10, 29))
+    leader = leader_of(tmp_path, 15, 30, (0, 0))
+    log = leader / "t-0" / f"{30:020d}.log"
+    log.write_bytes(log.read_bytes()[:-1] + b"\xff" + b"\xff" * 200)
+    run = in_json("tier metadata", store, "--log-dir", leader, "--log-start", "t-0=900")
+    assert (run.exit_code, causes(run.document)) == (1, ["log-start-above-end"])
+
+
+def test_without_a_leader_a_log_start_above_the_last_copy_is_refused(tmp_path: Path) -> None:
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19))
+    run = in_json("tier metadata", store, "--log-start", "t-0=21", "--records-file", tmp_path / "records.jsonl")
+    assert (run.exit_code, causes(run.document)) == (3, ["log-start-above-end"])
+    run = in_json("tier metadata", store, "--log-start", "t-0=20")
+    assert (run.exit_code, causes(run.document)) == (0, [])
+
+
+def test_a_copy_that_the_metadata_log_deletes_shows_how_far_the_log_reached(tmp_path: Path) -> None:
+    """Its record is gone, and its segment is still there."""
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19))
+    first, second = started(1, 0, 9), started(2, 10, 19)
+    states = (FINISHED, SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED)
+    log = metadata_log(tmp_path, first, update(first), second, *[update(second, state) for state in states])
+    run = in_json("tier metadata", store, "--metadata-log", log, "--log-start", "t-0=20")
+    assert (decisions(run.document), causes(run.document)) == (["below-log-start", "deleted"], [])
+    run = in_json("tier metadata", store, "--metadata-log", log, "--log-start", "t-0=21")
+    assert causes(run.document) == ["log-start-above-end"]
+
+
+def torn_index(store: Path, first: int) -> None:
+    """An offset index that ends within an entry, which has 8 bytes."""
+    next(store.rglob(f"{first:020d}-*.index")).write_bytes(bytes(5))
+
+
+@pytest.mark.parametrize("has_metadata_log", [False, True])
+def test_a_copy_with_a_torn_index_gets_no_records(has_metadata_log: bool, tmp_path: Path) -> None:
+    """A leader that took it for uploaded would delete its own segments of these offsets."""
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19))
+    torn_index(store, 10)
+    first, second = started(1, 0, 9), started(2, 10, 19)
+    log = metadata_log(tmp_path, first, update(first), second, update(second))
+    words = ("--metadata-log", log) if has_metadata_log else ()
+    file = tmp_path / "records.jsonl"
+    run = in_json("tier metadata", store, *words, "--log-dir", leader_of(tmp_path, 0, 10, (0, 0)), "--records-file", file)
+    assert (run.exit_code, decisions(run.document), len(rebuilt(file))) == (4, ["included", "unreadable"], 2)
+    assert run.document["partitions"][0]["next_offset"] == 10
+
+
+def test_offsets_that_only_a_copy_with_a_torn_index_has_are_a_gap(tmp_path: Path) -> None:
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19))
+    torn_index(store, 10)
+    file = tmp_path / "records.jsonl"
+    run = in_json("tier metadata", store, "--log-dir", leader_of(tmp_path, 0, 20, (0, 0)), "--records-file", file)
+    assert (causes(run.document), file.exists()) == (["gap"], False)
+    run = in_json("tier metadata", store, "--log-dir", tmp_path / "leader", "--log-start", "t-0=20")
+    assert decisions(run.document) == ["below-log-start"] * 2
+
+
+def test_a_manifest_that_contradicts_its_objects_gets_no_records_although_the_metadata_log_has_them(tmp_path: Path) -> None:
+    """The segment of the copy lost its last byte."""
+    store = Path(shutil.copytree(AIVEN / "custom-metadata" / "store", tmp_path / "store"))
+    file = tmp_path / "records.jsonl"
+    words = ("--log-start", "mixed-0=3664", "--custom-metadata", "REMOTE_SIZE,OBJECT_PREFIX,OBJECT_KEY")
+    assert in_json("tier metadata", store, *words, "--records-file", file).exit_code == 0
+    log = metadata_log(tmp_path, *rebuilt(file))
+    segment = sorted(store.rglob("*.log"))[-1]
+    segment.write_bytes(segment.read_bytes()[:-1])
+    run = in_json("tier metadata", store, *words, "--metadata-log", log)
+    assert (run.exit_code, decisions(run.document)[-1]) == (4, "unreadable")
+
+
 def test_a_gap_is_refused_unless_it_is_typed(tmp_path: Path) -> None:
     store = store_of(tmp_path, copy(0, 9), copy(20, 29))
     file = tmp_path / "records.jsonl"
@@ -344,6 +433,10 @@ def test_facts_that_differ_from_the_objects_are_named(tmp_path: Path) -> None:
     assert (run.exit_code, run.codes["tier-metadata-differs"], run.document["counts"]["damaged"]) == (4, 1, 1)
     names = [each.partition(":")[0] for each in run.document["partitions"][0]["copies"][0]["record_differences"]]
     assert names == ["end_offset", "segment_bytes", "max_timestamp_ms"]
+    assert causes(run.document) == ["record-differs"]
+    file = tmp_path / "records.jsonl"
+    run = in_json("tier metadata", store, "--metadata-log", log, "--log-start", "t-0=0", "--records-file", file)
+    assert (causes(run.document), file.exists()) == (["record-differs"], False)
 
 
 def test_an_incomplete_copy_gets_no_records(tmp_path: Path) -> None:
@@ -440,6 +533,43 @@ def test_all_replicas_are_written_at_once_or_none(tmp_path: Path) -> None:
     shutil.copytree(LOST / "node2", tmp_path / "node1", ignore=shutil.ignore_patterns("__remote_log_metadata-0"))
     run = snaprebuild("tier", "metadata", *words_of(tmp_path, "--metadata", LOST / "node1"))
     assert (run.exit_code, "missing is that of broker 1 (partition 0)" in run.stderr) == (3, True)
+
+
+@pytest.mark.parametrize("log_start", [1, 500])
+def test_a_log_start_of_an_earlier_metadata_topic_is_refused(log_start: int, tmp_path: Path) -> None:
+    """The topic has 28 records: above these a broker deletes the log at its start, and below it does not read the first ones."""
+    node = node_of(tmp_path)
+    checkpoint = node / "log-start-offset-checkpoint"
+    version, count, *lines = checkpoint.read_text().splitlines()
+    text = "\n".join([version, str(int(count) + 1), *lines, f"__remote_log_metadata 0 {log_start}", ""])
+    checkpoint.write_text(text)
+    for options in ((), ("--dry-run",)):
+        run = snaprebuild("tier", "metadata", *words_of(tmp_path, *options))
+        assert (run.exit_code, str(checkpoint) in run.stderr) == (3, True)
+        assert f"the log start offset {log_start} for __remote_log_metadata-0" in " ".join(run.stderr.split())
+    assert not (node / "__remote_log_metadata-0").exists()
+    checkpoint.write_text(text.replace(f"metadata 0 {log_start}", "metadata 0 0"))
+    assert in_json("tier metadata", *words_of(tmp_path)).exit_code == 0
+
+
+def test_log_directories_of_another_cluster_than_the_metadata_log_are_refused(tmp_path: Path) -> None:
+    node = node_of(tmp_path)
+    properties = node / "meta.properties"
+    own = properties.read_text()
+    lines = [line for line in own.splitlines() if not line.startswith("cluster.id=")]
+    properties.write_text("\n".join([*lines, "cluster.id=another", ""]))
+    words = words_of(tmp_path, "--metadata", LOST / "node2")
+    run = snaprebuild("tier", "metadata", *words)
+    assert (run.exit_code, "is of cluster another, and the metadata log" in " ".join(run.stderr.split())) == (3, True)
+    assert not (node / "__remote_log_metadata-0").exists()
+    properties.write_text(own)
+    assert in_json("tier metadata", *words).exit_code == 0
+
+
+def test_a_metadata_log_without_a_cluster_id_next_to_it_is_taken(tmp_path: Path) -> None:
+    node_of(tmp_path)
+    log = Path(shutil.copytree(LOST / "node2" / "__cluster_metadata-0", tmp_path / "copied" / "__cluster_metadata-0"))
+    assert in_json("tier metadata", *words_of(tmp_path, "--metadata", log)).exit_code == 0
 
 
 @pytest.mark.parametrize(

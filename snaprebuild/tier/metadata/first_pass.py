@@ -95,6 +95,8 @@ class _Pass:
     """One pass.
 
     Attributes:
+        deletions: in the order of the pass.
+        deleted_ids: segment ids of the deletions, 16 bytes each.
         excess_bytes: by which the log is larger than its retention, without what is deleted.
     """
 
@@ -103,6 +105,7 @@ class _Pass:
     settings: RetentionSettings
     now_ms: int
     deletions: list[ExpectedDeletion] = field(default_factory=list)
+    deleted_ids: set[bytes] = field(default_factory=set)
     excess_bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -135,7 +138,7 @@ class _Pass:
         return is_in_lineage(segment, self.leader.leader_epochs, self.leader.log_end_offset)
 
     def _is_deleted(self, segment: RemoteSegment) -> bool:
-        return any(each.segment_id == uuid_to_text(segment.segment_id) for each in self.deletions)
+        return segment.segment_id in self.deleted_ids
 
     def _reason(self, segment: RemoteSegment) -> DeletionReason | None:
         first = min(epochs_with_records(self.leader.leader_epochs))
@@ -153,6 +156,7 @@ class _Pass:
         return None
 
     def _delete(self, segment: RemoteSegment, reason: DeletionReason) -> None:
+        self.deleted_ids.add(segment.segment_id)
         self.deletions.append(
             ExpectedDeletion(segment_id=uuid_to_text(segment.segment_id), start_offset=segment.start_offset, deletion_reason=reason)
         )

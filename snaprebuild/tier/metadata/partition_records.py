@@ -10,6 +10,7 @@ Source: ``RemoteLogMetadataCache``, ``RemoteLogLeaderEpochState``; ``RLMCopyTask
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -84,6 +85,8 @@ class RefusalCause(StrEnum):
 
     LOG_START_UNKNOWN = "log-start-unknown"
     """Where its log begins is unknown, so that deleted copies cannot be told apart."""
+    LOG_START_ABOVE_END = "log-start-above-end"
+    """The log start offset is above the end of the log, so that it is no log start of this log."""
     SETTINGS_UNKNOWN = "settings-unknown"
     """Which custom metadata the plugin returns is unknown."""
     TWO_LINES = "two-lines"
@@ -92,6 +95,8 @@ class RefusalCause(StrEnum):
     """The log that was named as the leader's has fewer leader epochs than the copies."""
     GAP = "gap"
     """Offsets are in no copy: a leader would take them for uploaded, and delete its own segments of them."""
+    RECORD_DIFFERS = "record-differs"
+    """The record of a copy in the metadata log differs from its objects."""
     NOT_SERVED = "not-served"
     """With these records brokers would not read each offset from the copy that has it."""
 
@@ -198,6 +203,7 @@ class _Row:
     """A copy with what was decided about it.
 
     Attributes:
+        damage: why brokers cannot read from it, although its record is known; None if nothing shows that.
         until: offset after the last one that is read from it; None for a copy that is left out.
     """
 
@@ -206,6 +212,7 @@ class _Row:
     reason: str | None = None
     record: CopyRecord | None = None
     differences: list[str] = field(default_factory=list)
+    damage: str | None = None
     until: int | None = None
 
     def leave_out(self, decision: CopyDecision, reason: str | None = None) -> None:
@@ -241,9 +248,11 @@ class _CopyDecisions:
         self._rows = list(self._first_decisions())
         self._read_records()
         self._leave_out_below_log_start()
+        self._leave_out_damaged()
         included = self._of_line()
         self._check_settings()
         self._check_log_start()
+        self._check_differences(included)
         gaps = list(self._gaps(included))
         self._check_gaps(gaps)
         self._check_served(included)
@@ -317,15 +326,28 @@ class _CopyDecisions:
         for row in self._candidates:
             try:
                 row.record = copy_record(self._remote, row.copy, self._context.settings)
-                if row.copy.facts.torn_index is not None:
-                    self._faults.append((row.copy, row.copy.facts.torn_index, False))
                 if row.copy.record is not None:
                     row.differences = differing_facts(self._remote, row.copy, self._context.settings)
             except (FormatError, ReadFailedError) as error:
                 is_unread = isinstance(error, ReadFailedError) and row.copy.facts.fault is None
-                self._faults.append((row.copy, error.message, is_unread or row.copy.facts.is_unread))
+                is_unread = is_unread or row.copy.facts.is_unread
+                self._faults.append((row.copy, error.message, is_unread))
                 if row.record is None:
                     row.leave_out(CopyDecision.UNREADABLE, error.message)
+                elif not is_unread:
+                    row.damage = error.message
+            else:
+                self._note_damage(row)
+
+    def _note_damage(self, row: _Row) -> None:
+        """Takes the damage that the facts of a copy show, which its record in the metadata log does not."""
+        facts = row.copy.facts
+        damage = facts.torn_index if facts.fault is None else facts.fault
+        if damage is None:
+            return
+        self._faults.append((row.copy, damage, facts.is_unread))
+        if not facts.is_unread:
+            row.damage = damage
 
     def _leave_out_below_log_start(self) -> None:
         start = self._context.log_start_offset
@@ -334,6 +356,12 @@ class _CopyDecisions:
         for row in self._candidates:
             if row.record is not None and row.record.segment.end_offset < start:
                 row.leave_out(CopyDecision.BELOW_LOG_START)
+
+    def _leave_out_damaged(self) -> None:
+        """Leaves out what brokers cannot read: a leader deletes its own segments of the offsets that copies have."""
+        for row in self._candidates:
+            if row.damage is not None:
+                row.leave_out(CopyDecision.UNREADABLE, row.damage)
 
     # ---- the line of leaders ----
 
@@ -411,11 +439,54 @@ class _CopyDecisions:
             self._refusals.append(RecordsRefusal(cause=RefusalCause.SETTINGS_UNKNOWN, message=message, offset=offset))
 
     def _check_log_start(self) -> None:
-        if self._context.log_start_offset is None and self._candidates:
+        if self._context.log_start_offset is not None:
+            self._check_log_end(self._context.log_start_offset)
+        elif self._candidates:
             message = (
                 "the log start offset is unknown, so that copies below it would be readable again: give --log-dir or --log-start"
             )
             self._refusals.append(RecordsRefusal(cause=RefusalCause.LOG_START_UNKNOWN, message=message))
+
+    def _check_log_end(self, log_start: int) -> None:
+        """Refuses a log start above the end of the leader's log, or above the last copy if no log was named."""
+        leader = self._context.leader
+        if leader is None or leader.first_local_offset is None:
+            end = self._copies_end()
+            where = "the last copy"
+            advice = "give --log-dir of the leader, or the right --log-start"
+        elif log_start <= leader.first_local_offset:
+            return
+        else:
+            where = leader.path
+            advice = "name the log of the leader, and its log start"
+            try:
+                end = leader.log_end_offset()
+            except (FormatError, ReadFailedError) as error:
+                message = f"whether {leader.path} reaches to the log start {log_start} is unknown: {error.message}"
+                self._refuse_log_start(message, log_start)
+                return
+        if end is not None and log_start > end:
+            self._refuse_log_start(f"the log start {log_start} is above the end of {where}, which is {end}: {advice}", log_start)
+
+    def _refuse_log_start(self, message: str, log_start: int) -> None:
+        self._refusals.append(RecordsRefusal(cause=RefusalCause.LOG_START_ABOVE_END, message=message, offset=log_start))
+
+    def _copies_end(self) -> int | None:
+        """Offset after the last one of all copies, also of those that are left out; None without a copy."""
+        if not self._rows:
+            return None
+        last = max(self._rows, key=lambda row: row.copy.start_offset)
+        if not last.copy.missing:
+            with contextlib.suppress(FormatError, ReadFailedError):  # then the last offset that is sure is its first one
+                self._remote.read_end(last.copy)
+        return max(_known_end(row) for row in self._rows)
+
+    def _check_differences(self, included: Sequence[_Row]) -> None:
+        different = [row for row in included if row.differences]
+        if different:
+            offset = different[0].copy.start_offset
+            message = f"the record of the copy from {offset} on differs from its objects: {different[0].differences[0]}"
+            self._refusals.append(RecordsRefusal(cause=RefusalCause.RECORD_DIFFERS, message=message, offset=offset))
 
     def _gaps(self, included: Sequence[_Row]) -> Iterator[OffsetRange]:
         leader = self._context.leader
@@ -475,6 +546,15 @@ def _unrecorded_decision(state: CopyState | None, *, is_given: bool) -> CopyDeci
 def _segment_of(row: _Row) -> RemoteSegment:
     assert row.record is not None, "a copy without a record is left out"
     return row.record.segment
+
+
+def _known_end(row: _Row) -> int:
+    """Offset after the last one of a copy; after its first one if its end was not read."""
+    if row.record is not None:
+        return row.record.segment.end_offset + 1
+    if row.copy.end_offset is None:
+        return row.copy.start_offset + 1
+    return row.copy.end_offset + 1
 
 
 def _span_of(row: _Row) -> CopySpan:

@@ -12,10 +12,11 @@ import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from formats.partition.file_names import META_PROPERTIES
+from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT, META_PROPERTIES
 from formats.remote.remote_log_metadata import METADATA_TOPIC, metadata_partition, write_remote_log_record
-from snaprebuild.cluster.metadata.image_model import MetadataImage, TopicImage
+from snaprebuild.cluster.metadata.image_model import TopicImage
 from snaprebuild.cluster.metadata.registered_model import PartitionRegistration, directory_id_of
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError
@@ -30,6 +31,9 @@ from snaprebuild.storage.store_path import path_of
 from snaprebuild.tier.metadata.topic_log import partition_files
 from snaprebuild.tier.metadata.topic_receipt import TopicReceipt
 from snaprebuild.tier.upload.announce import WrittenCopy
+
+if TYPE_CHECKING:
+    from snaprebuild.cluster.source_check.metadata_read import MetadataRead
 
 __all__ = ["MetadataReplica", "MetadataTopicPlan", "WrittenDirectory", "plan_topic", "read_cluster", "write_topic"]
 
@@ -109,12 +113,13 @@ def plan_topic(log_dirs: Sequence[str], metadata: str | None, run: Run) -> Metad
 
     Raises:
         UsageError: a path is no log directory of a broker, or what was named is no metadata log.
-        RefusedError: the cluster has no such topic, a log directory is of another cluster, a replica's log directory was not named, or a
-            replica is there.
+        RefusedError: the cluster has no such topic, or a log directory is of another cluster. So are replicas whose log directory was not
+            named, that are there, or that a checkpoint has a log start offset for.
         StorageError: a file cannot be read.
     """
     states = [_log_dir_state(each) for each in log_dirs]
-    image = _image(states, metadata, run)
+    cluster = _read_metadata(states, metadata, run)
+    image = cluster.image
     topic = image.topic_named(METADATA_TOPIC)
     if topic is None:
         message = (
@@ -122,10 +127,11 @@ def plan_topic(log_dirs: Sequence[str], metadata: str | None, run: Run) -> Metad
             "of remote.log.metadata.topic.num.partitions, while no topic uploads (remote.log.copy.disable)"
         )
         raise RefusedError(message, path=METADATA_TOPIC)
-    _check_cluster(states)
+    _check_cluster(states, cluster)
     replicas = tuple(_replicas(topic, states))
     for each in replicas:
         _check_absent(each, states)
+        _check_log_start(each, states)
     return MetadataTopicPlan(topic.topic_id, len(topic.partitions), replicas, frozenset(image.topics))
 
 
@@ -141,7 +147,7 @@ def read_cluster(metadata: str, run: Run) -> MetadataTopicPlan:
         RefusedError: it is damaged.
         StorageError: it cannot be read.
     """
-    image = _image((), metadata, run)
+    image = _read_metadata((), metadata, run).image
     topic = image.topic_named(METADATA_TOPIC)
     if topic is None:
         return MetadataTopicPlan(None, 0, (), frozenset(image.topics))
@@ -160,19 +166,27 @@ def _log_dir_state(path: str) -> LogDirState:
     return state
 
 
-def _image(states: Sequence[LogDirState], metadata: str | None, run: Run) -> MetadataImage:
+def _read_metadata(states: Sequence[LogDirState], metadata: str | None, run: Run) -> MetadataRead:
     logs = MetadataLogs(None if metadata is None else absolute(metadata), run)
     found = logs.of(states)
     if found.read is None:
         raise RefusedError(f"where the replicas of {METADATA_TOPIC} are is unknown: {found.missing_reason}", path=METADATA_TOPIC)
-    return found.read.image
+    return found.read
 
 
-def _check_cluster(states: Sequence[LogDirState]) -> None:
+def _check_cluster(states: Sequence[LogDirState], cluster: MetadataRead) -> None:
+    """Makes sure that all log directories, and the one around the metadata log, are of one cluster.
+
+    A metadata log without ``meta.properties`` next to it shows no cluster.
+    """
     by_id = {state.meta.cluster_id: state.path for state in states if state.meta is not None}
     if len(by_id) > 1:
         described = ", ".join(f"{path} of {cluster_id}" for cluster_id, path in by_id.items())
         raise RefusedError(f"the log directories are of several clusters: {described}", path=states[0].path)
+    for cluster_id, path in by_id.items():
+        if cluster.cluster_id is not None and cluster_id != cluster.cluster_id:
+            message = f"is of cluster {cluster_id}, and the metadata log {cluster.path} is of {cluster.cluster_id}"
+            raise RefusedError(message, path=path)
 
 
 def _replicas(topic: TopicImage, states: Sequence[LogDirState]) -> Iterable[MetadataReplica]:
@@ -216,6 +230,21 @@ def _check_absent(replica: MetadataReplica, states: Sequence[LogDirState]) -> No
         if _is_empty(path):
             raise RefusedError("is there and holds no record: remove it while the broker is stopped, and run again", path=path)
         raise RefusedError("is there and is not replaced: move it out of the log directory while the broker is stopped", path=path)
+
+
+def _check_log_start(replica: MetadataReplica, states: Sequence[LogDirState]) -> None:
+    """Refuses a log start offset that an earlier log of the name left: brokers would read no record below it.
+
+    Above the end of the new log it makes the broker delete that log at its start (``LogLoader``).
+    """
+    state = next(each for each in states if each.path == replica.log_dir)
+    log_start = (state.log_starts or {}).get(replica.name, 0)
+    if log_start > 0:
+        message = (
+            f"has the log start offset {log_start} for {replica.name}, and the new log begins at 0: brokers would not read its records. "
+            "Remove that line while the broker is stopped, and lower the number of lines by one"
+        )
+        raise RefusedError(message, path=os.path.join(state.path, LOG_START_OFFSET_CHECKPOINT))
 
 
 def _is_empty(path: str) -> bool:
