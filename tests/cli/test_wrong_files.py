@@ -185,6 +185,7 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
         for verb, more in (("tier inventory", ""), ("tier audit", ""), ("tier repair", "--dry-run"))
     },
     ("tier audit", "--ledger"): (f"tier audit {REMOTE} --ledger {{}}", {"audit-ledger"}),
+    ("tier repair", "--ledger"): (f"tier repair {REMOTE} --ledger {{}} --dry-run", {"audit-ledger"}),
     ("inspect dump", "files"): ("inspect dump {}", KAFKA | {"empty", "binary"}),
     ("inspect diff", "files"): (f"inspect diff {{}} {PARTITION}/{56:020d}.snapshot", {"snapshot"}),
     ("inspect explain", "paths"): ("inspect explain {} --jobs 1", {"snapshot"}),

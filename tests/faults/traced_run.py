@@ -142,6 +142,8 @@ def _concerns(call: str, arguments: list[str], root: str) -> bool:
     if not call.endswith(("at", "at2")) and not arguments[0].startswith('"'):
         return _is_below(_path_of(arguments[0]), root)
     above, found = "", False
+    if call in ("symlink", "symlinkat"):
+        arguments = arguments[1:]  # the first one is only the text of the link
     for each in arguments:
         if each.startswith('"'):
             found |= _is_below(os.path.normpath(os.path.join(above, _text(each))), root)
