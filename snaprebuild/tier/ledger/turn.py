@@ -21,7 +21,7 @@ from msgspec import structs
 
 from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.errors import LimitReachedError, SnaprebuildError
+from snaprebuild.errors import LimitReachedError, ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask, TaskQueue, run_here
 from snaprebuild.snapshots.engine.schedule import run_tasks
@@ -45,6 +45,8 @@ from snaprebuild.tier.remote_store import Tier
 __all__ = ["LedgerTurn", "ReplayedPart", "copy_key"]
 
 PROVEN = (SnapshotVerdict.RIGHT, SnapshotVerdict.CONSISTENT)
+
+FAILED_BEFORE = "could not be read by an earlier run, and was not read since"
 
 TAKEN_AT_ONCE = 10_000
 """Segments whose tasks are in memory at a time."""
@@ -186,7 +188,7 @@ class LedgerTurn:
         if self.begins_rounds and known and all(self._was_tried_in_round(each.copy) for each in known):
             self.ledger.begin_round()
         began_ms = self.ledger.round_began_ms
-        due = [each for each in planned if each.read_ms is None or (self.begins_rounds and each.read_ms < began_ms)]
+        due = [each for each in planned if self._is_due(each, began_ms)]
         due.sort(key=lambda each: each.order)
         for each in planned:
             self._record_seen(each)
@@ -213,6 +215,23 @@ class LedgerTurn:
             copy = copies[task.path]
             plain = structs.replace(task, store=_without_ledger(task.store))
             yield _Due(part, index, plain, copy, self.ledger.read_ms(copy_key(copy.objects), task))
+
+    def _is_due(self, each: _Due, began_ms: int) -> bool:
+        """Whether a segment is to be read: it never was, could not be read the last time, or was read before the round began."""
+        if each.read_ms is None or self._failed_last(each.copy):
+            return True
+        return self.begins_rounds and each.read_ms < began_ms
+
+    def _failed_last(self, copy: RemoteCopy) -> bool:
+        """Whether the segment of a copy could not be read when that was tried last, by any run."""
+        line = self._line_of(copy)
+        if line is None or line.failed_ms is None:
+            return False
+        key = copy_key(copy.objects)
+        if line.mark != key.mark:
+            return False
+        read_ms = self.ledger.last_read_ms(key)
+        return read_ms is None or line.failed_ms >= read_ms
 
     def _is_known(self, copy: RemoteCopy) -> bool:
         """Whether an earlier run has recorded a copy with these objects."""
@@ -288,7 +307,10 @@ class LedgerTurn:
         failure = self._failures.get(task.path)
         if failure is not None:
             return failure
-        key = copy_key(self._copies[task.path].objects)
+        copy = self._copies[task.path]
+        if self._failed_last(copy):
+            return ReadFailedError(FAILED_BEFORE, path=task.path)
+        key = copy_key(copy.objects)
         pieces = self.ledger.pieces(key, task)
         if pieces is None:
             return LimitReachedError(self.limit or "the segment is read by a later run")
@@ -317,7 +339,12 @@ class LedgerTurn:
             line = self._line_of(each.copy)
             is_open = each.verdict in (SnapshotVerdict.UNPROVEN, SnapshotVerdict.NOT_READ)
             is_waiting = was_limited and is_open
-            has_proof = line is not None and line.proof is not None and line.mark == copy_key(each.copy.objects).mark
+            failed = self._failed_last(each.copy)
+            if is_waiting and failed:
+                each.settle(SnapshotVerdict.UNPROVEN, f"its segment {FAILED_BEFORE}")
+                is_waiting = False
+            is_same = line is not None and line.mark == copy_key(each.copy.objects).mark
+            has_proof = line is not None and line.proof is not None and is_same and not failed
             if is_waiting and has_proof:
                 assert line is not None
                 each.settle(line.verdict, "an earlier run proved it")
