@@ -95,6 +95,25 @@ def test_the_first_line_the_document_and_the_metrics(tmp_path: Path) -> None:
     assert "\nNext: run this command again, 8 segments of this round left to read.\n" in run.stdout
 
 
+def test_a_ledger_is_of_one_key_prefix(tmp_path: Path) -> None:
+    """With another one, the copies that it has would not be listed, and what it has proven of them would be dropped."""
+    store = tmp_path / "store"
+    plain = next(iter((AIVEN / "plain" / "store").rglob("*.rsm-manifest"))).parent.parent.parent
+    for prefix in ("a", "b"):
+        shutil.copytree(plain, store / prefix)
+    line = ("tier", "audit", store, "--as-of", "2026-11-20", "--ledger", tmp_path / "ledger")
+    first = in_json(*line, "--set", "key_prefix=a/")
+    assert first.document["ledger"]["proven"] > 0
+    kept = (tmp_path / "ledger").read_bytes()
+    for arguments, found in ((("--set", "key_prefix=b/"), "'b/'"), ((), "''")):
+        other = snaprebuild(*line, *arguments)
+        assert other.exit_code == 2
+        assert f"is the ledger of another key_prefix: expected {found}, found 'a/'" in other.stderr
+        assert (tmp_path / "ledger").read_bytes() == kept
+    again = snaprebuild(*line, "--set", "key_prefix=a/")
+    assert f"Proven {first.document['ledger']['proven']} of {first.document['ledger']['copies']} " in again.stdout
+
+
 def test_other_levels_have_no_ledger(tmp_path: Path) -> None:
     run = snaprebuild("tier", "audit", LOCAL, "--level", "structure", "--ledger", tmp_path / "ledger")
     assert (run.exit_code, run.stderr) == (2, "snaprebuild: --ledger goes with --level full\n")

@@ -92,7 +92,7 @@ def test_summaries_of_another_release_are_read_again(tmp_path: Path) -> None:
         assert ledger.pieces(KEY, read_task()) is None
 
 
-HEADER = {"schema": SCHEMA, "snaprebuild": "1", "began_ms": 1, "location": STORE}
+HEADER = {"schema": SCHEMA, "snaprebuild": "1", "began_ms": 1, "location": STORE, "key_prefix": ""}
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,7 @@ HEADER = {"schema": SCHEMA, "snaprebuild": "1", "began_ms": 1, "location": STORE
         ('{"schema":"snaprebuild.audit-ledger/9"}\n', "expected snaprebuild.audit-ledger/1, found 'snaprebuild.audit-ledger/9'"),
         (f'{{"schema":"{SCHEMA}"}}\n', "line 1"),
         (json.dumps({**HEADER, "location": "/other"}) + "\n", "expected /store, found '/other'"),
+        (json.dumps({**HEADER, "key_prefix": "b/"}) + "\n", "is the ledger of another key_prefix: expected '', found 'b/'"),
         (json.dumps(HEADER) + "\nx\n", "line 2"),
         (json.dumps(HEADER) + '\n{"step":"round","began_ms":-1}\n', "line 2"),
         (json.dumps(HEADER) + '\n{"step":"round","began_ms":1}\n{"step":"copy"}\n', "line 3"),

@@ -111,15 +111,15 @@ def announced(cost: AuditCost) -> None:
 
 
 @contextlib.contextmanager
-def opened_ledger(path: str | None, location: str) -> Iterator[AuditLedger | None]:
+def opened_ledger(path: str | None, access: StoreAccess) -> Iterator[AuditLedger | None]:
     """The ledger of a store; None without a path.
 
     Raises:
-        UsageError: the file is none, or that of another store.
+        UsageError: the file is none, or that of another store or ``key_prefix``.
         RefusedError: another run uses it, or it may not be created there.
     """
     if path is None:
         yield None
         return
-    with AuditLedger.open(path, location) as ledger:
+    with AuditLedger.open(path, access.root.path, access.key_prefix) as ledger:
         yield ledger

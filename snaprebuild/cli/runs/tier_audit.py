@@ -133,7 +133,7 @@ def judged_audit(
     if request.local_log_starts or request.log_dirs:
         starts = read_local_starts(request.local_log_starts, request.log_dirs, run)
     began = time.perf_counter()
-    with opened_ledger(request.ledger, access.root.path) as ledger:
+    with opened_ledger(request.ledger, access) as ledger:
         audit = tier_audit(
             access,
             run,

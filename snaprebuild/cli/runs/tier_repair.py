@@ -31,7 +31,7 @@ def run_tier_repair(store: str | None, options: TierRepairOptions, out: OutputOp
     running = running_topic(options.bootstrap_server, options.command_config, options.metadata_log)
     clock = clock_at(options.as_of, options.expiration_ms)
     access = store_access(configured.location, s3, options, keys, running)
-    with opened_ledger(options.ledger, access.root.path) as ledger:
+    with opened_ledger(options.ledger, access) as ledger:
         result = repair.tier_repair(
             access,
             run_of(s3, clock=clock, jobs=options.jobs),
