@@ -33,7 +33,7 @@ from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.s3.request_limits import BYTES, OPTIONS, REQUESTS, limit_used_up, meter_of
 from snaprebuild.storage.store import ReadStore
 from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, ProofKind, SnapshotVerdict
-from snaprebuild.tier.cost import CopyRead
+from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost
 from snaprebuild.tier.ledger.kept_store import KeptStore
 from snaprebuild.tier.ledger.kept_summary import without_first_events
 from snaprebuild.tier.ledger.ledger_file import AuditLedger, CopyKey, CopyLine
@@ -104,10 +104,14 @@ class _Due:
         """Size of the object with the segment."""
         return _log_object_bytes(self.copy)
 
+    def reads(self) -> CopyRead:
+        """What is read of its copy, to judge the snapshot at its end."""
+        return CopyRead.of(self.copy, segment=True, compared=self.copy.facts.index_hits is not None, snapshots=1, index=True)
+
     def needs(self) -> tuple[int, int]:
-        """Requests and bytes that it takes to read it, and to judge the snapshot at its end."""
-        read = CopyRead.of(self.copy, segment=True, compared=self.copy.facts.index_hits is not None, snapshots=1, index=True)
-        return sum(requests for _, _, requests in read.parts), sum(size for _, size, _ in read.parts)
+        """Requests and bytes that these reads take."""
+        parts = self.reads().parts
+        return sum(requests for _, _, requests in parts), sum(size for _, size, _ in parts)
 
 
 def _log_object_bytes(copy: RemoteCopy) -> int:
@@ -145,6 +149,7 @@ class LedgerTurn:
     _listed: set[CopyKey] = field(default_factory=set)
     _copies: dict[str, RemoteCopy] = field(default_factory=dict)
     _failures: dict[str, SnaprebuildError | FormatError] = field(default_factory=dict)
+    _taken: list[_Due] = field(default_factory=list)
     _left: list[_Due] = field(default_factory=list)
 
     # ------------------------------------------------------------------------------------------------------ before
@@ -166,22 +171,19 @@ class LedgerTurn:
                     self._keys[f"{root}/{each.key}"] = key
         tier.reads = KeptStore(tier.base.store, self.ledger, self._keys)
 
-    def needs_read(self, copy: RemoteCopy) -> bool:
-        """Whether the segment of a copy was never read, as far as that is known before the replays are planned."""
-        return self.ledger.last_read_ms(copy_key(copy.objects)) is None
-
     # ------------------------------------------------------------------------------------------------------ reading
 
-    def read(self, parts: Iterable[ReplayedPart], engine: Callable[[int], Engine | None]) -> None:
-        """Reads what is due of segments, within the limits of the run; what cannot be read is an error of its partition later.
+    def plan(self, parts: Iterable[ReplayedPart]) -> AuditCost:
+        """Takes what is due of segments, within the limits of the run. Begins a round if the last one is over.
 
         Args:
             parts: that are going to be replayed.
-            engine: makes, from the bytes of the segments, what reads in place of worker processes of this machine, or None.
+
+        Returns:
+            The cost of what ``read`` is going to read, and of judging it.
 
         Raises:
-            UsageError: the ledger is damaged.
-            WriteFailedError: it cannot be written.
+            WriteFailedError: the ledger cannot be written.
         """
         planned = [each for part in parts for each in self._planned(part)]
         known = [each for each in planned if self._is_known(each.copy)]
@@ -192,14 +194,26 @@ class LedgerTurn:
         due.sort(key=lambda each: each.order)
         for each in planned:
             self._record_seen(each)
-        taken = due[: self._within_limits(due)]
-        self._left = due[len(taken) :]
-        for start in range(0, len(taken), TAKEN_AT_ONCE):
-            some = taken[start : start + TAKEN_AT_ONCE]
+        count = self._within_limits(due)
+        self._taken = due[:count]
+        self._left = due[count:]
+        return audit_cost(each.reads() for each in self._taken)
+
+    def read(self, engine: Callable[[int], Engine | None]) -> None:
+        """Reads the segments that were planned. What cannot be read is an error of its partition later.
+
+        Args:
+            engine: makes, from the bytes of the segments, what reads in place of worker processes of this machine, or None.
+
+        Raises:
+            WriteFailedError: the ledger cannot be written.
+        """
+        for start in range(0, len(self._taken), TAKEN_AT_ONCE):
+            some = self._taken[start : start + TAKEN_AT_ONCE]
             size_bytes = sum(each.stored_bytes for each in some)
             reading = structs.replace(self.run, engine=engine(size_bytes))
             run_tasks([self._reader(each) for each in some], reading)
-        self._left += [each for each in taken if self._is_left(each)]
+        self._left += [each for each in self._taken if self._is_left(each)]
 
     def _planned(self, part: ReplayedPart) -> Iterator[_Due]:
         """The segments of a part that is replayed."""
