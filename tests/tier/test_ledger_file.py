@@ -10,7 +10,7 @@ from tiers import id_text
 
 from formats.errors import BadMagicError
 from formats.log.batch_headers import BytesSegment, Tail, TailKind
-from snaprebuild.errors import UsageError
+from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.storage.store import FileIdentity
@@ -118,6 +118,17 @@ def test_a_bad_ledger_is_an_error_and_stays_as_it_is(tmp_path: Path, text: str, 
     assert expected in error.value.message
     assert error.value.path == str(path)
     assert path.read_text() == text
+
+
+def test_a_link_is_no_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    AuditLedger.open(str(path), STORE).close()
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    with pytest.raises(ReadFailedError) as error:
+        AuditLedger.open(str(link), STORE)
+    assert error.value.message == "is a symbolic link, which is not followed: name the file itself"
+    assert error.value.path == str(link)
 
 
 def test_a_changed_byte_in_what_was_read_is_an_error(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import TierRepairOptions
 from snaprebuild.cli.render.tier import TierRepairView
 from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import announced, key_files, opened_ledger, private_keys, store_access
+from snaprebuild.cli.runs.remote_storage import announced, check_outside_store, key_files, opened_ledger, private_keys, store_access
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.sources import selection_of
@@ -31,6 +31,7 @@ def run_tier_repair(store: str | None, options: TierRepairOptions, out: OutputOp
     running = running_topic(options.bootstrap_server, options.command_config, options.metadata_log)
     clock = clock_at(options.as_of, options.expiration_ms)
     access = store_access(configured.location, s3, options, keys, running)
+    check_outside_store(access.root, [out.report, options.receipt])
     with opened_ledger(options.ledger, access) as ledger:
         result = repair.tier_repair(
             access,
