@@ -99,7 +99,7 @@ _ADVICE = {
     FileContent.RECEIPT: "`undo FILE`, `verify --written-by FILE` and `report FILE` take it",
     FileContent.STORE_RECEIPT: "`undo FILE` takes it",
     FileContent.METADATA_RECEIPT: "`undo FILE` takes it",
-    FileContent.AUDIT_LEDGER: "`tier audit --ledger FILE` takes it",
+    FileContent.AUDIT_LEDGER: "`tier audit --ledger FILE` and `tier repair --ledger FILE` take it",
     FileContent.JSON: "no command takes it",
     FileContent.PAGE: "open it in a browser",
     FileContent.METRICS: "the node exporter of Prometheus takes it",

@@ -95,6 +95,39 @@ def test_the_first_line_the_document_and_the_metrics(tmp_path: Path) -> None:
     assert "\nNext: run this command again, 8 segments of this round left to read.\n" in run.stdout
 
 
+def test_what_is_announced_is_what_a_turn_reads(tmp_path: Path) -> None:
+    """A new round reads everything again, and a limit of the run takes a part of that."""
+    line = ("tier", "audit", LOCAL, *METADATA_LOG, *AS_OF, "--jobs", "1")
+    whole = in_json(*line).document["estimate"]
+    turn = (*line, "--ledger", tmp_path / "ledger")
+    for _ in range(2):
+        assert in_json(*turn).document["estimate"] == whole
+    limited = in_json(*turn, "--set", "max_read_bytes=150000").document
+    assert 0 < limited["estimate"]["copies"] == limited["ledger"]["read_segments"] < whole["copies"]
+    assert limited["ledger"]["read_bytes"] <= limited["estimate"]["read_bytes"] <= 150000
+    nothing = snaprebuild(*turn, "--set", "max_read_bytes=1")
+    assert "to be read: 0 copies, 0 objects, 0 B\n" in nothing.stderr
+
+
+def test_a_ledger_is_of_one_key_prefix(tmp_path: Path) -> None:
+    """With another one, the copies that it has would not be listed, and what it has proven of them would be dropped."""
+    store = tmp_path / "store"
+    plain = next(iter((AIVEN / "plain" / "store").rglob("*.rsm-manifest"))).parent.parent.parent
+    for prefix in ("a", "b"):
+        shutil.copytree(plain, store / prefix)
+    line = ("tier", "audit", store, "--as-of", "2026-11-20", "--ledger", tmp_path / "ledger")
+    first = in_json(*line, "--set", "key_prefix=a/")
+    assert first.document["ledger"]["proven"] > 0
+    kept = (tmp_path / "ledger").read_bytes()
+    for arguments, found in ((("--set", "key_prefix=b/"), "'b/'"), ((), "''")):
+        other = snaprebuild(*line, *arguments)
+        assert other.exit_code == 2
+        assert f"is the ledger of another key_prefix: expected {found}, found 'a/'" in other.stderr
+        assert (tmp_path / "ledger").read_bytes() == kept
+    again = snaprebuild(*line, "--set", "key_prefix=a/")
+    assert f"Proven {first.document['ledger']['proven']} of {first.document['ledger']['copies']} " in again.stdout
+
+
 def test_other_levels_have_no_ledger(tmp_path: Path) -> None:
     run = snaprebuild("tier", "audit", LOCAL, "--level", "structure", "--ledger", tmp_path / "ledger")
     assert (run.exit_code, run.stderr) == (2, "snaprebuild: --ledger goes with --level full\n")

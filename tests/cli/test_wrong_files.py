@@ -76,7 +76,7 @@ TAKERS = {
     "receipt": "`undo FILE`",
     "store-receipt": "`undo FILE`",
     "metadata-receipt": "`undo FILE`",
-    "audit-ledger": "`tier audit --ledger FILE`",
+    "audit-ledger": "`tier repair --ledger FILE`",
     "scan-result": "`fleet FILE`",
     "verify-result": "`report FILE`",
     "page": "a browser",
@@ -184,8 +184,10 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
         )
         for verb, more in (("tier inventory", ""), ("tier audit", ""), ("tier repair", "--dry-run"))
     },
-    ("tier audit", "--ledger"): (f"tier audit {REMOTE} --ledger {{}}", {"audit-ledger"}),
-    ("tier repair", "--ledger"): (f"tier repair {REMOTE} --ledger {{}} --dry-run", {"audit-ledger"}),
+    **{
+        (verb, "--ledger"): (f"{verb} {REMOTE} --ledger {{}} {more}", {"audit-ledger"})
+        for verb, more in (("tier audit", ""), ("tier repair", "--dry-run"))
+    },
     ("inspect dump", "files"): ("inspect dump {}", KAFKA | {"empty", "binary"}),
     ("inspect diff", "files"): (f"inspect diff {{}} {PARTITION}/{56:020d}.snapshot", {"snapshot"}),
     ("inspect explain", "paths"): ("inspect explain {} --jobs 1", {"snapshot"}),

@@ -186,6 +186,25 @@ def test_options(where: str, logs: Path, trees: Trees) -> None:
         _check_option(case, where, logs, trees)
 
 
+TIER_CASES = [case for case in CASES if case.name.startswith("tier ") and case.option in FILES]
+
+
+@pytest.mark.parametrize("case", TIER_CASES, ids=str)
+def test_no_file_is_created_in_a_store(case: Case, logs: Path, trees: Trees) -> None:
+    """Whatever has another name there is no object of a plugin, and the next inventory would count it as one of an unknown layout."""
+    place = trees(case.name)
+    words = _arguments(place.verb, place.root)
+    store = Path(words[2])
+    by_link = logs.parent / "to-store"
+    by_link.symlink_to(store)
+    for target in (store / "x.prom", by_link / "x.prom"):
+        with created_names(store) as created:
+            ran = snaprebuild(*_arguments(place.verb, place.root, case.option, target), cwd=logs.parent / "cwd")
+        assert ran.exit_code == 3, (case, ran)
+        assert f"is in STORE ({store})" in ran.stderr, (case, ran)
+        assert created == [], case
+
+
 @pytest.mark.parametrize("name", VERBS)
 def test_environment(name: str, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """HOME, XDG directories and the directory of temporary files are log directories; receipts go elsewhere."""

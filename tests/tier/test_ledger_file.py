@@ -10,7 +10,7 @@ from tiers import id_text
 
 from formats.errors import BadMagicError
 from formats.log.batch_headers import BytesSegment, Tail, TailKind
-from snaprebuild.errors import UsageError
+from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.storage.store import FileIdentity
@@ -92,7 +92,7 @@ def test_summaries_of_another_release_are_read_again(tmp_path: Path) -> None:
         assert ledger.pieces(KEY, read_task()) is None
 
 
-HEADER = {"schema": SCHEMA, "snaprebuild": "1", "began_ms": 1, "location": STORE}
+HEADER = {"schema": SCHEMA, "snaprebuild": "1", "began_ms": 1, "location": STORE, "key_prefix": ""}
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,7 @@ HEADER = {"schema": SCHEMA, "snaprebuild": "1", "began_ms": 1, "location": STORE
         ('{"schema":"snaprebuild.audit-ledger/9"}\n', "expected snaprebuild.audit-ledger/1, found 'snaprebuild.audit-ledger/9'"),
         (f'{{"schema":"{SCHEMA}"}}\n', "line 1"),
         (json.dumps({**HEADER, "location": "/other"}) + "\n", "expected /store, found '/other'"),
+        (json.dumps({**HEADER, "key_prefix": "b/"}) + "\n", "is the ledger of another key_prefix: expected '', found 'b/'"),
         (json.dumps(HEADER) + "\nx\n", "line 2"),
         (json.dumps(HEADER) + '\n{"step":"round","began_ms":-1}\n', "line 2"),
         (json.dumps(HEADER) + '\n{"step":"round","began_ms":1}\n{"step":"copy"}\n', "line 3"),
@@ -117,6 +118,17 @@ def test_a_bad_ledger_is_an_error_and_stays_as_it_is(tmp_path: Path, text: str, 
     assert expected in error.value.message
     assert error.value.path == str(path)
     assert path.read_text() == text
+
+
+def test_a_link_is_no_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    AuditLedger.open(str(path), STORE).close()
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    with pytest.raises(ReadFailedError) as error:
+        AuditLedger.open(str(link), STORE)
+    assert error.value.message == "is a symbolic link, which is not followed: name the file itself"
+    assert error.value.path == str(link)
 
 
 def test_a_changed_byte_in_what_was_read_is_an_error(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from budgets import TIER
 from generated_stores import DAY_MS, FAULTS, Entries, Store, generated_store, spoilt
 
-from snaprebuild.errors import HeldError
+from snaprebuild.errors import HeldError, ReadFailedError
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
@@ -37,9 +37,13 @@ class StoppedError(BaseException):
 
 @dataclass(frozen=True)
 class CountingStore(LocalStore):
-    """Files that are read like objects, and how often each is. A run ends when it has sent so many requests."""
+    """Files that are read like objects, and how often each is. A run ends when it has sent so many requests.
+
+    The file of one name cannot be opened.
+    """
 
     stops_at: int | None = None
+    fails_at: str | None = None
     requests: list[str] = field(default_factory=list, compare=False)
 
     @property
@@ -67,6 +71,8 @@ class CountingStore(LocalStore):
         may_grow: bool = False,
     ) -> OpenBytes:
         self.request(location)
+        if Path(location).name == self.fails_at:
+            raise ReadFailedError("cannot be read: Permission denied", path=location, errno=13)
         return LocalStore.open_bytes(self, location, identity, deadline, may_grow)
 
 
@@ -83,9 +89,9 @@ class Turns:
         """One audit, without a ledger."""
         return self._audit(CountingStore(), None, None)
 
-    def turn(self, max_read_bytes: int | None = None, stops_at: int | None = None) -> StoreAudit:
+    def turn(self, max_read_bytes: int | None = None, stops_at: int | None = None, fails_at: str | None = None) -> StoreAudit:
         """One turn. Its requests are counted, also those of a turn that is stopped."""
-        store = CountingStore(stops_at)
+        store = CountingStore(stops_at, fails_at)
         try:
             with AuditLedger.open(str(self.ledger), str(self.root)) as ledger:
                 return self._audit(store, ledger, max_read_bytes)
@@ -321,6 +327,39 @@ def test_a_snapshot_that_is_not_proven_any_more_is_a_finding(tmp_path: Path) -> 
     found = [(each.code, each.offset) for each in audit.findings if each.code == "tier-newly-unproven"]
     assert found == [("tier-newly-unproven", store.bases[6])]
     assert exit_code_of(audit.findings) == 1
+
+
+@pytest.mark.parametrize("failing", [0, 4, -1])
+def test_a_failed_read_counts_until_the_segment_was_read_again(tmp_path: Path, failing: int) -> None:
+    """The summary of an earlier round does not hide it, and a run whose limit allows no other try reports it too."""
+    store = generated_store(3)
+    turns = written(tmp_path, store, store.states, 0, None)
+    turns.turn()
+    (segment,) = turns.root.rglob(f"{store.bases[failing]:020d}-*.log")
+    failed = turns.turn(fails_at=segment.name)
+    later = turns.turn(max_read_bytes=1)
+    assert exit_code_of(failed.findings) == 5
+    assert exit_code_of(later.findings) == 5
+    assert verdicts(later) == verdicts(failed)
+    assert proven_of(later) == proven_of(failed) < len(store.bases)
+    healed = turns.turn()
+    assert proven_of(healed) == len(store.bases)
+    assert exit_code_of(healed.findings) == 0
+
+
+def test_a_failed_read_counts_next_to_a_new_copy_that_takes_the_limit(tmp_path: Path) -> None:
+    store = generated_store(3)
+    turns = written(tmp_path, store, store.states, 0, None)
+    turns.turn()
+    (segment,) = turns.root.rglob(f"{store.bases[6]:020d}-*.log")
+    turns.turn(fails_at=segment.name)
+    (changed,) = turns.root.rglob(f"{store.bases[2]:020d}-*.log")
+    data = changed.read_bytes()
+    changed.unlink()
+    changed.write_bytes(data)  # another file with the same bytes
+    audit = turns.turn(max_read_bytes=1)
+    assert verdicts(audit)[6] is SnapshotVerdict.UNPROVEN
+    assert exit_code_of(audit.findings) != 0
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
@@ -11,11 +12,12 @@ from snaprebuild.cli.options.remote_storage import RemoteOptions
 from snaprebuild.cli.runs.run_settings import stores_of
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.value_text import size_text
+from snaprebuild.errors import RefusedError
 from snaprebuild.findings import pluralize
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys, split_private_key
 from snaprebuild.storage.store import is_object
-from snaprebuild.storage.store_path import path_of
+from snaprebuild.storage.store_path import StorePath, path_of
 from snaprebuild.tier import remote_store
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.ledger.ledger_file import AuditLedger
@@ -25,6 +27,7 @@ from snaprebuild.tier.running_topic import RunningTopic
 __all__ = [
     "announced",
     "check_order",
+    "check_outside_store",
     "key_files",
     "open_tier",
     "opened_ledger",
@@ -100,6 +103,28 @@ def check_order(store: str, source: Source | None = None) -> None:
     remote_store.refuse_log_directory(path_of(store), "is a log directory: STORE comes before PATH")
 
 
+def check_outside_store(store: StorePath, files: Sequence[str | None]) -> None:
+    """Makes sure that no file of ours is created in a store that is a directory: it holds objects of brokers alone.
+
+    Args:
+        store: the location.
+        files: that are going to be created, None for those that are not wanted. They need not exist; links to their directories count.
+
+    Raises:
+        RefusedError: one would be in the store.
+    """
+    if not store.is_local:
+        return
+    root = os.path.realpath(store.path)
+    for path in files:
+        if path is None:
+            continue
+        directory = os.path.realpath(os.path.dirname(os.path.abspath(path)))
+        if os.path.commonpath([root, directory]) == root:
+            message = f"is in STORE ({store.path}), where only brokers may write files: name a file outside of it"
+            raise RefusedError(message, path=path)
+
+
 def announced(cost: AuditCost) -> None:
     """Prints on stderr what will be read."""
     classes = ", ".join(f"{name} {size_text(size)}" for name, size in cost.storage_classes.items())
@@ -111,15 +136,16 @@ def announced(cost: AuditCost) -> None:
 
 
 @contextlib.contextmanager
-def opened_ledger(path: str | None, location: str) -> Iterator[AuditLedger | None]:
+def opened_ledger(path: str | None, access: StoreAccess) -> Iterator[AuditLedger | None]:
     """The ledger of a store; None without a path.
 
     Raises:
-        UsageError: the file is none, or that of another store.
-        RefusedError: another run uses it, or it may not be created there.
+        UsageError: the file is none, or that of another store or ``key_prefix``.
+        RefusedError: another run uses it, or it may not be created there, as in the store.
     """
     if path is None:
         yield None
         return
-    with AuditLedger.open(path, location) as ledger:
+    check_outside_store(access.root, [path])
+    with AuditLedger.open(path, access.root.path, access.key_prefix) as ledger:
         yield ledger

@@ -15,8 +15,8 @@ from snaprebuild.cli.options.remote_storage import TierAuditOptions
 from snaprebuild.cli.render.tier import TierAuditView
 from snaprebuild.cli.runs.engine_choice import engine_of
 from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import announced, key_files, opened_ledger
-from snaprebuild.cli.runs.run_settings import clock_at, run_of
+from snaprebuild.cli.runs.remote_storage import announced, check_outside_store, key_files, opened_ledger
+from snaprebuild.cli.runs.run_settings import clock_at, run_of, stores_of
 from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import MeasuredOutput
@@ -30,6 +30,7 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.store import absolute
+from snaprebuild.storage.store_path import path_of
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import StoreAudit
@@ -133,7 +134,7 @@ def judged_audit(
     if request.local_log_starts or request.log_dirs:
         starts = read_local_starts(request.local_log_starts, request.log_dirs, run)
     began = time.perf_counter()
-    with opened_ledger(request.ledger, access.root.path) as ledger:
+    with opened_ledger(request.ledger, access) as ledger:
         audit = tier_audit(
             access,
             run,
@@ -173,6 +174,7 @@ def run_tier_audit(store: str | None, options: TierAuditOptions, engine: EngineO
         running=running_topic(options.bootstrap_server, options.command_config, options.metadata_log),
         ledger=options.ledger,
     ).checked()
+    check_outside_store(path_of(absolute(request.store), stores_of(s3)), [out.report, out.metrics_file, options.ledger])
     run = run_of(s3, clock=clock_at(options.as_of, options.expiration_ms), jobs=options.jobs)
     with engine_of(engine) as chosen:
         judged = judged_audit(request, run, engine=lambda size_bytes: chosen.reading(size_bytes, None), announce=announced)

@@ -13,7 +13,7 @@ from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import TierInventoryOptions
 from snaprebuild.cli.render.tier import TierInventoryView
 from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import store_access
+from snaprebuild.cli.runs.remote_storage import check_outside_store, store_access
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.sources import selection_of
@@ -43,6 +43,7 @@ def run_tier_inventory(store: str | None, options: TierInventoryOptions, out: Me
     running = running_topic(options.bootstrap_server, options.command_config, options.metadata_log)
     run = run_of(s3, clock=clock_at(options.as_of, None))
     access = store_access(configured.location, s3, options, running=running)
+    check_outside_store(access.root, [out.report, out.metrics_file, options.keys])
     logs = None if options.metadata is None else MetadataLogs(absolute(options.metadata), run)
     cluster = None if logs is None else logs.named()
     if cluster is not None:

@@ -8,7 +8,7 @@ from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.tier_metadata import TierMetadataOptions, custom_fields_of
 from snaprebuild.cli.render.tier_metadata import MetadataOutput, TierMetadataView
 from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import key_files, private_keys, store_access
+from snaprebuild.cli.runs.remote_storage import check_outside_store, key_files, private_keys, store_access
 from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.runs.upload_inputs import announcing
@@ -55,6 +55,7 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
     plan = plan_topic(log_dirs, options.metadata, run) if log_dirs else None
     cluster = plan if plan is not None or options.metadata is None else read_cluster(options.metadata, run)
     access = store_access(store, s3, options, private_keys(options))
+    check_outside_store(access.root, [out.report, records_file, options.receipt])
     leaders = read_leader_logs(leader_dirs, options.log_start or [], run)
     # Before the write, which adds partitions.
     concerns = local_start_concerns(leader_dirs, run, without=SNAPSHOTS_ALONE) if leader_dirs else []

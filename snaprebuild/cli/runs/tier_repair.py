@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.file_kinds import AUDIT_LEDGER, check_directories, check_kind
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import TierRepairOptions
 from snaprebuild.cli.render.tier import TierRepairView
 from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import announced, key_files, opened_ledger, private_keys, store_access
+from snaprebuild.cli.runs.remote_storage import announced, check_outside_store, key_files, opened_ledger, private_keys, store_access
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.sources import selection_of
@@ -22,6 +22,8 @@ __all__ = ["run_tier_repair"]
 def run_tier_repair(store: str | None, options: TierRepairOptions, out: OutputOptions, s3: S3Options) -> View:
     """Writes the right snapshots into remote storage, unless ``dry_run``."""
     out.begin(private_key=key_files(options), receipt=options.receipt)
+    if options.ledger is not None:
+        check_kind(options.ledger, AUDIT_LEDGER)
     # The private keys of the broker only if they are named: the verb writes.
     configured = configured_store(store, s3, options, options.server_properties, uses_keys=False)
     options = configured.options(options)
@@ -31,7 +33,8 @@ def run_tier_repair(store: str | None, options: TierRepairOptions, out: OutputOp
     running = running_topic(options.bootstrap_server, options.command_config, options.metadata_log)
     clock = clock_at(options.as_of, options.expiration_ms)
     access = store_access(configured.location, s3, options, keys, running)
-    with opened_ledger(options.ledger, access.root.path) as ledger:
+    check_outside_store(access.root, [out.report, options.receipt])
+    with opened_ledger(options.ledger, access) as ledger:
         result = repair.tier_repair(
             access,
             run_of(s3, clock=clock, jobs=options.jobs),

@@ -15,7 +15,7 @@ from snaprebuild.cli.options.metadata import check_metadata, voter_log_of
 from snaprebuild.cli.options.remote_storage import UploadOptions
 from snaprebuild.cli.render.tier_upload import UploadView
 from snaprebuild.cli.runs import upload_inputs
-from snaprebuild.cli.runs.remote_storage import check_order
+from snaprebuild.cli.runs.remote_storage import check_order, check_outside_store
 from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import selection_of, topic_ids_of
 from snaprebuild.cli.verb import OutputOptions
@@ -59,6 +59,7 @@ def run_tier_upload(
     stores = stores_of(s3)
     topic_ids = topic_ids_of(options.topic_id)
     root = path_of(absolute(store), stores)
+    check_outside_store(root, [out.report, records_file])
     run = run_of(s3)
     replay = ReplayOptions(as_of_ms(options.as_of), options.expiration_ms or DEFAULT_EXPIRATION_MS, s3=stores)
     source = open_source([path], selection=selection_of(options), run=run)

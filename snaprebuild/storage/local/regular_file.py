@@ -165,6 +165,9 @@ def open_named_file(path: str) -> BinaryIO:
             raise UsageError(absent_text(path), path=path) from None
         if os.path.isdir(path):
             raise UsageError("is a directory: name a file", path=path) from None
+        if error.errno == errno.ELOOP and os.path.islink(path):
+            message = "is a symbolic link, which is not followed: name the file itself"
+            raise ReadFailedError(message, path=path, errno=error.errno) from None
         raise
     return buffered(fd)
 

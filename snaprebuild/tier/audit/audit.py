@@ -218,7 +218,8 @@ def tier_audit(
         engine: makes, from the bytes of the segments, what reads and replays in place of worker processes of this machine, or None.
         keep: gets the right snapshot of each copy whose own is wrong, where the log proves it; not with an engine. With a ledger nothing
             is read again that the ledger has.
-        announce: called with what is going to be read, before anything but manifests is.
+        announce: called with what is going to be read, before anything but manifests is. With a ledger the ends of segments that only
+            their batches have are read before it, too: they decide what is due.
         local_starts: where logs begin on the disks of their leaders, for the level ``REACHABLE``; None if unknown.
         cluster: its metadata log, with which producer ids are compared; None to leave that out.
         ledger: of earlier runs, for the level ``FULL``: what these have read is not read again, and a limit of the run ends no audit.
@@ -248,13 +249,18 @@ def tier_audit(
     for each in work:
         if each.audit.ends_are_known:
             each.join(each.audit.readable)
-    reads = (read for each in work for read in each.reads())
-    audit.cost = audit_cost(reads if turn is None else (read for read in reads if turn.needs_read(read.copy)))
-    if announce is not None:
-        announce(audit.cost)
-    refuse_cold(audit.cost.cold, run.stores.max_read_bytes, root.path)
+    if turn is None:
+        audit.cost = audit_cost(read for each in work for read in each.reads())
+        if announce is not None:
+            announce(audit.cost)
+        refuse_cold(audit.cost.cold, run.stores.max_read_bytes, root.path)
     _read_without_replay(work, run.clock)
-    _replay_all(work, run, engine, keep, turn)
+    if turn is not None:
+        audit.cost = turn.plan(_replayed_parts(work))
+        if announce is not None:
+            announce(audit.cost)
+        turn.read(engine)
+    _replay_all(work, run, engine if turn is None else turn.judging, keep)
     for each in work:
         each.finish()
         if turn is not None:
@@ -283,14 +289,16 @@ def _read_without_replay(work: Sequence[_PartitionWork], clock: Clock) -> None:
                 each.join(read_ends(each.audit))
 
 
-def _replay_all(
-    work: Sequence[_PartitionWork], run: Run, engine: MakeEngine, keep: ProvenSnapshots | None, turn: LedgerTurn | None
-) -> None:
-    """Replays what is planned, and takes the verdicts. With a ledger, what is due is read first, and the ledger has the rest."""
+def _replayed_parts(work: Sequence[_PartitionWork]) -> Iterator[ReplayedPart]:
+    """The parts of partitions that are going to be replayed, for a ledger."""
+    for each in work:
+        for replay in each.replays:
+            yield ReplayedPart(replay.log.audit, replay.source, replay.first_index)
+
+
+def _replay_all(work: Sequence[_PartitionWork], run: Run, engine: MakeEngine, keep: ProvenSnapshots | None) -> None:
+    """Replays what is planned, and takes the verdicts."""
     due = [replay for each in work for replay in each.replays]
-    if turn is not None:
-        turn.read((ReplayedPart(each.log.audit, each.source, each.first_index) for each in due), engine)
-        engine = turn.judging
     for _ in range(RESTARTS_MAX):
         due = _replay(due, run, engine, keep)
 

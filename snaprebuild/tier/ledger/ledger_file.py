@@ -64,12 +64,14 @@ class LedgerHeader(Part, frozen=True, kw_only=True):
         snaprebuild: version of the program that began the file.
         began_ms: when that was.
         location: of the store.
+        key_prefix: of the plugin, below the location.
     """
 
     schema: Literal["snaprebuild.audit-ledger/1"]
     snaprebuild: str
     began_ms: Natural
     location: str
+    key_prefix: str
 
 
 class _Line(Part, frozen=True, tag_field="step"):
@@ -255,26 +257,29 @@ class AuditLedger:
         self._has_grown = False
 
     @classmethod
-    def open(cls, path: str, location: str) -> Self:
+    def open(cls, path: str, location: str, key_prefix: str = "") -> Self:
         """Opens a ledger, or creates it.
 
         Args:
             path: of the file.
             location: of the store that is audited.
+            key_prefix: of the plugin, below the location.
 
         Raises:
-            UsageError: it is no ledger, that of another store, of another version, or damaged: the line is named.
+            UsageError: it is no ledger, that of another store or prefix, of another version, or damaged: the line is named.
             HeldError: another run uses it.
             RefusedError: a file may not be created there.
             ReadFailedError, WriteFailedError: it cannot be read, or written.
         """
         is_new = not os.path.lexists(path)
         if is_new:
-            header = LedgerHeader(schema=SCHEMA, snaprebuild=__version__, began_ms=_now_ms(), location=location)
+            header = LedgerHeader(
+                schema=SCHEMA, snaprebuild=__version__, began_ms=_now_ms(), location=location, key_prefix=key_prefix
+            )
             with new_file(path) as file:  # with its first line, or not at all
                 file.write(f"{line_of(header)}\n".encode())
         else:
-            _header_of(path, location)  # before it is opened for writing: it may be any file
+            _header_of(path, location, key_prefix)  # before it is opened for writing: it may be any file
         journal = JournalFile.existing(path)
         try:
             contents = _contents_of(path)
@@ -500,11 +505,11 @@ def _damaged(path: str, what: str) -> UsageError:
     return UsageError(f"is damaged: {what}; {advice}", path=path)
 
 
-def _header_of(path: str, location: str) -> LedgerHeader:
-    """The header of a ledger of a store.
+def _header_of(path: str, location: str, key_prefix: str) -> LedgerHeader:
+    """The header of a ledger of a store, whose keys begin with a prefix.
 
     Raises:
-        UsageError: it is none, or of another store or version.
+        UsageError: it is none, or of another store, prefix or version.
         ReadFailedError: the file cannot be read.
     """
     with open_named_file(path) as file:
@@ -529,6 +534,9 @@ def _header_of(path: str, location: str) -> LedgerHeader:
         raise _damaged(path, "line 1: is not the header of a ledger") from error
     if header.location != location:
         raise UsageError(f"is the ledger of another store: expected {location}, found {shown(header.location)}", path=path)
+    if header.key_prefix != key_prefix:
+        message = f"is the ledger of another key_prefix: expected {shown(key_prefix)}, found {shown(header.key_prefix)}"
+        raise UsageError(message, path=path)
     return header
 
 

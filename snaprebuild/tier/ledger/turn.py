@@ -21,7 +21,7 @@ from msgspec import structs
 
 from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.errors import LimitReachedError, SnaprebuildError
+from snaprebuild.errors import LimitReachedError, ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask, TaskQueue, run_here
 from snaprebuild.snapshots.engine.schedule import run_tasks
@@ -33,7 +33,7 @@ from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.s3.request_limits import BYTES, OPTIONS, REQUESTS, limit_used_up, meter_of
 from snaprebuild.storage.store import ReadStore
 from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, ProofKind, SnapshotVerdict
-from snaprebuild.tier.cost import CopyRead
+from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost
 from snaprebuild.tier.ledger.kept_store import KeptStore
 from snaprebuild.tier.ledger.kept_summary import without_first_events
 from snaprebuild.tier.ledger.ledger_file import AuditLedger, CopyKey, CopyLine
@@ -45,6 +45,8 @@ from snaprebuild.tier.remote_store import Tier
 __all__ = ["LedgerTurn", "ReplayedPart", "copy_key"]
 
 PROVEN = (SnapshotVerdict.RIGHT, SnapshotVerdict.CONSISTENT)
+
+FAILED_BEFORE = "could not be read by an earlier run, and was not read since"
 
 TAKEN_AT_ONCE = 10_000
 """Segments whose tasks are in memory at a time."""
@@ -102,10 +104,14 @@ class _Due:
         """Size of the object with the segment."""
         return _log_object_bytes(self.copy)
 
+    def reads(self) -> CopyRead:
+        """What is read of its copy, to judge the snapshot at its end."""
+        return CopyRead.of(self.copy, segment=True, compared=self.copy.facts.index_hits is not None, snapshots=1, index=True)
+
     def needs(self) -> tuple[int, int]:
-        """Requests and bytes that it takes to read it, and to judge the snapshot at its end."""
-        read = CopyRead.of(self.copy, segment=True, compared=self.copy.facts.index_hits is not None, snapshots=1, index=True)
-        return sum(requests for _, _, requests in read.parts), sum(size for _, size, _ in read.parts)
+        """Requests and bytes that these reads take."""
+        parts = self.reads().parts
+        return sum(requests for _, _, requests in parts), sum(size for _, size, _ in parts)
 
 
 def _log_object_bytes(copy: RemoteCopy) -> int:
@@ -143,6 +149,7 @@ class LedgerTurn:
     _listed: set[CopyKey] = field(default_factory=set)
     _copies: dict[str, RemoteCopy] = field(default_factory=dict)
     _failures: dict[str, SnaprebuildError | FormatError] = field(default_factory=dict)
+    _taken: list[_Due] = field(default_factory=list)
     _left: list[_Due] = field(default_factory=list)
 
     # ------------------------------------------------------------------------------------------------------ before
@@ -164,40 +171,49 @@ class LedgerTurn:
                     self._keys[f"{root}/{each.key}"] = key
         tier.reads = KeptStore(tier.base.store, self.ledger, self._keys)
 
-    def needs_read(self, copy: RemoteCopy) -> bool:
-        """Whether the segment of a copy was never read, as far as that is known before the replays are planned."""
-        return self.ledger.last_read_ms(copy_key(copy.objects)) is None
-
     # ------------------------------------------------------------------------------------------------------ reading
 
-    def read(self, parts: Iterable[ReplayedPart], engine: Callable[[int], Engine | None]) -> None:
-        """Reads what is due of segments, within the limits of the run; what cannot be read is an error of its partition later.
+    def plan(self, parts: Iterable[ReplayedPart]) -> AuditCost:
+        """Takes what is due of segments, within the limits of the run. Begins a round if the last one is over.
 
         Args:
             parts: that are going to be replayed.
-            engine: makes, from the bytes of the segments, what reads in place of worker processes of this machine, or None.
+
+        Returns:
+            The cost of what ``read`` is going to read, and of judging it.
 
         Raises:
-            UsageError: the ledger is damaged.
-            WriteFailedError: it cannot be written.
+            WriteFailedError: the ledger cannot be written.
         """
         planned = [each for part in parts for each in self._planned(part)]
         known = [each for each in planned if self._is_known(each.copy)]
         if self.begins_rounds and known and all(self._was_tried_in_round(each.copy) for each in known):
             self.ledger.begin_round()
         began_ms = self.ledger.round_began_ms
-        due = [each for each in planned if each.read_ms is None or (self.begins_rounds and each.read_ms < began_ms)]
+        due = [each for each in planned if self._is_due(each, began_ms)]
         due.sort(key=lambda each: each.order)
         for each in planned:
             self._record_seen(each)
-        taken = due[: self._within_limits(due)]
-        self._left = due[len(taken) :]
-        for start in range(0, len(taken), TAKEN_AT_ONCE):
-            some = taken[start : start + TAKEN_AT_ONCE]
+        count = self._within_limits(due)
+        self._taken = due[:count]
+        self._left = due[count:]
+        return audit_cost(each.reads() for each in self._taken)
+
+    def read(self, engine: Callable[[int], Engine | None]) -> None:
+        """Reads the segments that were planned. What cannot be read is an error of its partition later.
+
+        Args:
+            engine: makes, from the bytes of the segments, what reads in place of worker processes of this machine, or None.
+
+        Raises:
+            WriteFailedError: the ledger cannot be written.
+        """
+        for start in range(0, len(self._taken), TAKEN_AT_ONCE):
+            some = self._taken[start : start + TAKEN_AT_ONCE]
             size_bytes = sum(each.stored_bytes for each in some)
             reading = structs.replace(self.run, engine=engine(size_bytes))
             run_tasks([self._reader(each) for each in some], reading)
-        self._left += [each for each in taken if self._is_left(each)]
+        self._left += [each for each in self._taken if self._is_left(each)]
 
     def _planned(self, part: ReplayedPart) -> Iterator[_Due]:
         """The segments of a part that is replayed."""
@@ -213,6 +229,23 @@ class LedgerTurn:
             copy = copies[task.path]
             plain = structs.replace(task, store=_without_ledger(task.store))
             yield _Due(part, index, plain, copy, self.ledger.read_ms(copy_key(copy.objects), task))
+
+    def _is_due(self, each: _Due, began_ms: int) -> bool:
+        """Whether a segment is to be read: it never was, could not be read the last time, or was read before the round began."""
+        if each.read_ms is None or self._failed_last(each.copy):
+            return True
+        return self.begins_rounds and each.read_ms < began_ms
+
+    def _failed_last(self, copy: RemoteCopy) -> bool:
+        """Whether the segment of a copy could not be read when that was tried last, by any run."""
+        line = self._line_of(copy)
+        if line is None or line.failed_ms is None:
+            return False
+        key = copy_key(copy.objects)
+        if line.mark != key.mark:
+            return False
+        read_ms = self.ledger.last_read_ms(key)
+        return read_ms is None or line.failed_ms >= read_ms
 
     def _is_known(self, copy: RemoteCopy) -> bool:
         """Whether an earlier run has recorded a copy with these objects."""
@@ -288,7 +321,10 @@ class LedgerTurn:
         failure = self._failures.get(task.path)
         if failure is not None:
             return failure
-        key = copy_key(self._copies[task.path].objects)
+        copy = self._copies[task.path]
+        if self._failed_last(copy):
+            return ReadFailedError(FAILED_BEFORE, path=task.path)
+        key = copy_key(copy.objects)
         pieces = self.ledger.pieces(key, task)
         if pieces is None:
             return LimitReachedError(self.limit or "the segment is read by a later run")
@@ -317,7 +353,12 @@ class LedgerTurn:
             line = self._line_of(each.copy)
             is_open = each.verdict in (SnapshotVerdict.UNPROVEN, SnapshotVerdict.NOT_READ)
             is_waiting = was_limited and is_open
-            has_proof = line is not None and line.proof is not None and line.mark == copy_key(each.copy.objects).mark
+            failed = self._failed_last(each.copy)
+            if is_waiting and failed:
+                each.settle(SnapshotVerdict.UNPROVEN, f"its segment {FAILED_BEFORE}")
+                is_waiting = False
+            is_same = line is not None and line.mark == copy_key(each.copy.objects).mark
+            has_proof = line is not None and line.proof is not None and is_same and not failed
             if is_waiting and has_proof:
                 assert line is not None
                 each.settle(line.verdict, "an earlier run proved it")
