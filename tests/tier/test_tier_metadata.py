@@ -21,6 +21,7 @@ from formats.remote.remote_log_metadata import (
     RemoteSegmentUpdate,
     SegmentState,
     TopicIdPartition,
+    metadata_partition,
     read_remote_log_record,
     write_remote_log_record,
 )
@@ -321,6 +322,50 @@ def test_records_without_objects_objects_without_records_and_states_that_brokers
     assert decisions(run.document) == ["deleted", "deleting", "included", "unfinished", "unrecorded", "lost"]
     assert (run.exit_code, run.codes["tier-lost"], run.codes["metadata-dropped"]) == (4, 1, 1)
     assert (run.codes["tier-orphan"], run.codes["tier-deleted"], run.codes["tier-deleting"]) == (1, 1, 1)
+
+
+def metadata_of_many_partitions(root: Path, number: int) -> Path:
+    """The whole metadata log of a topic with 50 partitions, one of which has the begin of the deletion of a copy."""
+    first, second = started(1, 0, 9), started(2, 10, 19)
+    one = metadata_log(root, first, update(first), update(first, SegmentState.DELETE_SEGMENT_STARTED), second, update(second))
+    (one / "__remote_log_metadata-0").rename(one / f"__remote_log_metadata-{number}")
+    for other in set(range(50)) - {number}:
+        write_partition(one / f"__remote_log_metadata-{other}", {0: b""})
+    return one
+
+
+def test_a_metadata_log_without_the_partition_of_the_records_is_no_all_clear(tmp_path: Path) -> None:
+    """The lost partition has the begin of a deletion: its copy would be readable again."""
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19))
+    number = metadata_partition(T0, 50)
+    log = metadata_of_many_partitions(tmp_path, number)
+    words = (store, "--metadata-log", log, "--log-start", "t-0=5")
+    run = in_json("tier metadata", *words)
+    assert (run.exit_code, run.document["verified"], decisions(run.document)) == (1, True, ["deleting", "included"])
+    shutil.rmtree(log / f"__remote_log_metadata-{number}")
+    run = in_json("tier metadata", *words)
+    inventory = in_json("tier inventory", store, "--metadata-log", log)
+    assert (run.exit_code, run.codes["tier-unknown"]) == (inventory.exit_code, inventory.codes["tier-unknown"]) == (1, 1)
+    assert (run.document["verified"], run.document["status"]) == (False, inventory.document["status"])
+    assert [each["cause"] for each in run.document["partitions"][0]["refusals"]] == ["records-not-given"]
+    file = tmp_path / "records.jsonl"
+    run = in_json("tier metadata", *words, "--records-file", file)
+    assert (run.exit_code, file.exists(), run.codes["tier-metadata-refused"]) == (3, False, 1)
+    lost = ("--lost-metadata-partition", number)
+    run = in_json("tier metadata", *words, "--records-file", file, *lost)
+    assert (run.exit_code, run.document["verified"], run.codes["tier-unverified"]) == (0, False, 1)
+    assert [each.segment_id for each in rebuilt(file) if isinstance(each, RemoteSegment)] == [bytes((1,)) * 16, bytes((2,)) * 16]
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [(3, "partition 3 is in the metadata log that was given"), (50, "expected a partition from 0 to 49; found 50")],
+)
+def test_metadata_partitions_that_cannot_be_lost(number: int, message: str, tmp_path: Path) -> None:
+    log = metadata_of_many_partitions(tmp_path, metadata_partition(T0, 50))
+    words = (store_of(tmp_path, copy(0, 9)), "--metadata-log", log, "--lost-metadata-partition", number)
+    run = snaprebuild("tier", "metadata", *words)
+    assert (run.exit_code, message in run.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("form", ["delete", "stray", "future"])

@@ -70,6 +70,7 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
             writes=options.records is not None or plan is not None or announcer is not None,
             metadata_partitions=_partitions(options, cluster, announcer),
             topic_ids=None if cluster is None else cluster.topic_ids,
+            lost_partitions=frozenset(options.lost_metadata_partition or ()),
         )
         records = store_records(access, request, tier)
         output = MetadataOutput(records_file=options.records, produced_to=options.produce_to, dry_run=options.dry_run)

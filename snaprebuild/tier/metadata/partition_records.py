@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text
-from formats.remote.remote_log_metadata import RemoteSegment, SegmentState
+from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.published import Natural, Part, Uuid
 from snaprebuild.storage.partition_names import TopicPartition, named
@@ -92,6 +92,8 @@ class RefusalCause(StrEnum):
     """The log that was named as the leader's has fewer leader epochs than the copies."""
     GAP = "gap"
     """Offsets are in no copy: a leader would take them for uploaded, and delete its own segments of them."""
+    RECORDS_NOT_GIVEN = "records-not-given"
+    """The metadata log lacks the partition with its records, so that deletions of its copies are unknown."""
     NOT_SERVED = "not-served"
     """With these records brokers would not read each offset from the copy that has it."""
 
@@ -162,12 +164,14 @@ class PartitionRecords:
         part: for the document.
         records: of the copies that are included, by offset.
         faults: why copies cannot be read, with the error of each.
+        undecided: copies that count as finished although the metadata log lacks the partition with their records.
     """
 
     remote: RemotePartition
     part: MetadataPartition
     records: list[CopyRecord]
     faults: list[tuple[RemoteCopy, str, bool]] = field(default_factory=list)
+    undecided: list[RemoteCopy] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +186,7 @@ class PartitionContext:
         settings: of the plugin.
         allow_gaps: offsets may be in no copy.
         metadata_partition: that holds its records.
+        is_lost: that metadata partition is lost, as an option says, so that nothing shows which copies were deleted.
     """
 
     logs: RemoteLogs
@@ -191,6 +196,7 @@ class PartitionContext:
     settings: RecordSettings
     allow_gaps: bool
     metadata_partition: int
+    is_lost: bool = False
 
 
 @dataclass(slots=True)
@@ -236,12 +242,14 @@ class _CopyDecisions:
         self._faults: list[tuple[RemoteCopy, str, bool]] = []
         self._refusals: list[RecordsRefusal] = []
         self._rows: list[_Row] = []
+        self._undecided: list[RemoteCopy] = []
 
     def result(self, layout: TierLayout | None) -> PartitionRecords:
         self._rows = list(self._first_decisions())
         self._read_records()
         self._leave_out_below_log_start()
         included = self._of_line()
+        self._check_records_given()
         self._check_settings()
         self._check_log_start()
         gaps = list(self._gaps(included))
@@ -261,7 +269,7 @@ class _CopyDecisions:
             refusals=self._refusals,
             copies=[_shown(row) for row in self._rows],
         )
-        return PartitionRecords(self._remote, part, records, self._faults)
+        return PartitionRecords(self._remote, part, records, self._faults, self._undecided)
 
     # ---- what the metadata log and the listing show ----
 
@@ -275,7 +283,10 @@ class _CopyDecisions:
             if copy.record is not None:
                 decision = self._recorded_decision(copy)
             else:
-                decision = _unrecorded_decision(states[copy.segment_id], is_given=is_given)
+                state = states[copy.segment_id]
+                decision = _unrecorded_decision(state, is_given=is_given)
+                if state is CopyState.UNKNOWN and not is_given:
+                    self._undecided.append(copy)
             if self._context.has_topic is False and decision is CopyDecision.INCLUDED:
                 decision = CopyDecision.NO_TOPIC
             row = _Row(copy, decision)
@@ -397,6 +408,17 @@ class _CopyDecisions:
                 row.leave_out(CopyDecision.SUPERSEDED, "other copies hold all of its offsets")
 
     # ---- conditions of a write ----
+
+    def _check_records_given(self) -> None:
+        if not self._undecided or self._context.is_lost:
+            return
+        number = self._context.metadata_partition
+        message = (
+            f"deletions of the copies are unknown, because partition {number} of {METADATA_TOPIC} was not given: add a directory that "
+            f"has it with --metadata-log. If it is lost, --lost-metadata-partition {number} accepts that deleted copies get records"
+        )
+        offset = self._undecided[0].start_offset
+        self._refusals.append(RecordsRefusal(cause=RefusalCause.RECORDS_NOT_GIVEN, message=message, offset=offset))
 
     def _check_settings(self) -> None:
         if self._context.settings.custom_fields is not None:
