@@ -3,6 +3,7 @@
 import base64
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ from snaprebuild.tier.upload.announce import WrittenCopy
 LOST = FIXTURES / "follower-lost-state"
 T0 = TopicIdPartition("t", TOPIC_ID, 0)
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
+ALL_FIELDS = "REMOTE_SIZE,OBJECT_PREFIX,OBJECT_KEY"
 
 
 def rebuilt(path: Path) -> list[RemoteSegment | RemoteSegmentUpdate]:
@@ -113,8 +115,17 @@ def test_custom_metadata_is_that_of_the_plugin(tmp_path: Path) -> None:
     store = AIVEN / "custom-metadata" / "store"
     true = json.loads((AIVEN / "custom-metadata.json").read_text())
     file = tmp_path / "records.jsonl"
-    fields = "REMOTE_SIZE,OBJECT_PREFIX,OBJECT_KEY"
-    words = (store, "--log-start", "mixed-0=3664", "--custom-metadata", fields, "--records-file", file)
+    words = (
+        store,
+        "--log-start",
+        "mixed-0=3664",
+        "--custom-metadata",
+        ALL_FIELDS,
+        "--set",
+        "key_prefix=tier/",
+        "--records-file",
+        file,
+    )
     assert in_json("tier metadata", *words).exit_code == 0
     found = {id_text(each.id.id): each.custom_metadata for each in rebuilt(file) if each.id is not None}
     assert {key: (value or b"").hex() for key, value in found.items()} == {
@@ -128,7 +139,7 @@ def test_custom_metadata_follows_the_configuration_of_the_broker(tmp_path: Path)
     properties = tmp_path / "server.properties"
     sizes = []
     for fields in ("", "rsm.config.custom.metadata.fields.include=REMOTE_SIZE, OBJECT_PREFIX\n"):
-        properties.write_text(f"rsm.config.storage.root={store}\n{fields}")
+        properties.write_text(f"rsm.config.storage.root={store}\nrsm.config.key.prefix=tier/\n{fields}")
         run = in_json("tier metadata", "--server-properties", properties, "--log-start", "mixed-0=3664")
         (partition,) = run.document["partitions"]
         assert (run.exit_code, partition["refusals"]) == (0, [])
@@ -137,6 +148,56 @@ def test_custom_metadata_follows_the_configuration_of_the_broker(tmp_path: Path)
     properties.write_text(f"rsm.config.storage.root={store}\nrsm.config.custom.metadata.fields.include=SIZE\n")
     run = snaprebuild("tier", "metadata", "--server-properties", properties)
     assert (run.exit_code, "custom.metadata.fields.include: expected none" in run.stderr) == (2, True)
+
+
+def test_in_a_directory_the_prefix_of_the_keys_is_that_of_the_plugin(tmp_path: Path) -> None:
+    """Below the root of the plugin the keys lack a part of the prefix, and brokers would look for other files."""
+    root = AIVEN / "custom-metadata" / "store"
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"rsm.config.storage.root={root}\n")
+    file = tmp_path / "records.jsonl"
+    words = ("--log-start", "mixed-0=3664", "--custom-metadata", "OBJECT_PREFIX", "--records-file", file)
+    for store, more in (
+        (root, ()),
+        (root / "tier", ()),
+        (root / "tier", ("--server-properties", properties)),
+        (root, ("--server-properties", properties)),
+    ):
+        run = in_json("tier metadata", store, *words, *more)
+        assert (run.exit_code, file.exists()) == (3, False)
+        assert [each["cause"] for each in run.document["partitions"][0]["refusals"]] == ["settings-unknown"]
+    properties.write_text(f"rsm.config.storage.root={root / 'tier'}\n")
+    run = in_json("tier metadata", *words, "--server-properties", properties)
+    assert (run.exit_code, run.document["partitions"][0]["refusals"]) == (0, [])
+    assert {(each.custom_metadata or b"").hex() for each in rebuilt(file)} == {"01010101"}  # one field: tag 1, the empty string
+
+
+def records_of(path: Path) -> list[RemoteSegment | RemoteSegmentUpdate]:
+    """The records of a real store in Aiven's layout, with the sizes that its objects have now."""
+    words = ("--custom-metadata", ALL_FIELDS, "--set", "key_prefix=tier/", "--log-start", "mixed-0=0")
+    file = path.with_suffix(".jsonl")
+    assert in_json("tier metadata", path, *words, "--records-file", file).exit_code == 0
+    return rebuilt(file)
+
+
+def test_a_repair_leaves_records_and_objects_equal(tmp_path: Path) -> None:
+    """The repair appends to objects, and the record keeps the size that they had."""
+    store = Path(shutil.copytree(AIVEN / "diseased" / "store", tmp_path / "store"))
+    records = records_of(store)
+    log = metadata_log(tmp_path, *records)
+    words = (store, "--metadata-log", log)
+    repair = in_json("tier repair", *words, "--receipt", tmp_path / "receipt.jsonl", "--as-of", "2020-01-01T00:00:00Z")
+    assert (repair.exit_code, repair.document["totals"]["repaired"]) == (0, 4)
+    words += ("--log-start", "mixed-0=0")
+    for more in ((), ("--set", "key_prefix=tier/")):
+        run = in_json("tier metadata", *words, "--custom-metadata", ALL_FIELDS, *more)
+        assert (run.exit_code, run.codes.get("tier-metadata-differs", 0)) == (0, 0)
+    run = in_json("tier metadata", store / "tier", *words[1:], "--custom-metadata", ALL_FIELDS)
+    assert (run.exit_code, run.codes.get("tier-metadata-differs", 0)) == (0, 0)
+    wrong = [replace(each, custom_metadata=(each.custom_metadata or b"")[:-1] + b"!") for each in records]
+    other = metadata_log(tmp_path / "other", *wrong)
+    run = in_json("tier metadata", store, "--metadata-log", other, *words[3:], "--custom-metadata", ALL_FIELDS)
+    assert (run.exit_code, run.codes["tier-metadata-differs"]) == (4, 6)
 
 
 def test_without_settings_of_the_plugin_nothing_is_written(tmp_path: Path) -> None:

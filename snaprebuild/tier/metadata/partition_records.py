@@ -31,6 +31,7 @@ from snaprebuild.tier.metadata.copy_record import (
     RecordSettings,
     copy_record,
     differing_facts,
+    prefix_fault,
 )
 from snaprebuild.tier.metadata.leader_logs import LeaderLog
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs, epoch_end_offsets
@@ -422,6 +423,7 @@ class _CopyDecisions:
 
     def _check_settings(self) -> None:
         if self._context.settings.custom_fields is not None:
+            self._check_prefix()
             return
         unknown = [row for row in self._candidates if row.copy.record is None and row.copy.layout is TierLayout.AIVEN]
         if unknown:
@@ -431,6 +433,14 @@ class _CopyDecisions:
             )
             offset = unknown[0].copy.start_offset
             self._refusals.append(RecordsRefusal(cause=RefusalCause.SETTINGS_UNKNOWN, message=message, offset=offset))
+
+    def _check_prefix(self) -> None:
+        for row in self._candidates:
+            fault = None if row.copy.record is not None else prefix_fault(self._remote, row.copy, self._context.settings)
+            if fault is not None:
+                offset = row.copy.start_offset
+                self._refusals.append(RecordsRefusal(cause=RefusalCause.SETTINGS_UNKNOWN, message=fault, offset=offset))
+                return
 
     def _check_log_start(self) -> None:
         if self._context.log_start_offset is None and self._candidates:
