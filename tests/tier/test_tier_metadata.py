@@ -520,6 +520,30 @@ def test_log_directories_get_the_topic_and_undo_takes_it_back(tmp_path: Path) ->
     assert [each["action"] for each in in_json("undo", tmp_path / "receipt.jsonl").document["directories"]] == ["absent"]
 
 
+def test_a_run_is_registered_and_another_one_names_its_undo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a run that was killed after its last directory, whose receipt has no end."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    node = node_of(tmp_path)
+    receipt = tmp_path / "receipt.jsonl"
+    assert in_json("tier metadata", *words_of(tmp_path)).exit_code == 0
+    (link,) = (tmp_path / "state" / "snaprebuild").iterdir()
+    assert link.readlink() == receipt
+    lines = receipt.read_text().splitlines(keepends=True)
+    assert [json.loads(line).get("step") for line in lines] == [None, "directory", "end"]
+    receipt.write_text("".join(lines[:-1]))
+    words = (LOST / "remote", "--log-dirs", node, "--receipt", tmp_path / "again.jsonl")
+    run = snaprebuild("tier", "metadata", *words)
+    assert (run.exit_code, f"snaprebuild undo {receipt}" in run.stderr) == (3, True)
+    checkpoint = node / "__remote_log_metadata-0" / "leader-epoch-checkpoint"
+    written_by_us = checkpoint.read_bytes()
+    checkpoint.write_text("0\n2\n0 0\n3 28\n")
+    run = snaprebuild("tier", "metadata", *words)
+    assert (run.exit_code, "undo" in run.stderr, "is not replaced: move it out" in run.stderr) == (3, False, True)
+    checkpoint.write_bytes(written_by_us)
+    undone = in_json("undo", "--last")
+    assert (undone.exit_code, [each["action"] for each in undone.document["directories"]]) == (0, ["removed"])
+
+
 def test_undo_leaves_a_topic_that_a_broker_has_used(tmp_path: Path) -> None:
     node = node_of(tmp_path)
     assert in_json("tier metadata", *words_of(tmp_path)).exit_code == 0
