@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from construct import Bytes, PrefixedArray, Struct, this
+from construct import Bytes, ConstructError, PrefixedArray, Struct, this
 
 from formats.primitives import UNSIGNED_VARINT, VARLONG
 from formats.remote.aiven_custom_fields import CustomField
 
-__all__ = ["CustomMetadata", "write_custom_metadata"]
+__all__ = ["CustomMetadata", "custom_values", "write_custom_metadata"]
 
 TAGGED_FIELDS = PrefixedArray(
     UNSIGNED_VARINT,
@@ -66,3 +66,18 @@ def write_custom_metadata(metadata: CustomMetadata, fields: Collection[CustomFie
             value = metadata.value_of(each)
             rows.append({"tag": each.tag, "size": len(value), "value": value})
     return bytes(TAGGED_FIELDS.build(rows))
+
+
+def custom_values(data: bytes) -> dict[int, bytes] | None:
+    """The bytes of each field by its tag; None if the plugin would not have written these bytes.
+
+    Args:
+        data: custom metadata of a record.
+    """
+    try:
+        rows = TAGGED_FIELDS.parse(data)
+    except (ConstructError, ValueError):
+        return None
+    values = {int(row.tag): bytes(row.value) for row in rows}
+    is_whole = bytes(TAGGED_FIELDS.build(rows)) == data
+    return values if is_whole and len(values) == len(rows) else None

@@ -305,6 +305,10 @@ class RemoteLogs:
         self._count = next(fits, METADATA_PARTITIONS)
         return self._count
 
+    def set_metadata_partitions(self, count: int) -> None:
+        """Notes how many partitions the metadata topic has, where the cluster or an operator shows it."""
+        self._count = count
+
     def _fits(self, count: int) -> bool:
         return all(metadata_partition(each, count) == number for each, number in self.read_from.items())
 

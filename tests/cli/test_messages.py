@@ -88,7 +88,7 @@ RISKY = {
 }
 RISKY |= {
     *("late_after_ms", "max_timeout_ms", "--cache", "--metadata-log", "--allow-plain", "--allow-unverified"),
-    *("--uploader", "voters", "--i-am-the-leader", "--accept-own-log", "--log-start", "--allow-gaps"),
+    *("--uploader", "voters", "--i-am-the-leader", "--accept-own-log", "--log-start", "--allow-gaps", "--lost-metadata-partition"),
 }
 """Options with which a snapshot may become wrong, a way back is lost, or damage is not seen. With some, a live transaction may be taken
 for a hanging one, a good copy for an orphan, or a replica that lags for one that has everything."""

@@ -3,6 +3,7 @@
 import base64
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from formats.remote.remote_log_metadata import (
     RemoteSegmentUpdate,
     SegmentState,
     TopicIdPartition,
+    metadata_partition,
     read_remote_log_record,
     write_remote_log_record,
 )
@@ -37,6 +39,7 @@ from snaprebuild.tier.upload.announce import WrittenCopy
 LOST = FIXTURES / "follower-lost-state"
 T0 = TopicIdPartition("t", TOPIC_ID, 0)
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
+ALL_FIELDS = "REMOTE_SIZE,OBJECT_PREFIX,OBJECT_KEY"
 
 
 def rebuilt(path: Path) -> list[RemoteSegment | RemoteSegmentUpdate]:
@@ -112,8 +115,17 @@ def test_custom_metadata_is_that_of_the_plugin(tmp_path: Path) -> None:
     store = AIVEN / "custom-metadata" / "store"
     true = json.loads((AIVEN / "custom-metadata.json").read_text())
     file = tmp_path / "records.jsonl"
-    fields = "REMOTE_SIZE,OBJECT_PREFIX,OBJECT_KEY"
-    words = (store, "--log-start", "mixed-0=3664", "--custom-metadata", fields, "--records-file", file)
+    words = (
+        store,
+        "--log-start",
+        "mixed-0=3664",
+        "--custom-metadata",
+        ALL_FIELDS,
+        "--set",
+        "key_prefix=tier/",
+        "--records-file",
+        file,
+    )
     assert in_json("tier metadata", *words).exit_code == 0
     found = {id_text(each.id.id): each.custom_metadata for each in rebuilt(file) if each.id is not None}
     assert {key: (value or b"").hex() for key, value in found.items()} == {
@@ -127,7 +139,7 @@ def test_custom_metadata_follows_the_configuration_of_the_broker(tmp_path: Path)
     properties = tmp_path / "server.properties"
     sizes = []
     for fields in ("", "rsm.config.custom.metadata.fields.include=REMOTE_SIZE, OBJECT_PREFIX\n"):
-        properties.write_text(f"rsm.config.storage.root={store}\n{fields}")
+        properties.write_text(f"rsm.config.storage.root={store}\nrsm.config.key.prefix=tier/\n{fields}")
         run = in_json("tier metadata", "--server-properties", properties, "--log-start", "mixed-0=3664")
         (partition,) = run.document["partitions"]
         assert (run.exit_code, partition["refusals"]) == (0, [])
@@ -136,6 +148,56 @@ def test_custom_metadata_follows_the_configuration_of_the_broker(tmp_path: Path)
     properties.write_text(f"rsm.config.storage.root={store}\nrsm.config.custom.metadata.fields.include=SIZE\n")
     run = snaprebuild("tier", "metadata", "--server-properties", properties)
     assert (run.exit_code, "custom.metadata.fields.include: expected none" in run.stderr) == (2, True)
+
+
+def test_in_a_directory_the_prefix_of_the_keys_is_that_of_the_plugin(tmp_path: Path) -> None:
+    """Below the root of the plugin the keys lack a part of the prefix, and brokers would look for other files."""
+    root = AIVEN / "custom-metadata" / "store"
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"rsm.config.storage.root={root}\n")
+    file = tmp_path / "records.jsonl"
+    words = ("--log-start", "mixed-0=3664", "--custom-metadata", "OBJECT_PREFIX", "--records-file", file)
+    for store, more in (
+        (root, ()),
+        (root / "tier", ()),
+        (root / "tier", ("--server-properties", properties)),
+        (root, ("--server-properties", properties)),
+    ):
+        run = in_json("tier metadata", store, *words, *more)
+        assert (run.exit_code, file.exists()) == (3, False)
+        assert [each["cause"] for each in run.document["partitions"][0]["refusals"]] == ["settings-unknown"]
+    properties.write_text(f"rsm.config.storage.root={root / 'tier'}\n")
+    run = in_json("tier metadata", *words, "--server-properties", properties)
+    assert (run.exit_code, run.document["partitions"][0]["refusals"]) == (0, [])
+    assert {(each.custom_metadata or b"").hex() for each in rebuilt(file)} == {"01010101"}  # one field: tag 1, the empty string
+
+
+def records_of(path: Path) -> list[RemoteSegment | RemoteSegmentUpdate]:
+    """The records of a real store in Aiven's layout, with the sizes that its objects have now."""
+    words = ("--custom-metadata", ALL_FIELDS, "--set", "key_prefix=tier/", "--log-start", "mixed-0=0")
+    file = path.with_suffix(".jsonl")
+    assert in_json("tier metadata", path, *words, "--records-file", file).exit_code == 0
+    return rebuilt(file)
+
+
+def test_a_repair_leaves_records_and_objects_equal(tmp_path: Path) -> None:
+    """The repair appends to objects, and the record keeps the size that they had."""
+    store = Path(shutil.copytree(AIVEN / "diseased" / "store", tmp_path / "store"))
+    records = records_of(store)
+    log = metadata_log(tmp_path, *records)
+    words = (store, "--metadata-log", log)
+    repair = in_json("tier repair", *words, "--receipt", tmp_path / "receipt.jsonl", "--as-of", "2020-01-01T00:00:00Z")
+    assert (repair.exit_code, repair.document["totals"]["repaired"]) == (0, 4)
+    words += ("--log-start", "mixed-0=0")
+    for more in ((), ("--set", "key_prefix=tier/")):
+        run = in_json("tier metadata", *words, "--custom-metadata", ALL_FIELDS, *more)
+        assert (run.exit_code, run.codes.get("tier-metadata-differs", 0)) == (0, 0)
+    run = in_json("tier metadata", store / "tier", *words[1:], "--custom-metadata", ALL_FIELDS)
+    assert (run.exit_code, run.codes.get("tier-metadata-differs", 0)) == (0, 0)
+    wrong = [replace(each, custom_metadata=(each.custom_metadata or b"")[:-1] + b"!") for each in records]
+    other = metadata_log(tmp_path / "other", *wrong)
+    run = in_json("tier metadata", store, "--metadata-log", other, *words[3:], "--custom-metadata", ALL_FIELDS)
+    assert (run.exit_code, run.codes["tier-metadata-differs"]) == (4, 6)
 
 
 def test_without_settings_of_the_plugin_nothing_is_written(tmp_path: Path) -> None:
@@ -412,6 +474,50 @@ def test_records_without_objects_objects_without_records_and_states_that_brokers
     assert (run.codes["tier-orphan"], run.codes["tier-deleted"], run.codes["tier-deleting"]) == (1, 1, 1)
 
 
+def metadata_of_many_partitions(root: Path, number: int) -> Path:
+    """The whole metadata log of a topic with 50 partitions, one of which has the begin of the deletion of a copy."""
+    first, second = started(1, 0, 9), started(2, 10, 19)
+    one = metadata_log(root, first, update(first), update(first, SegmentState.DELETE_SEGMENT_STARTED), second, update(second))
+    (one / "__remote_log_metadata-0").rename(one / f"__remote_log_metadata-{number}")
+    for other in set(range(50)) - {number}:
+        write_partition(one / f"__remote_log_metadata-{other}", {0: b""})
+    return one
+
+
+def test_a_metadata_log_without_the_partition_of_the_records_is_no_all_clear(tmp_path: Path) -> None:
+    """The lost partition has the begin of a deletion: its copy would be readable again."""
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19))
+    number = metadata_partition(T0, 50)
+    log = metadata_of_many_partitions(tmp_path, number)
+    words = (store, "--metadata-log", log, "--log-start", "t-0=5")
+    run = in_json("tier metadata", *words)
+    assert (run.exit_code, run.document["verified"], decisions(run.document)) == (1, True, ["deleting", "included"])
+    shutil.rmtree(log / f"__remote_log_metadata-{number}")
+    run = in_json("tier metadata", *words)
+    inventory = in_json("tier inventory", store, "--metadata-log", log)
+    assert (run.exit_code, run.codes["tier-unknown"]) == (inventory.exit_code, inventory.codes["tier-unknown"]) == (1, 1)
+    assert (run.document["verified"], run.document["status"]) == (False, inventory.document["status"])
+    assert [each["cause"] for each in run.document["partitions"][0]["refusals"]] == ["records-not-given"]
+    file = tmp_path / "records.jsonl"
+    run = in_json("tier metadata", *words, "--records-file", file)
+    assert (run.exit_code, file.exists(), run.codes["tier-metadata-refused"]) == (3, False, 1)
+    lost = ("--lost-metadata-partition", number)
+    run = in_json("tier metadata", *words, "--records-file", file, *lost)
+    assert (run.exit_code, run.document["verified"], run.codes["tier-unverified"]) == (0, False, 1)
+    assert [each.segment_id for each in rebuilt(file) if isinstance(each, RemoteSegment)] == [bytes((1,)) * 16, bytes((2,)) * 16]
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [(3, "partition 3 is in the metadata log that was given"), (50, "expected a partition from 0 to 49; found 50")],
+)
+def test_metadata_partitions_that_cannot_be_lost(number: int, message: str, tmp_path: Path) -> None:
+    log = metadata_of_many_partitions(tmp_path, metadata_partition(T0, 50))
+    words = (store_of(tmp_path, copy(0, 9)), "--metadata-log", log, "--lost-metadata-partition", number)
+    run = snaprebuild("tier", "metadata", *words)
+    assert (run.exit_code, message in run.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("form", ["delete", "stray", "future"])
 def test_a_metadata_log_that_its_broker_deletes_or_moves_is_not_read(form: str, tmp_path: Path) -> None:
     """It may be of an earlier topic of the name, and have more bytes than the present one."""
@@ -505,6 +611,30 @@ def test_log_directories_get_the_topic_and_undo_takes_it_back(tmp_path: Path) ->
     assert (undone.exit_code, [each["action"] for each in undone.document["directories"]]) == (0, ["removed"])
     assert [path for path in sorted(node.rglob("*")) if path.name != ".lock"] == before
     assert [each["action"] for each in in_json("undo", tmp_path / "receipt.jsonl").document["directories"]] == ["absent"]
+
+
+def test_a_run_is_registered_and_another_one_names_its_undo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a run that was killed after its last directory, whose receipt has no end."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    node = node_of(tmp_path)
+    receipt = tmp_path / "receipt.jsonl"
+    assert in_json("tier metadata", *words_of(tmp_path)).exit_code == 0
+    (link,) = (tmp_path / "state" / "snaprebuild").iterdir()
+    assert link.readlink() == receipt
+    lines = receipt.read_text().splitlines(keepends=True)
+    assert [json.loads(line).get("step") for line in lines] == [None, "directory", "end"]
+    receipt.write_text("".join(lines[:-1]))
+    words = (LOST / "remote", "--log-dirs", node, "--receipt", tmp_path / "again.jsonl")
+    run = snaprebuild("tier", "metadata", *words)
+    assert (run.exit_code, f"snaprebuild undo {receipt}" in run.stderr) == (3, True)
+    checkpoint = node / "__remote_log_metadata-0" / "leader-epoch-checkpoint"
+    written_by_us = checkpoint.read_bytes()
+    checkpoint.write_text("0\n2\n0 0\n3 28\n")
+    run = snaprebuild("tier", "metadata", *words)
+    assert (run.exit_code, "undo" in run.stderr, "is not replaced: move it out" in run.stderr) == (3, False, True)
+    checkpoint.write_bytes(written_by_us)
+    undone = in_json("undo", "--last")
+    assert (undone.exit_code, [each["action"] for each in undone.document["directories"]]) == (0, ["removed"])
 
 
 def test_undo_leaves_a_topic_that_a_broker_has_used(tmp_path: Path) -> None:

@@ -84,6 +84,17 @@ class TierMetadataOptions(RemoteOptions, frozen=True):
     ] = False
     server_properties: ServerProperties = None
     metadata_partitions: MetadataPartitions = None
+    lost_metadata_partition: Annotated[
+        list[int] | None,
+        option(
+            "--lost-metadata-partition",
+            metavar="N",
+            click_type=WholeNumber(0, INT32_MAX),
+            short="Partition of __remote_log_metadata that no broker has any more, so that --metadata-log lacks it; repeatable",
+            risk="copies that brokers have deleted get records, as far as their objects are there",
+            default="refuse to write records of its copies",
+        ),
+    ] = None
     records: Records = None
     log_dirs: Annotated[
         list[str] | None,

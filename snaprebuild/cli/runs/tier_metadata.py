@@ -66,11 +66,12 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
         request = MetadataRequest(
             selection=selection,
             leaders=leaders,
-            settings=RecordSettings(custom_fields_of(options.custom_metadata, fields)),
+            settings=RecordSettings(custom_fields_of(options.custom_metadata, fields), configured.known_key_prefix),
             allow_gaps=options.allow_gaps,
             writes=options.records is not None or plan is not None or announcer is not None,
             metadata_partitions=_partitions(options, cluster, announcer),
             topic_ids=None if cluster is None else cluster.topic_ids,
+            lost_partitions=frozenset(options.lost_metadata_partition or ()),
         )
         records = store_records(access, request, tier)
         output = MetadataOutput(records_file=options.records, produced_to=options.produce_to, dry_run=options.dry_run)

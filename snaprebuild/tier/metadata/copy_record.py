@@ -14,7 +14,7 @@ from formats.errors import TruncatedError
 from formats.limits import INT32_MAX
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.remote.aiven_custom_fields import CustomField
-from formats.remote.aiven_custom_metadata import CustomMetadata, write_custom_metadata
+from formats.remote.aiven_custom_metadata import CustomMetadata, custom_values, write_custom_metadata
 from formats.remote.aiven_key import AivenObject, parse_aiven_key
 from formats.remote.aiven_manifest import read_aiven_manifest
 from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState
@@ -25,7 +25,16 @@ from snaprebuild.storage.store import OBJECT_SCHEME
 from snaprebuild.tier.remote_partition import LOG_OF, RemoteCopy, RemotePartition
 from snaprebuild.tier.upload.announce import WrittenCopy
 
-__all__ = ["CopyRecord", "FactSource", "FactSources", "RecordFacts", "RecordSettings", "copy_record", "differing_facts"]
+__all__ = [
+    "CopyRecord",
+    "FactSource",
+    "FactSources",
+    "RecordFacts",
+    "RecordSettings",
+    "copy_record",
+    "differing_facts",
+    "prefix_fault",
+]
 
 UNKNOWN_BROKER = -1
 """Kafka shows the id in its log, and decides nothing by it."""
@@ -103,9 +112,12 @@ class RecordSettings:
 
     Attributes:
         custom_fields: that the plugin is set to include in custom metadata; None if unknown.
+        key_prefix: of the plugin whose storage root is the directory with the objects; None if unknown, or in an object store, where the
+            location shows it.
     """
 
     custom_fields: Collection[CustomField] | None = None
+    key_prefix: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,11 +282,38 @@ def _custom_metadata(remote: RemotePartition, copy: RemoteCopy, settings: Record
     if copy.layout is TierLayout.LOCAL_TIERED_STORAGE or not settings.custom_fields:
         return None
     key = copy.objects.by_kind[AivenObject.LOG].key
-    parsed = parse_aiven_key(key)
-    assert parsed is not None
-    prefix = _prefix_below_bucket(remote.base.path) + parsed.head.removesuffix(remote.id.topic)
-    main_path = key.removeprefix(parsed.head.removesuffix(remote.id.topic)).removesuffix(f".{AivenObject.LOG}")
+    own_prefix = _own_prefix(remote, copy)
+    prefix = _prefix_below_bucket(remote.base.path) + own_prefix
+    main_path = key.removeprefix(own_prefix).removesuffix(f".{AivenObject.LOG}")
     return write_custom_metadata(CustomMetadata(copy.objects.size_bytes, prefix, main_path), settings.custom_fields)
+
+
+def _own_prefix(remote: RemotePartition, copy: RemoteCopy) -> str:
+    """What precedes the topic in the keys of a copy in Aiven's layout."""
+    parsed = parse_aiven_key(copy.objects.by_kind[AivenObject.LOG].key)
+    assert parsed is not None
+    return parsed.head.removesuffix(remote.id.topic)
+
+
+def prefix_fault(remote: RemotePartition, copy: RemoteCopy, settings: RecordSettings) -> str | None:
+    """Why the prefix in the custom metadata of a copy is unknown or wrong; None if it is right, or not included.
+
+    In a directory keys alone do not show whether the storage root of the plugin is above it.
+    """
+    is_included = copy.layout is TierLayout.AIVEN and CustomField.OBJECT_PREFIX in (settings.custom_fields or ())
+    if not is_included or not remote.base.is_local:
+        return None
+    if settings.key_prefix is None:
+        return (
+            "whether the directory is the storage root of the plugin is in no object, and OBJECT_PREFIX depends on it: give "
+            "--server-properties, or the setting key_prefix with the plugin's key.prefix below that root"
+        )
+    own = _own_prefix(remote, copy)
+    if own == settings.key_prefix:
+        return None
+    return (
+        f"the key.prefix of the plugin is {settings.key_prefix!r}, and the keys begin with {own!r}: name its storage root as STORE"
+    )
 
 
 def _prefix_below_bucket(location: str) -> str:
@@ -288,7 +327,8 @@ def _prefix_below_bucket(location: str) -> str:
 def differing_facts(remote: RemotePartition, copy: RemoteCopy, settings: RecordSettings) -> list[str]:
     """The members of the record of a copy that differ from what its objects show, each with both values.
 
-    Broker and time of an event are left out: the record has those of the last event. So is custom metadata without the settings.
+    Broker and time of an event are left out: the record has those of the last event. So is custom metadata without the settings, and
+    in it REMOTE_SIZE: a repair of the copy appends to its objects, and no broker reads by their size.
 
     Raises:
         FormatError, ReadFailedError: a file of the copy cannot be read.
@@ -311,12 +351,24 @@ def differing_facts(remote: RemotePartition, copy: RemoteCopy, settings: RecordS
     if record.txn_index_empty and not shown.txn_index_empty:  # Kafka 3.9 recorded false of all
         pairs.append(("txn_index_empty", True, False))
     if settings.custom_fields is not None:
-        pairs.append(("custom_metadata", _hex(record.custom_metadata), _hex(shown.custom_metadata)))
+        ignored = {CustomField.REMOTE_SIZE.tag}
+        if prefix_fault(remote, own, settings) is not None:
+            ignored.add(CustomField.OBJECT_PREFIX.tag)
+        if _compared(record.custom_metadata, ignored) != _compared(shown.custom_metadata, ignored):
+            pairs.append(("custom_metadata", _hex(record.custom_metadata), _hex(shown.custom_metadata)))
     return [f"{name}: {recorded} in the record, {found} by the objects" for name, recorded, found in pairs if recorded != found]
 
 
 def _epochs_text(epochs: tuple[LeaderEpochEntry, ...]) -> str:
     return ", ".join(f"{each.epoch} from {each.start_offset}" for each in epochs)
+
+
+def _compared(data: bytes | None, ignored: Collection[int]) -> bytes | dict[int, bytes]:
+    """The fields of custom metadata without the tags that are not compared; the bytes themselves if the plugin did not write them."""
+    values = custom_values(data) if data else {}
+    if values is None:
+        return data or b""
+    return {tag: value for tag, value in values.items() if tag not in ignored}
 
 
 def _hex(data: bytes | None) -> str:

@@ -18,7 +18,7 @@ from enum import StrEnum
 
 from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text
-from formats.remote.remote_log_metadata import RemoteSegment, SegmentState
+from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.published import Natural, Part, Uuid
 from snaprebuild.storage.partition_names import TopicPartition, named
@@ -32,6 +32,7 @@ from snaprebuild.tier.metadata.copy_record import (
     RecordSettings,
     copy_record,
     differing_facts,
+    prefix_fault,
 )
 from snaprebuild.tier.metadata.leader_logs import LeaderLog
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs, epoch_end_offsets
@@ -97,6 +98,8 @@ class RefusalCause(StrEnum):
     """Offsets are in no copy: a leader would take them for uploaded, and delete its own segments of them."""
     RECORD_DIFFERS = "record-differs"
     """The record of a copy in the metadata log differs from its objects."""
+    RECORDS_NOT_GIVEN = "records-not-given"
+    """The metadata log lacks the partition with its records, so that deletions of its copies are unknown."""
     NOT_SERVED = "not-served"
     """With these records brokers would not read each offset from the copy that has it."""
 
@@ -167,12 +170,14 @@ class PartitionRecords:
         part: for the document.
         records: of the copies that are included, by offset.
         faults: why copies cannot be read, with the error of each.
+        undecided: copies that count as finished although the metadata log lacks the partition with their records.
     """
 
     remote: RemotePartition
     part: MetadataPartition
     records: list[CopyRecord]
     faults: list[tuple[RemoteCopy, str, bool]] = field(default_factory=list)
+    undecided: list[RemoteCopy] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +192,7 @@ class PartitionContext:
         settings: of the plugin.
         allow_gaps: offsets may be in no copy.
         metadata_partition: that holds its records.
+        is_lost: that metadata partition is lost, as an option says, so that nothing shows which copies were deleted.
     """
 
     logs: RemoteLogs
@@ -196,6 +202,7 @@ class PartitionContext:
     settings: RecordSettings
     allow_gaps: bool
     metadata_partition: int
+    is_lost: bool = False
 
 
 @dataclass(slots=True)
@@ -243,6 +250,7 @@ class _CopyDecisions:
         self._faults: list[tuple[RemoteCopy, str, bool]] = []
         self._refusals: list[RecordsRefusal] = []
         self._rows: list[_Row] = []
+        self._undecided: list[RemoteCopy] = []
 
     def result(self, layout: TierLayout | None) -> PartitionRecords:
         self._rows = list(self._first_decisions())
@@ -250,6 +258,7 @@ class _CopyDecisions:
         self._leave_out_below_log_start()
         self._leave_out_damaged()
         included = self._of_line()
+        self._check_records_given()
         self._check_settings()
         self._check_log_start()
         self._check_differences(included)
@@ -270,7 +279,7 @@ class _CopyDecisions:
             refusals=self._refusals,
             copies=[_shown(row) for row in self._rows],
         )
-        return PartitionRecords(self._remote, part, records, self._faults)
+        return PartitionRecords(self._remote, part, records, self._faults, self._undecided)
 
     # ---- what the metadata log and the listing show ----
 
@@ -284,7 +293,10 @@ class _CopyDecisions:
             if copy.record is not None:
                 decision = self._recorded_decision(copy)
             else:
-                decision = _unrecorded_decision(states[copy.segment_id], is_given=is_given)
+                state = states[copy.segment_id]
+                decision = _unrecorded_decision(state, is_given=is_given)
+                if state is CopyState.UNKNOWN and not is_given:
+                    self._undecided.append(copy)
             if self._context.has_topic is False and decision is CopyDecision.INCLUDED:
                 decision = CopyDecision.NO_TOPIC
             row = _Row(copy, decision)
@@ -426,8 +438,20 @@ class _CopyDecisions:
 
     # ---- conditions of a write ----
 
+    def _check_records_given(self) -> None:
+        if not self._undecided or self._context.is_lost:
+            return
+        number = self._context.metadata_partition
+        message = (
+            f"deletions of the copies are unknown, because partition {number} of {METADATA_TOPIC} was not given: add a directory that "
+            f"has it with --metadata-log. If it is lost, --lost-metadata-partition {number} accepts that deleted copies get records"
+        )
+        offset = self._undecided[0].start_offset
+        self._refusals.append(RecordsRefusal(cause=RefusalCause.RECORDS_NOT_GIVEN, message=message, offset=offset))
+
     def _check_settings(self) -> None:
         if self._context.settings.custom_fields is not None:
+            self._check_prefix()
             return
         unknown = [row for row in self._candidates if row.copy.record is None and row.copy.layout is TierLayout.AIVEN]
         if unknown:
@@ -437,6 +461,14 @@ class _CopyDecisions:
             )
             offset = unknown[0].copy.start_offset
             self._refusals.append(RecordsRefusal(cause=RefusalCause.SETTINGS_UNKNOWN, message=message, offset=offset))
+
+    def _check_prefix(self) -> None:
+        for row in self._candidates:
+            fault = None if row.copy.record is not None else prefix_fault(self._remote, row.copy, self._context.settings)
+            if fault is not None:
+                offset = row.copy.start_offset
+                self._refusals.append(RecordsRefusal(cause=RefusalCause.SETTINGS_UNKNOWN, message=fault, offset=offset))
+                return
 
     def _check_log_start(self) -> None:
         if self._context.log_start_offset is not None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from formats.partition.partition_metadata import uuid_from_text
-from formats.remote.remote_log_metadata import METADATA_PARTITIONS, SegmentState, TopicIdPartition, metadata_partition
+from formats.remote.remote_log_metadata import (
+    METADATA_PARTITIONS,
+    METADATA_TOPIC,
+    SegmentState,
+    TopicIdPartition,
+    metadata_partition,
+)
 from snaprebuild.broker.status import Status, StatusCounts, StatusWord, status_of
+from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize, unread_paths
 from snaprebuild.published import Document, Natural, Part, Positive
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
@@ -41,6 +48,9 @@ __all__ = ["DecisionTotals", "MetadataRequest", "StoreRecords", "TierMetadata", 
 
 NEEDED_TO_WRITE = (RefusalCause.LOG_START_UNKNOWN, RefusalCause.SETTINGS_UNKNOWN)
 """What an operator has to add before a write; no fault of the store."""
+
+WITH_FINDINGS = (RefusalCause.GAP, RefusalCause.RECORDS_NOT_GIVEN)
+"""Causes that have findings of their own, also where nothing is to be written."""
 
 
 class DecisionTotals(Part, frozen=True, rename="kebab"):
@@ -107,6 +117,7 @@ class MetadataRequest:
         writes: records are to be written, so that what forbids it is a refusal.
         metadata_partitions: of ``__remote_log_metadata``; None for those that the metadata log shows, else Kafka's default.
         topic_ids: of all topics of the cluster, 16 bytes each; None if they are unknown.
+        lost_partitions: numbers of the partitions of ``__remote_log_metadata`` that no replica has any more.
     """
 
     selection: Selection = EVERYTHING
@@ -116,6 +127,7 @@ class MetadataRequest:
     writes: bool = False
     metadata_partitions: int | None = None
     topic_ids: frozenset[bytes] | None = None
+    lost_partitions: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -186,6 +198,9 @@ def store_records(access: StoreAccess, request: MetadataRequest, tier: Tier) -> 
     count = request.metadata_partitions
     if count is None:
         count = tier.logs.metadata_partitions() if tier.has_metadata else METADATA_PARTITIONS
+    else:
+        tier.logs.set_metadata_partitions(count)
+    _check_lost(request.lost_partitions, tier, count)
     result = StoreRecords(root.path, tier.verified, count, request.writes)
     result.findings += [*tier.findings, *request.leaders.findings]
     result.findings += _dropped_findings(tier, access.metadata_logs)
@@ -197,6 +212,8 @@ def store_records(access: StoreAccess, request: MetadataRequest, tier: Tier) -> 
             layout = None if listed is None else listed.layout
             records = partition_records(tier.listed_partition(wanted), _context(tier, request, wanted, count), layout)
             result.partitions.append(records)
+            if records.undecided:
+                result.verified = False
             result.findings += _partition_findings(records, tier, is_write=request.writes)
     if not result.partitions and not tier.unknown.claims:
         refuse_without_copies(tier, unreadable_objects(root.path, tier.unknown), request.selection)
@@ -217,7 +234,24 @@ def _context(tier: Tier, request: MetadataRequest, partition: TopicIdPartition, 
         settings=request.settings,
         allow_gaps=request.allow_gaps,
         metadata_partition=metadata_partition(partition, count),
+        is_lost=metadata_partition(partition, count) in request.lost_partitions,
     )
+
+
+def _check_lost(numbers: Iterable[int], tier: Tier, count: int) -> None:
+    """Makes sure that partitions of ``__remote_log_metadata`` that were named as lost can be.
+
+    Raises:
+        UsageError: one was read, or is none of the topic, or no metadata log was given.
+    """
+    option = "--lost-metadata-partition"
+    for number in sorted(numbers):
+        if not tier.has_metadata:
+            raise UsageError(f"{option}: goes with --metadata-log, which has the other partitions")
+        if number >= count:
+            raise UsageError(f"{option}: expected a partition from 0 to {count - 1}; found {number}")
+        if number in tier.logs.read_numbers:
+            raise UsageError(f"{option}: partition {number} is in the metadata log that was given")
 
 
 # --------------------------------------------------------------------------------------------------------------- findings
@@ -241,6 +275,7 @@ UNRECORDED_STATES = {
 
 def _partition_findings(records: PartitionRecords, tier: Tier, *, is_write: bool) -> Iterator[Finding]:
     yield from _refusal_findings(records, is_write=is_write)
+    yield from _undecided_findings(records, tier)
     yield from _decision_findings(records, tier)
     yield from _object_findings(records)
 
@@ -254,9 +289,24 @@ def _refusal_findings(records: PartitionRecords, *, is_write: bool) -> Iterator[
         severity = Severity.REFUSED
         if not is_write:
             severity = Severity.NOTE if refusal.cause in NEEDED_TO_WRITE else Severity.FINDING
-        if is_write or refusal.cause is not RefusalCause.GAP:
+        if is_write or refusal.cause not in WITH_FINDINGS:
             cause = refusal.cause.value
             yield Finding("tier-metadata-refused", severity, place, refusal.message, refusal.offset, reason=cause)
+
+
+def _undecided_findings(records: PartitionRecords, tier: Tier) -> Iterator[Finding]:
+    """The finding about copies whose records are in a metadata partition that was not given; a note if that partition is lost."""
+    if not records.undecided:
+        return
+    place = records.remote.place
+    count = len(records.undecided)
+    offset = records.undecided[0].start_offset
+    if any(each.cause is RefusalCause.RECORDS_NOT_GIVEN for each in records.part.refusals):
+        yield unrecorded_finding(tier.logs, records.remote.id, place, CopyState.UNKNOWN, count, offset)
+        return
+    lost = f"partition {records.part.metadata_partition} of {METADATA_TOPIC} is lost"
+    message = f"{lost}: whether brokers have deleted {pluralize(count, 'copy', 'copies')} is unknown"
+    yield Finding("tier-unverified", Severity.NOTE, place, message, offset)
 
 
 def _decision_findings(records: PartitionRecords, tier: Tier) -> Iterator[Finding]:

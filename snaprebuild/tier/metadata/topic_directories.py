@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ from snaprebuild.storage.log_dir import LogDirState, directory_fault, read_log_d
 from snaprebuild.storage.store import Ownership, absolute, is_object
 from snaprebuild.storage.store_path import path_of
 from snaprebuild.tier.metadata.topic_log import partition_files
-from snaprebuild.tier.metadata.topic_receipt import TopicReceipt
+from snaprebuild.tier.metadata.topic_receipt import TopicReceipt, receipt_of_directory
 from snaprebuild.tier.upload.announce import WrittenCopy
 
 if TYPE_CHECKING:
@@ -227,6 +228,12 @@ def _check_absent(replica: MetadataReplica, states: Sequence[LogDirState]) -> No
         path = os.path.join(state.path, replica.name)
         if not os.path.lexists(path):
             continue
+        receipt = receipt_of_directory(path)
+        if receipt is not None:
+            raise RefusedError(
+                f"is there, as an earlier run wrote it: `snaprebuild undo {shlex.quote(receipt)}` removes it while the broker is stopped",
+                path=path,
+            )
         if _is_empty(path):
             raise RefusedError("is there and holds no record: remove it while the broker is stopped, and run again", path=path)
         raise RefusedError("is there and is not replaced: move it out of the log directory while the broker is stopped", path=path)

@@ -7,6 +7,7 @@ directory that a broker has used since stays.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -24,13 +25,23 @@ from snaprebuild import __version__
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.published import Document, Natural, Part, Sha256, line_of
+from snaprebuild.snapshots.receipts.receipt_places import listed_receipts, register_receipt
 from snaprebuild.storage.local.broker_lock import check_hold, hold
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.new_directory import remove_partition_directory
 from snaprebuild.storage.local.regular_file import open_named_file
 
-__all__ = ["AnnouncedDirectory", "DirectoryAction", "MetadataUndo", "TopicReceipt", "TopicUndo", "UndoneDirectory", "undo_topic"]
+__all__ = [
+    "AnnouncedDirectory",
+    "DirectoryAction",
+    "MetadataUndo",
+    "TopicReceipt",
+    "TopicUndo",
+    "UndoneDirectory",
+    "receipt_of_directory",
+    "undo_topic",
+]
 
 SCHEMA: Literal["snaprebuild.metadata-undo/1"] = "snaprebuild.metadata-undo/1"
 
@@ -107,6 +118,7 @@ class TopicReceipt:
             self._journal = JournalFile(
                 self.path, line_of(_TopicHeader(schema=SCHEMA, snaprebuild=__version__, began_ms=_now_ms()))
             )
+            register_receipt(self.path)
         sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
         self._journal.append(line_of(AnnouncedDirectory(path=path, files=sums)))
 
@@ -215,6 +227,23 @@ def undo_topic(path: str, *, dry_run: bool) -> TopicUndo:
             result.findings.append(Finding("left-alone", Severity.FINDING, announced.path, reason))
         result.directories.append(UndoneDirectory(path=announced.path, action=action, reason=reason))
     return result
+
+
+def receipt_of_directory(path: str) -> str | None:
+    """The newest receipt whose ``undo`` removes a directory, among those in the places where runs leave them by default.
+
+    Args:
+        path: of the directory, absolute.
+
+    Returns:
+        Path of the receipt; None if no receipt names the directory, or a file in it is not as it was written.
+    """
+    for listed in listed_receipts():
+        receipt = os.path.realpath(listed.path)  # of the link to a receipt that is elsewhere
+        with contextlib.suppress(SnaprebuildError):  # a receipt of another kind, or one that cannot be read
+            if any(each.path == path and _is_as_written(each) for each in _load(receipt)):
+                return receipt
+    return None
 
 
 def _undo(announced: AnnouncedDirectory, *, dry_run: bool) -> DirectoryAction:
