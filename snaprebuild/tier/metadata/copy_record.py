@@ -305,8 +305,8 @@ def prefix_fault(remote: RemotePartition, copy: RemoteCopy, settings: RecordSett
         return None
     if settings.key_prefix is None:
         return (
-            "whether the directory is the storage root of the plugin is in no object, and OBJECT_PREFIX depends on it: give "
-            "--server-properties, or the setting key_prefix with the plugin's key.prefix below that root"
+            "OBJECT_PREFIX is unknown, because no object shows the storage root of the plugin: give --server-properties, or "
+            "that root as STORE with the setting key_prefix"
         )
     own = _own_prefix(remote, copy)
     if own == settings.key_prefix:

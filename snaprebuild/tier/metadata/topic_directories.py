@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError
 from snaprebuild.findings import first_of
 from snaprebuild.published import Natural, Part
+from snaprebuild.shell_words import shell_word
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.broker_lock import HeldLock, check_hold, hold
 from snaprebuild.storage.local.new_directory import create_partition_directory, remove_partition_directory
@@ -230,10 +230,9 @@ def _check_absent(replica: MetadataReplica, states: Sequence[LogDirState]) -> No
             continue
         receipt = receipt_of_directory(path)
         if receipt is not None:
-            raise RefusedError(
-                f"is there, as an earlier run wrote it: `snaprebuild undo {shlex.quote(receipt)}` removes it while the broker is stopped",
-                path=path,
-            )
+            undo = f"snaprebuild undo {shell_word(receipt)}"
+            message = f"is there, as an earlier run wrote it: `{undo}` removes it while the broker is stopped"
+            raise RefusedError(message, path=path)
         if _is_empty(path):
             raise RefusedError("is there and holds no record: remove it while the broker is stopped, and run again", path=path)
         raise RefusedError("is there and is not replaced: move it out of the log directory while the broker is stopped", path=path)
