@@ -196,8 +196,6 @@ NOT_OF_THE_LIBRARY = {
 
 NOT_OF_AUDIT = {
     "server_properties": "for the place of the store, which a program names",
-    "bootstrap_server": "a program names log directories with the metadata topic",
-    "command_config": "for the connection to a cluster",
 }
 """Parameters of `tier audit` that are no arguments of ``audit``, each with the reason."""
 

@@ -376,7 +376,7 @@ def test_a_manifest_that_contradicts_its_objects_gets_no_records_although_the_me
     """The segment of the copy lost its last byte."""
     store = Path(shutil.copytree(AIVEN / "custom-metadata" / "store", tmp_path / "store"))
     file = tmp_path / "records.jsonl"
-    words = ("--log-start", "mixed-0=3664", "--custom-metadata", "REMOTE_SIZE,OBJECT_PREFIX,OBJECT_KEY")
+    words = ("--log-start", "mixed-0=3664", "--custom-metadata", ALL_FIELDS, "--set", "key_prefix=tier/")
     assert in_json("tier metadata", store, *words, "--records-file", file).exit_code == 0
     log = metadata_log(tmp_path, *rebuilt(file))
     segment = sorted(store.rglob("*.log"))[-1]
