@@ -186,6 +186,10 @@ _STRAY = Truth(
     "topics were deleted, made again or moved away while node 3 was down", lambda *of: not _manifest_of(*of)["plain_name"]
 )
 _GAP = Truth("the segments that the plugin uploaded are not neighbours", _has_a_gap)
+_PHANTOM = Truth(
+    "uploads of 3.9.2 that ended in the NullPointerException",
+    lambda directory, finding: finding["message"].startswith(f"{manifest_of(directory)['counts']['phantoms']} copies "),
+)
 _ALONE = Truth("the plugin uploaded one segment of this topic, or some that are not neighbours", _has_a_copy_alone)
 _LACKS = Truth("brokers of 2.7 wrote a snapshot at few boundaries", lambda *of: lacks_snapshots(_manifest_of(*of)))
 _OLD = Truth("messages of before 0.11 have no leader epochs", lambda *of: _is_old_format(_manifest_of(*of)))
@@ -227,11 +231,10 @@ TRUE: dict[tuple[str, str], Truth] = {
     ),
     ("cluster isr", "isr-elected-new-disk"): Truth("its disk was replaced, and nobody else had it", _was_elected_uncleanly),
     ("fleet", "only-replica-empty"): Truth("its disk was replaced, and nobody else had it", _lost_with_its_disk),
-    ("tier inventory", "tier-phantom"): Truth(
-        "uploads of 3.9.2 that ended in the NullPointerException",
-        lambda directory, finding: finding["message"].startswith(f"{manifest_of(directory)['counts']['phantoms']} copies "),
-    ),
+    ("tier inventory", "tier-phantom"): _PHANTOM,
+    ("tier metadata", "tier-phantom"): _PHANTOM,
     ("tier inventory", "tier-gap"): _GAP,
+    ("tier metadata", "tier-gap"): _GAP,
     ("tier audit", "tier-gap"): _GAP,
     ("tier repair", "tier-gap"): _GAP,
     ("tier audit", "tier-unproven"): _ALONE,
