@@ -59,5 +59,4 @@ def test_the_tasks_do_not_follow_the_first_executors(tmp_path: Path) -> None:
     added = [at for at, each in enumerate(events) if each["Event"] == "SparkListenerExecutorAdded"]
     assert added, "executors came"
     assert first < added[0], "and after the first tasks were waiting"
-    assert TASKS in stages, "what replays"
-    assert TASKS + 1 in stages, "what reads, and the task that hands in the jobs"
+    assert stages.count(TASKS) >= 2, f"what reads, and sends the jobs on; and what replays: {stages}"
