@@ -25,7 +25,7 @@ TAGGED_FIELDS = PrefixedArray(
 
 @dataclass(frozen=True, slots=True)
 class CustomMetadata:
-    """What the plugin knows of a copy that it uploaded.
+    """Facts of a copy that the plugin puts into its custom metadata.
 
     Attributes:
         remote_size: bytes of the three objects.

@@ -1,6 +1,6 @@
 #!/usr/bin/env -S sh -c 'exec "$(dirname "$0")/../run" "$0" "$@"'
 # needs: package
-"""What an audit in turns costs besides the segments: bytes of the ledger, and time to open it and to judge with it.
+"""The cost of an audit in turns without the reads of segments: bytes of the ledger, time to open it and to judge with it.
 
 ``scripts/bench/audit_ledger.py`` makes segments of several numbers of producers, keeps their summaries, and opens the ledger. It prints
 the figures for each segment, and what they come to in a store of 2 PB (docs/internals/scale.md).
@@ -69,7 +69,7 @@ def segment(producers: int, base_offset: int) -> bytes:
 
 MANIFEST_BYTES = 3_000
 ENTRY_BYTES = 41
-"""Of a producer in a snapshot."""
+"""Bytes of one producer's entry in a snapshot."""
 
 
 def measured(path: Path, producers: int, segments: int) -> tuple[float, float, float, float]:

@@ -1,6 +1,6 @@
 #!/usr/bin/env -S sh -c 'exec "$(dirname "$0")/../run" "$0" "$@"'
 # needs: package
-"""What an inventory of a bucket costs: requests with their price, time and memory.
+"""The cost of an inventory of a bucket: requests with their price, time and memory.
 
 ``scripts/bench/tier_inventory.py [COPIES]`` makes a bucket in memory with copies in Aiven's layout, and prints the requests of an
 inventory with ``--keys`` (docs/internals/scale.md). The time is that of our code: no request crosses a network.
@@ -34,7 +34,7 @@ SETTINGS = 4
 
 GET_DOLLARS = 0.0004 / 1_000
 LIST_DOLLARS = 0.005 / 1_000
-"""As in ``snaprebuild.tier.cost`` and docs/internals/scale.md."""
+"""US dollars for one request that lists keys; the prices are those of ``snaprebuild.tier.cost`` and docs/internals/scale.md."""
 
 WRITTEN_MS = 1_795_000_000_000
 PARTITIONS = 10

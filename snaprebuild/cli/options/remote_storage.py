@@ -199,7 +199,7 @@ class TierAuditOptions(RemoteReplayOptions, frozen=True):
 
 
 class TierInventoryOptions(RemoteOptions, frozen=True):
-    """What is known of the cluster whose store is listed, and the moment of the ages."""
+    """The cluster of the store, the moment from which ages are counted, and the file of keys."""
 
     as_of: AsOf = None
     metadata: Metadata = None

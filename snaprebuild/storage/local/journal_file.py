@@ -133,7 +133,8 @@ class JournalFile:
 
     def _begin(self, path: str) -> None:
         self.path = path
-        self._writing, self._syncing = threading.Lock(), threading.Lock()
+        self._writing = threading.Lock()
+        self._syncing = threading.Lock()
         self._written = self._synced = 0
         self._failure: WriteFailedError | None = None
         self._fd = _CLOSED
