@@ -36,21 +36,6 @@ def wait_until(condition: Callable[[], bool], what: Callable[[], object]) -> Non
         time.sleep(0.1)
 
 
-def local_bases(node: KafkaNode, topic: str) -> list[int]:
-    return sorted(int(path.stem) for path in (node.log_dir / f"{topic}-0").glob("*.log"))
-
-
-def wait_until_copied(node: KafkaNode, topic: str, above: int = -1) -> None:
-    """Until the active segment is the only local one, and begins above an offset.
-
-    A broker deletes a segment by local retention only after it has written the record that the copy is finished.
-    """
-    wait_until(
-        lambda: len(local_bases(node, topic)) == 1 and local_bases(node, topic)[0] > above,
-        lambda: (topic, local_bases(node, topic)),
-    )
-
-
 def remote_bases(node: KafkaNode, topic: str) -> list[int]:
     """Base offsets in remote storage; fails if a segment is there twice."""
     return sorted(int(name[:20]) for name in node.remote_files(f"{topic}-0") if name.endswith(".log"))
@@ -111,10 +96,10 @@ def test_a_rebuilt_topic_serves_every_offset(version: str, tmp_path: Path, monke
             node.create_topic(topic, {**TIERED, SEGMENT_BYTES[version]: 1500})
             node.produce(topic, 300)
         for topic in TOPICS:
-            wait_until_copied(node, topic, above=0)
+            node.wait_until_copied(f"{topic}-0")
         before = {topic: remote_bases(node, topic) for topic in TOPICS}
         ends = {topic: node.end_offset(topic) for topic in TOPICS}
-        assert all(len(bases) >= 6 and local_bases(node, topic)[0] > 0 for topic, bases in before.items())
+        assert all(len(bases) >= 6 for bases in before.values())
         recreate_metadata_topic(node)
         node.stop()
         assert {topic: remote_bases(node, topic) for topic in TOPICS} == before
@@ -126,7 +111,7 @@ def test_a_rebuilt_topic_serves_every_offset(version: str, tmp_path: Path, monke
 
         # Uploads go on after the last copy, and nothing goes up twice (``remote_files`` fails then).
         node.produce("left", 200)
-        wait_until_copied(node, "left", above=ends["left"])
+        node.wait_until_copied("left-0", above=ends["left"])
         assert set(before["left"]) < set(remote_bases(node, "left"))
 
         # Retention deletes what ends below the new log start offset, and nothing else.
@@ -156,7 +141,7 @@ def test_produced_records_are_served_by_a_running_broker(tmp_path: Path) -> None
         node.start()
         node.create_topic("sized", {**TIERED, SEGMENT_BYTES["4.3.1"]: 1500})
         node.produce("sized", 300)
-        wait_until_copied(node, "sized", above=0)
+        node.wait_until_copied("sized-0")
         before = remote_bases(node, "sized")
         end = node.end_offset("sized")
         node.set_topic("sized", {"remote.log.copy.disable": "true", "local.retention.bytes": -2, "local.retention.ms": -2})
