@@ -36,7 +36,6 @@ from tiered_topics import (
     SETTINGS,
     TIERED,
     consumed,
-    local_bases,
     recreate_metadata_topic,
     remote_bases,
     wait_until,
@@ -85,11 +84,11 @@ class RemoteStorage:
     def _write_topics(self) -> None:
         self._say.step(f"Kafka {VERSION} uploads two topics; one of them is deleted and made again")
         node = self._node
-        mark = node.start()
+        node.start()
         for topic in BOTH:
             node.create_topic(topic, SMALL_SEGMENTS)
             node.produce(topic, 300)
-            self._wait_until_uploaded(topic, mark)
+            node.wait_until_copied(f"{topic}-0")
         (self._deleted,) = self._copies_of(MADE_AGAIN)
         restored = shutil.copytree(self._deleted, self._work / "restored")
         self._delete_topic(MADE_AGAIN)
@@ -97,7 +96,7 @@ class RemoteStorage:
         self._say.check("the broker has deleted the copies of the deleted topic", True)
         node.create_topic(MADE_AGAIN, SMALL_SEGMENTS)
         node.produce(MADE_AGAIN, 200)
-        self._wait_until_uploaded(MADE_AGAIN, mark)
+        node.wait_until_copied(f"{MADE_AGAIN}-0")
         shutil.rmtree(self._deleted, ignore_errors=True)
         self._say.check("the new topic has an id and copies of its own", len(self._copies_of(MADE_AGAIN)), 1)
         shutil.move(restored, self._deleted)
@@ -111,12 +110,6 @@ class RemoteStorage:
         node.create_topic(AUDITED, {SEGMENT_BYTES[VERSION]: 65536, "retention.ms": -1})
         for kind, records in ((Kind.PLAIN, 300), (Kind.COMMITTED, 900), (Kind.IDEMPOTENT, 600), (Kind.ABORTED, 300)):
             write_kind(node.address, AUDITED, kind, records)
-
-    def _wait_until_uploaded(self, topic: str, mark: int) -> None:
-        """Waits until the broker has uploaded and recorded each rolled segment, and deleted most of them on disk."""
-        wait_until(lambda: len(local_bases(self._node, topic)) <= 3, lambda: local_bases(self._node, topic))
-        for base in local_bases(self._node, topic)[:-1]:
-            self._node.wait_for_log(rf"{topic}-0\] Copied {base:020d}\.log to remote storage", mark, SECONDS)
 
     def _copies_of(self, topic: str) -> set[Path]:
         """The directory of remote storage of each id that a topic has had."""
@@ -207,10 +200,10 @@ class RemoteStorage:
         self._say.step("the broker starts: it serves every offset, and its uploads and deletions go on")
         node = self._node
         before = remote_bases(node, KEPT)
-        mark = node.start()
+        node.start()
         self._check_served(dict.fromkeys(BOTH, 0))
         node.produce(KEPT, 200)
-        self._wait_until_uploaded(KEPT, mark)
+        node.wait_until_copied(f"{KEPT}-0")
         after = remote_bases(node, KEPT)
         self._say.check(f"{len(after) - len(before)} new segments are uploaded, and no old one again", before < after)
         start = before[3] + 1

@@ -16,7 +16,6 @@ from tiered_topics import (
     SETTINGS,
     TIERED,
     consumed,
-    local_bases,
     recreate_metadata_topic,
     remote_bases,
     wait_until,
@@ -46,10 +45,10 @@ def test_a_rebuilt_topic_serves_every_offset(version: str, tmp_path: Path, monke
             node.create_topic(topic, {**TIERED, SEGMENT_BYTES[version]: 1500})
             node.produce(topic, 300)
         for topic in TOPICS:
-            wait_until(lambda topic=topic: len(local_bases(node, topic)) <= 3, lambda topic=topic: local_bases(node, topic))
+            node.wait_until_copied(f"{topic}-0")
         before = {topic: remote_bases(node, topic) for topic in TOPICS}
         ends = {topic: node.end_offset(topic) for topic in TOPICS}
-        assert all(len(bases) >= 6 and local_bases(node, topic)[0] > 0 for topic, bases in before.items())
+        assert all(len(bases) >= 6 for bases in before.values())
         recreate_metadata_topic(node)
         node.stop()
         assert {topic: remote_bases(node, topic) for topic in TOPICS} == before
@@ -61,11 +60,7 @@ def test_a_rebuilt_topic_serves_every_offset(version: str, tmp_path: Path, monke
 
         # Uploads go on after the last copy, and nothing goes up twice (``remote_files`` fails then).
         node.produce("left", 200)
-        rolled = local_bases(node, "left")
-        wait_until(
-            lambda: remote_bases(node, "left")[-1:] >= local_bases(node, "left")[-2:-1],
-            lambda: (remote_bases(node, "left"), rolled),
-        )
+        node.wait_until_copied("left-0", above=ends["left"])
         assert set(before["left"]) < set(remote_bases(node, "left"))
 
         # Retention deletes what ends below the new log start offset, and nothing else.
@@ -95,7 +90,7 @@ def test_produced_records_are_served_by_a_running_broker(tmp_path: Path) -> None
         node.start()
         node.create_topic("sized", {**TIERED, SEGMENT_BYTES["4.3.1"]: 1500})
         node.produce("sized", 300)
-        wait_until(lambda: len(local_bases(node, "sized")) <= 3, lambda: local_bases(node, "sized"))
+        node.wait_until_copied("sized-0")
         before = remote_bases(node, "sized")
         end = node.end_offset("sized")
         node.set_topic("sized", {"remote.log.copy.disable": "true", "local.retention.bytes": -2, "local.retention.ms": -2})

@@ -19,7 +19,7 @@ SETTINGS: dict[str, object] = {
 }
 """Of a broker whose ``__remote_log_metadata`` is deleted while it runs."""
 
-TIERED = {"remote.storage.enable": "true", "retention.ms": -1, "local.retention.bytes": 2000}
+TIERED = {"remote.storage.enable": "true", "retention.ms": -1, "local.retention.bytes": 1}
 SEGMENT_BYTES = {"3.9.2": "segment.bytes", "4.3.1": "internal.segment.bytes"}
 """The setting that allows the smallest segments, by release."""
 
@@ -30,11 +30,6 @@ def wait_until(condition: Callable[[], bool], what: Callable[[], object]) -> Non
     while not condition():
         assert time.monotonic() < deadline, what()
         time.sleep(0.1)
-
-
-def local_bases(node: KafkaNode, topic: str) -> list[int]:
-    """Base offsets of the segments on disk."""
-    return sorted(int(path.stem) for path in (node.log_dir / f"{topic}-0").glob("*.log"))
 
 
 def remote_bases(node: KafkaNode, topic: str) -> list[int]:
