@@ -54,7 +54,7 @@ from snaprebuild.storage.log_dir import directory_fault, read_log_dir
 from snaprebuild.storage.store import Ownership
 from snaprebuild.storage.store_path import path_of
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.remote_log import highest_remote_offset, is_in_lineage
+from snaprebuild.tier.remote_log import LogLineage, highest_remote_offset
 from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition
 from snaprebuild.tier.remote_store import Tier
 
@@ -246,7 +246,7 @@ def _auxiliary_state(
         auxiliary = auxiliary_state(target, log_epochs, log_end, -1 if epoch is None else epoch, remote.log)
     except NotInRemoteStorageError as error:
         raise RefusedError(f"{error}: remote storage ends at {log_end}", path=remote.place) from error
-    if not is_in_lineage(auxiliary.segment, log_epochs, log_end):
+    if not LogLineage(log_epochs, log_end).holds(auxiliary.segment):
         copy = uuid_to_text(auxiliary.segment.segment_id)
         raise RefusedError(f"the copy {copy} is of a log that was truncated away", path=remote.place)
     return auxiliary
