@@ -202,9 +202,15 @@ def repair_line(above: str = "", start_offset: str = "0") -> str:
         ),
         ('{"schema":"snaprebuild.receipt/2"}\n', "expected snaprebuild.receipt/3, found 'snaprebuild.receipt/2'"),
         ('{"schema":"snaprebuild.tier-undo/2","location":"/elsewhere"}\n', "does not exist"),
-        ('{"schema":"snaprebuild.tier-undo/2","location":"STORE"}\n{"step":"repair"}\n', "line 2: is not a line of a receipt of tier repair"),
+        (
+            '{"schema":"snaprebuild.tier-undo/2","location":"STORE"}\n{"step":"repair"}\n',
+            "line 2: is not a line of a receipt of tier repair",
+        ),
         (repair_line(start_offset="1e999"), "line 2: is not a line of a receipt of tier repair"),
-        *((repair_line(above=above), "line 2: is not a line of a receipt of tier repair") for above in ("\\u0000", "\\ud800", "../")),
+        *(
+            (repair_line(above=above), "line 2: is not a line of a receipt of tier repair")
+            for above in ("\\u0000", "\\ud800", "../")
+        ),
         (repair_line().replace(':"QUJD"', ':"?"'), "line 2: is not a line of a receipt of tier repair"),
     ],
 )
