@@ -192,6 +192,9 @@ def repair_line(above: str = "", start_offset: str = "0") -> str:
     )
 
 
+NO_STEP = "line 2: is not a line of a receipt of tier repair"
+
+
 @pytest.mark.parametrize(
     ("text", "reported"),
     [
@@ -204,14 +207,11 @@ def repair_line(above: str = "", start_offset: str = "0") -> str:
         ('{"schema":"snaprebuild.tier-undo/2","location":"/elsewhere"}\n', "does not exist"),
         (
             '{"schema":"snaprebuild.tier-undo/2","location":"STORE"}\n{"step":"repair"}\n',
-            "line 2: is not a line of a receipt of tier repair",
+            NO_STEP,
         ),
-        (repair_line(start_offset="1e999"), "line 2: is not a line of a receipt of tier repair"),
-        *(
-            (repair_line(above=above), "line 2: is not a line of a receipt of tier repair")
-            for above in ("\\u0000", "\\ud800", "../")
-        ),
-        (repair_line().replace(':"QUJD"', ':"?"'), "line 2: is not a line of a receipt of tier repair"),
+        (repair_line(start_offset="1e999"), NO_STEP),
+        *((repair_line(above=above), NO_STEP) for above in ("\\u0000", "\\ud800", "../")),
+        (repair_line().replace(':"QUJD"', ':"?"'), NO_STEP),
     ],
 )
 def test_what_is_no_undo_file(diseased: Path, tmp_path: Path, text: str, reported: str) -> None:
