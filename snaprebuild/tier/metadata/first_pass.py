@@ -109,9 +109,9 @@ class _Pass:
         self._first_epoch = leader.leader_epochs[0].epoch
         lineage = LogLineage(leader.leader_epochs, leader.log_end_offset)
         self._valid_ids = {each.segment_id for each in segments if lineage.holds(each)}
-        """Of the copies that belong to the log."""
+        """Ids of the copies that belong to the log."""
         self._excess_bytes = 0
-        """By which the log is larger than its retention, without what is deleted."""
+        """Bytes by which the log is larger than its retention, without what is deleted."""
         if settings.retention_bytes > NO_LIMIT:
             valid_bytes = sum(each.size_bytes for each in segments if self._is_valid(each))
             self._excess_bytes = max(0, leader.local_only_bytes + valid_bytes - settings.retention_bytes)
