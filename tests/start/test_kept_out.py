@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from command import in_json, snaprebuild
 from log_dirs import snapshot_name
@@ -215,5 +216,6 @@ def test_what_an_earlier_run_has_staged_is_installed_next(tmp_path: Path) -> Non
     staged = PartitionPlan(source=source, target="", ready=(ready,))
     nothing = PartitionPlan(source=source, target="")
     plan = structs.replace(make_plan(request), fates=(fate,))
-    following = [answer_with_start(("", ["install"]), [each], plan)[1] for each in (staged, nothing)]
+    with click.Context(click.Command("install")):
+        following = [answer_with_start(("", ["install"]), [each], plan)[1] for each in (staged, nothing)]
     assert following == [["install"], []]
