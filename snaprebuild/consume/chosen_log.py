@@ -167,7 +167,7 @@ def _end_past_damage(directory: PartitionDir, end: int) -> tuple[int, bool]:
     position = -1
     with piece.open() as source:
         for block in blocks_of(piece, source, END_COLUMNS, faults.append, check_crc=True, low=end):
-            end = max(end, int(block.column("base_offset")[-1]) + int(block.column("last_offset_delta")[-1]) + 1)
+            end = max(end, block.next_offset)
             position = int(block.position_bytes[-1])
     return end, bool(faults) and faults[-1].position_bytes > position
 

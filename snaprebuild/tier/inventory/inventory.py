@@ -145,8 +145,7 @@ def tier_inventory(
         plugin=plugin,
         metadata_topic=None if cluster is None else metadata_topic_report(cluster.image),
     )
-    names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *tier.logs.partitions)}
-    findings += selection.absent_findings(names, root.path, are_others_read=bool(partitions))
+    findings += selection.absent_findings(tier.partition_names, root.path, are_others_read=bool(partitions))
     findings += _store_findings(inventory, tier.unknown, has_metadata=tier.has_metadata)
     if bucket is not None and contents is not None:
         findings += bucket_findings(root.path, contents, [(bucket.prefix + key, size) for key, size in taken.serving])
