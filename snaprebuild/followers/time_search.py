@@ -19,7 +19,7 @@ import numpy as np
 
 from formats import limits
 from formats.errors import FormatError
-from formats.log.batch_headers import HEADER_COLUMNS, HeaderReader, TailKind
+from formats.log.batch_headers import HeaderReader, TailKind
 from formats.log.record_batch import BatchHeader
 from formats.partition.index_entries import Index
 from formats.partition.offset_index import read_offset_index
@@ -218,7 +218,7 @@ def _batches(
         reader = HeaderReader(source, start_bytes=position, read_markers=False, block_bytes=BLOCK_BYTES)
         for block in reader:
             for row in np.flatnonzero(block.column("max_timestamp") >= timestamp).tolist():
-                header = BatchHeader(*(int(block.column(name)[row]) for name in HEADER_COLUMNS))
+                header = block.header(row)
                 yield _MatchingBatch(source, header, int(block.position_bytes[row]))
         _check_end(reader, source)
 

@@ -430,15 +430,7 @@ def compared_alone(
     try:
         entries = read_snapshot_file(directory, offset, listed, is_broker_running=is_broker_running)
     except FormatError as error:
-        return Comparison(
-            status=ComparisonStatus.CORRUPT,
-            proven_wrong=True,
-            expected_entries=0,
-            found_entries=0,
-            difference_count=0,
-            differences=(),
-            reason=str(error),
-        )
+        return Comparison.corrupt(str(error))
     if entries is None:
         return None
     impossible = impossible_entries(entries, offset)

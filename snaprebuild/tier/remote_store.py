@@ -145,6 +145,11 @@ class Tier:
         """Findings of the metadata logs, without those about other partitions of the store."""
         return [each for each in self.findings if each.cause is FindingCause.METADATA_TOPIC]
 
+    @property
+    def partition_names(self) -> set[str]:
+        """``<topic>-<partition>`` of all partitions that the listing or the metadata log has."""
+        return {f"{each.topic}-{each.partition}" for each in (*self.partitions, *self.logs.partitions)}
+
     def listed_partition(self, partition: TopicIdPartition) -> RemotePartition:
         """The partition as the listing and the metadata log have it: no object was read."""
         listed = self.partitions.get(partition)

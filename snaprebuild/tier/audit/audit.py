@@ -246,8 +246,7 @@ def tier_audit(
     audit = StoreAudit(root.path, level, tier.verified, audits, [*tier.findings, *findings])
     if not audits:
         refuse_without_copies(tier, audit.store_findings, selection)
-    names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *tier.logs.partitions)}
-    audit.store_findings += selection.absent_findings(names, root.path, are_others_read=bool(audits))
+    audit.store_findings += selection.absent_findings(tier.partition_names, root.path, are_others_read=bool(audits))
     # Before even a manifest is read.
     listed = cold_bytes(copy.copy.objects for each in audits for copy in each.copies)
     refuse_cold(listed, run.stores.max_read_bytes, root.path)
