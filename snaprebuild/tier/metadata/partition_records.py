@@ -36,7 +36,7 @@ from snaprebuild.tier.metadata.copy_record import (
 )
 from snaprebuild.tier.metadata.leader_logs import LeaderLog
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs, epoch_end_offsets
-from snaprebuild.tier.remote_partition import ICEBERG_LACKS, RemoteCopy, RemotePartition
+from snaprebuild.tier.remote_partition import ICEBERG_LACKS, RemoteCopy, RemotePartition, was_not_handed_out
 from snaprebuild.tier.remote_store import CopyState, unrecorded_states
 
 __all__ = [
@@ -341,8 +341,7 @@ class _CopyDecisions:
                 if row.copy.record is not None:
                     row.differences = differing_facts(self._remote, row.copy, self._context.settings)
             except (FormatError, ReadFailedError) as error:
-                is_unread = isinstance(error, ReadFailedError) and row.copy.facts.fault is None
-                is_unread = is_unread or row.copy.facts.is_unread
+                is_unread = was_not_handed_out(error) or row.copy.facts.is_unread
                 self._faults.append((row.copy, error.message, is_unread))
                 if row.record is None:
                     row.leave_out(CopyDecision.UNREADABLE, error.message)
