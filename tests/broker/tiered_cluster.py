@@ -193,6 +193,7 @@ class TieredCluster:
             for number in range(first, min(first + batch, records)):
                 producer.produce(topic, f"{topic}-{number}-".encode().ljust(size, b"v"), partition=0, timestamp=timestamp_ms)
             if aborts is not None:
+                assert producer.flush(TOOL_SECONDS) == 0, "records were not sent"  # an abort drops what was not
                 (producer.commit_transaction if first // batch % 2 else producer.abort_transaction)(TOOL_SECONDS)
         assert producer.flush(TOOL_SECONDS) == 0, "records were not sent"
 
@@ -272,7 +273,8 @@ class TieredCluster:
 
         self.delete(METADATA)
         config = {"retention.ms": "-1", "cleanup.policy": "delete"}
-        new = NewTopic(METADATA, replica_assignment=[list(replicas[each]) for each in sorted(replicas)], config=config)
+        places = [list(replicas[each]) for each in sorted(replicas)]
+        new = NewTopic(METADATA, num_partitions=len(places), replica_assignment=places, config=config)
         admin = self.admin()
         admin.create_topics([new], operation_timeout=TOOL_SECONDS)[METADATA].result(TOOL_SECONDS)
         wait_until(
