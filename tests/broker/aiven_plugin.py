@@ -1,6 +1,6 @@
 """Aiven's real plugin for remote storage, compiled from its sources for a release of Kafka: its jars are on no registry.
 
-The sources are those of one commit. ``AIVEN_PLUGIN_SOURCE`` names a clone of the plugin's repository; else the commit is fetched from GitHub.
+The sources are those of one commit. ``AIVEN_PLUGIN_SOURCE`` names a clone of the repository; else the commit is fetched from GitHub.
 """
 
 import os
@@ -77,6 +77,19 @@ def in_directory(root: Path) -> dict[str, object]:
     return {"backend.class": f"{STORAGE}.filesystem.FileSystemStorage", "root": root}
 
 
+def in_bucket(bucket: str, endpoint: str) -> dict[str, object]:
+    """The storage backend that keeps objects in a bucket of the S3 server of the tests."""
+    return {
+        "backend.class": f"{STORAGE}.s3.S3Storage",
+        "s3.bucket.name": bucket,
+        "s3.endpoint.url": endpoint,
+        "s3.region": "us-east-1",
+        "s3.path.style.access.enabled": "true",
+        "aws.access.key.id": "test",
+        "aws.secret.access.key": "testtesttest",
+    }
+
+
 def _jars() -> str:
     pom = JAVA_SOURCES / "aiven.xml"
     cached = CACHE / f"aiven-{_digest(pom.read_bytes())}.txt"
@@ -98,7 +111,9 @@ def _sources(version: str, place: Path) -> list[Path]:
         _run(["git", "init", "--quiet", repository], GIT_SECONDS)
         _run(["git", "-C", repository, "fetch", "--quiet", "--depth=1", REPOSITORY, COMMIT], GIT_SECONDS)
     names = [f"{each}/src/main" for each in MODULES]
-    archive = subprocess.run(["git", "-C", repository, "archive", COMMIT, *names], capture_output=True, timeout=GIT_SECONDS, check=False)
+    archive = subprocess.run(
+        ["git", "-C", repository, "archive", COMMIT, *names], capture_output=True, timeout=GIT_SECONDS, check=False
+    )
     if archive.returncode:
         raise KafkaUnavailableError(f"the plugin's sources cannot be had: {archive.stderr.decode(errors='replace')}")
     tree = place / "tree"

@@ -279,7 +279,9 @@ class TieredCluster:
         admin.create_topics([new], operation_timeout=TOOL_SECONDS)[METADATA].result(TOOL_SECONDS)
         wait_until(
             lambda: all(
-                (self.nodes[node_id].log_dir / f"{METADATA}-{number}").is_dir() for number in replicas for node_id in replicas[number]
+                (self.nodes[node_id].log_dir / f"{METADATA}-{number}").is_dir()
+                for number in replicas
+                for node_id in replicas[number]
             ),
             lambda: "no directories",
         )
