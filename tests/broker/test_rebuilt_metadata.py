@@ -81,10 +81,15 @@ def recreate_metadata_topic(node: KafkaNode) -> None:
     )
 
 
-def rebuild(node: KafkaNode) -> None:
-    """As an operator does it, while the broker is stopped."""
+def lose_metadata(node: KafkaNode) -> None:
+    """Deletes the directories of the topic, while the broker is stopped."""
     for number in range(PARTITIONS):
         shutil.rmtree(node.log_dir / f"{METADATA}-{number}")
+
+
+def rebuild(node: KafkaNode) -> None:
+    """As an operator does it, while the broker is stopped."""
+    lose_metadata(node)
     words = (node.remote_dir, "--log-dirs", node.log_dir, "--receipt", node.root / "receipt.jsonl")
     run = in_json_process("tier metadata", *words)
     assert run.exit_code == 0, run.stderr
@@ -177,4 +182,42 @@ def test_produced_records_are_served_by_a_running_broker(tmp_path: Path) -> None
         node.set_topic("sized", {"remote.log.copy.disable": "false"})
         node.produce("sized", 100)
         wait_until(lambda: remote_bases(node, "sized")[-1] > before[-1], lambda: remote_bases(node, "sized"))
+        node.stop()
+
+
+@pytest.mark.parametrize("version", SEGMENT_BYTES)
+def test_a_broker_that_ran_without_records_has_moved_its_log_starts(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had in remote storage alone is served again after its checkpoint was corrected."""
+    with in_kraft(version, monkeypatch)(tmp_path, version=version, settings=SETTINGS) as node:
+        node.start()
+        node.create_topic("left", {**TIERED, SEGMENT_BYTES[version]: 1500, "local.retention.bytes": 1})
+        node.produce("left", 300)
+        wait_until(lambda: len(local_bases(node, "left")) == 1, lambda: local_bases(node, "left"))
+        (first_local,) = local_bases(node, "left")
+        end = node.end_offset("left")
+        before = remote_bases(node, "left")
+        node.stop()
+        checkpoint = node.log_dir / "log-start-offset-checkpoint"
+        assert "left 0 0" in checkpoint.read_text().splitlines()
+        lose_metadata(node)
+        mark = node.start()
+        node.wait_for_log(f"Found the logStartOffset: {first_local} for partition: .*left-0", mark, SECONDS)
+        node.stop()
+        moved = f"left 0 {first_local}"
+        assert moved in checkpoint.read_text().splitlines()
+
+        lose_metadata(node)
+        words = (node.remote_dir, "--log-dirs", node.log_dir, "--receipt", node.root / "receipt.jsonl")
+        refused = in_json_process("tier metadata", *words)
+        assert (refused.exit_code, list(node.log_dir.glob(f"{METADATA}-*"))) == (3, [])
+        (partition,) = refused.document["partitions"]
+        assert [each["cause"] for each in partition["refusals"]] == ["log-start-moved"]
+        checkpoint.write_text(checkpoint.read_text().replace(moved, "left 0 0"))
+        run = in_json_process("tier metadata", *words)
+        assert run.exit_code == 0, run.stderr
+        node.start()
+        assert consumed(node, "left", 0, end) == list(range(end))
+        assert remote_bases(node, "left") == before
         node.stop()

@@ -235,6 +235,7 @@ def _context(tier: Tier, request: MetadataRequest, partition: TopicIdPartition, 
         allow_gaps=request.allow_gaps,
         metadata_partition=metadata_partition(partition, count),
         is_lost=metadata_partition(partition, count) in request.lost_partitions,
+        is_log_start_typed=(partition.topic, partition.partition) in request.leaders.log_starts,
     )
 
 
