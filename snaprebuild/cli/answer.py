@@ -149,6 +149,7 @@ SELECTION = ("paths", "server_properties", "topic", "partition", "topic_partitio
 
 COPIES = (
     "store",
+    "server_properties",
     "topic",
     "partition",
     "topic_partition",
@@ -158,7 +159,7 @@ COPIES = (
     "expiration_ms",
     "as_of",
 )
-"""Parameters that select copies in remote storage, and the time at which their producers expire."""
+"""Parameters that name a store and select copies in it, and the time at which their producers expire."""
 
 EXPIRY = ("as_of", "expiration_ms")
 """Parameters of the time at which producers expire: with another one the next command may judge the same snapshots otherwise."""
