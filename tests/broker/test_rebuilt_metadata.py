@@ -23,7 +23,7 @@ SETTINGS = {
     # Else the clients of the broker itself make the topic anew, with one partition.
     "auto.create.topics.enable": "false",
 }
-TIERED = {"remote.storage.enable": "true", "retention.ms": -1, "local.retention.bytes": 2000}
+TIERED = {"remote.storage.enable": "true", "retention.ms": -1, "local.retention.bytes": 1}
 SEGMENT_BYTES = {"3.9.2": "segment.bytes", "4.3.1": "internal.segment.bytes"}
 """The setting that allows the smallest segments, by release."""
 TOPICS = ("left", "cut", "sized")
@@ -34,10 +34,6 @@ def wait_until(condition: Callable[[], bool], what: Callable[[], object]) -> Non
     while not condition():
         assert time.monotonic() < deadline, what()
         time.sleep(0.1)
-
-
-def local_bases(node: KafkaNode, topic: str) -> list[int]:
-    return sorted(int(path.stem) for path in (node.log_dir / f"{topic}-0").glob("*.log"))
 
 
 def remote_bases(node: KafkaNode, topic: str) -> list[int]:
@@ -105,10 +101,10 @@ def test_a_rebuilt_topic_serves_every_offset(version: str, tmp_path: Path, monke
             node.create_topic(topic, {**TIERED, SEGMENT_BYTES[version]: 1500})
             node.produce(topic, 300)
         for topic in TOPICS:
-            wait_until(lambda topic=topic: len(local_bases(node, topic)) <= 3, lambda topic=topic: local_bases(node, topic))
+            node.wait_until_copied(f"{topic}-0")
         before = {topic: remote_bases(node, topic) for topic in TOPICS}
         ends = {topic: node.end_offset(topic) for topic in TOPICS}
-        assert all(len(bases) >= 6 and local_bases(node, topic)[0] > 0 for topic, bases in before.items())
+        assert all(len(bases) >= 6 for bases in before.values())
         recreate_metadata_topic(node)
         node.stop()
         assert {topic: remote_bases(node, topic) for topic in TOPICS} == before
@@ -120,11 +116,7 @@ def test_a_rebuilt_topic_serves_every_offset(version: str, tmp_path: Path, monke
 
         # Uploads go on after the last copy, and nothing goes up twice (``remote_files`` fails then).
         node.produce("left", 200)
-        rolled = local_bases(node, "left")
-        wait_until(
-            lambda: remote_bases(node, "left")[-1:] >= local_bases(node, "left")[-2:-1],
-            lambda: (remote_bases(node, "left"), rolled),
-        )
+        node.wait_until_copied("left-0", above=ends["left"])
         assert set(before["left"]) < set(remote_bases(node, "left"))
 
         # Retention deletes what ends below the new log start offset, and nothing else.
@@ -154,7 +146,7 @@ def test_produced_records_are_served_by_a_running_broker(tmp_path: Path) -> None
         node.start()
         node.create_topic("sized", {**TIERED, SEGMENT_BYTES["4.3.1"]: 1500})
         node.produce("sized", 300)
-        wait_until(lambda: len(local_bases(node, "sized")) <= 3, lambda: local_bases(node, "sized"))
+        node.wait_until_copied("sized-0")
         before = remote_bases(node, "sized")
         end = node.end_offset("sized")
         node.set_topic("sized", {"remote.log.copy.disable": "true", "local.retention.bytes": -2, "local.retention.ms": -2})
