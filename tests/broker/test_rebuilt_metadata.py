@@ -184,10 +184,10 @@ def test_a_broker_that_ran_without_records_has_moved_its_log_starts(
     """What it had in remote storage alone is served again after its checkpoint was corrected."""
     with in_kraft(version, monkeypatch)(tmp_path, version=version, settings=SETTINGS) as node:
         node.start()
-        node.create_topic("left", {**TIERED, SEGMENT_BYTES[version]: 1500, "local.retention.bytes": 1})
+        node.create_topic("left", {**TIERED, SEGMENT_BYTES[version]: 1500})
         node.produce("left", 300)
-        wait_until(lambda: len(local_bases(node, "left")) == 1, lambda: local_bases(node, "left"))
-        (first_local,) = local_bases(node, "left")
+        node.wait_until_copied("left-0")
+        (first_local,) = [int(path.stem) for path in (node.log_dir / "left-0").glob("*.log")]
         end = node.end_offset("left")
         before = remote_bases(node, "left")
         node.stop()
