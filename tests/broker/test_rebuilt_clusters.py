@@ -332,7 +332,6 @@ def check_cluster(root: Path, cluster: TieredCluster, store: CopyStore) -> None:
     check_uploads(cluster, store, topics)
     check_retention(cluster, store)
     check_deletion(cluster, store, "aborted")
-    cluster.stop()
     inventory = run("tier inventory", store, *named("--metadata-log", cluster), "--metadata", cluster.log_dirs[0])
     assert inventory.document["verified"], inventory.stderr
 

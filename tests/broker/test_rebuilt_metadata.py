@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.full]
 
 SECONDS = 90.0
 PARTITIONS = 3
+DAY_MS = 86_400_000
 METADATA = "__remote_log_metadata"
 SETTINGS = {
     "rlmm.config.remote.log.metadata.topic.num.partitions": PARTITIONS,
@@ -140,12 +141,15 @@ def test_a_rebuilt_topic_serves_every_offset(version: str, tmp_path: Path, monke
         assert (run.exit_code, run.document["verified"]) == (0, True), run.stderr
 
 
-def test_produced_records_are_served_by_a_running_broker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", ["retention.bytes", "retention.ms"])
+def test_produced_records_are_served_by_a_running_broker(tmp_path: Path, limit: str) -> None:
     """Copying is off meanwhile. The first pass deletes what the dry run shows, and nothing else."""
     with KafkaNode(tmp_path, settings=SETTINGS) as node:
         node.start()
         node.create_topic("sized", {**TIERED, SEGMENT_BYTES["4.3.1"]: 1500})
-        node.produce("sized", 300)
+        now_ms = time.time_ns() // 1_000_000
+        for age_days in range(9, -1, -1):
+            node.produce("sized", 30, timestamp_ms=now_ms - age_days * DAY_MS)
         node.wait_until_copied("sized-0")
         before = remote_bases(node, "sized")
         end = node.end_offset("sized")
@@ -156,7 +160,7 @@ def test_produced_records_are_served_by_a_running_broker(tmp_path: Path) -> None
         shutil.copytree(node.log_dir, log_dir)
         node.start()
         sizes = [node.remote_files("sized-0")[f"{base:020d}.log"].stat().st_size for base in before]
-        node.set_topic("sized", {"retention.bytes": sum(sizes[-4:]) + 2500})
+        node.set_topic("sized", {limit: sum(sizes[-4:]) + 2500 if limit == "retention.bytes" else int(4.5 * DAY_MS)})
         words = (node.remote_dir, "--log-dir", log_dir, "--produce-to", node.address)
         refused = in_json_process("tier metadata", *words)
         assert (refused.exit_code, "--deletes" in refused.stderr) == (3, True)
@@ -164,6 +168,8 @@ def test_produced_records_are_served_by_a_running_broker(tmp_path: Path) -> None
         assert dry.exit_code == 0, dry.stderr
         deleted = [each["start_offset"] for each in dry.document["expected_deletions"]]
         assert deleted == before[: len(deleted)] != []
+        assert len(deleted) < len(before)
+        assert {each["deletion_reason"] for each in dry.document["expected_deletions"]} == {limit.replace(".", "-")}
         run = in_json_process("tier metadata", *words, "--deletes", len(deleted))
         assert run.exit_code == 0, run.stderr
         left = before[len(deleted) :]

@@ -33,7 +33,7 @@ CLUSTER = {
     "auto.create.topics.enable": "false",
     "controlled.shutdown.enable": "true",
     "replica.lag.time.max.ms": 3000,
-    "broker.session.timeout.ms": 3000,
+    "broker.session.timeout.ms": 6000,
     "min.insync.replicas": 1,
     "auto.leader.rebalance.enable": "false",
 }
