@@ -19,7 +19,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize, unread_paths
 from snaprebuild.published import Document, Natural, Part, Positive
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
-from snaprebuild.tier.inventory.inventory import PHANTOM_ADVICE
+from snaprebuild.tier.inventory.inventory import phantom_finding
 from snaprebuild.tier.metadata.copy_record import RecordSettings
 from snaprebuild.tier.metadata.first_pass import ExpectedDeletion
 from snaprebuild.tier.metadata.leader_logs import LeaderLogs
@@ -234,6 +234,7 @@ def _context(tier: Tier, request: MetadataRequest, partition: TopicIdPartition, 
         allow_gaps=request.allow_gaps,
         metadata_partition=metadata_partition(partition, count),
         is_lost=metadata_partition(partition, count) in request.lost_partitions,
+        is_log_start_typed=(partition.topic, partition.partition) in request.leaders.log_starts,
     )
 
 
@@ -330,10 +331,9 @@ def _object_findings(records: PartitionRecords) -> Iterator[Finding]:
     remote = records.remote
     place = remote.place
     yield from unreadable_objects(place, iceberg=sum(copy.missing == ICEBERG_LACKS for copy in remote.copies.values()))
-    phantoms = [copy for copy in remote.copies.values() if _is_phantom(copy)]
+    phantoms = sorted(copy.start_offset for copy in remote.copies.values() if _is_phantom(copy))
     if phantoms:
-        message = f"{pluralize(len(phantoms), 'copy', 'copies')} announced and never written: {PHANTOM_ADVICE}"
-        yield Finding("tier-phantom", Severity.FINDING, place, message, phantoms[0].start_offset)
+        yield phantom_finding(place, phantoms)
     for copy, message, is_unread in records.faults:
         yield fault_finding(place, copy, message, is_unread=is_unread)
     for each in records.part.copies:
