@@ -72,7 +72,7 @@ class Transcript:
         assert not [fact for fact in facts if ONLY_FOR_MANY.search(fact)], f"write `snapshots?`: there may be one: {facts}"
         words = [str(each.relative_to(self._work) if isinstance(each, Path) else each) for each in arguments]
         self.show(f"$ snaprebuild {' '.join(words)}")
-        command = [sys.executable, "-m", "snaprebuild", *words]
+        command = [sys.executable, "-X", "snaprebuild_program=snaprebuild", "-m", "snaprebuild", *words]
         environment = {**os.environ, "XDG_STATE_HOME": str(self._work / "state"), "COLUMNS": "200"}
         done = subprocess.run(command, cwd=self._work, env=environment, capture_output=True, text=True, check=False)
         self.show(done.stdout)
