@@ -213,6 +213,9 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
         answer += f" Start the broker: it then uses the new {'snapshot' if written == 1 else 'snapshots'}."
         if may_be_2_7(result.plan):
             answer += OLD_BROKER_DELETES
+    is_late = any(each.cause is FindingCause.DEADLINE_PASSED for each in result.findings)
+    if is_late and not result.not_staged and not lacking:
+        return answer, ["install", "--plan", shown(plan.path)]
     if not is_done:
         return answer, stage
     return answer, [] if result.receipt is None else ["verify", "--written-by", shown(result.receipt)]
