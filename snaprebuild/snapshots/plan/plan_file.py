@@ -303,8 +303,9 @@ def _check_unchanged(plan: Plan, saved: PlanLines, count: int) -> None:
         text = _difference(was, now)
         if text:
             changes.append(_Change(was.path, text, bool(was.boundaries or now.boundaries)))
-    for path in sorted(present):
-        changes.append(_Change(path, "this partition was created after the plan", bool(present[path].boundaries)))
+    changes += [
+        _Change(path, "this partition was created after the plan", bool(present[path].boundaries)) for path in sorted(present)
+    ]
     if not changes:
         return
     named = next((each for each in changes if each.has_work), changes[0])
