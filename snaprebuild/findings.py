@@ -119,6 +119,8 @@ class FindingCause(Enum):
     """The paths lead to no partition that was selected."""
     NOT_READABLE_BY_BROKER = auto()
     """The user of the broker may not read a file; nothing is known of its content."""
+    OFFLINE_LOG_DIR = auto()
+    """A log directory that a broker continues without."""
     REFUSED = auto()
     """A refusal ended the work."""
     REMOVED_AT_NEXT_START = auto()

@@ -152,7 +152,8 @@ class _Install:
         for log_dir in self._log_dirs():
             if not os.path.isdir(log_dir):
                 message = "this log directory of the broker is not there: nothing is installed into it"
-                self._findings.append(Finding("offline-log-dir", Severity.STORAGE, log_dir, message, is_unread=True))
+                cause = FindingCause.OFFLINE_LOG_DIR
+                self._findings.append(Finding("offline-log-dir", Severity.STORAGE, log_dir, message, is_unread=True, cause=cause))
             else:
                 try:
                     self._hold(log_dir)
