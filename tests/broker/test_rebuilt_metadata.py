@@ -12,6 +12,7 @@ from kraft_node import in_kraft
 from tiered_topics import (
     METADATA,
     PARTITIONS,
+    SECONDS,
     SEGMENT_BYTES,
     SETTINGS,
     TIERED,
