@@ -76,6 +76,7 @@ def test_the_same_as_from_the_log_directory(tmp_path: Path, monkeypatch: pytest.
         running = {
             "inventory": in_json("tier inventory", node.remote_dir, *cluster),
             "audit": in_json("tier audit", node.remote_dir, *cluster, *AS_OF, "--jobs", "1"),
+            "metadata": in_json("tier metadata", node.remote_dir, *cluster),
         }
         assert seen(node) == before, "nothing was created, and no group"
         repair = in_json("tier repair", node.remote_dir, *cluster, *AS_OF, "--jobs", "1", "--dry-run")

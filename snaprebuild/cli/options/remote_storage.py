@@ -28,6 +28,8 @@ from snaprebuild.followers import Profile
 from snaprebuild.tier import AuditLevel
 
 __all__ = [
+    "BootstrapServer",
+    "CommandConfig",
     "LeaderLogDirs",
     "LogPath",
     "MetadataPartitions",
