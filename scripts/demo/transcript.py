@@ -123,7 +123,7 @@ class Transcript:
         return [str(each.relative_to(self._work) if isinstance(each, Path) else each) for each in arguments]
 
     def _command(self, *arguments: object) -> list[str]:
-        return [sys.executable, "-m", "snaprebuild", *self._words(arguments)]
+        return [sys.executable, "-X", "snaprebuild_program=snaprebuild", "-m", "snaprebuild", *self._words(arguments)]
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "XDG_STATE_HOME": str(self._work / "state"), "COLUMNS": "200"}

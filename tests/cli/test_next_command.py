@@ -32,9 +32,7 @@ from snaprebuild.shell_words import program_command
 STEPS_MAX = 6
 
 
-@pytest.fixture(autouse=True)
-def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+pytestmark = pytest.mark.usefixtures("own_state_home")
 
 
 def next_line(ran: Run) -> str:
