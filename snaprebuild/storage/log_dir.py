@@ -110,6 +110,14 @@ class LogDirState(msgspec.Struct, frozen=True):
         return StorePath(self.store, self.path)
 
     @property
+    def marked_epoch(self) -> int | None:
+        """Broker epoch of the clean-shutdown marker; None without the marker, and where it names none."""
+        clean = self.clean_shutdown
+        if clean is None or clean.broker_epoch is None or clean.broker_epoch < 0:
+            return None
+        return clean.broker_epoch
+
+    @property
     def was_shut_down_cleanly(self) -> bool:
         """Whether the broker that used this directory stopped cleanly."""
         return self.clean_shutdown is not None
