@@ -309,6 +309,11 @@ class RemoteLogs:
         """Notes how many partitions the metadata topic has, where the cluster or an operator shows it."""
         self._count = count
 
+    def trust_metadata_partitions(self, count: int) -> None:
+        """Notes how many partitions the metadata topic has by its cluster, unless records are where another number puts them."""
+        if count >= len(self.read_numbers) and self._fits(count):
+            self._count = count
+
     def _fits(self, count: int) -> bool:
         return all(metadata_partition(each, count) == number for each, number in self.read_from.items())
 
