@@ -21,8 +21,8 @@ from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.private_keys import PrivateKeys
+from snaprebuild.tier.expiration import ExpectedDeletion
 from snaprebuild.tier.metadata.copy_record import RecordSettings
-from snaprebuild.tier.metadata.first_pass import ExpectedDeletion
 from snaprebuild.tier.metadata.leader_logs import LeaderLogs, read_leader_logs
 from snaprebuild.tier.metadata.produce import check_cluster, check_deletions, expected_deletions, produce_records
 from snaprebuild.tier.metadata.store_records import MetadataRequest, StoreRecords, store_records

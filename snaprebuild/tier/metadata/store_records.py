@@ -19,9 +19,9 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize, unread_paths
 from snaprebuild.published import Document, Natural, Part, Positive
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
+from snaprebuild.tier.expiration import ExpectedDeletion
 from snaprebuild.tier.inventory.inventory import PHANTOM_ADVICE
 from snaprebuild.tier.metadata.copy_record import RecordSettings
-from snaprebuild.tier.metadata.first_pass import ExpectedDeletion
 from snaprebuild.tier.metadata.leader_logs import LeaderLogs
 from snaprebuild.tier.metadata.partition_records import (
     CopyDecision,
