@@ -60,6 +60,7 @@ __all__ = [
     "foreign_directories",
     "is_log_dir",
     "kind_of",
+    "known_topic_id",
     "listed_again",
     "read_leader_epochs",
     "read_log_dir",
@@ -393,6 +394,14 @@ def read_topic_id(partition: PartitionDir) -> bytes | None:
     path = partition.file_path(PARTITION_METADATA)
     data = partition.store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
     return None if data is None else read_partition_metadata(data, file=path).topic_id
+
+
+def known_topic_id(partition: PartitionDir) -> bytes | None:
+    """The topic id of a partition directory, 16 bytes; None where ``read_topic_id`` gives none or fails."""
+    try:
+        return read_topic_id(partition)
+    except (FormatError, ReadFailedError):
+        return None
 
 
 class ClusterKind(StrEnum):

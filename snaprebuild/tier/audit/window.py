@@ -29,7 +29,7 @@ from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.engine.window_proof import Held
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.snapshots.verify import VerifyOutcome
-from snaprebuild.storage.log_dir import read_topic_id
+from snaprebuild.storage.log_dir import known_topic_id
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.tier.audit.copy_log import CopyLog, Stretch
 from snaprebuild.tier.audit.partition_audit import SnapshotVerdict
@@ -251,18 +251,11 @@ def read_local_starts(options: Sequence[str], log_dirs: Sequence[str], run: Run)
             # ``UnifiedLog.localLogStartOffset``, as it is when the log is loaded.
             start = max(source.checkpointed_log_start_offset, segments[0].base_offset)
             name = source.directory.name
-            in_directories.setdefault((name.topic, _topic_id(source.directory), name.partition), []).append(start)
+            in_directories.setdefault((name.topic, known_topic_id(source.directory), name.partition), []).append(start)
     for text in options:
         place, offset = named_offset("--local-log-start", text)
         by_option.setdefault(place, []).append(offset)
     return LocalStarts(by_option, in_directories)
-
-
-def _topic_id(directory: PartitionDir) -> bytes | None:
-    try:
-        return read_topic_id(directory)
-    except (FormatError, ReadFailedError):
-        return None
 
 
 # -------------------------------------------------------------------------------------------------------- choice of windows
