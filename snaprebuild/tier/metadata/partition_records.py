@@ -341,12 +341,15 @@ class _CopyDecisions:
 
     def _read_records(self) -> None:
         self._remote.read_facts([row.copy for row in self._rows if not row.copy.missing])
+        self._leave_out_deleted([row for row in self._rows if row.copy.facts.fault is not None])
         for row in self._candidates:
             try:
                 row.record = copy_record(self._remote, row.copy, self._context.settings)
                 if row.copy.record is not None:
                     row.differences = differing_facts(self._remote, row.copy, self._context.settings)
             except (FormatError, ReadFailedError) as error:
+                if self._leave_out_deleted([row]):
+                    continue
                 is_unread = was_not_handed_out(error) or row.copy.facts.is_unread
                 self._faults.append((row.copy, error.message, is_unread))
                 if row.record is None:
@@ -355,6 +358,13 @@ class _CopyDecisions:
                     row.damage = error.message
             else:
                 self._note_damage(row)
+
+    def _leave_out_deleted(self, rows: Sequence[_Row]) -> bool:
+        """Leaves out those of some copies that were deleted since the store was listed. Whether any was."""
+        if not self._remote.leave_out_deleted([row.copy for row in rows]):
+            return False
+        self._rows = [row for row in self._rows if row.copy.segment_id in self._remote.copies]
+        return True
 
     def _note_damage(self, row: _Row) -> None:
         """Takes the damage that the facts of a copy show, which its record in the metadata log does not."""

@@ -332,6 +332,7 @@ def _object_findings(records: PartitionRecords) -> Iterator[Finding]:
     remote = records.remote
     place = remote.place
     yield from unreadable_objects(place, iceberg=sum(copy.missing == ICEBERG_LACKS for copy in remote.copies.values()))
+    yield from remote.deleted_findings()
     phantoms = sorted(copy.start_offset for copy in remote.copies.values() if _is_phantom(copy))
     if phantoms:
         yield phantom_finding(place, phantoms)
