@@ -198,6 +198,7 @@ class PartitionContext:
         metadata_partition: that holds its records.
         is_lost: that metadata partition is lost, as an option says, so that nothing shows which copies were deleted.
         is_log_start_typed: an option has a log start offset of the partition.
+        first_local_offsets: first offsets on disk of all replicas that were named.
     """
 
     logs: RemoteLogs
@@ -209,6 +210,7 @@ class PartitionContext:
     metadata_partition: int
     is_lost: bool = False
     is_log_start_typed: bool = False
+    first_local_offsets: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -524,8 +526,7 @@ class _CopyDecisions:
 
         Source: ``RemoteLogManager.findLogStartOffset``.
         """
-        leader = self._context.leader
-        if self._context.is_log_start_typed or leader is None or leader.first_local_offset != log_start:
+        if self._context.is_log_start_typed or log_start not in self._context.first_local_offsets:
             return
         below = [row for row in self._rows if row.decision is CopyDecision.BELOW_LOG_START and row.copy.record is None]
         if any(_known_end(row) == log_start for row in below):

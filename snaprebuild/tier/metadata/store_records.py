@@ -234,6 +234,7 @@ def _context(tier: Tier, request: MetadataRequest, partition: TopicIdPartition, 
         allow_gaps=request.allow_gaps,
         metadata_partition=metadata_partition(partition, count),
         is_lost=metadata_partition(partition, count) in request.lost_partitions,
+        first_local_offsets=request.leaders.first_local_offsets(partition),
         is_log_start_typed=(partition.topic, partition.partition) in request.leaders.log_starts,
     )
 
