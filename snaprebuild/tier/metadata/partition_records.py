@@ -531,10 +531,11 @@ class _CopyDecisions:
         below = [row for row in self._rows if row.decision is CopyDecision.BELOW_LOG_START and row.copy.record is None]
         if any(_known_end(row) == log_start for row in below):
             name = f"{self._remote.id.topic}-{self._remote.id.partition}"
+            first = min(row.copy.start_offset for row in below)
             message = (
-                f"the log start {log_start} is the first offset on disk, and {pluralize(len(below), 'copy', 'copies')} below it exist. A "
-                f"leader that starts while {METADATA_TOPIC} is empty moves its log start there. If one did, stop the brokers, and correct "
-                f"the line in {LOG_START_OFFSET_CHECKPOINT} of each replica. Else confirm it with --log-start {name}={log_start}"
+                f"the log start {log_start} is the first offset on disk, and {pluralize(len(below), 'copy', 'copies')} below it exist, from "
+                f"{first} on. A leader that starts while {METADATA_TOPIC} is empty moves its log start there. If one did, stop the brokers, "
+                f"and correct the line in {LOG_START_OFFSET_CHECKPOINT} of each replica. Else confirm it with --log-start {name}={log_start}"
             )
             self._refusals.append(RecordsRefusal(cause=RefusalCause.LOG_START_MOVED, message=message, offset=log_start))
 
