@@ -533,9 +533,10 @@ class _CopyDecisions:
             name = f"{self._remote.id.topic}-{self._remote.id.partition}"
             first = min(row.copy.start_offset for row in below)
             message = (
-                f"the log start {log_start} is the first offset on disk, and {pluralize(len(below), 'copy', 'copies')} below it exist, from "
-                f"{first} on. A leader that starts while {METADATA_TOPIC} is empty moves its log start there. If one did, stop the brokers, "
-                f"and correct the line in {LOG_START_OFFSET_CHECKPOINT} of each replica. Else confirm it with --log-start {name}={log_start}"
+                f"the log start {log_start} is the first offset on disk, and {pluralize(len(below), 'copy', 'copies')} below it exist, "
+                f"from {first} on. A leader that starts while {METADATA_TOPIC} is empty moves its log start there. If one did, stop the "
+                f"brokers, and correct the line in {LOG_START_OFFSET_CHECKPOINT} of each replica. Else confirm it with "
+                f"--log-start {name}={log_start}"
             )
             self._refusals.append(RecordsRefusal(cause=RefusalCause.LOG_START_MOVED, message=message, offset=log_start))
 
