@@ -359,6 +359,14 @@ def test_a_log_start_at_the_first_offset_on_disk_may_be_the_mark_of_the_loss(tmp
     assert causes(in_json("tier metadata", store, "--log-dir", leader, "--metadata-log", log).document) == []
 
 
+def test_any_replica_shows_that_the_log_start_may_have_moved(tmp_path: Path) -> None:
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19))
+    moved = leader_of(tmp_path / "a", 20, 20, (0, 0))
+    newest = leader_of(tmp_path / "b", 0, 17, (0, 0), (1, 18))
+    run = in_json("tier metadata", store, "--log-dir", moved, "--log-dir", newest)
+    assert causes(run.document) == ["log-start-moved"]
+
+
 @pytest.mark.parametrize(("log_start", "first_local"), [(10, 20), (20, 30), (15, 15), (0, 0)])
 def test_other_log_starts_are_what_they_seem(tmp_path: Path, log_start: int, first_local: int) -> None:
     store = store_of(tmp_path, copy(0, 9), copy(10, 19), copy(20, 29))

@@ -78,6 +78,11 @@ class LeaderLogs:
         """The log with the greatest leader epoch, which is that of the leader or of its successor; None without any."""
         return max(self.logs.get(partition, ()), key=lambda each: each.last_epoch, default=None)
 
+    def first_local_offsets(self, partition: TopicIdPartition) -> frozenset[int]:
+        """First offsets on disk of the replicas."""
+        first = (each.first_local_offset for each in self.logs.get(partition, ()))
+        return frozenset(each for each in first if each is not None)
+
     def log_start_of(self, partition: TopicIdPartition) -> int | None:
         """The greatest log start offset of the replicas and the option: what is below it was never served again. None if unknown."""
         starts = [each.log_start_offset for each in self.logs.get(partition, ()) if each.log_start_offset is not None]

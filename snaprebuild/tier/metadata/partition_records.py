@@ -198,6 +198,7 @@ class PartitionContext:
         metadata_partition: that holds its records.
         is_lost: that metadata partition is lost, as an option says, so that nothing shows which copies were deleted.
         is_log_start_typed: an option has a log start offset of the partition.
+        first_local_offsets: first offsets on disk of all replicas that were named.
     """
 
     logs: RemoteLogs
@@ -209,6 +210,7 @@ class PartitionContext:
     metadata_partition: int
     is_lost: bool = False
     is_log_start_typed: bool = False
+    first_local_offsets: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -341,12 +343,15 @@ class _CopyDecisions:
 
     def _read_records(self) -> None:
         self._remote.read_facts([row.copy for row in self._rows if not row.copy.missing])
+        self._leave_out_deleted([row for row in self._rows if row.copy.facts.fault is not None])
         for row in self._candidates:
             try:
                 row.record = copy_record(self._remote, row.copy, self._context.settings)
                 if row.copy.record is not None:
                     row.differences = differing_facts(self._remote, row.copy, self._context.settings)
             except (FormatError, ReadFailedError) as error:
+                if self._leave_out_deleted([row]):
+                    continue
                 is_unread = was_not_handed_out(error) or row.copy.facts.is_unread
                 self._faults.append((row.copy, error.message, is_unread))
                 if row.record is None:
@@ -355,6 +360,13 @@ class _CopyDecisions:
                     row.damage = error.message
             else:
                 self._note_damage(row)
+
+    def _leave_out_deleted(self, rows: Sequence[_Row]) -> bool:
+        """Leaves out those of some copies that were deleted since the store was listed. Whether any was."""
+        if not self._remote.leave_out_deleted([row.copy for row in rows]):
+            return False
+        self._rows = [row for row in self._rows if row.copy.segment_id in self._remote.copies]
+        return True
 
     def _note_damage(self, row: _Row) -> None:
         """Takes the damage that the facts of a copy show, which its record in the metadata log does not."""
@@ -514,16 +526,17 @@ class _CopyDecisions:
 
         Source: ``RemoteLogManager.findLogStartOffset``.
         """
-        leader = self._context.leader
-        if self._context.is_log_start_typed or leader is None or leader.first_local_offset != log_start:
+        if self._context.is_log_start_typed or log_start not in self._context.first_local_offsets:
             return
         below = [row for row in self._rows if row.decision is CopyDecision.BELOW_LOG_START and row.copy.record is None]
         if any(_known_end(row) == log_start for row in below):
             name = f"{self._remote.id.topic}-{self._remote.id.partition}"
+            first = min(row.copy.start_offset for row in below)
             message = (
-                f"the log start {log_start} is the first offset on disk, and {pluralize(len(below), 'copy', 'copies')} below it exist. A "
-                f"leader that starts while {METADATA_TOPIC} is empty moves its log start there. If one did, stop the brokers, and correct "
-                f"the line in {LOG_START_OFFSET_CHECKPOINT} of each replica. Else confirm it with --log-start {name}={log_start}"
+                f"the log start {log_start} is the first offset on disk, and {pluralize(len(below), 'copy', 'copies')} below it exist, "
+                f"from {first} on. A leader that starts while {METADATA_TOPIC} is empty moves its log start there. If one did, stop the "
+                f"brokers, and correct the line in {LOG_START_OFFSET_CHECKPOINT} of each replica. Else confirm it with "
+                f"--log-start {name}={log_start}"
             )
             self._refusals.append(RecordsRefusal(cause=RefusalCause.LOG_START_MOVED, message=message, offset=log_start))
 

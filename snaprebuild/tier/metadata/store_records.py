@@ -234,6 +234,7 @@ def _context(tier: Tier, request: MetadataRequest, partition: TopicIdPartition, 
         allow_gaps=request.allow_gaps,
         metadata_partition=metadata_partition(partition, count),
         is_lost=metadata_partition(partition, count) in request.lost_partitions,
+        first_local_offsets=request.leaders.first_local_offsets(partition),
         is_log_start_typed=(partition.topic, partition.partition) in request.leaders.log_starts,
     )
 
@@ -331,6 +332,7 @@ def _object_findings(records: PartitionRecords) -> Iterator[Finding]:
     remote = records.remote
     place = remote.place
     yield from unreadable_objects(place, iceberg=sum(copy.missing == ICEBERG_LACKS for copy in remote.copies.values()))
+    yield from remote.deleted_findings()
     phantoms = sorted(copy.start_offset for copy in remote.copies.values() if _is_phantom(copy))
     if phantoms:
         yield phantom_finding(place, phantoms)
