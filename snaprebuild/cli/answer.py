@@ -163,6 +163,7 @@ SELECTION = ("paths", "server_properties", "topic", "partition", "topic_partitio
 
 COPIES = (
     "store",
+    "server_properties",
     "topic",
     "partition",
     "topic_partition",
@@ -171,8 +172,9 @@ COPIES = (
     "command_config",
     "expiration_ms",
     "as_of",
+    "ledger",
 )
-"""Parameters that select copies in remote storage, and the time at which their producers expire."""
+"""Parameters that select copies in remote storage, the time at which their producers expire, and what was proven of the copies before."""
 
 EXPIRY = ("as_of", "expiration_ms")
 """Parameters of the time at which producers expire: with another one the next command may judge the same snapshots otherwise."""

@@ -597,6 +597,18 @@ class RemotePartition:
             end = log_end_offset(self.directory([self.segment_files(copy, with_indexes=True)])) - 1
             copy.end_offset = end if end >= copy.start_offset else None
 
+    def require_end(self, copy: RemoteCopy) -> int:
+        """The last offset of a copy, which is read if nothing else has it.
+
+        Raises:
+            FormatError, ReadFailedError: the segment cannot be read, or none of its batches is whole.
+            RefusedError: a limit of the run is used up.
+        """
+        self.read_end(copy)
+        if copy.end_offset is None:
+            raise TruncatedError("segment", file=self.file_path(copy), position=0, expected="a batch", found="none that is whole")
+        return copy.end_offset
+
     def read_epochs(self, copy: RemoteCopy) -> None:
         """Reads the leader epochs of a segment whose end is known, if nothing else has them.
 
@@ -784,10 +796,7 @@ def take_all_for_finished(remote: RemotePartition) -> None:
 
 def _segment_of(remote: RemotePartition, copy: RemoteCopy) -> RemoteSegment:
     """A copy as its record would have it: from its manifest, else from its files."""
-    remote.read_end(copy)
-    if copy.end_offset is None:
-        path = remote.file_path(copy)
-        raise TruncatedError("segment", file=path, position=0, expected="a batch", found="none that is whole")
+    end_offset = remote.require_end(copy)
     remote.read_epochs(copy)
     remote.read_time(copy)
     assert copy.segment_bytes is not None
@@ -795,7 +804,7 @@ def _segment_of(remote: RemotePartition, copy: RemoteCopy) -> RemoteSegment:
         id=RemoteSegmentId(remote.id, copy.segment_id),
         segment_id=copy.segment_id,
         start_offset=copy.start_offset,
-        end_offset=copy.end_offset,
+        end_offset=end_offset,
         broker_id=-1,
         max_timestamp_ms=-1 if copy.max_timestamp_ms is None else copy.max_timestamp_ms,
         event_timestamp_ms=copy.event_timestamp_ms,

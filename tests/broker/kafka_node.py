@@ -355,3 +355,16 @@ class KafkaNode:
             assert f"{base}.{suffix}" not in found, f"{path} was uploaded twice"
             found[f"{base}.{suffix}"] = path
         return found
+
+    def wait_until_copied(self, partition: str, above: int = 0) -> None:
+        """Until the active segment is the only local one and begins above an offset; the topic has ``local.retention.bytes`` 1.
+
+        A broker deletes a segment by local retention only after it has written the record that the copy is finished.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            bases = sorted(int(path.stem) for path in (self.log_dir / partition).glob("*.log"))
+            if len(bases) == 1 and bases[0] > above:
+                return
+            assert time.monotonic() < deadline, (partition, bases)
+            time.sleep(0.1)

@@ -2,7 +2,6 @@
 
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,75 +9,21 @@ from broker_settings import COPY_INTERVAL_MS
 from command import in_json_process
 from kafka_node import KafkaNode
 from kraft_node import in_kraft
+from tiered_topics import (
+    METADATA,
+    PARTITIONS,
+    SEGMENT_BYTES,
+    SETTINGS,
+    TIERED,
+    consumed,
+    recreate_metadata_topic,
+    remote_bases,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.broker, pytest.mark.full]
 
-SECONDS = 90.0
-PARTITIONS = 3
-METADATA = "__remote_log_metadata"
-SETTINGS = {
-    "rlmm.config.remote.log.metadata.topic.num.partitions": PARTITIONS,
-    "log.retention.check.interval.ms": 500,
-    "log.initial.task.delay.ms": 500,
-    # Else the clients of the broker itself make the topic anew, with one partition.
-    "auto.create.topics.enable": "false",
-}
-TIERED = {"remote.storage.enable": "true", "retention.ms": -1, "local.retention.bytes": 2000}
-SEGMENT_BYTES = {"3.9.2": "segment.bytes", "4.3.1": "internal.segment.bytes"}
-"""The setting that allows the smallest segments, by release."""
 TOPICS = ("left", "cut", "sized")
-
-
-def wait_until(condition: Callable[[], bool], what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.1)
-
-
-def local_bases(node: KafkaNode, topic: str) -> list[int]:
-    return sorted(int(path.stem) for path in (node.log_dir / f"{topic}-0").glob("*.log"))
-
-
-def remote_bases(node: KafkaNode, topic: str) -> list[int]:
-    """Base offsets in remote storage; fails if a segment is there twice."""
-    return sorted(int(name[:20]) for name in node.remote_files(f"{topic}-0") if name.endswith(".log"))
-
-
-def consumed(node: KafkaNode, topic: str, first: int, end: int) -> list[int]:
-    """The offsets that a consumer gets, from ``first`` on."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer(
-        {"bootstrap.servers": node.address, "group.id": "reads", "enable.auto.commit": False, "auto.offset.reset": "error"}
-    )
-    consumer.assign([TopicPartition(topic, 0, first)])
-    offsets: list[int] = []
-    deadline = time.monotonic() + SECONDS
-    while not offsets or offsets[-1] < end - 1:
-        assert time.monotonic() < deadline, (topic, offsets[-3:])
-        message = consumer.poll(0.5)
-        if message is not None:
-            assert message.error() is None, (topic, message.error())
-            offsets.append(message.offset())
-    consumer.close()
-    return offsets
-
-
-def recreate_metadata_topic(node: KafkaNode) -> None:
-    """Deletes the topic, and makes it again as a broker does."""
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    admin = AdminClient({"bootstrap.servers": node.address, "log_level": 4})
-    admin.delete_topics([METADATA], operation_timeout=SECONDS)[METADATA].result(SECONDS)
-    wait_until(lambda: METADATA not in admin.list_topics(timeout=SECONDS).topics, lambda: "the topic is there")
-    new = NewTopic(
-        METADATA, num_partitions=PARTITIONS, replication_factor=1, config={"retention.ms": "-1", "cleanup.policy": "delete"}
-    )
-    admin.create_topics([new], operation_timeout=SECONDS)[METADATA].result(SECONDS)
-    wait_until(
-        lambda: all((node.log_dir / f"{METADATA}-{number}").is_dir() for number in range(PARTITIONS)), lambda: "no directories"
-    )
 
 
 def rebuild(node: KafkaNode) -> None:
@@ -100,10 +45,10 @@ def test_a_rebuilt_topic_serves_every_offset(version: str, tmp_path: Path, monke
             node.create_topic(topic, {**TIERED, SEGMENT_BYTES[version]: 1500})
             node.produce(topic, 300)
         for topic in TOPICS:
-            wait_until(lambda topic=topic: len(local_bases(node, topic)) <= 3, lambda topic=topic: local_bases(node, topic))
+            node.wait_until_copied(f"{topic}-0")
         before = {topic: remote_bases(node, topic) for topic in TOPICS}
         ends = {topic: node.end_offset(topic) for topic in TOPICS}
-        assert all(len(bases) >= 6 and local_bases(node, topic)[0] > 0 for topic, bases in before.items())
+        assert all(len(bases) >= 6 for bases in before.values())
         recreate_metadata_topic(node)
         node.stop()
         assert {topic: remote_bases(node, topic) for topic in TOPICS} == before
@@ -115,11 +60,7 @@ def test_a_rebuilt_topic_serves_every_offset(version: str, tmp_path: Path, monke
 
         # Uploads go on after the last copy, and nothing goes up twice (``remote_files`` fails then).
         node.produce("left", 200)
-        rolled = local_bases(node, "left")
-        wait_until(
-            lambda: remote_bases(node, "left")[-1:] >= local_bases(node, "left")[-2:-1],
-            lambda: (remote_bases(node, "left"), rolled),
-        )
+        node.wait_until_copied("left-0", above=ends["left"])
         assert set(before["left"]) < set(remote_bases(node, "left"))
 
         # Retention deletes what ends below the new log start offset, and nothing else.
@@ -149,7 +90,7 @@ def test_produced_records_are_served_by_a_running_broker(tmp_path: Path) -> None
         node.start()
         node.create_topic("sized", {**TIERED, SEGMENT_BYTES["4.3.1"]: 1500})
         node.produce("sized", 300)
-        wait_until(lambda: len(local_bases(node, "sized")) <= 3, lambda: local_bases(node, "sized"))
+        node.wait_until_copied("sized-0")
         before = remote_bases(node, "sized")
         end = node.end_offset("sized")
         node.set_topic("sized", {"remote.log.copy.disable": "true", "local.retention.bytes": -2, "local.retention.ms": -2})

@@ -22,16 +22,8 @@ SETTINGS = {
     "log.initial.task.delay.ms": 500,
     "auto.create.topics.enable": "false",
 }
-TIERED = {"remote.storage.enable": "true", "internal.segment.bytes": 1500, "retention.ms": -1, "local.retention.bytes": 2000}
+TIERED = {"remote.storage.enable": "true", "internal.segment.bytes": 1500, "retention.ms": -1, "local.retention.bytes": 1}
 AS_OF = ("--as-of", "2030-01-01")
-
-
-def wait_for_copies(node: KafkaNode, topic: str) -> None:
-    """Until only the active segment, and those that local retention keeps, are not in remote storage alone."""
-    deadline = time.monotonic() + SECONDS
-    while len(list((node.log_dir / f"{topic}-0").glob("*.log"))) > 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def seen(node: KafkaNode) -> tuple[list[str], list[str]]:
@@ -60,8 +52,7 @@ def test_the_same_as_from_the_log_directory(tmp_path: Path, monkeypatch: pytest.
         for topic in ("one", "two"):
             node.create_topic(topic, TIERED)
             node.produce(topic, 200)
-            wait_for_copies(node, topic)
-        time.sleep(2)
+            node.wait_until_copied(f"{topic}-0")
         before = seen(node)
         refused = in_json("tier inventory", node.remote_dir, "--bootstrap-server", node.address)
         assert refused.exit_code == 3

@@ -8,7 +8,7 @@ from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.tier_metadata import TierMetadataOptions, custom_fields_of
 from snaprebuild.cli.render.tier_metadata import MetadataOutput, TierMetadataView
 from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import check_outside_store, key_files, private_keys, store_access
+from snaprebuild.cli.runs.remote_storage import check_outside_store, key_files, store_access
 from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.runs.upload_inputs import announcing
@@ -20,6 +20,7 @@ from snaprebuild.snapshots.receipts.receipt import default_receipt_path
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.local.document_file import check_new_place
+from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.tier.metadata.copy_record import RecordSettings
 from snaprebuild.tier.metadata.first_pass import ExpectedDeletion
 from snaprebuild.tier.metadata.leader_logs import LeaderLogs, read_leader_logs
@@ -54,7 +55,7 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
     run = run_of(s3)
     plan = plan_topic(log_dirs, options.metadata, run) if log_dirs else None
     cluster = plan if plan is not None or options.metadata is None else read_cluster(options.metadata, run)
-    access = store_access(store, s3, options, private_keys(options))
+    access = store_access(store, s3, options, PrivateKeys.of(options.private_key))
     check_outside_store(access.root, [out.report, records_file, options.receipt])
     leaders = read_leader_logs(leader_dirs, options.log_start or [], run)
     # Before the write, which adds partitions.

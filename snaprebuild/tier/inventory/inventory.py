@@ -119,6 +119,9 @@ def tier_inventory(
     now_ms = time.time_ns() // NS_PER_MS if as_of_ms is None else as_of_ms
     tier = list_store(dataclasses.replace(access, keeps_unknown=on_key is not None), stores)
     findings = tier.findings
+    metadata_topic = None if cluster is None else metadata_topic_report(cluster.image)
+    if metadata_topic is not None:
+        tier.logs.trust_metadata_partitions(metadata_topic.partitions)
     keys = None if on_key is None else KeyRows(on_key, now_ms)
     contents = None
     if bucket is not None and keys is not None:
@@ -143,16 +146,15 @@ def tier_inventory(
         states=_state_bytes(partitions, tier),
         bucket=None if contents is None else report_of(contents),
         plugin=plugin,
-        metadata_topic=None if cluster is None else metadata_topic_report(cluster.image),
+        metadata_topic=metadata_topic,
     )
-    names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *tier.logs.partitions)}
-    findings += selection.absent_findings(names, root.path, are_others_read=bool(partitions))
+    findings += selection.absent_findings(tier.partition_names, root.path, are_others_read=bool(partitions))
     findings += _store_findings(inventory, tier.unknown, has_metadata=tier.has_metadata)
     if bucket is not None and contents is not None:
         findings += bucket_findings(root.path, contents, [(bucket.prefix + key, size) for key, size in taken.serving])
         findings += archive_findings(root.path, bucket, [bucket.prefix + key for key in taken.tiered])
-    if cluster is not None and inventory.metadata_topic is not None:
-        findings += metadata_topic_findings(inventory.metadata_topic, cluster.image, cluster.path)
+    if cluster is not None and metadata_topic is not None:
+        findings += metadata_topic_findings(metadata_topic, cluster.image, cluster.path)
     status = status_of(
         (),
         wrong=0,

@@ -217,8 +217,7 @@ def store_records(access: StoreAccess, request: MetadataRequest, tier: Tier) -> 
             result.findings += _partition_findings(records, tier, is_write=request.writes)
     if not result.partitions and not tier.unknown.claims:
         refuse_without_copies(tier, unreadable_objects(root.path, tier.unknown), request.selection)
-    names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *tier.logs.partitions)}
-    result.findings += request.selection.absent_findings(names, root.path, are_others_read=bool(result.partitions))
+    result.findings += request.selection.absent_findings(tier.partition_names, root.path, are_others_read=bool(result.partitions))
     if not tier.has_metadata:
         result.findings.append(Finding("tier-unverified", Severity.NOTE, root.path, UNVERIFIED))
     result.findings += unreadable_objects(root.path, tier.unknown)
