@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import textwrap
 import unicodedata
@@ -233,7 +232,13 @@ def _common_directories(paths: Sequence[str]) -> int:
 def _common_characters(paths: Sequence[str]) -> int:
     """How many characters the directories of all paths begin with, also in the middle of a name; 0 for other names."""
     parents = [path.rpartition("/")[0] for path in paths]
-    return len(os.path.commonprefix(parents)) if all(parents) else 0
+    if not all(parents):
+        return 0
+    shortest = min(parents, key=len, default="")
+    for at, character in enumerate(shortest):
+        if any(parent[at] != character for parent in parents):
+            return at
+    return len(shortest)
 
 
 def _cut_path(path: str, width: int, common: int) -> str:
