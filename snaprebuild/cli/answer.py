@@ -174,7 +174,7 @@ COPIES = (
     "as_of",
     "ledger",
 )
-"""Parameters that select copies in remote storage, the time at which their producers expire, and what was proven of the copies before."""
+"""Parameters that name a store and select copies in it, the time at which their producers expire, and the ledger of earlier proofs."""
 
 EXPIRY = ("as_of", "expiration_ms")
 """Parameters of the time at which producers expire: with another one the next command may judge the same snapshots otherwise."""

@@ -75,6 +75,7 @@ __all__ = [
     "missing_objects",
     "take_all_for_finished",
     "unreadable_objects",
+    "was_not_handed_out",
 ]
 
 
@@ -217,6 +218,11 @@ def _time_or_none(value: int | None) -> int | None:
     return None if value is None or value < 0 else value
 
 
+def was_not_handed_out(error: FormatError | ReadFailedError) -> bool:
+    """Whether a file of a copy could not be read, so that the copy may be good; else its bytes are damaged."""
+    return isinstance(error, ReadFailedError) and not isinstance(error, DamagedCopyError)
+
+
 def fault_finding(place: str, copy: RemoteCopy, message: str, *, is_unread: bool | None = None) -> Finding:
     """The finding of a faulty copy, or of one that the store did not hand out, which another run may see.
 
@@ -301,7 +307,7 @@ def copy_facts(root: ReadPath, layout: TierLayout, copy: CopyObjects) -> CopyFac
         data = file.read_small(MANIFEST_BYTES_MAX) or b"" if listed.data is None else listed.data
         manifest = read_aiven_manifest(data, file=file.path)
     except (FormatError, ReadFailedError) as error:
-        return CopyFacts(fault=error.message, is_unread=isinstance(error, ReadFailedError))
+        return CopyFacts(fault=error.message, is_unread=was_not_handed_out(error))
     return _of_manifest(manifest, data, copy)
 
 
@@ -784,7 +790,7 @@ def take_all_for_finished(remote: RemotePartition) -> None:
                 continue
             except (FormatError, ReadFailedError) as error:
                 fault = error.message
-                is_unread = isinstance(error, ReadFailedError)
+                is_unread = was_not_handed_out(error)
         findings.append(fault_finding(remote.place, copy, fault, is_unread=is_unread))
     for segment in sorted(segments, key=lambda each: (each.event_timestamp_ms, each.start_offset)):
         assert segment.id is not None

@@ -69,7 +69,7 @@ from snaprebuild.tier.remote_store import (
     zero_id_findings,
 )
 
-__all__ = ["SERVING", "tier_inventory"]
+__all__ = ["SERVING", "phantom_finding", "tier_inventory"]
 
 NS_PER_MS = 1_000_000
 
@@ -402,6 +402,23 @@ PHANTOM_ADVICE = (
 )
 
 
+def phantom_finding(place: str, start_offsets: Sequence[int]) -> Finding:
+    """The finding about copies that were announced and never written.
+
+    An exception leaves one for each attempt at the same segment. A single one is a note: an upload that has no object yet, or a broker that
+    stopped.
+
+    Args:
+        place: of the partition.
+        start_offsets: of these copies, ascending.
+    """
+    text = f"{pluralize(len(start_offsets), 'copy', 'copies')} announced and never written"
+    if len(set(start_offsets)) == len(start_offsets):
+        message = f"{text}: being written, or left by a broker that stopped"
+        return Finding("tier-phantom", Severity.NOTE, place, message, start_offsets[0])
+    return Finding("tier-phantom", Severity.FINDING, place, f"{text}: {PHANTOM_ADVICE}", start_offsets[0])
+
+
 def _store_findings(inventory: TierInventory, unknown: UnknownObjects, *, has_metadata: bool) -> Iterator[Finding]:
     """Findings about the store as a whole.
 
@@ -425,6 +442,9 @@ def _partition_findings(partition: InventoryPartition, judged: _Judged, logs: Re
     for state, code, severity, what in _STATE_FINDINGS:
         if counts[state]:
             yield Finding(code, severity, place, f"{pluralize(counts[state], 'copy', 'copies')} {what}", first[state])
+    phantoms = [copy.start_offset for copy in partition.copies if copy.state is CopyState.PHANTOM]
+    if phantoms:
+        yield phantom_finding(place, phantoms)
     yield from _unread_by_brokers(partition, judged, logs)
     cold = [copy for copy in partition.copies if copy.state in SERVING and RESTORED_FIRST & set(copy.object_storage_classes)]
     if cold:
@@ -502,7 +522,6 @@ def _claim_findings(inventory: TierInventory, unknown: UnknownObjects) -> Iterat
 
 _STATE_FINDINGS = (
     (CopyState.LOST, "tier-lost", Severity.DAMAGED, "finished, and objects of them are missing: reads of them fail"),
-    (CopyState.PHANTOM, "tier-phantom", Severity.FINDING, f"announced and never written: {PHANTOM_ADVICE}"),
     (
         CopyState.UNFINISHED,
         "tier-unfinished",
