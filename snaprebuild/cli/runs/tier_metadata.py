@@ -131,3 +131,5 @@ def _check_options(options: TierMetadataOptions, selection: Selection) -> None:
         raise UsageError("--produce-to reads the topic of its brokers itself: --bootstrap-server does not go with it")
     if options.deletes and options.produce_to is None:
         raise UsageError("--deletes: goes with --produce-to")
+    if options.receipt is not None and options.log_dirs is None:
+        raise UsageError("--receipt: goes with --log-dirs, whose files it lists")
