@@ -158,7 +158,7 @@ class RowSizes(msgspec.Struct, array_like=True):
 
     @property
     def total_bytes(self) -> int:
-        """Of all rows, also those that are withheld."""
+        """Bytes of all rows of the partition, also of those that are withheld."""
         return sum(self.rows_bytes.values())
 
     def add(self, base_offset: int, size_bytes: int) -> int:
