@@ -336,7 +336,7 @@ class SparkEngine:
                         number: [handed_out[number][at] for at in sorted(handed_out[number])] for number in sorted(requested)
                     }
                     jobs = {number: tasks[number].job() for number in segments}
-                    work = Round(jobs, segments, requested, self.chunk_bytes)
+                    work = Round.of(jobs, segments, requested, self.chunk_bytes)
                     requested = {}
                     for number, outcome in self._replayed(work, self._query(work, cache, services, persisted), services):
                         if not isinstance(outcome, MoreReads):
@@ -373,11 +373,11 @@ class SparkEngine:
             frames.append(TaskFrame(read, len(sizes_read)))
         if cache is not None and cached:
             frames.append(cache.frame(cached, self.tasks, read=read_row, services=at_once, sent_bytes_max=work.sent_bytes_max))
-        if frames and (work.sent_bytes_max or work.may_go_back):
+        if frames and (work.large or work.may_go_back):
             union = _union(frames)
             persisted.append(TaskFrame(union.rows.persist(), union.tasks))
         whole = _union(persisted or frames)
-        sent = rows_sent(whole.rows) if work.sent_bytes_max else whole.rows
+        sent = rows_sent(whole.rows) if work.large else whole.rows
         results = run_replays(self.session, work.sent_jobs(), sent, work.plan(), self.tasks, services)
         return ReplayQuery(whole.rows, results, sizes_read, whole.tasks - len(sizes_read) + JOB_ROW_TASKS)
 
@@ -389,7 +389,7 @@ class SparkEngine:
         function = partial(read_segments, sent_bytes_max=work.sent_bytes_max)
         read, sizes_read = self._read(work.requested, services, function, SentJobs(work.sent_jobs(), slots))
         sent = read
-        if work.sent_bytes_max:
+        if work.large:
             read = read.persist()
             persisted.append(TaskFrame(read, len(sizes_read)))
             sent = rows_sent(read)
@@ -462,12 +462,26 @@ class Round:
         segments: that each partition has requested so far, ascending.
         requested: those that no earlier round has read.
         chunk_bytes: a partition whose rows take more is replayed in chunks of this size, if possible.
+        large: numbers of the partitions that may have so many rows.
     """
 
     jobs: Mapping[int, Job]
     segments: Mapping[int, Sequence[ReadTask]]
     requested: dict[int, list[ReadTask]]
     chunk_bytes: int
+    large: frozenset[int]
+
+    @classmethod
+    def of(
+        cls,
+        jobs: Mapping[int, Job],
+        segments: Mapping[int, Sequence[ReadTask]],
+        requested: dict[int, list[ReadTask]],
+        chunk_bytes: int,
+    ) -> Round:
+        """The work of a round; the arguments are the attributes of the same names."""
+        large = frozenset(number for number, job in jobs.items() if is_splittable(job, segments[number], chunk_bytes))
+        return cls(jobs, segments, requested, chunk_bytes, large)
 
     @property
     def may_go_back(self) -> bool:
@@ -476,19 +490,15 @@ class Round:
 
     @property
     def sent_bytes_max(self) -> dict[int, int]:
-        """The partitions that may have enough rows to be split, by number; see ``with_sizes``."""
-        large = filter(self._is_splittable, self.jobs)
-        return {number: sent_bytes_of_segment(self.segments[number], self.chunk_bytes) for number in large}
-
-    def _is_splittable(self, number: int) -> bool:
-        return is_splittable(self.jobs[number], self.segments[number], self.chunk_bytes)
+        """Of the large partitions, by number; see ``with_sizes``."""
+        return {number: sent_bytes_of_segment(self.segments[number], self.chunk_bytes) for number in self.large}
 
     def sent_jobs(self) -> dict[int, Job | WholeUnlessLarge]:
         """The jobs for the tasks that replay."""
         sent: dict[int, Job | WholeUnlessLarge] = {}
         for number, job in self.jobs.items():
             sent[number] = job
-            if self._is_splittable(number):
+            if number in self.large:
                 sent[number] = whole_unless_large(job, self.segments[number], self.chunk_bytes)
         return sent
 

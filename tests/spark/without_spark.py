@@ -67,7 +67,7 @@ class WithoutSpark:
                 given.setdefault(number, {}).update((task.base_offset, task) for task in each)
             jobs = {number: works[number].job() for number in wanted}
             segments = {number: [given[number][at] for at in sorted(given[number])] for number in wanted}
-            work = job.Round(jobs, segments, wanted, chunk_bytes)
+            work = job.Round.of(jobs, segments, wanted, chunk_bytes)
             rows += self._read(work)
             found = self._run_replays(work, pa.Table.from_batches(rows))
             assert sorted(row["partition"] for row in found) == sorted(wanted), "each once"
