@@ -23,6 +23,7 @@ LAYERS = (
     ("snaprebuild.errors", 0),
     ("snaprebuild.published", 0),
     ("snaprebuild.argument_checks", 0),
+    ("snaprebuild.argument_names", 0),
     ("snaprebuild.shell_words", 0),
     ("snaprebuild.typed_paths", 0),
     ("snaprebuild.replay", 1),

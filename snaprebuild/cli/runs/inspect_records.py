@@ -15,7 +15,7 @@ from snaprebuild.cli.options.records import LIMIT_MAX, IsolationOption, PayloadF
 from snaprebuild.cli.render.records import RecordsView
 from snaprebuild.cli.runs.cluster_history import log_point_of
 from snaprebuild.cli.runs.engine_choice import engine_of
-from snaprebuild.cli.runs.remote_storage import key_files, private_keys, store_access
+from snaprebuild.cli.runs.remote_storage import key_files, store_access
 from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import selection_of, topic_ids_of
 from snaprebuild.cli.streams import bytes_progress, print_on_stderr
@@ -30,6 +30,7 @@ from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import yield_to_brokers
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.partition_names import TopicKind, topic_kind_of
+from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.remote.listing import holds_copies
 from snaprebuild.storage.store import absolute, is_object
 from snaprebuild.storage.store_path import path_of
@@ -163,7 +164,7 @@ def _opened(places: RecordPlaces, query: RecordQuery, s3: S3Options) -> RecordSo
     """
     paths = places.paths or []
     check_directories([*paths, *(places.metadata_log or [])], server_properties=places.server_properties)
-    keys = private_keys(places)
+    keys = PrivateKeys.of(places.private_key)
     store = None
     needs_store = bool(places.metadata_log or places.topic_id)
     if paths and (needs_store or _holds_copies(paths[0], s3)):
