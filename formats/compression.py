@@ -123,13 +123,13 @@ def decompress_from(codec: int, read: Callable[[int], bytes | bytearray], path: 
     if codec >= len(CODECS):
         raise _unknown_codec(codec, position)
     name = CODECS[codec]
+    begun = b""
     if name == "lz4" and magic > 0:
-        begun = _decompressed_frames(read, path, position)
-        if begun is None:
+        rest = _decompressed_frames(read, path, position)
+        if rest is None:
             return
-        data = begun + read(limits.INT64_MAX)
-    else:
-        data = read(limits.INT64_MAX)
+        begun = rest
+    data = begun + read(limits.INT64_MAX) if begun else read(limits.INT64_MAX)
     if name == "snappy":
         with open(path, "wb", buffering=WRITTEN_AT_ONCE_BYTES) as pipe:  # blocks may have one byte each
             for block in _snappy_blocks(data, position):
