@@ -155,6 +155,8 @@ COPIES = (
     "metadata_log",
     "bootstrap_server",
     "command_config",
+    "server_properties",
+    "broker_credentials",
     "expiration_ms",
     "as_of",
 )

@@ -40,7 +40,7 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
     """Decides which copies get records, and writes these where the options name a place, unless ``dry_run``."""
     records_file = None if options.dry_run else options.records
     out.begin({"--records-file": records_file}, private_key=key_files(options), receipt=options.receipt)
-    configured = configured_store(store, s3, options, options.server_properties, uses_keys=True)
+    configured = configured_store(store, s3, options, writes=False)
     options = configured.options(options)
     s3 = configured.s3
     store = configured.location
