@@ -76,14 +76,17 @@ class TierMetadataOptions(ConfiguredOptions, frozen=True):
         ),
     ] = None
     allow_gaps: Annotated[
-        bool,
+        int | None,
         option(
             "--allow-gaps",
-            short="Write records although offsets are in no copy",
-            risk="leaders delete their own segments of these offsets, because later ones count as uploaded",
+            metavar="N",
+            click_type=WholeNumber(0, INT32_MAX),
+            short="Write records although offsets are in no copy; leaders delete N of their own segments, as --dry-run shows them",
+            details="Their logs are needed (--log-dir).",
+            risk="the records of these segments are lost, because later offsets count as uploaded",
             default="refuse",
         ),
-    ] = False
+    ] = None
     bootstrap_server: BootstrapServer = None
     command_config: CommandConfig = None
     metadata_partitions: MetadataPartitions = None
