@@ -50,6 +50,14 @@ def state_home() -> Generator[Path, None, None]:
             os.environ["XDG_STATE_HOME"] = before
 
 
+@pytest.fixture
+def own_state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Receipts of this test alone go here: a run finds none of another test."""
+    directory = tmp_path / "state"
+    monkeypatch.setenv("XDG_STATE_HOME", str(directory))
+    return directory
+
+
 @pytest.fixture(scope="session")
 def object_store(tmp_path_factory: pytest.TempPathFactory) -> Generator[ObjectStore, None, None]:
     """A real object store, one for each process that runs tests. With CI=true its absence is a failure, as of every part."""

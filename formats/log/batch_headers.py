@@ -167,6 +167,15 @@ class HeaderBlock(msgspec.Struct, frozen=True):
         """One field of every header."""
         return self.columns[name]
 
+    @property
+    def next_offset(self) -> int:
+        """Offset after the last batch of a block that is not empty and has ``base_offset`` and ``last_offset_delta``."""
+        return int(self.column("base_offset")[-1]) + int(self.column("last_offset_delta")[-1]) + 1
+
+    def header(self, row: int) -> BatchHeader:
+        """One header of a block that has ``HEADER_COLUMNS``."""
+        return BatchHeader(*(int(self.column(name)[row]) for name in HEADER_COLUMNS))
+
     def part(self, start: int, stop: int) -> HeaderBlock:
         """The rows from ``start`` up to ``stop``, excluded, as a block."""
         control, bad_crc = (slice(*np.searchsorted(rows, (start, stop))) for rows in (self.control, self.bad_crc))

@@ -6,10 +6,14 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 LINES_SHOWN = 36
+ERRORS_SHOWN = 6
+WIDTH = 100
 ONLY_FOR_MANY = re.compile(r"(\d|\+) (snapshots|segments|partitions|copies|files|boundaries|topics)\b(?!\?)")
 """A fact that holds only as long as a live broker did not make exactly one of them."""
 
@@ -61,21 +65,37 @@ class Transcript:
         sys.stdout.write(f"  ok: {what}\n")
         sys.stdout.flush()
 
-    def snaprebuild(self, *arguments: object, exit_code: int, facts: tuple[str, ...] = ()) -> str:
-        """Runs the command of this project. Returns what it printed.
+    def snaprebuild(
+        self,
+        *arguments: object,
+        exit_code: int,
+        facts: tuple[str, ...] = (),
+        document: Path | None = None,
+        answer_only: bool = False,
+    ) -> str:
+        """Runs the command of this project, and shows what it prints: of stderr the first lines, and only if it found anything.
 
         Args:
-            arguments: of it; paths are shown from ``work`` on.
+            arguments: of the command; paths are shown from ``work`` on.
             exit_code: that it must end with.
-            facts: regular expressions that must be found in what it prints.
+            facts: regular expressions that must be found in its standard output.
+            document: file that gets its JSON document; not shown.
+            answer_only: show the answer alone, without tables and findings.
+
+        Returns:
+            Its standard output.
+
+        Raises:
+            NotAsExpectedError: another exit code, or a fact is not there.
         """
         assert not [fact for fact in facts if ONLY_FOR_MANY.search(fact)], f"write `snapshots?`: there may be one: {facts}"
-        words = [str(each.relative_to(self._work) if isinstance(each, Path) else each) for each in arguments]
-        self.show(f"$ snaprebuild {' '.join(words)}")
-        command = [sys.executable, "-m", "snaprebuild", *words]
-        environment = {**os.environ, "XDG_STATE_HOME": str(self._work / "state"), "COLUMNS": "200"}
-        done = subprocess.run(command, cwd=self._work, env=environment, capture_output=True, text=True, check=False)
-        self.show(done.stdout)
+        self._show_command(arguments)
+        saved = () if document is None else ("--save-json", document)
+        command = self._command(*arguments, *saved)
+        done = subprocess.run(command, cwd=self._work, env=self._environment(), capture_output=True, text=True, check=False)
+        self.show(_answer_of(done.stdout) if answer_only else done.stdout)
+        if done.returncode != 0 and not answer_only:
+            self._show_errors(done.stderr)
         if done.returncode != exit_code:
             raise NotAsExpectedError(f"exit code {exit_code} expected, {done.returncode} found: {done.stdout}{done.stderr}")
         for fact in facts:
@@ -85,6 +105,37 @@ class Transcript:
         sys.stdout.write(f"  ok: exit code {exit_code}{''.join(f'; {fact}' for fact in facts)}\n")
         return done.stdout
 
+    def begin(self, *arguments: object, shown: Sequence[object]) -> subprocess.Popen[bytes]:
+        """Starts the command of this project, and does not wait for it: ``shown`` are the arguments that are shown."""
+        self._show_command(shown)
+        return subprocess.Popen(
+            self._command(*arguments),
+            cwd=self._work,
+            env=self._environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def _show_command(self, arguments: Sequence[object]) -> None:
+        self.show(f"$ snaprebuild {' '.join(self._words(arguments))}")
+
+    def _words(self, arguments: Sequence[object]) -> list[str]:
+        return [str(each.relative_to(self._work) if isinstance(each, Path) else each) for each in arguments]
+
+    def _command(self, *arguments: object) -> list[str]:
+        return [sys.executable, "-X", "snaprebuild_program=snaprebuild", "-m", "snaprebuild", *self._words(arguments)]
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "XDG_STATE_HOME": str(self._work / "state"), "COLUMNS": "200"}
+
+    def _show_errors(self, text: str) -> None:
+        """Findings and errors. They are long lines, which are wrapped as a terminal does."""
+        lines = [line for line in text.splitlines() if line.strip()]
+        for line in lines[:ERRORS_SHOWN]:
+            self.show(textwrap.fill(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+        if len(lines) > ERRORS_SHOWN:
+            self.show(f"... and {len(lines) - ERRORS_SHOWN} lines more on stderr")
+
     def end(self, figures: dict[str, object]) -> None:
         """The last words."""
         sys.stdout.write("\n== Result\n")
@@ -93,3 +144,9 @@ class Transcript:
             sys.stdout.write(f"{name.ljust(width)}  {value}\n")
         took = time.monotonic() - self._began
         sys.stdout.write(f"\n{self._steps} steps, {self.checks} checks, each as expected, {took:.0f} s\n")
+
+
+def _answer_of(text: str) -> str:
+    """The first lines of what a command prints, and a sign that more follows."""
+    answer, _, rest = text.partition("\n\n")
+    return f"{answer}\n..." if rest.strip() else answer

@@ -107,7 +107,7 @@ def _swap_end(directory: PartitionDir, log: str, base_offset: int) -> int:
     offset = base_offset
     with directory.file(log).open(may_grow=True) as source:
         for block in HeaderReader(source, block_bytes=1 << 20, columns=("base_offset", "last_offset_delta")):
-            offset = int(block.column("base_offset")[-1]) + int(block.column("last_offset_delta")[-1]) + 1
+            offset = block.next_offset
     return offset
 
 
@@ -220,7 +220,7 @@ def _end_by_headers(directory: PartitionDir, segment: SegmentFiles) -> SegmentEn
     with directory.open_segment(segment) as source:
         reader = HeaderReader(source, check_crc=False, block_bytes=1 << 20, columns=columns)
         for block in reader:
-            offset = int(block.column("base_offset")[-1]) + int(block.column("last_offset_delta")[-1]) + 1
+            offset = block.next_offset
             epoch = int(block.column("partition_leader_epoch")[-1])
         tail = reader.tail
         assert tail is not None

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 import msgspec
+import numpy as np
 
 from formats.errors import FormatError
 from formats.limits import INT64_MAX
@@ -31,7 +32,7 @@ from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.log_facts import log_tail
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files
 from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
-from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.storage.partition_names import TopicKind
 
 __all__ = ["ChosenLog", "Replica", "by_partition", "choose_log", "read_replica"]
@@ -80,7 +81,7 @@ class ChosenLog(msgspec.Struct, frozen=True):
         log_end: offset after the last whole batch; where damaged ones follow, the high watermark, if that is above.
         high_watermark: None if no checkpoint has one.
         may_have_gaps: compaction removes records, as far as the files show.
-        open_before: transactions that were open at the first segment, by the producer snapshot there.
+        open_before: transactions that began below the first segment and were open there, by a producer snapshot.
         epochs: of the leader epoch checkpoint.
         findings: about the choice, and what is not certain.
         source: the directory; None for a log that is in remote storage alone.
@@ -167,7 +168,7 @@ def _end_past_damage(directory: PartitionDir, end: int) -> tuple[int, bool]:
     position = -1
     with piece.open() as source:
         for block in blocks_of(piece, source, END_COLUMNS, faults.append, check_crc=True, low=end):
-            end = max(end, int(block.column("base_offset")[-1]) + int(block.column("last_offset_delta")[-1]) + 1)
+            end = max(end, block.next_offset)
             position = int(block.position_bytes[-1])
     return end, bool(faults) and faults[-1].position_bytes > position
 
@@ -280,22 +281,36 @@ def _age_of_checkpoint(source: PartitionSource) -> str:
 
 
 def _open_before(source: PartitionSource) -> tuple[OpenTransaction, ...]:
-    """Transactions that were open at the first segment, by the producer snapshot there; none if there is none that can be read."""
+    """Transactions that began below the first segment, by the lowest producer snapshot that can be read; none without one.
+
+    The snapshot at the first segment is often absent: brokers remove it if the log start is not below it, and Kafka before 2.8 wrote none
+    for rolled segments. A later one lacks only transactions whose markers are in the log.
+    """
     directory = source.directory
     first = directory.segments[0].base_offset if directory.segments else 0
-    snapshot = directory.snapshot_at(first) if first else None
-    if snapshot is None:
+    if not first:
         return ()
+    for offset, snapshot in directory.snapshots:
+        entries = _entries_of(directory, snapshot) if offset >= first else None
+        if entries is not None:
+            return _begun_below(entries, first)
+    return ()
+
+
+def _entries_of(directory: PartitionDir, snapshot: ListedFile) -> np.ndarray | None:
+    """The entries of a producer snapshot; None if it cannot be read, which ``verify`` reports."""
     file = directory.file(snapshot.name)
     try:
         data = file.read_small(max(snapshot.identity.size_bytes, 1))
-        entries = None if data is None else read_entries(data, file=file.path)
+        return None if data is None else read_entries(data, file=file.path)
     except (FormatError, ReadFailedError, ChangedFileError):
-        return ()  # verify reports it
-    if entries is None:
-        return ()
-    is_open = entries["current_txn_first_offset"] >= 0
-    firsts = entries["current_txn_first_offset"][is_open].tolist()
-    return tuple(
-        OpenTransaction(first, producer) for first, producer in zip(firsts, entries["producer_id"][is_open].tolist(), strict=True)
-    )
+        return None
+
+
+def _begun_below(entries: np.ndarray, first: int) -> tuple[OpenTransaction, ...]:
+    """The transactions of a producer snapshot that are open since before an offset."""
+    offsets = entries["current_txn_first_offset"]
+    begun = (offsets >= 0) & (offsets < first)
+    firsts = offsets[begun].tolist()
+    producers = entries["producer_id"][begun].tolist()
+    return tuple(OpenTransaction(offset, producer) for offset, producer in zip(firsts, producers, strict=True))

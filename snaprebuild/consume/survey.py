@@ -11,7 +11,6 @@ import numpy as np
 from formats import limits
 from formats.errors import FormatError
 from formats.log.batch_headers import HEADER_COLUMNS, HeaderBlock
-from formats.log.record_batch import BatchHeader
 from formats.log.record_groups import bad_checksum
 from formats.partition.transaction_index import read_transaction_index
 from snaprebuild.consume.chosen_log import ChosenLog
@@ -145,14 +144,14 @@ class _Survey:
         for time_ms, offset in self._times.items():
             if offset is None:
                 self._times[time_ms] = self._first_record(block, source, time_ms)
-        self._next_offset = int(block.column("base_offset")[-1]) + int(block.column("last_offset_delta")[-1]) + 1
+        self._next_offset = block.next_offset
 
     def _first_record(self, block: HeaderBlock, source: OpenBytes, time_ms: int) -> int | None:
         """The offset of the first record of a block at or after a time, control records included, as a broker searches it."""
         last = block.column("base_offset") + block.column("last_offset_delta")
         rows = np.flatnonzero((block.column("max_timestamp") >= time_ms) & (last >= self._log.log_start))
         for row in rows.tolist():
-            header = BatchHeader(*(int(block.column(name)[row]) for name in HEADER_COLUMNS))
+            header = block.header(row)
             try:
                 for record in batch_records(source, header, int(block.position_bytes[row])):
                     if record.timestamp >= time_ms and record.offset >= self._log.log_start:

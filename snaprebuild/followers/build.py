@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from formats.broker.broker_files import Properties
 from formats.partition.checkpoint_file import LeaderEpochEntry, OffsetCheckpointEntry, write_leader_epoch_checkpoint
 from formats.partition.file_names import (
-    BROKER_FILES,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     PARTITION_METADATA,
@@ -50,11 +49,11 @@ from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.storage.local.broker_lock import hold
 from snaprebuild.storage.local.new_directory import create_partition_directory
 from snaprebuild.storage.local.store import LOCAL
-from snaprebuild.storage.log_dir import directory_fault, read_log_dir
+from snaprebuild.storage.log_dir import directory_fault, is_log_dir, read_log_dir
 from snaprebuild.storage.store import Ownership
 from snaprebuild.storage.store_path import path_of
 from snaprebuild.tier.cost import AuditCost
-from snaprebuild.tier.remote_log import highest_remote_offset, is_in_lineage
+from snaprebuild.tier.remote_log import LogLineage, highest_remote_offset
 from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition
 from snaprebuild.tier.remote_store import Tier
 
@@ -246,7 +245,7 @@ def _auxiliary_state(
         auxiliary = auxiliary_state(target, log_epochs, log_end, -1 if epoch is None else epoch, remote.log)
     except NotInRemoteStorageError as error:
         raise RefusedError(f"{error}: remote storage ends at {log_end}", path=remote.place) from error
-    if not is_in_lineage(auxiliary.segment, log_epochs, log_end):
+    if not LogLineage(log_epochs, log_end).holds(auxiliary.segment):
         copy = uuid_to_text(auxiliary.segment.segment_id)
         raise RefusedError(f"the copy {copy} is of a log that was truncated away", path=remote.place)
     return auxiliary
@@ -287,7 +286,7 @@ def build_follower(plan: BuildPlan, log_dir: str, *, log_dirs: Sequence[str] = (
     check_build(plan, log_dir, log_dirs=log_dirs, allow_unproven=allow_unproven)
     status = os.stat(log_dir)
     owner = Ownership(status.st_uid, status.st_gid, 0o644)
-    is_broker = bool(LOCAL.present(log_dir, BROKER_FILES))
+    is_broker = is_log_dir(path_of(log_dir))
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(hold(log_dir)) if is_broker else None
         if lock is not None:

@@ -21,7 +21,7 @@ from snaprebuild.published import Document, Natural, OffsetOrNone, Part, Uuid, m
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.partition_names import TopicKind
-from snaprebuild.tier.remote_log import RemoteLog, is_in_lineage
+from snaprebuild.tier.remote_log import LogLineage, RemoteLog
 from snaprebuild.tier.remote_store import Tier
 
 __all__ = [
@@ -317,7 +317,8 @@ def _breached(log: RemoteLog, epochs: tuple[LeaderEpochEntry, ...], offset: int,
 
 
 def _until_one_stays(log: RemoteLog, own: list[LeaderEpochEntry], offset: int, log_end: int) -> list[RemoteSegment]:
-    deleted = []
+    deleted: list[RemoteSegment] = []
+    lineage = LogLineage(own, log_end)
     for entry, after in pairwise((*own, None)):
         assert entry is not None
         if after is not None and after.start_offset == entry.start_offset:
@@ -327,6 +328,6 @@ def _until_one_stays(log: RemoteLog, own: list[LeaderEpochEntry], offset: int, l
                 continue
             if copy.end_offset < offset and all(each.epoch <= own[0].epoch for each in copy.leader_epochs):
                 deleted.append(copy)
-            elif is_in_lineage(copy, own, log_end):
+            elif lineage.holds(copy):
                 return deleted
     return deleted

@@ -114,15 +114,7 @@ class SnapshotsTask(ReplayTask):
             return
         except FormatError as error:
             entries = None
-            comparison = Comparison(
-                status=ComparisonStatus.CORRUPT,
-                proven_wrong=True,
-                expected_entries=len(state.entries),
-                found_entries=0,
-                difference_count=0,
-                differences=(),
-                reason=str(error),
-            )
+            comparison = Comparison.corrupt(str(error), expected_entries=len(state.entries))
         snapshot = _snapshot(state, entries, comparison, self._clock, min(self._may_list, LOST_LISTED_MAX))
         self._may_list -= len(snapshot.lost)
         if comparison is None and self._was_set_aside(state.offset):

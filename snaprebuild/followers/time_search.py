@@ -19,7 +19,7 @@ import numpy as np
 
 from formats import limits
 from formats.errors import FormatError
-from formats.log.batch_headers import HEADER_COLUMNS, HeaderReader, TailKind
+from formats.log.batch_headers import HeaderReader, TailKind
 from formats.log.record_batch import BatchHeader
 from formats.partition.index_entries import Index
 from formats.partition.offset_index import read_offset_index
@@ -35,7 +35,7 @@ from snaprebuild.snapshots.source.log_records import batch_records
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 from snaprebuild.storage.store import OpenBytes
 from snaprebuild.storage.thread_pool import local_map
-from snaprebuild.tier.remote_log import is_in_lineage
+from snaprebuild.tier.remote_log import LogLineage
 
 __all__ = ["LogSearch"]
 
@@ -97,10 +97,11 @@ class LogSearch:
         view = self._view
         assert view.remote is not None, "asked of partitions whose remote storage is known"
         segments = view.directory.segments
+        lineage = LogLineage(view.leader_epochs, view.log_end.offset)
         epoch = epoch_of(view.leader_epochs, start_offset)
         while epoch is not None:
             for copy in view.remote.log.listed(epoch):
-                if not self._may_hold(copy, timestamp, start_offset):
+                if not (_may_hold(copy, timestamp, start_offset) and lineage.holds(copy)):
                     continue
                 if not segments or copy.start_offset < segments[0].base_offset:
                     directory = view.remote.directory_of(copy)
@@ -147,14 +148,6 @@ class LogSearch:
                 return segment.log.name, _first_at(directory, segment, timestamp, start_offset)
         return None, None
 
-    def _may_hold(self, copy: RemoteSegment, timestamp: int, start_offset: int) -> bool:
-        return (
-            copy.max_timestamp_ms >= timestamp
-            and copy.end_offset >= start_offset
-            and copy.state is SegmentState.COPY_SEGMENT_FINISHED
-            and is_in_lineage(copy, self._view.leader_epochs, self._view.log_end.offset)
-        )
-
     def _largest(self) -> list[int]:
         """The greatest timestamp of each segment as a broker has it: of a rolled one from its time index, else from its batches."""
         if self._greatest is None:
@@ -188,6 +181,12 @@ def _greatest_of(directory: PartitionDir, segment: SegmentFiles) -> int:
     return greatest
 
 
+def _may_hold(copy: RemoteSegment, timestamp: int, start_offset: int) -> bool:
+    return (
+        copy.state is SegmentState.COPY_SEGMENT_FINISHED and copy.max_timestamp_ms >= timestamp and copy.end_offset >= start_offset
+    )
+
+
 def _first_at(directory: PartitionDir, segment: SegmentFiles, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
     """The first record of a segment with such a timestamp or a later one, at or above an offset."""
     position = _position_of(directory, segment, timestamp, start_offset)
@@ -219,7 +218,7 @@ def _batches(
         reader = HeaderReader(source, start_bytes=position, read_markers=False, block_bytes=BLOCK_BYTES)
         for block in reader:
             for row in np.flatnonzero(block.column("max_timestamp") >= timestamp).tolist():
-                header = BatchHeader(*(int(block.column(name)[row]) for name in HEADER_COLUMNS))
+                header = block.header(row)
                 yield _MatchingBatch(source, header, int(block.position_bytes[row]))
         _check_end(reader, source)
 

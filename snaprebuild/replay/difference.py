@@ -185,6 +185,19 @@ class Comparison(msgspec.Struct):
     excused_timestamp: int = -1
     excused_count: int = 0
 
+    @classmethod
+    def corrupt(cls, reason: str, *, expected_entries: int = 0, found_entries: int = 0) -> Comparison:
+        """The comparison of a snapshot that no broker has written as it is, whatever the log contains."""
+        return cls(
+            status=ComparisonStatus.CORRUPT,
+            proven_wrong=True,
+            expected_entries=expected_entries,
+            found_entries=found_entries,
+            difference_count=0,
+            differences=(),
+            reason=reason,
+        )
+
 
 class Knowledge(msgspec.Struct, frozen=True):
     """What the replay may claim.

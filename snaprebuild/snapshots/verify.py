@@ -20,7 +20,7 @@ from snaprebuild.snapshots.engine.first_snapshot import wrong_by_the_log
 from snaprebuild.snapshots.engine.later_producers import LaterProducers
 from snaprebuild.snapshots.engine.log_facts import known_log_end
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, source_replay
-from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTask, TaskOutcome
+from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
@@ -50,6 +50,7 @@ __all__ = [
     "compared_alone",
     "snapshot_needs",
     "verify",
+    "verify_task",
 ]
 
 UNSOUND = "unsound-boundary"
@@ -176,6 +177,25 @@ def verify(
     irregular = [finding for partition in source.partitions for finding in irregular_snapshots(partition.directory)]
     not_ready = readiness_findings(brokers, Severity.FINDING, with_notes=False)
     return VerifyResult(run.clock, tuple(verdicts), (*source.findings, *not_ready, *irregular, *live_broker_notes(source)))
+
+
+def verify_task(
+    verdict: PartitionVerdict,
+    clock: Clock,
+    list_differences: Callable[[int, Comparison], None],
+    *,
+    on_boundary: OnBoundary | None = None,
+) -> PartitionTask:
+    """The task that judges every snapshot of a log without a broker around it, as that of copies in remote storage.
+
+    Args:
+        verdict: of the partition, which gets the outcome.
+        clock: entries that a load at this moment drops are not compared.
+        list_differences: takes the offset and the comparison of each snapshot (``ListedDifferences``).
+        on_boundary: called for every boundary; not with an engine that judges partitions elsewhere.
+    """
+    job = _VerifyJob(verdict.source, clock, Selection(), True, known_log_end(verdict.source.directory))
+    return _VerifyTask(job, verdict, list_differences, on_boundary=on_boundary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,15 +430,7 @@ def compared_alone(
     try:
         entries = read_snapshot_file(directory, offset, listed, is_broker_running=is_broker_running)
     except FormatError as error:
-        return Comparison(
-            status=ComparisonStatus.CORRUPT,
-            proven_wrong=True,
-            expected_entries=0,
-            found_entries=0,
-            difference_count=0,
-            differences=(),
-            reason=str(error),
-        )
+        return Comparison.corrupt(str(error))
     if entries is None:
         return None
     impossible = impossible_entries(entries, offset)

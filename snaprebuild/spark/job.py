@@ -49,7 +49,7 @@ from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.run_limits import limits_of, limits_of_stores
 from snaprebuild.spark.session import is_stopped, python_of_executors
 from snaprebuild.spark.summary_rows import Row
-from snaprebuild.spark.task_services import TaskServices, rated_tasks, task_services
+from snaprebuild.spark.task_services import TaskFunction, TaskServices, rated_tasks, task_services
 from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA, WholePartition, placed_whole, run_whole
 from snaprebuild.storage.io_limits.policy import current_limits
 from snaprebuild.storage.store import S3Settings
@@ -264,12 +264,55 @@ class SparkEngine:
     def _run_whole(self, whole: Sequence[WholePartition], services: TaskServices) -> Generator[tuple[int, Any]]:
         """Number and outcome of each of these partitions."""
         placed, read_bytes = placed_whole(whole, self._most_tasks())
+        yield from self._run_packed(run_whole, {each.number: each for each in whole}, placed, read_bytes, services)
+
+    def _run_packed(
+        self,
+        function: TaskFunction,
+        items: Mapping[int, object],
+        placed: Sequence[int],
+        read_bytes: Sequence[int],
+        services: TaskServices,
+    ) -> Generator[tuple[int, Any]]:
+        """Number and outcome of each item that a task does.
+
+        Args:
+            function: takes batches of ``read_rows.table_of``, and yields those of ``OUTCOME_SCHEMA``.
+            items: by number of their partition.
+            placed: the task of each.
+            read_bytes: by each task.
+            services: for the tasks.
+        """
         count = len(read_bytes)
         with _settings(self.session, SETTINGS), watched(self.session, self.progress, read_bytes):
-            sent = sent_to_tasks(data_frame(self.session, read_rows.table_of(whole, placed)), count)
-            rows = sent.mapInArrow(services.wrap(run_whole, count), ddl(OUTCOME_SCHEMA))
-            for row in collected(rows, sorted(each.number for each in whole)):
+            sent = sent_to_tasks(data_frame(self.session, read_rows.table_of([*items.values()], placed)), count)
+            rows = sent.mapInArrow(services.wrap(function, count), ddl(OUTCOME_SCHEMA))
+            for row in collected(rows, sorted(items)):
                 yield row.partition, pickle.loads(row.done)  # noqa: S301  made by our own task
+
+    def run_partitions(self, function: TaskFunction, items: Sequence[object], sizes: Sequence[int]) -> Generator[tuple[int, Any]]:
+        """Number and outcome of each partition, as they arrive; each is done by one task.
+
+        Args:
+            function: takes batches of ``read_rows.table_of``, and yields those of ``OUTCOME_SCHEMA``.
+            items: one for each partition, which is numbered from 0.
+            sizes: bytes that are read for each.
+
+        Raises:
+            RefusedError, StorageError: the job as a whole failed.
+        """
+        count = tasks_for(sum(sizes), len(items), self._most_tasks())
+        placed = pack(sizes, count)
+        read_bytes = [0] * count
+        for size, task in zip(sizes, placed, strict=True):
+            read_bytes[task] += size
+        outcomes = self._run_packed(function, dict(enumerate(items)), placed, read_bytes, task_services(self.session))
+        try:
+            # Closed at once: an error of the caller must not leave settings of the session changed.
+            with contextlib.closing(outcomes):
+                yield from outcomes
+        except Exception as error:
+            raise self._failure(error) from error
 
     def _rounds(
         self, tasks: list[PartitionTask], requested: dict[int, list[ReadTask]], services: TaskServices

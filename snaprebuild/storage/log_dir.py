@@ -58,6 +58,7 @@ __all__ = [
     "directory_fault",
     "find_partitions",
     "foreign_directories",
+    "is_log_dir",
     "kind_of",
     "listed_again",
     "read_leader_epochs",
@@ -285,6 +286,14 @@ def foreign_directories(log_dir: LogDirState) -> list[str]:
     except (OSError, ReadFailedError):
         return []
     return sorted(name for name in names if name != REMOTE_LOG_INDEX_CACHE and not is_loadable_dir_name(name))
+
+
+def is_log_dir(place: StorePath) -> bool:
+    """Whether a directory has at least one file that only a broker writes, as far as it can be read."""
+    try:
+        return bool(place.present(BROKER_FILES))
+    except ReadFailedError:
+        return False
 
 
 def read_log_dir(place: StorePath) -> LogDirState:

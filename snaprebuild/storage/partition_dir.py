@@ -177,6 +177,10 @@ class PartitionDir:
         segment = self.segments[index] if index < len(self.segments) else None
         return segment if segment is not None and segment.base_offset == base_offset else None
 
+    def base_offset_after(self, index: int) -> int | None:
+        """Base offset of the segment after the one with this index; None for the last one."""
+        return self.segments[index + 1].base_offset if index + 1 < len(self.segments) else None
+
     def transaction_index_path(self, base_offset: int) -> str:
         """Path of the ``.txnindex`` of the segment at this base offset, whether the file exists or not."""
         index = bisect.bisect_left(self.segments, base_offset, key=lambda segment: segment.base_offset)

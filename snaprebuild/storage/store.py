@@ -443,7 +443,7 @@ def check_settings(settings: S3Settings) -> None:
     """
     for name in ("path_style", "anonymous", "requester_pays"):
         check_flag(name, getattr(settings, name))
-    for name in ("endpoint_url", "profile", "sse_c_key_file"):
+    for name in ("endpoint_url", "profile", "sse_c_key_file", "region", "broker_properties"):
         optional(check_text)(name, getattr(settings, name))
     for name in ("max_requests", "max_read_bytes"):
         optional(check_size)(name, getattr(settings, name))

@@ -31,13 +31,13 @@ from formats.remote.remote_log_metadata import (
 from snaprebuild.replay.leader_epochs import end_of_epoch
 
 __all__ = [
+    "LogLineage",
     "RemoteLog",
     "RemoteLogs",
     "epoch_end_offset",
     "epoch_end_offsets",
     "epochs_with_records",
     "highest_remote_offset",
-    "is_in_lineage",
 ]
 
 STARTED = SegmentState.COPY_SEGMENT_STARTED
@@ -309,6 +309,11 @@ class RemoteLogs:
         """Notes how many partitions the metadata topic has, where the cluster or an operator shows it."""
         self._count = count
 
+    def trust_metadata_partitions(self, count: int) -> None:
+        """Notes how many partitions the metadata topic has by its cluster, unless records are where another number puts them."""
+        if count >= len(self.read_numbers) and self._fits(count):
+            self._count = count
+
     def _fits(self, count: int) -> bool:
         return all(metadata_partition(each, count) == number for each, number in self.read_from.items())
 
@@ -318,36 +323,37 @@ class RemoteLogs:
         return None if number in self.read_numbers else number
 
 
-def is_in_lineage(segment: RemoteSegment, epochs: Sequence[LeaderEpochEntry], log_end_offset: int) -> bool:
-    """Whether a copy belongs to the log whose leader epochs these are, and not to one that was truncated away.
+class LogLineage:
+    """The leader epochs of a log, which decide whether a copy belongs to it, and not to a log that was truncated away."""
 
-    Args:
-        segment: the copy.
-        epochs: of the log, ascending, not empty.
-        log_end_offset: of the log.
-    """
-    own = epochs_with_records(epochs)
-    theirs = epochs_with_records(segment.leader_epochs)
-    if not theirs:  # no copy that Kafka takes (``RemoteLogSegmentMetadata``)
-        return False
-    in_own = sorted(own)
-    in_theirs = sorted(theirs)
-    least = in_own[0]
-    last = in_theirs[-1]
-    first = min((epoch for epoch in theirs if epoch >= least), default=None)
-    if not least <= last <= in_own[-1] or first is None:
-        return False
-    for epoch, start in theirs.items():
-        if epoch < first:
-            continue
-        if epoch not in own or (epoch == first and epoch > least and start < own[epoch]):
+    def __init__(self, epochs: Sequence[LeaderEpochEntry], log_end_offset: int) -> None:
+        """Takes the leader epochs of the log, ascending, not empty, and its log end offset."""
+        self._starts = epochs_with_records(epochs)
+        self._ascending = sorted(self._starts)
+        self._log_end_offset = log_end_offset
+
+    def holds(self, segment: RemoteSegment) -> bool:
+        """Whether a copy belongs to the log (``RemoteLogManager.isRemoteSegmentWithinLeaderEpochs``)."""
+        starts = epochs_with_records(segment.leader_epochs)
+        if not starts:  # no copy that Kafka takes (``RemoteLogSegmentMetadata``)
             return False
-        following = _following(own, in_own, epoch)
-        if epoch != last and following != _following(theirs, in_theirs, epoch):
+        ascending = sorted(starts)
+        least = self._ascending[0]
+        last = ascending[-1]
+        first = min((epoch for epoch in starts if epoch >= least), default=None)
+        if not least <= last <= self._ascending[-1] or first is None:
             return False
-        if epoch == last and following is not None and segment.end_offset >= following[1]:
-            return False
-    return segment.end_offset < log_end_offset
+        for epoch, start in starts.items():
+            if epoch < first:
+                continue
+            if epoch not in self._starts or (epoch == first and epoch > least and start < self._starts[epoch]):
+                return False
+            following = _following(self._starts, self._ascending, epoch)
+            if epoch != last and following != _following(starts, ascending, epoch):
+                return False
+            if epoch == last and following is not None and segment.end_offset >= following[1]:
+                return False
+        return segment.end_offset < self._log_end_offset
 
 
 def highest_remote_offset(log: RemoteLog, epochs: Sequence[LeaderEpochEntry], log_end: int) -> int:

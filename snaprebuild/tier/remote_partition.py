@@ -75,6 +75,7 @@ __all__ = [
     "missing_objects",
     "take_all_for_finished",
     "unreadable_objects",
+    "was_not_handed_out",
 ]
 
 
@@ -217,6 +218,11 @@ def _time_or_none(value: int | None) -> int | None:
     return None if value is None or value < 0 else value
 
 
+def was_not_handed_out(error: FormatError | ReadFailedError) -> bool:
+    """Whether a file of a copy could not be read, so that the copy may be good; else its bytes are damaged."""
+    return isinstance(error, ReadFailedError) and not isinstance(error, DamagedCopyError)
+
+
 def fault_finding(place: str, copy: RemoteCopy, message: str, *, is_unread: bool | None = None) -> Finding:
     """The finding of a faulty copy, or of one that the store did not hand out, which another run may see.
 
@@ -301,7 +307,7 @@ def copy_facts(root: ReadPath, layout: TierLayout, copy: CopyObjects) -> CopyFac
         data = file.read_small(MANIFEST_BYTES_MAX) or b"" if listed.data is None else listed.data
         manifest = read_aiven_manifest(data, file=file.path)
     except (FormatError, ReadFailedError) as error:
-        return CopyFacts(fault=error.message, is_unread=isinstance(error, ReadFailedError))
+        return CopyFacts(fault=error.message, is_unread=was_not_handed_out(error))
     return _of_manifest(manifest, data, copy)
 
 
@@ -597,6 +603,18 @@ class RemotePartition:
             end = log_end_offset(self.directory([self.segment_files(copy, with_indexes=True)])) - 1
             copy.end_offset = end if end >= copy.start_offset else None
 
+    def require_end(self, copy: RemoteCopy) -> int:
+        """The last offset of a copy, which is read if nothing else has it.
+
+        Raises:
+            FormatError, ReadFailedError: the segment cannot be read, or none of its batches is whole.
+            RefusedError: a limit of the run is used up.
+        """
+        self.read_end(copy)
+        if copy.end_offset is None:
+            raise TruncatedError("segment", file=self.file_path(copy), position=0, expected="a batch", found="none that is whole")
+        return copy.end_offset
+
     def read_epochs(self, copy: RemoteCopy) -> None:
         """Reads the leader epochs of a segment whose end is known, if nothing else has them.
 
@@ -772,7 +790,7 @@ def take_all_for_finished(remote: RemotePartition) -> None:
                 continue
             except (FormatError, ReadFailedError) as error:
                 fault = error.message
-                is_unread = isinstance(error, ReadFailedError)
+                is_unread = was_not_handed_out(error)
         findings.append(fault_finding(remote.place, copy, fault, is_unread=is_unread))
     for segment in sorted(segments, key=lambda each: (each.event_timestamp_ms, each.start_offset)):
         assert segment.id is not None
@@ -784,10 +802,7 @@ def take_all_for_finished(remote: RemotePartition) -> None:
 
 def _segment_of(remote: RemotePartition, copy: RemoteCopy) -> RemoteSegment:
     """A copy as its record would have it: from its manifest, else from its files."""
-    remote.read_end(copy)
-    if copy.end_offset is None:
-        path = remote.file_path(copy)
-        raise TruncatedError("segment", file=path, position=0, expected="a batch", found="none that is whole")
+    end_offset = remote.require_end(copy)
     remote.read_epochs(copy)
     remote.read_time(copy)
     assert copy.segment_bytes is not None
@@ -795,7 +810,7 @@ def _segment_of(remote: RemotePartition, copy: RemoteCopy) -> RemoteSegment:
         id=RemoteSegmentId(remote.id, copy.segment_id),
         segment_id=copy.segment_id,
         start_offset=copy.start_offset,
-        end_offset=copy.end_offset,
+        end_offset=end_offset,
         broker_id=-1,
         max_timestamp_ms=-1 if copy.max_timestamp_ms is None else copy.max_timestamp_ms,
         event_timestamp_ms=copy.event_timestamp_ms,

@@ -30,7 +30,7 @@ from snaprebuild.errors import LimitReachedError, ReadFailedError, UsageError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, first_of, pluralize
 from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
-from snaprebuild.storage.log_dir import Discovery, directory_fault, find_partitions, read_log_dir
+from snaprebuild.storage.log_dir import Discovery, directory_fault, find_partitions, is_log_dir
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import (
@@ -144,6 +144,11 @@ class Tier:
     def metadata_findings(self) -> list[Finding]:
         """Findings of the metadata logs, without those about other partitions of the store."""
         return [each for each in self.findings if each.cause is FindingCause.METADATA_TOPIC]
+
+    @property
+    def partition_names(self) -> set[str]:
+        """``<topic>-<partition>`` of all partitions that the listing or the metadata log has."""
+        return {f"{each.topic}-{each.partition}" for each in (*self.partitions, *self.logs.partitions)}
 
     def listed_partition(self, partition: TopicIdPartition) -> RemotePartition:
         """The partition as the listing and the metadata log have it: no object was read."""
@@ -276,7 +281,7 @@ def refuse_log_directory(root: StorePath, message: str) -> None:
     Raises:
         UsageError: it is a log directory, in which nothing would be found, and nothing wrong.
     """
-    if root.is_local and read_log_dir(root).is_broker_directory:
+    if root.is_local and is_log_dir(root):
         raise UsageError(message, path=root.path)
 
 

@@ -303,8 +303,8 @@ class KafkaNode:
         partition, admin = TopicPartition(topic, 0, offset), self._admin()  # whose answers end with it
         admin.delete_records([partition])[partition].result(TOOL_SECONDS)
 
-    def produce(self, topic: str, records: int, *, transactional_id: str | None = None) -> None:
-        """Writes small batches by an idempotent producer, or in transactions of a few of them."""
+    def produce(self, topic: str, records: int, *, transactional_id: str | None = None, timestamp_ms: int = 0) -> None:
+        """Writes small batches by an idempotent producer, or in transactions of a few of them; ``timestamp_ms`` is 0 for now."""
         from confluent_kafka import Producer
 
         settings = {"bootstrap.servers": self.address, "log_level": 4, "enable.idempotence": True, "batch.num.messages": 5}
@@ -316,7 +316,7 @@ class KafkaNode:
             if is_transactional:
                 producer.begin_transaction()
             for _ in range(min(RECORDS_IN_TRANSACTION, records - first)):
-                producer.produce(topic, b"v" * 20, partition=0)
+                producer.produce(topic, b"v" * 20, partition=0, timestamp=timestamp_ms)
             if is_transactional:
                 producer.commit_transaction(TOOL_SECONDS)
         assert producer.flush(TOOL_SECONDS) == 0, "records were not sent"
@@ -361,3 +361,16 @@ class KafkaNode:
             assert f"{base}.{suffix}" not in found, f"{path} was uploaded twice"
             found[f"{base}.{suffix}"] = path
         return found
+
+    def wait_until_copied(self, partition: str, above: int = 0) -> None:
+        """Until the active segment is the only local one and begins above an offset; the topic has ``local.retention.bytes`` 1.
+
+        A broker deletes a segment by local retention only after it has written the record that the copy is finished.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            bases = sorted(int(path.stem) for path in (self.log_dir / partition).glob("*.log"))
+            if len(bases) == 1 and bases[0] > above:
+                return
+            assert time.monotonic() < deadline, (partition, bases)
+            time.sleep(0.1)

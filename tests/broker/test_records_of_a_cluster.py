@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +9,10 @@ import pytest
 from command import in_json
 from kafka_node import KafkaNode
 from kraft_node import in_kraft
-from tiered_topics import METADATA, SECONDS, TIERED, seen, use_a_group, wait_for_copies
+from tiered_topics import METADATA, SECONDS, SETTINGS, SMALL_SEGMENTS, seen, use_a_group
 
 pytestmark = [pytest.mark.broker, pytest.mark.full]
 
-SETTINGS = {
-    "rlmm.config.remote.log.metadata.topic.num.partitions": 3,
-    "log.retention.check.interval.ms": 500,
-    "log.initial.task.delay.ms": 500,
-    "auto.create.topics.enable": "false",
-}
 AS_OF = ("--as-of", "2030-01-01")
 
 
@@ -38,10 +31,9 @@ def test_the_same_as_from_the_log_directory(tmp_path: Path, monkeypatch: pytest.
     with in_kraft("4.3.1", monkeypatch)(tmp_path, version="4.3.1", settings=SETTINGS) as node:
         node.start()
         for topic in ("one", "two"):
-            node.create_topic(topic, TIERED)
+            node.create_topic(topic, SMALL_SEGMENTS)
             node.produce(topic, 200)
-            wait_for_copies(node, topic)
-        time.sleep(2)
+            node.wait_until_copied(f"{topic}-0")
         before = seen(node)
         refused = in_json("tier inventory", node.remote_dir, "--bootstrap-server", node.address)
         assert refused.exit_code == 3

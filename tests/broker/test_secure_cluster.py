@@ -8,7 +8,7 @@ import pytest
 from certificates import certificate
 from command import in_json, snaprebuild
 from kafka_node import KafkaNode
-from tiered_topics import SECONDS, TIERED, use_a_group, wait_for_copies
+from tiered_topics import SECONDS, SMALL_SEGMENTS, use_a_group
 
 from snaprebuild.errors import UsageError
 from snaprebuild.storage.remote.client_config import read_client_config
@@ -51,9 +51,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
     with KafkaNode(root, settings=settings, secure=secure) as running:
         running.start()
         add_scram_user(running)
-        running.create_topic("one", TIERED)
+        running.create_topic("one", SMALL_SEGMENTS)
         running.produce("one", 200)
-        wait_for_copies(running, "one")
+        running.wait_until_copied("one-0")
         use_a_group(running)
         yield running
 

@@ -1,21 +1,80 @@
-"""Tiered topics of a node with copies in remote storage, and a cluster whose groups were used."""
+"""Topics with remote storage on a broker of its own: what is on disk, in remote storage, and what a consumer gets of them."""
+
+from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 
 from kafka_node import KafkaNode
 
-METADATA = "__remote_log_metadata"
 SECONDS = 90.0
-TIERED = {"remote.storage.enable": "true", "internal.segment.bytes": 1500, "retention.ms": -1, "local.retention.bytes": 2000}
+PARTITIONS = 3
+METADATA = "__remote_log_metadata"
+SETTINGS: dict[str, object] = {
+    "rlmm.config.remote.log.metadata.topic.num.partitions": PARTITIONS,
+    "log.retention.check.interval.ms": 500,
+    "log.initial.task.delay.ms": 500,
+    # Else the clients of the broker itself make the topic anew, with one partition.
+    "auto.create.topics.enable": "false",
+}
+"""Of a broker whose ``__remote_log_metadata`` is deleted while it runs."""
+
+TIERED = {"remote.storage.enable": "true", "retention.ms": -1, "local.retention.bytes": 1}
+SEGMENT_BYTES = {"3.9.2": "segment.bytes", "4.3.1": "internal.segment.bytes"}
+"""The setting that allows the smallest segments, by release."""
+
+SMALL_SEGMENTS = {**TIERED, SEGMENT_BYTES["4.3.1"]: 1500}
+"""Of a topic of 4.3.1 whose copies are many after some hundred records."""
 
 
-def wait_for_copies(node: KafkaNode, topic: str) -> None:
-    """Until only the active segment, and those that local retention keeps, are not in remote storage alone."""
+def wait_until(condition: Callable[[], bool], what: Callable[[], object]) -> None:
+    """Waits until a condition holds; fails with what is there instead."""
     deadline = time.monotonic() + SECONDS
-    while len(list((node.log_dir / f"{topic}-0").glob("*.log"))) > 3:
-        assert time.monotonic() < deadline
+    while not condition():
+        assert time.monotonic() < deadline, what()
         time.sleep(0.1)
+
+
+def remote_bases(node: KafkaNode, topic: str) -> list[int]:
+    """Base offsets in remote storage; fails if a segment is there twice."""
+    return sorted(int(name[:20]) for name in node.remote_files(f"{topic}-0") if name.endswith(".log"))
+
+
+def consumed(node: KafkaNode, topic: str, first: int, end: int) -> list[int]:
+    """The offsets that a consumer gets, from ``first`` on."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {"bootstrap.servers": node.address, "group.id": "reads", "enable.auto.commit": False, "auto.offset.reset": "error"}
+    )
+    consumer.assign([TopicPartition(topic, 0, first)])
+    offsets: list[int] = []
+    deadline = time.monotonic() + SECONDS
+    while not offsets or offsets[-1] < end - 1:
+        assert time.monotonic() < deadline, (topic, offsets[-3:])
+        message = consumer.poll(0.5)
+        if message is not None:
+            assert message.error() is None, (topic, message.error())
+            offsets.append(message.offset())
+    consumer.close()
+    return offsets
+
+
+def recreate_metadata_topic(node: KafkaNode) -> None:
+    """Deletes the topic, and makes it again as a broker does."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": node.address, "log_level": 4})
+    admin.delete_topics([METADATA], operation_timeout=SECONDS)[METADATA].result(SECONDS)
+    wait_until(lambda: METADATA not in admin.list_topics(timeout=SECONDS).topics, lambda: "the topic is there")
+    new = NewTopic(
+        METADATA, num_partitions=PARTITIONS, replication_factor=1, config={"retention.ms": "-1", "cleanup.policy": "delete"}
+    )
+    admin.create_topics([new], operation_timeout=SECONDS)[METADATA].result(SECONDS)
+    wait_until(
+        lambda: all((node.log_dir / f"{METADATA}-{number}").is_dir() for number in range(PARTITIONS)), lambda: "no directories"
+    )
 
 
 def seen(node: KafkaNode) -> tuple[list[str], list[str]]:

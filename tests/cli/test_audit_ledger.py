@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from budgets import TIER
 from command import COMMAND, in_json, snaprebuild
-from faulty_store import FaultyStore
+from faulty_store import FaultyStore, objects_below
 from manifests import AIVEN, FIXTURES, REPOSITORY
 
 PATHS = ("tier", "audit", "s3://b/tier", "--as-of", "2026-11-20", "--set", "s3_path_style=true")
@@ -24,8 +24,7 @@ AS_OF = ("--as-of", "1795132800000")
 @pytest.fixture
 def plugin(faulty: FaultyStore) -> FaultyStore:
     """A store of the plugin, with compressed segments and a wrong snapshot."""
-    root = AIVEN / "diseased-zstd" / "store"
-    faulty.objects = {f"b/tier/{path.relative_to(root)}": path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    faulty.objects = objects_below(AIVEN / "diseased-zstd" / "store", "b/tier")
     return faulty
 
 

@@ -17,8 +17,9 @@ from plans import make_plan
 from formats.partition.producer_snapshot import ENTRY_DTYPE
 from snaprebuild.errors import RefusedError
 from snaprebuild.replay.classes import Judgement, SnapshotClass
+from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot
-from snaprebuild.snapshots.destination.snapshot_writers import NextToBrokerWriter
+from snaprebuild.snapshots.destination.snapshot_writers import NextToBrokerWriter, WriterSettings
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult
 from snaprebuild.storage.local.broker_lock import broker_version
@@ -135,7 +136,8 @@ def test_it_is_looked_at_again_before_it_gets_its_name(what: str, tmp_path: Path
             segment.rename(segment.with_suffix(".log.deleted"))
         else:
             (logs / "mixed-0" / f"{min(base for base in bases if base >= offset):020d}.log").unlink()
-        writer = NextToBrokerWriter(PartitionResult(plan), request, None, None, dry_run=False)
+        settings = WriterSettings(clock=Clock(0, DEFAULT_EXPIRATION_MS), report=None, lock=None, dry_run=False)
+        writer = NextToBrokerWriter(PartitionResult(plan), request, settings)
         entries, judged = np.empty(0, ENTRY_DTYPE), Judgement(SnapshotClass.EXACT, ())
         with pytest.raises(RefusedError, match="the log changed during the run"):
             writer.write(RebuiltSnapshot(plan.boundaries[3], StorePath(LOCAL, plan.target), entries, judged, None))

@@ -39,8 +39,7 @@ def assert_prepared(logs: Path) -> None:
 
 
 @pytest.fixture
-def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def logs(tmp_path: Path, own_state_home: Path) -> Path:
     return copy_of("kafka27-mixed", tmp_path)
 
 

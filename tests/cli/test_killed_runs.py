@@ -139,8 +139,7 @@ def is_at_work(found: dict[int, int]) -> bool:
 
 
 @pytest.fixture
-def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def logs(tmp_path: Path, own_state_home: Path) -> Path:
     return copy_of("kafka27-mixed", tmp_path)
 
 

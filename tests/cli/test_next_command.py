@@ -12,7 +12,7 @@ import pytest
 from command import Run, in_json, snaprebuild
 from every_verb import VERBS, filled, written
 from log_dirs import EMPTY_SNAPSHOT, copy_of, remove_snapshots, snapshot_name
-from manifests import FIXTURES
+from manifests import AIVEN, FIXTURES, LONG_AGO
 from other_process import live_broker
 from refused_reads import refused
 from sentences import (
@@ -32,9 +32,7 @@ from snaprebuild.shell_words import program_command
 STEPS_MAX = 6
 
 
-@pytest.fixture(autouse=True)
-def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+pytestmark = pytest.mark.usefixtures("own_state_home")
 
 
 def next_line(ran: Run) -> str:
@@ -397,6 +395,34 @@ def test_what_is_proposed_about_damage(name: str, tmp_path: Path) -> None:
     ran = snaprebuild(*words)
     assert not ran.error, ran
     proposals(words, ran)
+
+
+@pytest.mark.parametrize("verb", ["tier inventory", "tier audit"])
+@pytest.mark.parametrize("is_configured", [True, False])
+def test_the_next_command_reads_the_same_store_and_the_same_ledger(verb: str, is_configured: bool, tmp_path: Path) -> None:
+    """Down to the audit after the repair: no step reads what an earlier one has proven, and none lacks the store."""
+    store = shutil.copytree(AIVEN / "diseased" / "store", tmp_path / "store")
+    source = [str(store)]
+    if is_configured:
+        properties = tmp_path / "server.properties"
+        backend = "io.aiven.kafka.tieredstorage.storage.filesystem.FileSystemStorage"
+        properties.write_text(
+            "node.id=1\nremote.log.storage.manager.class.name=io.aiven.kafka.tieredstorage.RemoteStorageManager\n"
+            f"rsm.config.storage.backend.class={backend}\nrsm.config.storage.root={store}\n"
+        )
+        source = ["--server-properties", str(properties)]
+    ledger = ["--ledger", str(tmp_path / "audit.ledger")] if verb == "tier audit" else []
+    words = [*verb.split(), *source, *LONG_AGO, *ledger]
+    steps = []
+    while words:
+        steps.append(" ".join(words[:2]))
+        assert len(steps) <= STEPS_MAX, steps
+        ran = snaprebuild(*words)
+        assert ran.exit_code in (0, 1), (words, ran)
+        words = next_words(ran)
+        given = " ".join(words)
+        assert not words or (" ".join(source) in given and " ".join(ledger) in given), given
+    assert steps[-3:] == ["tier repair", "tier repair", "tier audit"]
 
 
 ONLY_SHOWS = ("follower offsets", "cluster image", "cluster history", "cluster advise")

@@ -28,9 +28,7 @@ SOURCES = ("kafka27-mixed", "kafka4-mixed", "kafka27-compacted", "kafka27-killed
 AS_OF = ("--as-of", "2026-11-21T12:00:00Z")
 
 
-@pytest.fixture(autouse=True)
-def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+pytestmark = pytest.mark.usefixtures("own_state_home")
 
 
 def boundaries_of(document: dict[str, Any]) -> Counter[tuple[str, int, str, bool]]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -318,3 +319,24 @@ def test_a_bucket_of_a_broker(object_store: ObjectStore, tmp_path: Path) -> None
     assert all(each["etag"] and each["storage_class"] == "STANDARD" for each in rows)
     assert run.document["bucket"]["versioning"] == "Off"
     no_secret(run.stdout, run.stderr, keys.read_text())
+
+
+@pytest.mark.parametrize(
+    ("store", "words"),
+    [
+        ("plain", ("tier", "inventory")),
+        ("encrypted", ("tier", "inventory")),
+        ("plain", ("tier", "audit", "--level", "structure")),
+        ("diseased", ("tier", "audit")),
+        ("diseased", ("tier", "repair", "--allow-unverified", "--dry-run")),
+    ],
+)
+def test_the_next_command_names_the_configuration_too(tmp_path: Path, store: str, words: tuple[str, ...]) -> None:
+    """It would lack a store otherwise."""
+    file = of_directory(tmp_path, store, rsm__config__encryption__key__pairs="key1")
+    with file.open("a") as opened:
+        opened.write(f"rsm.config.encryption.key.pairs.key1.private.key.file={PRIVATE_KEY}\n")
+    shown = snaprebuild(*words, "--server-properties", file, *LONG_AGO)
+    (line,) = [each for each in shown.stdout.splitlines() if each.startswith("Next: ")]
+    following = shlex.split(line.removeprefix("Next: "))[1:]
+    assert following[following.index("--server-properties") + 1] == str(file)

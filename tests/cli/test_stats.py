@@ -1,19 +1,14 @@
 """``inspect stats`` as a user runs it: the bundled directories against a count batch by batch, tables, and what is said of damage."""
 
 from pathlib import Path
-from typing import Any
 
 from command import in_json, snaprebuild
-from counted_by_hand import over_partitions, partition_in, totals_of
+from counted_by_hand import over_partitions, partition_in, totals_of, without
 from log_dirs import batch, copy_of, cut, flip, make_log_dir, tree, write_partition
 from manifests import FIXTURES, REPOSITORY, bundled
 from sentences import LISTED_ON_STDERR
 
 AS_OF, DAY = 1_795_262_400_000, 86_400_000
-
-
-def without(document: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in document.items() if name not in names}
 
 
 def test_bundled_directories() -> None:

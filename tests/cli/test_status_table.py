@@ -78,10 +78,7 @@ NEXT: dict[str, dict[str, str | None]] = {
 """The next command by verb: its verb with an option that decides, ``AGAIN`` for an advice without a command; ``""`` for other verbs."""
 
 
-@pytest.fixture(autouse=True)
-def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Receipts go to a place of the test."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+pytestmark = pytest.mark.usefixtures("own_state_home")
 
 
 def words_of(verb: str, selected: Sequence[str], place: Path) -> list[str]:

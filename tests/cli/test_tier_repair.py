@@ -192,6 +192,9 @@ def repair_line(above: str = "", start_offset: str = "0") -> str:
     )
 
 
+NO_STEP = "line 2: is not a line of a receipt of tier repair"
+
+
 @pytest.mark.parametrize(
     ("text", "reported"),
     [
@@ -202,10 +205,13 @@ def repair_line(above: str = "", start_offset: str = "0") -> str:
         ),
         ('{"schema":"snaprebuild.receipt/2"}\n', "expected snaprebuild.receipt/3, found 'snaprebuild.receipt/2'"),
         ('{"schema":"snaprebuild.tier-undo/2","location":"/elsewhere"}\n', "does not exist"),
-        ('{"schema":"snaprebuild.tier-undo/2","location":"STORE"}\n{"step":"repair"}\n', "line 2: is not a line of such a receipt"),
-        (repair_line(start_offset="1e999"), "line 2: is not a line of such a receipt"),
-        *((repair_line(above=above), "line 2: is not a line of such a receipt") for above in ("\\u0000", "\\ud800", "../")),
-        (repair_line().replace(':"QUJD"', ':"?"'), "line 2: is not a line of such a receipt"),
+        (
+            '{"schema":"snaprebuild.tier-undo/2","location":"STORE"}\n{"step":"repair"}\n',
+            NO_STEP,
+        ),
+        (repair_line(start_offset="1e999"), NO_STEP),
+        *((repair_line(above=above), NO_STEP) for above in ("\\u0000", "\\ud800", "../")),
+        (repair_line().replace(':"QUJD"', ':"?"'), NO_STEP),
     ],
 )
 def test_what_is_no_undo_file(diseased: Path, tmp_path: Path, text: str, reported: str) -> None:

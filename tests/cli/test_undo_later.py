@@ -12,10 +12,7 @@ from log_dirs import copy_of, tree
 from snaprebuild.errors import OutcomeUnknownError
 from snaprebuild.snapshots.receipts import undo as undoing
 
-
-@pytest.fixture(autouse=True)
-def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+pytestmark = pytest.mark.usefixtures("own_state_home")
 
 
 @pytest.fixture

@@ -43,6 +43,23 @@ def test_selection() -> None:
     assert len(run.document["partitions"]) == 1
 
 
+def test_partitions_that_need_somebody_come_first(tmp_path: Path) -> None:
+    """Of many: damaged, wrong, missing. Healthy ones come last."""
+    logs = copy_of("kafka4-mixed", tmp_path)
+    (logs / "mixed-0" / snapshot_name(7350)).write_bytes(EMPTY_SNAPSHOT)
+    remove_snapshots(logs / "logappend-0", 1805)
+    remove_snapshots(logs / "plain-0")
+    segment = sorted((logs / "deleted-0").glob("*.log"))[0]
+    flip(segment, 100)
+    run = snaprebuild("verify", logs)
+    rows = [line.split() for line in run.stdout.partition(" ────")[2].splitlines()[1:5]]
+    assert [row[0] for row in rows][:2] == ["deleted-0", "mixed-0"]
+    assert " ".join(rows[0]).endswith("; not judged to the end")
+    missing = [0 if row[2] == "-" else int(row[2]) for row in rows[2:]]
+    assert missing == sorted(missing, reverse=True)
+    assert "1 partition not judged to the end: stderr lists it." in run.text
+
+
 def test_a_suspect_snapshot_that_nothing_disproves(tmp_path: Path) -> None:
     """`verify` is never greener than `scan`, unless it proves the snapshot right. One of a log that is only unverifiable stays silent."""
     lost = FIXTURES / "follower-lost-state"

@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from generated_logs import write_checkpoints
-from log_dirs import TRANSACTIONAL, batch, batch_positions, marker, record, write_partition
+from log_dirs import TRANSACTIONAL, batch, batch_positions, marker, record, snapshot_bytes, snapshot_name, write_partition
 
 from formats.errors import FormatError
+from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.consume.partition_plan import plan_partition
 from snaprebuild.consume.partition_read import PartitionReader
 from snaprebuild.consume.record_query import RecordIsolation, RecordQuery, TimeBounds
@@ -204,6 +205,30 @@ def test_an_abort_whose_beginning_is_gone(tmp_path: Path) -> None:
     stream = records(source, columns=COLUMNS)
     assert offsets(stream) == [6]
     assert "records-aborted-without-index" in codes(stream)
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "stable"),
+    [
+        ({}, 42),
+        ({40: 30}, 41),
+        ({44: 30}, 41),
+        ({48: 30}, 41),
+        ({44: None, 48: 30}, 41),
+        ({44: 42}, 42),
+    ],
+)
+def test_a_transaction_from_below_the_first_segment_by_any_snapshot(
+    snapshots: dict[int, int | None], stable: int, tmp_path: Path
+) -> None:
+    """As Kafka's consumer (``test_consumed_records.py``): a transaction from 30 on makes the log start 41 the last stable offset."""
+    segments = {40: plain(40, 2) + transactional(42, 7, 2), 44: plain(44, 4), 48: plain(48, 2)}
+    source = log_dir(tmp_path, segments, log_start=41, high_watermark=50)
+    for offset, first in snapshots.items():
+        data = b"no snapshot" if first is None else snapshot_bytes([ProducerEntry(7, 0, 1, 43, 1, 1_042, -1, first)])
+        (source / "orders-0" / snapshot_name(offset)).write_bytes(data)
+    assert offsets(records(source, columns=COLUMNS)) == list(range(41, stable))
+    assert offsets(records(source, columns=COLUMNS, isolation="read_uncommitted")) == list(range(41, 50))
 
 
 def test_a_marker_above_the_high_watermark_ends_nothing(tmp_path: Path) -> None:

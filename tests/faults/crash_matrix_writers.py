@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from command import snaprebuild
+from command import in_json, snaprebuild
 from crash_model import Content
 from log_dirs import of_zookeeper, remove_snapshots
 from manifests import FIXTURES, LONG_AGO
@@ -49,6 +49,8 @@ class Writer:
         is_replacing: a file may have its old or its new bytes.
         is_elsewhere: another run writes to another place.
         is_removing: a file that was there may be gone, if it is gone at the end.
+        timed: paths whose bytes have the moment of the run.
+        faults_at_end: what is wrong with the root after the second run, besides that its files are not those of the first.
         codes: exit codes of the first run; ``codes_again`` of the second.
     """
 
@@ -60,6 +62,8 @@ class Writer:
     is_replacing: bool = False
     is_removing: bool = False
     is_elsewhere: bool = False
+    timed: str = "$^"
+    faults_at_end: Callable[[Path], list[str]] = lambda _: []
     codes: tuple[int, ...] = (0,)
     codes_again: tuple[int, ...] = (0,)
 
@@ -96,6 +100,36 @@ def diseased_store(root: Path) -> None:
     shutil.copytree(FIXTURES / "aiven-layout" / "diseased" / "store", root / "store")
 
 
+def lost_metadata(root: Path) -> None:
+    """The leader of the copies in ``REMOTE``, stopped, whose ``__remote_log_metadata`` is gone."""
+    shutil.copytree(FIXTURES / "follower-lost-state" / "node1", root / "node")
+    shutil.rmtree(root / "node" / "__remote_log_metadata-0")
+
+
+def unequal_records(root: Path) -> list[str]:
+    """Where records and objects differ: each copy of the leader has its records, and they are those of its objects."""
+    run = in_json("tier metadata", REMOTE, "--metadata-log", f"{root}/node", "--log-dir", f"{root}/node")
+    found = (run.exit_code, run.document["verified"], run.document["totals"]["included"])
+    return [] if found == (0, True, REMOTE_COPIES) else [f"the records are {found}"]
+
+
+def read_ledger(root: Path) -> None:
+    """A ledger of all copies of a store, most of which retention deletes then."""
+    store = shutil.copytree(TIERED, root / "store")
+    assert snaprebuild(*filled(AUDIT, root)).exit_code == 0
+    for path in store.rglob("0*"):
+        if path.is_file() and int(path.name[:20]) < AUDITED_FROM:
+            path.unlink()
+
+
+def unproven_copies(root: Path) -> list[str]:
+    """Where the next turn does not have all proven, or had to read more than is in the store."""
+    run = in_json(*filled(AUDIT, root))
+    progress = run.document["ledger"]
+    found = (run.exit_code, progress["proven"], progress["due_segments"])
+    return [] if found == (0, progress["copies"], 0) else [f"the ledger says {found} of {progress['copies']}"]
+
+
 def nothing(root: Path) -> None:
     (root / "node").mkdir()
 
@@ -109,6 +143,13 @@ SEGMENT_ID = re.compile(r"(?<=-)[A-Za-z0-9_-]{22}(?=\.)")
 REPAIR = ("tier", "repair", "{}/store", *LONG_AGO, "--allow-unverified", "--receipt")
 FOLLOWER = ("follower", "repair", str(REMOTE), "{}/node", *AS_OF, "--set-aside", "--topic", "payments")
 BUILD = ("follower", "build", str(REMOTE), "{}/node", "--topic-partition", "payments-0", *AS_OF)
+
+TIERED = FIXTURES / "tiered-local" / "remote"
+AUDITED_FROM = 5000
+"""Retention deletes most copies of ``TIERED``: those below this offset."""
+AUDIT = ("tier", "audit", "{}/store", *AS_OF, "--jobs", "1", "--ledger", "{}/audit.ledger")
+METADATA = ("tier", "metadata", str(REMOTE), "--log-dirs", "{}/node")
+REMOTE_COPIES = 14
 
 WRITERS = {
     "rebuild in place": Writer(bare_log, (*REBUILD, *RECEIPT), (*REBUILD, *AGAIN), r"^receipts/", FIRST),
@@ -140,6 +181,23 @@ WRITERS = {
         is_replacing=True,
         codes=(0, 1),
         codes_again=(0, 1),
+    ),
+    # A directory that is whole is not replaced: the second run is refused, and names the undo.
+    "tier metadata --log-dirs": Writer(
+        lost_metadata,
+        (*METADATA, *RECEIPT),
+        (*METADATA, *AGAIN),
+        r"^receipts/",
+        FIRST,
+        timed=r"^node/__remote_log_metadata-",
+        faults_at_end=unequal_records,
+        codes_again=(0, 3),
+    ),
+    "tier audit --ledger": Writer(
+        lambda root: shutil.copytree(TIERED, root / "store"), AUDIT, journals=r"^audit\.ledger$", faults_at_end=unproven_copies
+    ),
+    "tier audit --ledger, written anew": Writer(
+        read_ledger, AUDIT, journals=r"^audit\.ledger$", is_replacing=True, faults_at_end=unproven_copies
     ),
     "plan --save": Writer(
         bare_log,
@@ -241,11 +299,17 @@ def results(writer: Writer, tree: Tree) -> dict[str, object]:
     """Names and bytes that are the result of a writer: without journals, the lock of a broker, and what is temporary."""
     journal = re.compile(writer.journals)
     return {
-        SEGMENT_ID.sub("ID", path): None if path.endswith((".json", ".rsm-manifest")) and not writer.is_replacing else what
+        SEGMENT_ID.sub("ID", path): None if _differs_between_runs(writer, path) else what
         for path, what in contents(tree).items()
         if not isinstance(what, Folder)
         if not (TEMPORARY.search(path) or PROGRAM_FILES.search(path) or journal.search(path) or AGAIN_NAME.search(path))
     }
+
+
+def _differs_between_runs(writer: Writer, path: str) -> bool:
+    """Whether another run writes other bytes: the ids and moments of that run."""
+    has_ids = path.endswith((".json", ".rsm-manifest")) and not writer.is_replacing
+    return has_ids or re.search(writer.timed, path) is not None
 
 
 def faults_after_another_run(writer: Writer, run: Recorded, tree: Tree, number: int) -> list[str]:
@@ -261,7 +325,7 @@ def faults_after_another_run(writer: Writer, run: Recorded, tree: Tree, number: 
         return [f"another run ends with {done.exit_code}: {done.stdout[-600:]} {done.error}"]
     found = results(writer, read_tree(run.root))
     wanted = {path: what for path, what in results(writer, run.after).items() if not (writer.is_elsewhere and path not in found)}
-    return different(wanted, found, "another run")
+    return different(wanted, found, "another run") + writer.faults_at_end(run.root)
 
 
 def different(wanted: dict[str, object], found: dict[str, object], who: str) -> list[str]:

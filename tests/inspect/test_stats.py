@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counted_by_hand import over_partitions, partition_of, totals_of
+from counted_by_hand import over_partitions, partition_of, totals_of, without
 from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import batch, batch_positions, write_partition
@@ -34,10 +34,6 @@ def document_of(root: Path, clock: Clock, **options: Any) -> dict[str, Any]:
     result = collect_statistics(open_source([str(root)]), Run(clock=clock), **{"top": 100, **options})
     view = StatsView(result, 0.0, top=10, all_segments=False)
     return json.loads("".join(json_text(members_of_document(view.document(), view.findings))))  # type: ignore[no-any-return]
-
-
-def without(document: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in document.items() if name not in names}
 
 
 def segments_of(log: GeneratedLog, cuts: Sequence[int]) -> dict[int, bytes]:

@@ -52,9 +52,7 @@ HALF = "\ud800"
 """Half of a character: no name on a disk is decoded to it."""
 
 
-@pytest.fixture(autouse=True)
-def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+pytestmark = pytest.mark.usefixtures("own_state_home")
 
 
 NO_PATHS: tuple[Any, ...] = ("", b"", 5, 1.5, True, "a\0b", HALF, object())

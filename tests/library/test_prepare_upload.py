@@ -10,8 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, entries_in, make_log_dir, marker, remove_snapshots, snapshot_name, truth
-from manifests import FIXTURES, PartitionFixture, partition_fixtures
+from log_dirs import (
+    EMPTY_SNAPSHOT,
+    batch,
+    copy_of,
+    entries_in,
+    make_log_dir,
+    marker,
+    partition_fixture,
+    remove_snapshots,
+    snapshot_name,
+    truth,
+)
+from manifests import FIXTURES, PartitionFixture
 from sentences import CHANGED_WHILE_READ, CHECKSUM_DIFFERS
 
 import snaprebuild
@@ -25,11 +36,6 @@ READS: dict[str, Any] = json.loads((FIXTURES / "aiven-layout" / "plugin-reads.js
 
 def log_of(directory: Path, base: int) -> Path:
     return directory / f"{base:020d}.log"
-
-
-def fixture_of(log_dir: str, partition: str) -> PartitionFixture:
-    (found,) = [each for each in partition_fixtures() if (each.fixture, each.partition) == (log_dir, partition)]
-    return found
 
 
 def stable_offset(fixture: PartitionFixture) -> int:
@@ -57,7 +63,7 @@ def test_what_the_plugin_was_given(name: str, number: int) -> None:
     """By the test bed of the plugin itself, which took segments of bundled directories."""
     given = READS["variants"][name]["segments"][number]
     reported, golden = given["metadata"], given["golden"]
-    fixture = fixture_of(given["source"]["log_dir"], given["source"]["partition"])
+    fixture = partition_fixture(given["source"]["log_dir"], given["source"]["partition"])
     path = log_of(fixture.directory, reported["start_offset"])
     topic_id = None if (fixture.directory / "partition.metadata").exists() else reported["topic_id"]
     if reported["end_offset"] + 1 > stable_offset(fixture):

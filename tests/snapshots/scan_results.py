@@ -50,3 +50,13 @@ def mixed_alone(fixture: str, place: Path) -> Path:
     for name in ("deleted-0", "logappend-0", "plain-0"):
         shutil.rmtree(root / name)
     return root / "mixed-0"
+
+
+def preflighted(path: Path) -> PartitionScan:
+    """The scan of one partition, without what the next start does."""
+    return only(scan_source(open_source([str(path)])))
+
+
+def rolled_segments(partition: PartitionScan) -> list[tuple[int, int, str]]:
+    """What becomes of the rolled segments: base offset, next base offset, state."""
+    return [(run.base_offset, run.next_base_offset, run.state.value) for run in partition.preflight.rolled_segments]

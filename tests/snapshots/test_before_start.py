@@ -27,8 +27,7 @@ from snaprebuild.storage.partition_dir import PartitionDir
 
 
 @pytest.fixture
-def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def logs(tmp_path: Path, own_state_home: Path) -> Path:
     return copy_of("kafka27-mixed", tmp_path)
 
 

@@ -10,13 +10,13 @@ import pytest
 from log_dirs import copy_of, snapshot_name
 from manifests import FIXTURES
 from plans import make_plan
+from scan_results import preflighted, rolled_segments
 
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.scan.copy_lag import CopyLag, copy_lag, with_copy_lag
 from snaprebuild.snapshots.scan.scan import scan_source
-from snaprebuild.snapshots.scan.scan_result import PartitionScan
 from snaprebuild.snapshots.source.source import open_source
 
 DAY_MS = 86_400_000
@@ -61,11 +61,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return logs / "mixed-0"
 
 
-def scanned(path: Path) -> PartitionScan:
-    (partition,) = scan_source(open_source([str(path)])).partitions
-    return partition
-
-
 def newest_ms(path: Path, base: int) -> int:
     """The timestamp of the newest record of a segment."""
     return FIRST_MS + bases(path).index(base) * 60_000
@@ -75,28 +70,27 @@ def bases(path: Path) -> list[int]:
     return sorted(int(each.stem) for each in path.glob("*.log"))
 
 
-def runs(partition: PartitionScan) -> list[tuple[int, int, str]]:
-    return [(run.base_offset, run.next_base_offset, run.state.value) for run in partition.preflight.rolled_segments]
-
-
 def test_segments_wait_until_they_are_old_enough(whole: Path) -> None:
-    partition = scanned(whole)
+    partition = preflighted(whole)
     third, fourth = bases(whole)[2:4]
     lag = CopyLag(DAY_MS, -1)
     due_ms = newest_ms(whole, third) + DAY_MS
     waits = with_copy_lag(partition, lag, due_ms - 1)
-    assert runs(waits) == [(0, third, "uploadable"), (third, 6390, "waits-for-lag"), (6390, 7637, "waits")]
+    assert rolled_segments(waits) == [(0, third, "uploadable"), (third, 6390, "waits-for-lag"), (6390, 7637, "waits")]
     wait = waits.preflight.copy_lag
     assert wait is not None
     assert (wait.base_offset, wait.segments, wait.due_ms, wait.due_bytes) == (third, 12, due_ms, None)
     total_bytes = sum(run.size_bytes for run in partition.preflight.rolled_segments)
     assert sum(run.size_bytes for run in waits.preflight.rolled_segments) == total_bytes
     assert sum(run.segments for run in waits.preflight.rolled_segments) == 14
-    assert runs(with_copy_lag(partition, lag, due_ms))[:2] == [(0, fourth, "uploadable"), (fourth, 6390, "waits-for-lag")]
+    assert rolled_segments(with_copy_lag(partition, lag, due_ms))[:2] == [
+        (0, fourth, "uploadable"),
+        (fourth, 6390, "waits-for-lag"),
+    ]
 
 
 def test_segments_wait_until_enough_was_written_after_them(whole: Path) -> None:
-    partition = scanned(whole)
+    partition = preflighted(whole)
     sizes = {base: (whole / f"{base:020d}.log").stat().st_size for base in bases(whole)}
     for base, following in pairwise(bases(whole)[:-1]):
         after = sum(size for each, size in sizes.items() if each > base)
@@ -116,17 +110,17 @@ WAITS_FOR_NOTHING = {
 
 @pytest.mark.parametrize("name", WAITS_FOR_NOTHING)
 def test_one_condition_is_enough(name: str, whole: Path) -> None:
-    partition = scanned(whole)
+    partition = preflighted(whole)
     assert with_copy_lag(partition, WAITS_FOR_NOTHING[name], newest_ms(whole, bases(whole)[-2]) + 1) == partition
 
 
 def test_records_of_the_future_do_not_wait(whole: Path) -> None:
-    partition = scanned(whole)
+    partition = preflighted(whole)
     assert with_copy_lag(partition, CopyLag(DAY_MS, -1), newest_ms(whole, 0) - 1).preflight.copy_lag is None
 
 
 def test_without_any_limit_they_wait_for_good(whole: Path) -> None:
-    wait = with_copy_lag(scanned(whole), CopyLag(-1, -1), 0).preflight.copy_lag
+    wait = with_copy_lag(preflighted(whole), CopyLag(-1, -1), 0).preflight.copy_lag
     assert wait is not None
     assert (wait.base_offset, wait.segments, wait.due_ms, wait.due_bytes) == (0, 14, None, None)
 
@@ -136,7 +130,7 @@ def test_a_missing_snapshot_stays_a_finding_and_its_attempt_waits(whole: Path, t
     path = logs / "mixed-0"
     fifth, sixth = bases(path)[4:6]
     (path / snapshot_name(sixth)).unlink()
-    partition = scanned(path)
+    partition = preflighted(path)
     assert not partition.preflight.attempt_waits
     now_ms = newest_ms(path, fifth) + 1
     waits = with_copy_lag(partition, CopyLag(DAY_MS, -1), now_ms)

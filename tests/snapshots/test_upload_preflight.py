@@ -9,6 +9,7 @@ from command import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, remove_snapshots, snapshot_name, truth
 from manifests import FIXTURES, bundled
 from plans import make_plan
+from scan_results import preflighted, rolled_segments
 from sentences import NEXT_ATTEMPT, NOTHING_UPLOADED_BEFORE, OF_A_CLEAN_STOP
 
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
@@ -31,19 +32,10 @@ NULL_POINTER, ILLEGAL = "java.lang.NullPointerException", "java.lang.IllegalArgu
 UNTIL, FROM, ALL = "3.6.0 to 3.7.0", "3.7.1 to 4.4", "3.6.0 to 4.4"
 
 
-def scanned(path: Path) -> PartitionScan:
-    (partition,) = scan_source(open_source([str(path)])).partitions
-    return partition
-
-
 def stable_at(offset: int) -> int:
     """The last stable offset as Kafka's own classes had it at a boundary."""
     opened = [entry.current_txn_first_offset for entry in truth("kafka27-mixed", "mixed-0")[offset]]
     return min((first for first in opened if first >= 0), default=offset)
-
-
-def runs(partition: PartitionScan) -> list[tuple[int, int, str]]:
-    return [(run.base_offset, run.next_base_offset, run.state.value) for run in partition.preflight.rolled_segments]
 
 
 def attempt(partition: PartitionScan) -> NextAttempt:
@@ -76,8 +68,8 @@ def whole(rebuilt: Path, tmp_path: Path) -> Path:
 
 
 def test_a_directory_of_two_seven(mixed: Path) -> None:
-    partition = scanned(mixed)
-    assert runs(partition) == [(0, 6390, "blocked"), (6390, 7637, "waits")]
+    partition = preflighted(mixed)
+    assert rolled_segments(partition) == [(0, 6390, "blocked"), (6390, 7637, "waits")]
     first = partition.preflight.rolled_segments[0]
     assert (first.segments, first.blockers) == (12, (Blocker.MISSING_SNAPSHOT,))
     assert first.size_bytes == sum((mixed / f"{base:020d}.log").stat().st_size for base in BASES[:12])
@@ -91,8 +83,8 @@ def test_a_directory_of_two_seven(mixed: Path) -> None:
 
 
 def test_after_the_rebuild_it_goes_up_as_far_as_brokers_went(whole: Path) -> None:
-    partition = scanned(whole)
-    assert runs(partition) == [(0, 6390, "uploadable"), (6390, 7637, "waits")]
+    partition = preflighted(whole)
+    assert rolled_segments(partition) == [(0, 6390, "uploadable"), (6390, 7637, "waits")]
     assert outcomes(partition) == [(ALL, None, True)]
     assert not attempt(partition).fails
     assert sum(run.segments for run in partition.preflight.rolled_segments) == 14
@@ -100,8 +92,8 @@ def test_after_the_rebuild_it_goes_up_as_far_as_brokers_went(whole: Path) -> Non
 
 def test_one_that_is_missing_in_the_middle(whole: Path) -> None:
     (whole / snapshot_name(2596)).unlink()
-    partition = scanned(whole)
-    assert runs(partition) == [
+    partition = preflighted(whole)
+    assert rolled_segments(partition) == [
         (0, 2181, "uploadable"),
         (2181, 2596, "blocked"),
         (2596, 6390, "after-blocked"),
@@ -114,7 +106,7 @@ def test_one_that_is_missing_in_the_middle(whole: Path) -> None:
     (document,) = in_json("scan", whole).document["partitions"]
     assert document["upload"]["next_attempt"]["uploads_before"] == 4
     (whole.parent / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 0\n")  # as where remote storage is on
-    partition = scanned(whole)
+    partition = preflighted(whole)
     assert partition.source.is_tiered
     assert (attempt(partition).base_offset, attempt(partition).fails, attempt(partition).uploads_before) == (2181, True, 0)
     assert attempt(partition).assumes == ("remote storage is on: everything below was uploaded before, and this was not",)
@@ -123,17 +115,17 @@ def test_one_that_is_missing_in_the_middle(whole: Path) -> None:
 @pytest.mark.parametrize("data", [b"", EMPTY_SNAPSHOT], ids=["corrupt", "false empty"])
 def test_a_bad_snapshot_stops_nothing_and_is_reported(whole: Path, data: bytes) -> None:
     (whole / snapshot_name(583)).write_bytes(data)
-    partition = scanned(whole)
-    assert runs(partition)[0] == (0, 583, "uploadable-with-bad-snapshot")
-    assert runs(partition)[1] == (583, 6390, "uploadable")
+    partition = preflighted(whole)
+    assert rolled_segments(partition)[0] == (0, 583, "uploadable-with-bad-snapshot")
+    assert rolled_segments(partition)[1] == (583, 6390, "uploadable")
     assert outcomes(partition) == [(ALL, None, True)]
 
 
 def test_without_any_snapshot_the_broker_writes_empty_ones_and_nothing_is_known(mixed: Path) -> None:
     """The trap that was seen on 4.3.1: after a start without any snapshot it uploads beyond the last stable offset."""
     remove_snapshots(mixed)
-    partition = scanned(mixed)
-    assert runs(partition) == [(0, 6390, "blocked"), (6390, 7637, "after-blocked")]
+    partition = preflighted(mixed)
+    assert rolled_segments(partition) == [(0, 6390, "blocked"), (6390, 7637, "after-blocked")]
     bound = partition.preflight.bound
     assert (bound.exact, bound.at_least, bound.source) == (None, 0, None)
     assert attempt(partition).assumes == (
@@ -144,7 +136,7 @@ def test_without_any_snapshot_the_broker_writes_empty_ones_and_nothing_is_known(
 
 def test_what_the_high_watermark_holds_back(whole: Path) -> None:
     (whole.parent / "replication-offset-checkpoint").write_text("0\n1\nmixed 0 1662\n")
-    partition = scanned(whole)
+    partition = preflighted(whole)
     bound = partition.preflight.bound
     # A transaction that ended after 1662 is not known to be replicated, so that those that were open there count.
     seen = stable_at(1662)
@@ -152,48 +144,48 @@ def test_what_the_high_watermark_holds_back(whole: Path) -> None:
     assert (bound.exact, bound.at_least, bound.at_most) == (None, seen, 1662)
     certain = max(base for base in BASES if base <= seen)
     expected = [(0, certain, "uploadable"), (certain, 1662, "not-known"), (1662, 7637, "waits")]
-    assert runs(partition) == [run for run in expected if run[0] != run[1]]
+    assert rolled_segments(partition) == [run for run in expected if run[0] != run[1]]
     (whole.parent / "replication-offset-checkpoint").write_text("0\n1\nmixed 0 582\n")
-    partition = scanned(whole)
-    assert runs(partition) == [(0, 7637, "waits")]
+    partition = preflighted(whole)
+    assert rolled_segments(partition) == [(0, 7637, "waits")]
     assert partition.preflight.next_attempt is None
 
 
 def test_after_a_crash_the_last_stable_offset_is_known_from_below(whole: Path) -> None:
     (whole.parent / ".kafka_cleanshutdown").unlink()
     (whole / snapshot_name(8231)).unlink()
-    partition = scanned(whole)
+    partition = preflighted(whole)
     bound = partition.preflight.bound
     # The newest snapshot of a segment knows of the transaction from 6913 on.
     assert (bound.exact, bound.at_least, bound.source) == (None, OPEN_FROM, "the snapshot at 7637, below the high watermark")
-    assert runs(partition) == [(0, 6390, "uploadable"), (6390, 7637, "not-known")]
+    assert rolled_segments(partition) == [(0, 6390, "uploadable"), (6390, 7637, "not-known")]
     for offset in (7637, 7045, 6390):
         (whole / snapshot_name(offset)).write_bytes(b"")
-    assert scanned(whole).preflight.bound.at_least == stable_at(5821)
+    assert preflighted(whole).preflight.bound.at_least == stable_at(5821)
 
 
 def test_a_blocked_one_above_the_last_stable_offset_is_not_tried(whole: Path) -> None:
     """It waits first; the ones below go up."""
     (whole / snapshot_name(7637)).unlink()
-    partition = scanned(whole)
-    assert runs(partition)[0] == (0, 6390, "uploadable")
+    partition = preflighted(whole)
+    assert rolled_segments(partition)[0] == (0, 6390, "uploadable")
     assert (attempt(partition).base_offset, attempt(partition).fails, attempt(partition).uploads_before) == (0, False, 0)
 
 
 def test_segments_without_leader_epochs(whole: Path) -> None:
     epochs = whole / "leader-epoch-checkpoint"
     epochs.write_text("0\n1\n0 1151\n")
-    partition = scanned(whole)
-    assert runs(partition)[0] == (0, 1151, "blocked")
+    partition = preflighted(whole)
+    assert rolled_segments(partition)[0] == (0, 1151, "blocked")
     assert outcomes(partition) == [(ALL, ILLEGAL, False)]
     (whole / snapshot_name(583)).unlink()
-    assert outcomes(scanned(whole)) == [(UNTIL, NULL_POINTER, False), (FROM, ILLEGAL, False)]
+    assert outcomes(preflighted(whole)) == [(UNTIL, NULL_POINTER, False), (FROM, ILLEGAL, False)]
 
 
 def test_a_snapshot_that_is_no_file_is_none(whole: Path) -> None:
     (whole / snapshot_name(583)).unlink()
     (whole / snapshot_name(583)).mkdir()
-    assert outcomes(scanned(whole)) == [(UNTIL, NULL_POINTER, False), (FROM, NULL_POINTER, True)]
+    assert outcomes(preflighted(whole)) == [(UNTIL, NULL_POINTER, False), (FROM, NULL_POINTER, True)]
 
 
 @pytest.mark.parametrize("fixture", sorted(path.name for path in FIXTURES.iterdir() if path.is_dir()))

@@ -13,7 +13,7 @@ import pytest
 from budgets import first_of
 from command import Run
 from documents import check
-from faulty_store import FaultyStore
+from faulty_store import FaultyStore, objects_below
 from manifests import AIVEN, FIXTURES
 from same_result import without
 from tiers import copied
@@ -92,8 +92,7 @@ def test_a_large_partition_in_chunks(spark: SparkSession) -> None:
 @pytest.fixture
 def store(faulty: FaultyStore) -> FaultyStore:
     """One of the plugin's layout, with compressed segments and a wrong snapshot."""
-    root = AIVEN / "diseased-zstd" / "store"
-    faulty.objects = {f"b/tier/{path.relative_to(root)}": path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    faulty.objects = objects_below(AIVEN / "diseased-zstd" / "store", "b/tier")
     return faulty
 
 

@@ -17,10 +17,7 @@ ONE_SEGMENT = "plain-0"
 LOG_END = 452
 
 
-@pytest.fixture(autouse=True)
-def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Receipts go to a place of the test."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+pytestmark = pytest.mark.usefixtures("own_state_home")
 
 
 def log_dir(place: Path) -> Path:

@@ -4,9 +4,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from command import in_json, snaprebuild
 from log_dirs import snapshot_name
+from msgspec import structs
 from stopped_broker import made
 
 from formats.partition.file_names import DirectoryForm
@@ -16,7 +18,7 @@ from snaprebuild.broker.fates import Fate, FateKind
 from snaprebuild.broker.future_fates import future_fates
 from snaprebuild.broker.releases import ReleaseRange
 from snaprebuild.broker.start_facts import Assignment, BrokerFacts, PartitionFacts, SegmentEnd, Shutdown, TopicIdFile
-from snaprebuild.cli.render.unsafe_start import answer_with_fate
+from snaprebuild.cli.render.rebuild import answer_with_start
 from snaprebuild.cluster.source_check.plan_gate import judge_plans
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.before_start import PreparedPartition
@@ -206,11 +208,14 @@ def test_no_snapshot_of_an_old_replica_is_left_out(tmp_path: Path, kind: FateKin
 
 def test_what_an_earlier_run_has_staged_is_installed_next(tmp_path: Path) -> None:
     """A fate of another partition does not take the place of that command; where nothing is planned, it does."""
-    (source,) = open_source([str(made(tmp_path))]).partitions
+    request = RebuildRequest((str(made(tmp_path)),), as_of_ms=1)
+    (source,) = open_source(request.paths).partitions
     fate = Fate(kind=FateKind.END_LOST, code="", subject="other-0", path="/other-0", cause="", evidence="", log_line="", remedy="")
     boundary = BoundaryPlan(10, is_log_end=False, exists=False, expected_class="")
     ready = ReadySnapshot(boundary=boundary, path="", file=Fingerprint.of(b"", 0), snapshot_class=SnapshotClass.EXACT, entries=0)
     staged = PartitionPlan(source=source, target="", ready=(ready,))
     nothing = PartitionPlan(source=source, target="")
-    following = [answer_with_fate(("", ["install"]), [each], [], [fate])[1] for each in (staged, nothing)]
+    plan = structs.replace(make_plan(request), fates=(fate,))
+    with click.Context(click.Command("install")):
+        following = [answer_with_start(("", ["install"]), [each], plan)[1] for each in (staged, nothing)]
     assert following == [["install"], []]

@@ -18,7 +18,7 @@ from other_process import live_broker
 from pages import data_of
 from refused_reads import refused
 from start_states import STATES, StartState
-from start_states.expected import read_table
+from start_states.expected import read_table, server_properties
 from start_states.forms import FORMS
 
 SAMPLE = ("log-end-lost-clean", "recovery-points-garbage", "snapshots-unparsable-all", "stray-of-an-earlier-start")
@@ -49,16 +49,6 @@ NUMBERS = {
     "unread": r"(\d+) (?:more )?(?:unread|paths? could not|paths? damaged|damaged)",
 }
 """How the first lines write each count. A line that is short of columns writes thousands with a unit; no state has a thousand."""
-
-
-def properties_of(base: Path, state: StartState) -> Path:
-    """The configuration of the broker of a state."""
-    node = ("broker.id=1", "zookeeper.connect=localhost:2181") if state.zookeeper else ("process.roles=broker", "node.id=1")
-    listed = ",".join(str(base / name) for name in state.log_dirs)
-    settings = [f"{name}={value}" for name, value in state.settings_in(base).items()]
-    path = base / "server.properties"
-    path.write_text("\n".join((*node, f"log.dirs={listed}", *settings, "")))
-    return path
 
 
 def metrics_of(path: Path) -> dict[str, dict[str, int]]:
@@ -160,7 +150,7 @@ def test_of_a_state(state: StartState, verb: str, tmp_path: Path) -> None:
     base = tmp_path / "node"
     base.mkdir()
     state.build(base)
-    properties, release = properties_of(base, state), "3.9.2" if state.zookeeper else "4.3.1"
+    properties, release = server_properties(base, state), "3.9.2" if state.zookeeper else "4.3.1"
     words = ("--server-properties", properties, "--kafka-release", release)
     if not any((base / name).is_dir() for name in state.log_dirs):
         assert snaprebuild(verb, *words).exit_code != 0, "there is no document"
@@ -260,7 +250,7 @@ def test_several_documents(tmp_path: Path) -> None:
     """The page begins with the worst document; what both of two documents show is counted once."""
     state = next(each for each in STATES if each.name == "log-end-lost-clean")
     state.build(tmp_path)
-    properties = properties_of(tmp_path, state)
+    properties = server_properties(tmp_path, state)
     documents = []
     for verb in VERBS:
         documents.append(tmp_path / f"{verb}.json")

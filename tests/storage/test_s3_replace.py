@@ -3,6 +3,7 @@
 import pytest
 from faulty_store import PUTS_THAT_ALWAYS_FAIL, FaultyStore, etag_of
 from object_store import ObjectStore, split
+from s3_stores import store_of
 from sentences import CHANGED_SINCE_LISTED
 
 from snaprebuild.errors import ChangedFileError, OutcomeUnknownError, RefusedError, SnaprebuildError
@@ -30,10 +31,6 @@ def faulty(faulty: FaultyStore) -> FaultyStore:
     return faulty
 
 
-def replacing(faulty: FaultyStore, **settings: object) -> S3Store:
-    return S3Store(S3Settings(endpoint_url=faulty.endpoint, path_style=True, **settings))  # type: ignore[arg-type]
-
-
 def read(store: S3Store, location: str = LOCATION) -> WholeObject:
     found = store.read_whole(location, 1000)
     assert found is not None
@@ -42,9 +39,9 @@ def read(store: S3Store, location: str = LOCATION) -> WholeObject:
 
 @pytest.mark.parametrize("fault", ["", "409", "503", "500", "drop", "lost"])
 def test_a_write_that_fails_once_at_most(faulty: FaultyStore, fault: str) -> None:
-    was = read(replacing(faulty))
+    was = read(store_of(faulty))
     faulty.faults["PUT"] = [fault]
-    replacing(faulty).replace(LOCATION, b"new", was)
+    store_of(faulty).replace(LOCATION, b"new", was)
     assert faulty.objects == {KEY: b"new"}
     puts = [headers for method, _, headers in faulty.seen if method == "PUT"]
     assert all(headers["if-match"] == etag_of(b"old") and "if-none-match" not in headers for headers in puts)
@@ -63,10 +60,10 @@ def test_a_write_that_fails_once_at_most(faulty: FaultyStore, fault: str) -> Non
 def test_a_write_that_always_fails(
     faulty: FaultyStore, puts: list[str], gets: list[str], error: type[SnaprebuildError], reported: str
 ) -> None:
-    was = read(replacing(faulty))
+    was = read(store_of(faulty))
     faulty.faults, faulty.lasting = {"PUT": puts, "GET": gets}, {"PUT", "GET"}
     with pytest.raises(error, match=reported) as caught:
-        replacing(faulty).replace(LOCATION, b"new", was)
+        store_of(faulty).replace(LOCATION, b"new", was)
     assert type(caught.value) is error
     assert "hunter2" not in str(caught.value)
     assert faulty.methods().count("PUT") <= s3_requests.ATTEMPTS
@@ -74,61 +71,61 @@ def test_a_write_that_always_fails(
 
 
 def test_an_object_that_is_another_one_or_gone(faulty: FaultyStore) -> None:
-    was = read(replacing(faulty))
+    was = read(store_of(faulty))
     faulty.objects[KEY] = b"mine"
     with pytest.raises(RefusedError, match=CHANGED_SINCE_LISTED):
-        replacing(faulty).replace(LOCATION, b"new", was)
+        store_of(faulty).replace(LOCATION, b"new", was)
     assert faulty.objects == {KEY: b"mine"}
     del faulty.objects[KEY]
     with pytest.raises(RefusedError, match="is gone"):
-        replacing(faulty).replace(LOCATION, b"new", was)
+        store_of(faulty).replace(LOCATION, b"new", was)
     faulty.faults["PUT"] = ["drop"]
     with pytest.raises(RefusedError, match="is gone"):
-        replacing(faulty).replace(LOCATION, b"new", was)
+        store_of(faulty).replace(LOCATION, b"new", was)
     assert faulty.objects == {}
-    assert replacing(faulty).read_whole(LOCATION, 10) is None
+    assert store_of(faulty).read_whole(LOCATION, 10) is None
 
 
 def test_a_limit_that_is_used_up_behind_a_lost_answer(faulty: FaultyStore) -> None:
-    was = read(replacing(faulty))
+    was = read(store_of(faulty))
     faulty.faults["PUT"] = ["500"]
     with pytest.raises(OutcomeUnknownError, match=r"max_requests 1 is used up"):
-        replacing(faulty, max_requests=1, run="one").replace(LOCATION, b"new", was)
+        store_of(faulty, max_requests=1, run="one").replace(LOCATION, b"new", was)
     with pytest.raises(RefusedError, match=r"max_requests 0 is used up"):
-        replacing(faulty, max_requests=0, run="none").replace(LOCATION, b"new", was)
+        store_of(faulty, max_requests=0, run="none").replace(LOCATION, b"new", was)
 
 
 def test_the_probe(faulty: FaultyStore) -> None:
     """It leaves nothing, is sent once for a place, and refuses where the store ignores the condition, or knows none."""
     for _ in range(2):
-        replacing(faulty).prepare_replacing("s3://bucket/t-0")
+        store_of(faulty).prepare_replacing("s3://bucket/t-0")
     assert faulty.objects == {KEY: b"old"}
     assert faulty.methods().count("DELETE") == 2, "one for each condition"
     assert all(s3.PROBE_NAME in path for _, path, _ in faulty.seen)
     faulty.ignores_if_match = True
     with pytest.raises(RefusedError, match="the store ignores If-Match"):
-        replacing(faulty).prepare_replacing("s3://bucket/other")
+        store_of(faulty).prepare_replacing("s3://bucket/other")
     faulty.ignores_if_match = False
     faulty.choose = lambda method, _, headers: "412" if method == "PUT" and "if-match" in headers else ""
     with pytest.raises(RefusedError, match="refuses a write whose If-Match is right"):
-        replacing(faulty).prepare_replacing("s3://bucket/other")
+        store_of(faulty).prepare_replacing("s3://bucket/other")
     faulty.choose = lambda method, _, headers: "501" if method == "PUT" and "if-match" in headers else ""
     with pytest.raises(RefusedError, match="takes no conditional writes"):
-        replacing(faulty).prepare_replacing("s3://bucket/other")
+        store_of(faulty).prepare_replacing("s3://bucket/other")
     assert faulty.objects == {KEY: b"old"}
 
 
 def test_what_stays_with_an_object(faulty: FaultyStore) -> None:
     faulty.metadata[KEY] = dict(HEADERS)
-    was = read(replacing(faulty))
-    replacing(faulty).replace(LOCATION, b"new", was)
+    was = read(store_of(faulty))
+    store_of(faulty).replace(LOCATION, b"new", was)
     (sent,) = [headers for method, _, headers in faulty.seen if method == "PUT"]
     assert {name: sent[name.replace("_", "-").lower()] for name in HEADERS} == HEADERS
     faulty.metadata[KEY] = {"x_amz_tagging_count": "2"}
-    was = read(replacing(faulty))
+    was = read(store_of(faulty))
     assert was.not_kept == "tags"
     with pytest.raises(RefusedError, match="has tags, which a replacement would lose"):
-        replacing(faulty).replace(LOCATION, b"newer", was)
+        store_of(faulty).replace(LOCATION, b"newer", was)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +139,9 @@ def test_what_stays_with_an_object(faulty: FaultyStore) -> None:
 )
 def test_what_a_replacement_would_lose(faulty: FaultyStore, header: str, value: str, reported: str) -> None:
     faulty.metadata[KEY] = {header: value}
-    was = read(replacing(faulty))
+    was = read(store_of(faulty))
     with pytest.raises(RefusedError, match=f"has {reported}, which a replacement would lose"):
-        replacing(faulty).replace(LOCATION, b"newer", was)
+        store_of(faulty).replace(LOCATION, b"newer", was)
     assert faulty.objects[KEY] == b"old"
 
 

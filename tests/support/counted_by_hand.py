@@ -194,3 +194,8 @@ def totals_of(partitions: Sequence[Partition], as_of: int, expiration: int) -> d
             ],
         },
     }
+
+
+def without(document: dict[str, Any], *names: str) -> dict[str, Any]:
+    """A document without some members."""
+    return {name: value for name, value in document.items() if name not in names}

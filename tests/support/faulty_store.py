@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from snaprebuild.errors import BusyError, OutcomeUnknownError, RefusedError, SnaprebuildError, WriteFailedError
@@ -95,6 +96,11 @@ class FaultyStore:
     def methods(self) -> list[str]:
         """Of all requests."""
         return [method for method, _, _ in self.seen]
+
+
+def objects_below(root: Path, prefix: str) -> dict[str, bytes]:
+    """The files below a directory as the objects below a prefix, ``BUCKET/PREFIX``."""
+    return {f"{prefix}/{path.relative_to(root)}": path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def etag_of(data: bytes) -> str:

@@ -86,7 +86,7 @@ def test_summaries_of_another_release_are_read_again(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     with AuditLedger.open(str(path), STORE) as ledger:
         ledger.keep_segment(KEY, read_task(), summaries(1))
-    header, line = path.read_text().splitlines()
+    header, line, _ = path.read_text().splitlines()
     path.write_text(f"{header}\n{json.dumps({**json.loads(line), 'snaprebuild': '0.0.1'})}\n")
     with AuditLedger.open(str(path), STORE) as ledger:
         assert ledger.pieces(KEY, read_task()) is None
@@ -139,3 +139,39 @@ def test_a_changed_byte_in_what_was_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         AuditLedger.open(str(path), STORE)
     assert "line 2" in error.value.message
+
+
+def with_lost_bytes(data: bytes, line: int) -> bytes:
+    """The file after a power failure that lost the bytes of a line, and kept those of later ones: the line is filled with zeros."""
+    lines = data.splitlines(keepends=True)
+    lines[line] = bytes(len(lines[line]))
+    return b"".join(lines)
+
+
+def test_lines_that_a_power_failure_took_are_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    keys = [CopyKey(KEY.segment_id, f"{number}" * 32) for number in range(3)]
+    with AuditLedger.open(str(path), STORE) as ledger:
+        for key in keys:
+            ledger.keep_range(key, "snapshot:all", 4, b"good")
+        running = path.read_bytes()  # of a run that has synced nothing but the header
+    path.write_bytes(with_lost_bytes(running, 2))
+    with AuditLedger.open(str(path), STORE) as ledger:
+        assert [ledger.range(key, "snapshot:all") is not None for key in keys] == [True, False, False]
+        for key in keys[1:]:
+            ledger.keep_range(key, "snapshot:all", 4, b"good")
+    with AuditLedger.open(str(path), STORE) as ledger:
+        assert all(ledger.range(key, "snapshot:all") is not None for key in keys)
+
+
+def test_zeros_in_lines_that_were_on_the_device_are_damage(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    with AuditLedger.open(str(path), STORE) as ledger:
+        for number in range(3):
+            ledger.keep_range(CopyKey(KEY.segment_id, f"{number}" * 32), "snapshot:all", 4, b"good")
+    damaged = with_lost_bytes(path.read_bytes(), 2)
+    path.write_bytes(damaged)
+    with pytest.raises(UsageError) as error:
+        AuditLedger.open(str(path), STORE)
+    assert "line 3" in error.value.message
+    assert path.read_bytes() == damaged

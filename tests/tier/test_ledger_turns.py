@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 from budgets import TIER
 from generated_stores import DAY_MS, FAULTS, Entries, Store, generated_store, spoilt
+from stores_like_objects import ObjectLikeStore, copies_of
 
 from snaprebuild.errors import HeldError, ReadFailedError
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
-from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.store import FileIdentity, OpenBytes, S3Settings
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.partition_audit import CopyAudit, ProofKind, SnapshotVerdict, StoreAudit
+from snaprebuild.tier.audit.partition_audit import ProofKind, SnapshotVerdict, StoreAudit
 from snaprebuild.tier.ledger.ledger_file import AuditLedger
 from snaprebuild.tier.remote_store import StoreAccess
 
@@ -36,44 +36,25 @@ class StoppedError(BaseException):
 
 
 @dataclass(frozen=True)
-class CountingStore(LocalStore):
-    """Files that are read like objects, and how often each is. A run ends when it has sent so many requests.
-
-    The file of one name cannot be opened.
-    """
+class CountingStore(ObjectLikeStore):
+    """A run ends when it has sent so many requests. The file of one name cannot be opened."""
 
     stops_at: int | None = None
     fails_at: str | None = None
-    requests: list[str] = field(default_factory=list, compare=False)
-
-    @property
-    def is_local(self) -> bool:
-        return False
 
     def request(self, location: str) -> None:
         if self.stops_at is not None and len(self.requests) >= self.stops_at:
             raise StoppedError
-        self.requests.append(Path(location).name)
-
-    def read_small(self, location: str, bytes_max: int) -> bytes | None:
-        self.request(location)
-        return LocalStore.read_small(self, location, bytes_max)
-
-    def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
-        self.request(location)
-        return LocalStore.read_end(self, location, count)
+        super().request(location)
 
     def open_bytes(
-        self,
-        location: str,
-        identity: FileIdentity | None = None,
-        deadline: float | None = None,
-        may_grow: bool = False,
+        self, location: str, identity: FileIdentity | None = None, deadline: float | None = None, may_grow: bool = False
     ) -> OpenBytes:
-        self.request(location)
+        source = super().open_bytes(location, identity, deadline, may_grow)
         if Path(location).name == self.fails_at:
+            source.close()
             raise ReadFailedError("cannot be read: Permission denied", path=location, errno=13)
-        return LocalStore.open_bytes(self, location, identity, deadline, may_grow)
+        return source
 
 
 @dataclass
@@ -91,21 +72,17 @@ class Turns:
 
     def turn(self, max_read_bytes: int | None = None, stops_at: int | None = None, fails_at: str | None = None) -> StoreAudit:
         """One turn. Its requests are counted, also those of a turn that is stopped."""
-        store = CountingStore(stops_at, fails_at)
+        store = CountingStore(stops_at=stops_at, fails_at=fails_at)
         try:
             with AuditLedger.open(str(self.ledger), str(self.root)) as ledger:
                 return self._audit(store, ledger, max_read_bytes)
         finally:
-            self.requests.update(store.requests)
+            self.requests.update(Path(each).name for each in store.requests)
 
     def _audit(self, store: CountingStore, ledger: AuditLedger | None, max_read_bytes: int | None) -> StoreAudit:
         stores = S3Settings(run=secrets.token_hex(8), max_read_bytes=max_read_bytes)
         run = Run(clock=Clock(self.as_of_ms, DAY_MS), jobs=1, stores=stores)
         return tier_audit(StoreAccess(StorePath(store, str(self.root))), run, ledger=ledger)
-
-
-def copies_of(audit: StoreAudit) -> list[CopyAudit]:
-    return [copy for partition in audit.partitions for copy in partition.copies]
 
 
 def verdicts(audit: StoreAudit) -> list[SnapshotVerdict]:

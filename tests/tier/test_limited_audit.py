@@ -7,23 +7,22 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from budgets import TIER
 from generated_stores import DAY_MS, FAULTS, Entries, Store, generated_store, spoilt
+from stores_like_objects import ObjectLikeStore, copies_of
 
 from snaprebuild.errors import LimitReachedError, ReadFailedError
 from snaprebuild.findings import exit_code_of
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.run import Run
-from snaprebuild.storage.local.store import LocalStore
-from snaprebuild.storage.store import FileIdentity, OpenBytes
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
-from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, SnapshotVerdict, StoreAudit
+from snaprebuild.tier.audit.partition_audit import WRONG, SnapshotVerdict, StoreAudit
 from snaprebuild.tier.audit.window import read_local_starts
 from snaprebuild.tier.remote_store import StoreAccess
 
@@ -31,42 +30,19 @@ GOOD = (SnapshotVerdict.RIGHT, SnapshotVerdict.CONSISTENT)
 
 
 @dataclass(frozen=True)
-class LimitedStore(LocalStore):
-    """Files that are read like objects, with a limit of requests. One can be read only once, to find its end."""
+class LimitedStore(ObjectLikeStore):
+    """A store with a limit of requests. One file can be read only once, to find its end."""
 
     requests_max: int | None = None
     unreadable: str | None = None
-    requests: list[str] = field(default_factory=list, compare=False)
-
-    @property
-    def is_local(self) -> bool:
-        return False
 
     def request(self, location: str) -> None:
         if self.requests_max is not None and len(self.requests) >= self.requests_max:
             raise LimitReachedError(f"the limit of max_requests {self.requests_max} is used up")
         is_again = location in self.requests
-        self.requests.append(location)
+        super().request(location)
         if is_again and self.unreadable is not None and self.unreadable in location:
             raise ReadFailedError("403 AccessDenied", path=location, errno=13)
-
-    def read_small(self, location: str, bytes_max: int) -> bytes | None:
-        self.request(location)
-        return LocalStore.read_small(self, location, bytes_max)
-
-    def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
-        self.request(location)
-        return LocalStore.read_end(self, location, count)
-
-    def open_bytes(
-        self,
-        location: str,
-        identity: FileIdentity | None = None,
-        deadline: float | None = None,
-        may_grow: bool = False,
-    ) -> OpenBytes:
-        self.request(location)
-        return LocalStore.open_bytes(self, location, identity, deadline, may_grow)
 
 
 def audited(store: LimitedStore, root: Path, level: AuditLevel, as_of_ms: int) -> StoreAudit:
@@ -74,10 +50,6 @@ def audited(store: LimitedStore, root: Path, level: AuditLevel, as_of_ms: int) -
     return tier_audit(
         StoreAccess(StorePath(store, str(root))), Run(clock=Clock(as_of_ms, DAY_MS), jobs=1), level=level, local_starts=starts
     )
-
-
-def copies_of(audit: StoreAudit) -> list[CopyAudit]:
-    return [copy for partition in audit.partitions for copy in partition.copies]
 
 
 @contextmanager
@@ -117,13 +89,13 @@ def under_limits(root: Path, level: AuditLevel, as_of_ms: int, every: int, repor
     whole = audited(store, root, level, as_of_ms)
     before = 0
     for most in range(every - 1, len(store.requests), every):
-        limited = audited(LimitedStore(most), root, level, as_of_ms)
+        limited = audited(LimitedStore(requests_max=most), root, level, as_of_ms)
         found = check_limited(whole, limited, (reported, level, most))
         judged = found.total() - found["not-read"]
         assert judged >= before, "a higher limit judges no less"
         before = judged
         counts += found
-    again = audited(LimitedStore(len(store.requests)), root, level, as_of_ms)
+    again = audited(LimitedStore(requests_max=len(store.requests)), root, level, as_of_ms)
     assert [copy.verdict for copy in copies_of(again)] == [copy.verdict for copy in copies_of(whole)]
     return counts
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -210,16 +210,31 @@ def test_copies_below_the_log_start_and_below_the_leader_epochs_go() -> None:
     assert deleted(state, UNLIMITED) == [(10, DeletionReason.LOG_START), (0, DeletionReason.LEADER_EPOCHS)]
 
 
-def test_the_pass_compares_each_copy_once_with_those_that_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One text of an id for each of 256 deletions: with one for each pair the pass would take minutes for a large topic."""
-    texts = []
+class CountedEpochs(tuple[LeaderEpochEntry, ...]):
+    """Leader epochs that count how many of them were looked at, one after the other."""
 
-    def counted(uuid: bytes) -> str:
-        texts.append(uuid)
-        return uuid.hex()
+    looked_at = 0
 
-    monkeypatch.setattr("snaprebuild.tier.metadata.first_pass.uuid_to_text", counted)
-    copies = [segment(number, 10 * number, 10 * number + 9, (0, 10 * number)) for number in range(256)]
-    leader = ExpectedLeader(0, 2560, (LeaderEpochEntry(0, 0),), 0)
-    assert len(first_pass(copies, leader, RetentionSettings(0, -1), MS + 2560)) == 256
-    assert texts == [each.segment_id for each in copies]
+    def __iter__(self) -> Iterator[LeaderEpochEntry]:
+        for entry in super().__iter__():
+            CountedEpochs.looked_at += 1
+            yield entry
+
+
+@pytest.mark.parametrize("retention", [RetentionSettings(0, -1), RetentionSettings(-1, 0), UNLIMITED])
+@pytest.mark.parametrize("reaches_copies", [True, False])
+def test_the_pass_looks_at_each_leader_epoch_and_each_copy_a_few_times(retention: RetentionSettings, reaches_copies: bool) -> None:
+    """A copy with two leader epochs for each epoch of the log: each with each, they would be half a million."""
+    count = 500
+    log_epochs = CountedEpochs(LeaderEpochEntry(number, 10 * number) for number in range(count))
+    copies = []
+    for number in range(count - 1):
+        own = CountedEpochs(log_epochs[number : number + 2])
+        made = segment(number % 256, 10 * number, 10 * number + 10, (number, 0))
+        copies.append(replace(made, segment_id=number.to_bytes(16), leader_epochs=own))
+    log_end = 10 * count if reaches_copies else 0
+    leader = ExpectedLeader(0, log_end, log_epochs, 0)
+    CountedEpochs.looked_at = 0
+    deletions = first_pass(copies, leader, retention, MS + 10 * count)
+    assert len(deletions) == (count - 1 if reaches_copies and retention is not UNLIMITED else 0)
+    assert CountedEpochs.looked_at < 20 * count

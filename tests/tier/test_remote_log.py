@@ -11,7 +11,7 @@ from remote_records import PARTITION, copy, epochs, finished, folded, update
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.remote.remote_log_metadata import DeleteState, PartitionDeletion, RemoteSegment, SegmentState, read_remote_log_record
-from snaprebuild.tier.remote_log import RemoteLogs, epoch_end_offset, epoch_end_offsets, is_in_lineage
+from snaprebuild.tier.remote_log import LogLineage, RemoteLogs, epoch_end_offset, epoch_end_offsets
 
 STARTED, FINISHED, DELETING, DELETED = SegmentState
 
@@ -146,13 +146,13 @@ def test_deletion_of_a_partition() -> None:
     ],
 )
 def test_lineage(segment: RemoteSegment, log: tuple[LeaderEpochEntry, ...], log_end: int, expected: bool) -> None:
-    assert is_in_lineage(segment, log, log_end) is expected
+    assert LogLineage(log, log_end).holds(segment) is expected
 
 
 def test_a_copy_without_leader_epochs_is_of_no_log() -> None:
     """Kafka makes no such copy (``RemoteLogSegmentMetadata`` refuses it), and a record may tell of one."""
     nobody = replace(copy(1, 0, 9), leader_epochs=())
-    assert not is_in_lineage(nobody, epochs((0, 0)), 99)
+    assert not LogLineage(epochs((0, 0)), 99).holds(nobody)
     assert epoch_end_offsets(nobody) == {}
 
 
@@ -190,7 +190,7 @@ def test_many_leader_epochs_are_not_compared_each_with_each() -> None:
     Counting.compared = 0
     log = folded(segment, update(segment, FINISHED))
     assert log.highest_offset(count - 1) == count
-    assert is_in_lineage(segment, many, count + 1)
+    assert LogLineage(many, count + 1).holds(segment)
     assert Counting.compared < 100 * count
 
 

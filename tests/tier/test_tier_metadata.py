@@ -343,6 +343,29 @@ def test_a_copy_that_the_metadata_log_deletes_shows_how_far_the_log_reached(tmp_
     assert causes(run.document) == ["log-start-above-end"]
 
 
+def test_a_log_start_at_the_first_offset_on_disk_may_be_the_mark_of_the_loss(tmp_path: Path) -> None:
+    """A leader that starts without records moves it there. An option confirms it, and a record of the copy says what it is."""
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19))
+    leader = leader_of(tmp_path, 20, 20, (0, 0))
+    file = tmp_path / "records.jsonl"
+    shown = in_json("tier metadata", store, "--log-dir", leader)
+    assert (shown.exit_code, decisions(shown.document), causes(shown.document)) == (1, ["below-log-start"] * 2, ["log-start-moved"])
+    refused = in_json("tier metadata", store, "--log-dir", leader, "--records-file", file)
+    assert (refused.exit_code, file.exists()) == (3, False)
+    confirmed = in_json("tier metadata", store, "--log-dir", leader, "--log-start", "t-0=20", "--records-file", file)
+    assert (confirmed.exit_code, causes(confirmed.document), rebuilt(file)) == (0, [], [])
+    first, second = started(1, 0, 9), started(2, 10, 19)
+    log = metadata_log(tmp_path, first, update(first), second, update(second))
+    assert causes(in_json("tier metadata", store, "--log-dir", leader, "--metadata-log", log).document) == []
+
+
+@pytest.mark.parametrize(("log_start", "first_local"), [(10, 20), (20, 30), (15, 15), (0, 0)])
+def test_other_log_starts_are_what_they_seem(tmp_path: Path, log_start: int, first_local: int) -> None:
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19), copy(20, 29))
+    run = in_json("tier metadata", store, "--log-dir", leader_of(tmp_path, log_start, first_local, (0, 0)))
+    assert "log-start-moved" not in causes(run.document)
+
+
 def torn_index(store: Path, first: int) -> None:
     """An offset index that ends within an entry, which has 8 bytes."""
     next(store.rglob(f"{first:020d}-*.index")).write_bytes(bytes(5))

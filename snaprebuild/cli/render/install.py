@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.printing import print_table, print_text, print_undo
@@ -17,21 +17,24 @@ from snaprebuild.cli.render.rebuild import (
     stage_words,
 )
 from snaprebuild.cli.render.status import faults_text
-from snaprebuild.cli.render.unsafe_start import concerns_of, lost_at_start, lost_snapshots_text
 from snaprebuild.cli.streams import print_on_stderr
-from snaprebuild.cli.table import counts_text, range_text
+from snaprebuild.cli.table import counts_text, middle_cut, range_text
 from snaprebuild.cli.value_text import shown, size_text, time_text
 from snaprebuild.cli.view import AGAIN, Advice, Answer, View
 from snaprebuild.documents.common import ActionTotals
 from snaprebuild.documents.install import Install, InstalledPartition, PhaseSeconds
-from snaprebuild.findings import Finding, FindingCause, first_of, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize
 from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, BoundaryAction
+from snaprebuild.snapshots.plan.plan_model import fates_against_writing
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildResult
 from snaprebuild.snapshots.staging.staged_plan import StagedPartition, StagedPlan
 from snaprebuild.storage.partition_names import names_in
 
 __all__ = ["InstallView"]
+
+NAME_COLUMNS = 40
+"""Columns of the name of a partition in a first line."""
 
 
 class InstallView(View):
@@ -86,7 +89,7 @@ class InstallView(View):
     def answer(self) -> Answer:
         """Another line has the segments that were touched: a replay takes longer than links."""
         text, following = _answer(self._plan, self._result)
-        lost = lost_snapshots_text(self._result.findings)
+        lost = _lost_snapshots_text(self._result.findings)
         if lost:
             text = f"{lost} {text}"
         touched = _touched_text(self._result)
@@ -125,6 +128,17 @@ class InstallView(View):
             size_text(result.outcome.read_bytes),
             shown(result.path),
         )
+
+
+def _is_only_late(result: RebuildResult, lacking: int) -> bool:
+    """Whether the deadline alone kept snapshots from being installed, so that the same command installs them.
+
+    Args:
+        result: of the install.
+        lacking: snapshots that were refused or that failed.
+    """
+    is_late = any(each.cause is FindingCause.DEADLINE_PASSED for each in result.findings)
+    return is_late and not result.not_staged and not lacking
 
 
 def _before_start(request: RebuildRequest, lost: Sequence[Finding]) -> list[str]:
@@ -183,7 +197,7 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
     stages = [word for directory in request.destination.directories for word in ("--to", shown(directory))]
     # For topics without an id every command is refused as this one was: first they need an id, or the consent of the operator.
     stage = AGAIN if result.status.topics_without_id else ["stage", *stage_words(request), *stages]
-    lost = lost_at_start(result.findings)
+    lost = _lost_at_start(result.findings)
     before_start = AGAIN if lost and result.status.topics_without_id else _before_start(request, lost)
     is_done = not result.not_staged and not any(totals[action] for action in NOT_DONE)
     if result.dry_run:
@@ -201,7 +215,9 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
     is_judged = not any(each.cause is FindingCause.START_NOT_JUDGED for each in result.findings)
     if not is_judged:
         answer += " What the next start does was not judged: the deadline has passed."
-    may_start = not lost and not concerns_of(result.plan.partitions) and not any(fate.holds_broker for fate in result.plan.fates)
+    may_start = (
+        not lost and not fates_against_writing(result.plan.partitions) and not any(fate.holds_broker for fate in result.plan.fates)
+    )
     if doubt:
         return answer, doubt
     if before_start:
@@ -214,5 +230,24 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
         if may_be_2_7(result.plan):
             answer += OLD_BROKER_DELETES
     if not is_done:
-        return answer, stage
+        return answer, ["install", "--plan", shown(plan.path)] if _is_only_late(result, lacking) else stage
     return answer, [] if result.receipt is None else ["verify", "--written-by", shown(result.receipt)]
+
+
+def _lost_at_start(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings about partitions whose producers the next start forgets, without topics that are never uploaded."""
+    return [each for each in findings if each.cause is FindingCause.EMPTY_AT_NEXT_START and each.severity is not Severity.NOTE]
+
+
+def _lost_snapshots_text(findings: Iterable[Finding]) -> str:
+    """A sentence about the partitions whose producers the next start forgets; empty without any.
+
+    Args:
+        findings: of the command.
+    """
+    lost = _lost_at_start(findings)
+    if not lost:
+        return ""
+    name = middle_cut(os.path.basename(lost[0].path), NAME_COLUMNS)
+    others = f" and {pluralize(len(lost) - 1, 'other')}" if len(lost) > 1 else ""
+    return f"The start forgets the producers of {name}{others}."

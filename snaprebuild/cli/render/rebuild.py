@@ -8,29 +8,36 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import asdict, replace
 
-from snaprebuild.broker.status import Status
+from snaprebuild.broker.remote_readiness import not_ready_text
+from snaprebuild.broker.status import Status, fate_groups
 from snaprebuild.cli.answer import expiry_words, given_words, none_read, unless_unread
 from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.printing import is_verbose, print_line, print_table, print_text, print_undo
-from snaprebuild.cli.render.readiness import answer_with_refusal, print_readiness_notes
 from snaprebuild.cli.render.shared_parts import cache_use, excused_text, inputs_of, needs_of, source_verdict
-from snaprebuild.cli.render.status import OUT_DIRECTORY, faults_text
-from snaprebuild.cli.render.unsafe_start import answer_with_fate
+from snaprebuild.cli.render.status import OUT_DIRECTORY, fate_sentence, faults_text, words_after
 from snaprebuild.cli.table import counts_text, range_text
 from snaprebuild.cli.value_text import labels_of, shown, size_text, time_text
 from snaprebuild.cli.view import AGAIN, Advice, Answer, View
 from snaprebuild.documents.plan import NotPlanned, PlanDocument, PlannedPartition
 from snaprebuild.documents.rebuild import Rebuild, RebuildTotals, RebuiltPartition
-from snaprebuild.findings import Finding, FindingCause, exit_code_of, first_of, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, exit_code_of, first_of, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.shell_words import option_words, program_command, shell_word
 from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, BoundaryAction
 from snaprebuild.snapshots.destination.destinations import NextToBroker
-from snaprebuild.snapshots.plan.plan_model import PartitionPlan, Plan, PlanCounts, plan_counts
+from snaprebuild.snapshots.plan.plan_model import (
+    PartitionPlan,
+    Plan,
+    PlanCounts,
+    concerns_of_plan,
+    fates_against_writing,
+    plan_counts,
+    topics_left_out,
+)
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildResult, is_not_judged
 from snaprebuild.snapshots.rebuild.results_file import write_results
-from snaprebuild.snapshots.source.boundary_needs import LeftOut, LeftOutReason, NeedTotals
+from snaprebuild.snapshots.source.boundary_needs import LeftOut, LeftOutReason, NeedTotals, reason_not_needed
 from snaprebuild.storage.local.hard_links import Mount, mount_of
 from snaprebuild.storage.store import is_object
 
@@ -77,7 +84,7 @@ class RebuildPlanView(View):
 
     def print_table(self) -> None:
         print_plan(self._plan)
-        print_readiness_notes(self._plan)
+        _print_readiness_notes(self._plan)
 
     def answer(self) -> Answer:
         return answer_with_start(
@@ -119,7 +126,7 @@ class RebuildView(View):
 
     def print_table(self) -> None:
         print_rebuild(self._result)
-        print_readiness_notes(self._result.plan)
+        _print_readiness_notes(self._result.plan)
 
     def answer(self) -> Answer:
         plans = [partition.plan for partition in self._result.partitions]
@@ -131,15 +138,34 @@ class RebuildView(View):
 
 
 def answer_with_start(answer: Answer, plans: Sequence[PartitionPlan], plan: Plan) -> Answer:
-    """An answer, preceded by what the next start does, or by topics without an id.
+    """An answer, preceded by the worst fate of the next start, and by the topics that are left out because they have no id.
+
+    Where something was left out for a fate, the next command shows all of them. Where nothing is planned, it is that of the fate.
 
     Args:
         answer: of a verb that writes, with the words of its next command.
         plans: of its partitions.
         plan: that they belong to.
     """
-    answer = answer_with_refusal(answer, (each.source for each in plans), plan.request)
-    return answer_with_fate(answer, plans, _selected(plan.request), plan.fates)
+    text, following = answer
+    not_ready = not_ready_text(topics_left_out(plan, plans))
+    text = f"{not_ready} {text}".lstrip()
+    groups = fate_groups(concerns_of_plan(plan, plans))
+    if not groups:
+        return text, following
+    selected = _selected(plan.request)
+    if fates_against_writing(plans):
+        following = ["scan", *selected]
+    elif not any(each.all_boundaries for each in plans):
+        following = words_after(groups[0], selected)
+    return f"{fate_sentence(groups[0])} {text}", following
+
+
+def _print_readiness_notes(plan: Plan) -> None:
+    """What has to be done before remote storage is switched on: notes are not on stderr, and this one must not be missed."""
+    for each in plan.readiness:
+        if each.severity is Severity.NOTE:
+            print_text(f"Note: {each.message}.")
 
 
 def plan_document(plan: Plan, planned: PlanCounts) -> PlanDocument:
@@ -670,12 +696,7 @@ def print_rebuild(result: RebuildResult) -> None:
     if aside:
         print_text(f"{pluralize(aside, 'wrong snapshot')} set aside next to the new one, as <offset>.snapshot.set-aside.<number>")
     if result.staged_plan is not None:
-        states = sum(boundary.exists for partition in result.partitions for boundary in partition.plan.all_boundaries)
-        if states:
-            there = "1 of them exists" if states == 1 else f"{states} of them exist"
-            file = "its staged copy" if states == 1 else "their staged copies"
-            print_text(f"{there} in the log directory already. `install` starts from {file} when it replays segments rolled later.")
-        print_text("Nothing was written to the log directories.")
+        _print_staged_only(result)
     if _is_next_to_broker(result.plan.request):
         for running in dict.fromkeys(each.message for each in result.plan.findings if each.cause is FindingCause.WHILE_BROKER_RUNS):
             print_text(f"{running[0].upper()}{running[1:]}.")
@@ -683,6 +704,27 @@ def print_rebuild(result: RebuildResult) -> None:
         print_text(f"receipt: {shown(result.receipt)}")
     else:
         print_undo(result.receipt)
+
+
+def _print_staged_only(result: RebuildResult) -> None:
+    """Which of the staged snapshots `install` does not link, so that their number is that of `plan`."""
+    boundaries = [(partition.plan.source, each) for partition in result.partitions for each in partition.plan.all_boundaries]
+    states = sum(each.exists for _, each in boundaries)
+    if states:
+        there = "1 of them exists" if states == 1 else f"{states} of them exist"
+        file = "its staged copy" if states == 1 else "their staged copies"
+        print_text(f"{there} in the log directory already. `install` starts from {file} when it replays segments rolled later.")
+    after_stop = [
+        each
+        for source, each in boundaries
+        if not each.exists and reason_not_needed(source, each.offset, is_log_end=each.is_log_end) is not None
+    ]
+    if after_stop:
+        count = len(after_stop)
+        subject = "1 of them is" if count == 1 else f"{count} of them are"
+        pronoun = "it" if count == 1 else "them"
+        print_text(f"{subject} for a clean stop: after the unclean one the broker makes {pronoun} itself at its start.")
+    print_text("Nothing was written to the log directories.")
 
 
 def _print_ways_around_the_lock(result: RebuildResult) -> None:

@@ -162,18 +162,24 @@ def judgement_lines(findings: Sequence[Finding], text: str, tail: str = "") -> s
     return answer_lines(NOTHING_COUNTED, findings, [text], [], tail)
 
 
-def copy_counts(status: Status, where: str, healthy: str) -> str:
+def copy_counts(status: Status, where: str, healthy: str, *, judges_snapshots: bool = True) -> str:
     """The counts of a status about copies in words, without a full stop (one of the ``heads`` of ``answer_lines``).
 
     Args:
         status: of the command.
         where: number of partitions that were read.
         healthy: the words for a status that counts nothing.
+        judges_snapshots: whether the command judges the snapshots of copies; else it judges the states of the copies.
     """
     texts = [faults_text(status).removesuffix(". ")] if faults_text(status) else []
     if status.unproven:
-        noun = pluralize(status.unproven, "snapshot unproven", "snapshots unproven")
-        texts.append(f"{status.unproven} unproven" if texts else noun)
+        if judges_snapshots:
+            noun = pluralize(status.unproven, "snapshot unproven", "snapshots unproven")
+            short = f"{status.unproven} unproven"
+        else:
+            noun = pluralize(status.unproven, "copy of unknown state", "copies of unknown state")
+            short = f"{status.unproven} of unknown state"
+        texts.append(short if texts else noun)
     return f"{', '.join(texts) or healthy} in {where}"
 
 

@@ -78,7 +78,7 @@ class TierInventoryView(View):
         copies = ", ".join(f"{count} {state.value}" for state, count in sorted(states.items()))
         gaps = sum(len(each.gaps) for each in inventory.partitions)
         healthy = f"{pluralize(gaps, 'gap')} between copies" if gaps else "No copy damaged"
-        head = copy_counts(status, pluralize(len(inventory.partitions), "partition"), healthy)
+        head = copy_counts(status, pluralize(len(inventory.partitions), "partition"), healthy, judges_snapshots=False)
         tail = "" if inventory.verified else LIVE_UNKNOWN
         return answer_lines(status, self.findings, [head], [f"Copies: {copies or 'none'}."], tail), self._following()
 

@@ -126,6 +126,8 @@ class TierMetadataView(View):
             return ["tier", "metadata", *repeated_words("dry_run")]
         if self._writes_file:
             return Advice("produce the records to their partitions of an empty __remote_log_metadata, while no leader uploads")
+        if self._records.is_refused and not self._records.writes:
+            return Advice("before records are written, give what stderr lists for each partition")
         return []
 
     def print_table(self) -> None:

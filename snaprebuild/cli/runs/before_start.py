@@ -11,7 +11,7 @@ from snaprebuild.cli.options.before_start import BeforeStartOptions, Order
 from snaprebuild.cli.options.kafka_release import release_of
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.render.before_start import BeforeStartView, reason_held
-from snaprebuild.cli.runs.run_settings import command_run
+from snaprebuild.cli.runs.run_settings import run_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
@@ -43,14 +43,14 @@ def run_before_start(
     out.begin({"--receipt": options.receipt})
     release = release_of(options.kafka_release)
     request = _request(options)
-    source = open_source(request.paths, request.server_properties, request.selection, command_run())
+    source = open_source(request.paths, request.server_properties, request.selection, run_of())
     judged = judged_scan(source, int(time.time() * 1000), release)
     if decision is not None:
         decision.send(reason_held(judged))
     result = prepare_log_dirs(
         request,
         functools.partial(judge_plans, unsafe=Severity.NOTE),  # the fates have findings of their own
-        command_run(jobs=options.jobs, deadline=until),
+        run_of(jobs=options.jobs, deadline=until),
         by_blocked_bytes=options.order is Order.BYTES_BLOCKED,
         dry_run=options.dry_run,
         receipt=options.receipt,

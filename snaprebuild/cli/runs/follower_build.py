@@ -90,7 +90,7 @@ def _only_partition(tier: Tier, selection: Selection) -> str:
     Raises:
         UsageError: it takes none, or several.
     """
-    names = sorted({f"{each.topic}-{each.partition}" for each in (*tier.partitions, *tier.logs.partitions)})
+    names = sorted(tier.partition_names)
     taken = [name for name in names if selection.takes_partition(*partition_named(name))]
     if selection.absent(names):
         raise UsageError(selection.why_absent(names), path=tier.base.path)

@@ -7,7 +7,7 @@ import time
 from snaprebuild.cli.file_kinds import STAGED_PLAN, check_file
 from snaprebuild.cli.options.common import check_paths
 from snaprebuild.cli.render.install import InstallView
-from snaprebuild.cli.runs.run_settings import command_run
+from snaprebuild.cli.runs.run_settings import run_of
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.value_text import shown
 from snaprebuild.cli.verb import OutputOptions
@@ -66,7 +66,7 @@ def run_install(
             staged,
             judge_plans,
             NextStartJudge(),
-            command_run(jobs=jobs, deadline=until),
+            run_of(jobs=jobs, deadline=until),
             dry_run=dry_run,
             receipt=receipt_file,
             accept_topic_id_zero=accept_topic_id_zero,

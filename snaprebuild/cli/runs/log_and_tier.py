@@ -6,11 +6,12 @@ from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import ConfiguredOptions
 from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import check_order, private_keys, store_access
+from snaprebuild.cli.runs.remote_storage import check_order, store_access
 from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.source.source import Source, open_source, yield_to_brokers
+from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.tier import remote_store
 from snaprebuild.tier.remote_store import Tier
 
@@ -47,7 +48,7 @@ def open_log_and_tier(
     check_directories([*([] if store is None else [store]), path, *(options.metadata_log or [])])
     if store is None and options.metadata_log:
         raise UsageError("--metadata-log belongs to a STORE: name it before PATH")
-    keys = private_keys(options)
+    keys = PrivateKeys.of(options.private_key)
     source = open_source([path], None, selection_of(options), run_of(s3))
     yield_to_brokers(source)
     if store is None:

@@ -8,7 +8,7 @@ from snaprebuild.cli.options.rebuild_request import RequestOptions
 from snaprebuild.cli.render.rebuild import RebuildPlanView
 from snaprebuild.cli.runs.engine_choice import engine_of
 from snaprebuild.cli.runs.rebuild_request import request_of, request_words
-from snaprebuild.cli.runs.run_settings import command_run
+from snaprebuild.cli.runs.run_settings import run_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.verb_command import given_options
 from snaprebuild.cli.view import View
@@ -39,7 +39,7 @@ def run_plan(
             raise UsageError("--to builds on the disks of the broker, with processes of its machine: not with --engine spark")
         engine = EngineOptions()
     with engine_of(engine) as chosen:
-        planned = judged_plan(request, command_run(), measure_rate=True, parallel_map=chosen.planning())
+        planned = judged_plan(request, run_of(), measure_rate=True, parallel_map=chosen.planning())
     if save is not None:
         save_plan(planned, save)
     return RebuildPlanView(rehearsed(planned), request_words(), save)

@@ -8,7 +8,7 @@ from snaprebuild.cli.options.rebuild_request import RequestOptions
 from snaprebuild.cli.render.rebuild import RebuildView
 from snaprebuild.cli.runs.engine_choice import engine_of
 from snaprebuild.cli.runs.rebuild_request import begin_run, check_only_plan, new_plan, request_of, request_words, saved_plan
-from snaprebuild.cli.runs.run_settings import command_run
+from snaprebuild.cli.runs.run_settings import run_of
 from snaprebuild.cli.streams import bytes_progress, notes_on_stderr
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
@@ -42,6 +42,6 @@ def run_rebuild(
             planned = saved_plan(plan, is_staged=False)
         chosen.keep_effects((partition.source for partition in planned.partitions), planned.request.s3)
         with notes_on_stderr(), bytes_progress("replaying", planned.min_read_bytes) as progress:
-            run = command_run(jobs=jobs, engine=chosen.reading(planned.min_read_bytes, progress))
+            run = run_of(jobs=jobs, engine=chosen.reading(planned.min_read_bytes, progress))
             rebuilt = judged_rebuild(planned, run, dry_run=dry_run, receipt=receipt, progress=progress)
     return RebuildView(rebuilt.result, rebuilt.findings, request_words(), cache=chosen.cache, results_file=results_file)

@@ -12,7 +12,7 @@ from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.rebuild import Crc
 from snaprebuild.cli.options.rebuild_request import RequestOptions
 from snaprebuild.cli.runs.engine_choice import EngineChoice
-from snaprebuild.cli.runs.run_settings import command_run, stores_of
+from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.verb_command import given_options
@@ -81,7 +81,7 @@ def request_of(
 
 def new_plan(request: RebuildRequest, engine: EngineChoice) -> Plan:
     """The plan of a request, made by the engine."""
-    return judged_plan(request, command_run(), parallel_map=engine.planning())
+    return judged_plan(request, run_of(), parallel_map=engine.planning())
 
 
 def saved_plan(path: str, *, is_staged: bool) -> Plan:
@@ -91,7 +91,7 @@ def saved_plan(path: str, *, is_staged: bool) -> Plan:
         UsageError: it is one of the other verb, or no plan.
         RefusedError: the disk has changed.
     """
-    planned = load_judged_plan(path, command_run())
+    planned = load_judged_plan(path, run_of())
     if planned.request.destination.installed_later != is_staged:
         other = "rebuild" if is_staged else "stage"
         raise UsageError(f"the plan is one of `{other}`: run {program_command([other, '--plan', path])}", path=path)

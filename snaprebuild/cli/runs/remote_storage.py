@@ -31,7 +31,6 @@ __all__ = [
     "key_files",
     "open_tier",
     "opened_ledger",
-    "private_keys",
     "store_access",
 ]
 
@@ -39,15 +38,6 @@ __all__ = [
 def key_files(options: RemoteOptions) -> list[str]:
     """The files of private keys that the options name."""
     return [split_private_key(each)[1] for each in options.private_key]
-
-
-def private_keys(options: RemoteOptions) -> PrivateKeys:
-    """The private keys, checked before anything is asked of a store.
-
-    Raises:
-        UsageError: a file is no private key, or a name is missing.
-    """
-    return PrivateKeys.of(options.private_key)
 
 
 def open_tier(store: str, s3: S3Options, options: RemoteOptions) -> Tier:
@@ -59,7 +49,7 @@ def open_tier(store: str, s3: S3Options, options: RemoteOptions) -> Tier:
         RefusedError: ``tier.remote_store.open_tier`` raises it.
     """
     check_directories([store, *(options.metadata_log or [])])
-    keys = private_keys(options)
+    keys = PrivateKeys.of(options.private_key)
     return remote_store.open_tier(store_access(store, s3, options, keys), stores_of(s3))
 
 

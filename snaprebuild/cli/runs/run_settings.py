@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # a verb that reads no segments loads no engine
 
 __all__ = [
     "clock_at",
-    "command_run",
     "locations_of",
     "run_facts",
     "run_of",
@@ -83,31 +82,30 @@ def locations_of(paths: list[str]) -> list[str]:
     return [absolute(path) if is_object(path) else path for path in paths]
 
 
-def run_of(s3: S3Options, *, clock: Clock | None = None, jobs: int | None = None, engine: Engine | None = None) -> Run:
-    """The run of a verb with the facts and the stores of its command.
+def run_of(
+    s3: S3Options | None = None,
+    *,
+    clock: Clock | None = None,
+    jobs: int | None = None,
+    engine: Engine | None = None,
+    deadline: float | None = None,
+) -> Run:
+    """The run of a verb with the facts of its command.
 
     Args:
-        s3: how object stores are reached.
+        s3: how object stores are reached; None for the settings of the environment.
         clock: when producers expire; None for now, by Kafka's default.
         jobs: value of ``--jobs``.
         engine: that reads; None for worker processes of this machine.
+        deadline: a ``time.monotonic()`` after which nothing of a segment is read; None for none.
 
     Raises:
         UsageError: ``stores_of`` raises it.
     """
-    run = replace(command_run(jobs=jobs, engine=engine), stores=stores_of(s3))
+    run = Run(jobs=jobs, engine=engine, deadline=deadline, facts=run_facts())
+    if s3 is not None:
+        run = replace(run, stores=stores_of(s3))
     return run if clock is None else replace(run, clock=clock)
-
-
-def command_run(*, jobs: int | None = None, engine: Engine | None = None, deadline: float | None = None) -> Run:
-    """The run of a verb with the facts of its command, and the stores of the environment.
-
-    Args:
-        jobs: value of ``--jobs``.
-        engine: that reads; None for worker processes of this machine.
-        deadline: a ``time.monotonic()`` after which nothing of a segment is read; None for none.
-    """
-    return Run(jobs=jobs, engine=engine, deadline=deadline, facts=run_facts())
 
 
 def clock_at(as_of: str | None, expiration_ms: int | None) -> Clock:

@@ -8,7 +8,7 @@ from snaprebuild.cli.options.rebuild_request import RequestOptions
 from snaprebuild.cli.render.rebuild import RebuildView
 from snaprebuild.cli.runs.engine_choice import engine_of
 from snaprebuild.cli.runs.rebuild_request import begin_run, check_only_plan, new_plan, request_of, request_words, saved_plan
-from snaprebuild.cli.runs.run_settings import command_run, run_facts
+from snaprebuild.cli.runs.run_settings import run_facts, run_of
 from snaprebuild.cli.streams import bytes_progress
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
@@ -45,5 +45,5 @@ def run_stage(
         staging.resumed(planned, dry_run=dry_run) as (planned, before),
         bytes_progress("replaying", planned.min_read_bytes) as progress,
     ):
-        result = staging.stage(planned, before, command_run(jobs=jobs), dry_run=dry_run, progress=progress)
+        result = staging.stage(planned, before, run_of(jobs=jobs), dry_run=dry_run, progress=progress)
     return RebuildView(result, rebuild_findings(result, facts), request_words(), results_file=results_file)

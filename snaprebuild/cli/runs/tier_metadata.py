@@ -10,7 +10,7 @@ from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.tier_metadata import TierMetadataOptions, custom_fields_of
 from snaprebuild.cli.render.tier_metadata import MetadataOutput, TierMetadataView
 from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import check_outside_store, key_files, private_keys, store_access
+from snaprebuild.cli.runs.remote_storage import check_outside_store, key_files, store_access
 from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.sources import selection_of
@@ -23,6 +23,7 @@ from snaprebuild.snapshots.receipts.receipt import default_receipt_path
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.local.document_file import check_new_place
+from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.tier.metadata.copy_record import RecordSettings
 from snaprebuild.tier.metadata.first_pass import ExpectedDeletion
 from snaprebuild.tier.metadata.leader_logs import LeaderLogs, read_leader_logs
@@ -59,7 +60,7 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
     run = run_of(s3)
     plan = plan_topic(log_dirs, options.metadata, run) if log_dirs else None
     cluster = plan if plan is not None or options.metadata is None else read_cluster(options.metadata, run)
-    access = store_access(store, s3, options, private_keys(options), running)
+    access = store_access(store, s3, options, PrivateKeys.of(options.private_key), running)
     if cluster is not None:
         access = replace(access, cluster_id=cluster.cluster_id)
     check_outside_store(access.root, [out.report, records_file, options.receipt])

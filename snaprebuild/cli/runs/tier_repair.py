@@ -7,13 +7,14 @@ from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import TierRepairOptions
 from snaprebuild.cli.render.tier import TierRepairView
 from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import announced, check_outside_store, key_files, opened_ledger, private_keys, store_access
+from snaprebuild.cli.runs.remote_storage import announced, check_outside_store, key_files, opened_ledger, store_access
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.snapshots.receipts.receipt import default_receipt_path
+from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.tier.repair import repair
 
 __all__ = ["run_tier_repair"]
@@ -29,7 +30,7 @@ def run_tier_repair(store: str | None, options: TierRepairOptions, out: OutputOp
     options = configured.options(options)
     s3 = configured.s3
     check_directories([configured.location, *(options.metadata_log or [])], receipt=options.receipt)
-    keys = private_keys(options)
+    keys = PrivateKeys.of(options.private_key)
     running = running_topic(options.bootstrap_server, options.command_config, options.metadata_log)
     clock = clock_at(options.as_of, options.expiration_ms)
     access = store_access(configured.location, s3, options, keys, running)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding
-from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.destination.boundary_result import BoundaryResult
 from snaprebuild.snapshots.destination.output_directory import check_output, staged_directories, target_directories
 from snaprebuild.snapshots.destination.placement_rules import (
@@ -22,11 +21,16 @@ from snaprebuild.snapshots.destination.placement_rules import (
     reason_against_writing_in_place,
     reason_against_writing_while_running,
 )
-from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report
-from snaprebuild.snapshots.destination.snapshot_writers import InPlaceWriter, NextToBrokerWriter, OutWriter, StageWriter
+from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot
+from snaprebuild.snapshots.destination.snapshot_writers import (
+    InPlaceWriter,
+    NextToBrokerWriter,
+    OutWriter,
+    StageWriter,
+    WriterSettings,
+)
 from snaprebuild.snapshots.source.boundary_needs import LeftOutReason, reason_not_needed
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
-from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.hard_links import check_links
 from snaprebuild.storage.store import S3Settings, is_object
 from snaprebuild.storage.store_path import path_of
@@ -124,25 +128,13 @@ class Destination(Protocol):
             StorageError: a store does not answer.
         """
 
-    def writer(
-        self,
-        result: PartitionResult,
-        request: RebuildRequest,
-        *,
-        clock: Clock,
-        report: Report | None,
-        lock: HeldLock | None,
-        dry_run: bool,
-    ) -> SnapshotWriter:
+    def writer(self, result: PartitionResult, request: RebuildRequest, settings: WriterSettings) -> SnapshotWriter:
         """What writes the snapshots of a partition.
 
         Args:
             result: of the partition; findings go there.
             request: its options.
-            clock: expiry, to compare with existing files.
-            report: takes the events about files; None for none.
-            lock: on the log directory, where ``locks_log_dirs``.
-            dry_run: write nothing.
+            settings: of the run.
         """
 
 
@@ -186,18 +178,9 @@ class InPlace(_ForBroker):
         reason = reason_against_writing_in_place(partition, offset, is_log_end=is_log_end)
         return reason or _reason_of_topic_id(request, partition)
 
-    def writer(
-        self,
-        result: PartitionResult,
-        request: RebuildRequest,
-        *,
-        clock: Clock,
-        report: Report | None,
-        lock: HeldLock | None,
-        dry_run: bool,
-    ) -> SnapshotWriter:
+    def writer(self, result: PartitionResult, request: RebuildRequest, settings: WriterSettings) -> SnapshotWriter:
         """What writes the snapshots of a partition."""
-        return InPlaceWriter(result, request, lock, report, dry_run=dry_run)
+        return InPlaceWriter(result, request, settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,18 +211,9 @@ class NextToBroker(_ForBroker):
         """Why no snapshot may be written for a boundary, or None."""
         return reason_against_writing_while_running(partition, offset) or _reason_of_topic_id(request, partition)
 
-    def writer(
-        self,
-        result: PartitionResult,
-        request: RebuildRequest,
-        *,
-        clock: Clock,
-        report: Report | None,
-        lock: HeldLock | None,  # the broker holds it
-        dry_run: bool,
-    ) -> SnapshotWriter:
+    def writer(self, result: PartitionResult, request: RebuildRequest, settings: WriterSettings) -> SnapshotWriter:
         """What writes the snapshots of a partition."""
-        return NextToBrokerWriter(result, request, None, report, dry_run=dry_run)
+        return NextToBrokerWriter(result, request, settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,18 +262,9 @@ class Staged(_ForBroker):
                 check_links(directory)
         _ForBroker.prepare_writes(self, log_dirs, s3)
 
-    def writer(
-        self,
-        result: PartitionResult,
-        request: RebuildRequest,
-        *,
-        clock: Clock,
-        report: Report | None,
-        lock: HeldLock | None,  # nothing is written into the log directory
-        dry_run: bool,
-    ) -> SnapshotWriter:
+    def writer(self, result: PartitionResult, request: RebuildRequest, settings: WriterSettings) -> SnapshotWriter:
         """What writes the snapshots of a partition."""
-        return StageWriter(result, request, report, dry_run=dry_run)
+        return StageWriter(result, request, settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,18 +323,9 @@ class Below:
         if log_dirs:
             path_of(self.directory, s3).prepare_writes()
 
-    def writer(
-        self,
-        result: PartitionResult,
-        request: RebuildRequest,
-        *,
-        clock: Clock,
-        report: Report | None,
-        lock: HeldLock | None,  # no broker reads there
-        dry_run: bool,
-    ) -> SnapshotWriter:
+    def writer(self, result: PartitionResult, request: RebuildRequest, settings: WriterSettings) -> SnapshotWriter:
         """What writes the snapshots of a partition."""
-        return OutWriter(result, request, clock, report, dry_run=dry_run)
+        return OutWriter(result, request, settings)
 
 
 def _reason_of_topic_id(request: RebuildRequest, partition: PartitionSource) -> LeftOutReason | None:

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -51,6 +52,7 @@ __all__ = [
     "NextToBrokerWriter",
     "OutWriter",
     "StageWriter",
+    "WriterSettings",
     "moved_aside",
 ]
 
@@ -85,27 +87,34 @@ def _identity_at(directory: PartitionDir, name: str) -> FileIdentity | None:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class WriterSettings:
+    """How a run writes the snapshots of a partition.
+
+    Attributes:
+        clock: expiry, to compare with existing files.
+        report: takes the events about files; None for none.
+        lock: on the log directory; None in a dry run, where there is no broker's directory, and where the broker itself holds it.
+        dry_run: write nothing.
+    """
+
+    clock: Clock
+    report: Report | None
+    lock: HeldLock | None
+    dry_run: bool
+
+
 class InPlaceWriter:
     """Writes the snapshots of one partition into its own directory."""
 
-    def __init__(
-        self, result: PartitionResult, request: RebuildRequest, lock: HeldLock | None, report: Report | None, *, dry_run: bool
-    ) -> None:
-        """Takes what decides.
-
-        Args:
-            result: of the partition; findings go there.
-            request: what was asked for.
-            lock: on the log directory; None in a dry run, and where there is no broker's directory (nothing is written then).
-            report: takes the events; None for none.
-            dry_run: write nothing.
-        """
+    def __init__(self, result: PartitionResult, request: RebuildRequest, settings: WriterSettings) -> None:
+        """Takes what decides; findings go to the result."""
         self._result = result
         self._directory = result.plan.source.directory
         self._request = request
-        self._lock = lock
-        self._report = report
-        self._dry_run = dry_run
+        self._lock = settings.lock
+        self._report = settings.report
+        self._dry_run = settings.dry_run
 
     def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
         """Writes a snapshot if it is due. Several may be written at once.
@@ -226,23 +235,13 @@ class NextToBrokerWriter(InPlaceWriter):
 class OutWriter:
     """Writes the snapshots of one partition to its directory below ``--out``, which is made when the first one is there."""
 
-    def __init__(
-        self, result: PartitionResult, request: RebuildRequest, clock: Clock, report: Report | None, *, dry_run: bool
-    ) -> None:
-        """Takes what decides.
-
-        Args:
-            result: of the partition; findings go there.
-            request: what was asked for.
-            clock: expiry, for comparing with what is there.
-            report: takes the events; None for none.
-            dry_run: write nothing.
-        """
+    def __init__(self, result: PartitionResult, request: RebuildRequest, settings: WriterSettings) -> None:
+        """Takes what decides; findings go to the result."""
         self._result = result
         self._takes_unsound = request.boundaries == "all"
-        self._clock = clock
-        self._report = report
-        self._dry_run = dry_run
+        self._clock = settings.clock
+        self._report = settings.report
+        self._dry_run = settings.dry_run
         self._names: frozenset[str] | None = None
         self._names_lock = threading.Lock()
 
@@ -308,19 +307,12 @@ class StageWriter:
     A snapshot that an earlier run staged at the same boundary is used again if it is equal, else replaced.
     """
 
-    def __init__(self, result: PartitionResult, request: RebuildRequest, report: Report | None, *, dry_run: bool) -> None:
-        """Takes what decides.
-
-        Args:
-            result: of the partition; findings go there.
-            request: what was asked for.
-            report: takes the events, also of what an earlier run has left.
-            dry_run: write nothing.
-        """
+    def __init__(self, result: PartitionResult, request: RebuildRequest, settings: WriterSettings) -> None:
+        """Takes what decides; findings go to the result. Events are also about files that an earlier run has left."""
         self._result = result
         self._request = request
-        self._report = report
-        self._dry_run = dry_run
+        self._report = settings.report
+        self._dry_run = settings.dry_run
 
     def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
         """Writes a snapshot. Several may be written at once.

@@ -83,15 +83,7 @@ class CrossCheck(msgspec.Struct):
         try:
             entries = read_snapshot_file(self.source.directory, state.offset, listed, is_broker_running=is_running)
         except FormatError as error:
-            return Comparison(
-                status=ComparisonStatus.CORRUPT,
-                proven_wrong=True,
-                expected_entries=len(state.entries),
-                found_entries=0,
-                difference_count=0,
-                differences=(),
-                reason=str(error),
-            )
+            return Comparison.corrupt(str(error), expected_entries=len(state.entries))
         return None if entries is None else self.judge(state, entries)
 
     def contradicted_producers(self, state: BoundaryState, entries: np.ndarray) -> np.ndarray:
@@ -104,15 +96,7 @@ class CrossCheck(msgspec.Struct):
         batch_offset = state.segment.cut_batch_offset
         if batch_offset is not None and knowledge.unproven_reason is None:
             reason = f"no broker writes a snapshot here: {state.offset} is inside the batch that begins at {batch_offset}"
-            return Comparison(
-                status=ComparisonStatus.CORRUPT,
-                proven_wrong=True,
-                expected_entries=len(state.entries),
-                found_entries=len(entries),
-                difference_count=0,
-                differences=(),
-                reason=reason,
-            )
+            return Comparison.corrupt(reason, expected_entries=len(state.entries), found_entries=len(entries))
         comparison = compare(state.effect, entries, state.offset, knowledge)
         if comparison.status is ComparisonStatus.UNVERIFIABLE and state.judgement.snapshot_class.holds_for_an_expiration:
             return self._as_settled(state, entries, comparison)

@@ -131,7 +131,7 @@ class _SegmentEvidence:
         segments = self._directory.segments
         for index in sorted(summaries):
             pieces = summaries[index]
-            following = segments[index + 1].base_offset if index + 1 < len(segments) else None
+            following = self._directory.base_offset_after(index)
             for piece in pieces:
                 record.take(piece, is_last=following is None, following=following, path=segments[index].log.name)
             if any(piece.facts.batches for piece in pieces):

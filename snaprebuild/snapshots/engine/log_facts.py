@@ -160,7 +160,7 @@ def _read_tail(reader: HeaderReader, base_offset: int) -> LogTail | None:
     damaged = False
     for block in reader:
         damaged |= len(block.bad_crc) > 0
-        end = int(block.column("base_offset")[-1]) + int(block.column("last_offset_delta")[-1]) + 1
+        end = block.next_offset
         latest = int(block.column("max_timestamp").max())
         if tail is not None and tail.max_timestamp_ms is not None:
             latest = max(latest, tail.max_timestamp_ms)

@@ -638,7 +638,7 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
         )
 
     def _take_facts(self, index: int, summary: SegmentSummary) -> None:
-        following = self.directory.segments[index + 1].base_offset if index + 1 < len(self.directory.segments) else None
+        following = self.directory.base_offset_after(index)
         path = self.directory.file_path(self.directory.segments[index].log.name)
         if self.directory.log_end_offset is not None:  # copies in remote storage, which are not on a disk
             self._record.absence = "in no batch"

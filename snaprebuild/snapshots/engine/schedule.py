@@ -69,14 +69,16 @@ def _run_on_this_machine(tasks: Sequence[PartitionTask], run: Run) -> None:
     queues = [TaskQueue(task) for task in tasks]
     for queue in queues:
         queue.refill()
-    total = sum(each.identity.size_bytes for queue in queues for each in queue.waiting)
+    if sum(each.identity.size_bytes for queue in queues for each in queue.waiting) <= IN_PROCESS_BYTES_MAX:
+        run_here(queues, read_group)
+        return
     devices = {task.device for task in tasks}
     per_disk = run.limits.io.readers_per_disk
     worker_count = run.jobs
     if worker_count is None:
         worker_count = default_jobs(len(devices)) if per_disk is None else per_disk * len(devices)
     worker_count = run.limits.io.workers_at_most(worker_count)
-    if worker_count <= 1 or total <= IN_PROCESS_BYTES_MAX:
+    if worker_count <= 1:
         run_here(queues, read_group)
     else:
         workers = min(worker_count, sum(len(queue.waiting) for queue in queues))

@@ -206,7 +206,7 @@ def _damage_in(directory: PartitionDir, summaries: Held) -> str | None:
     record = ReplayRecord()
     segments = directory.segments
     for index, summary in in_order(summaries):
-        following = segments[index + 1].base_offset if index + 1 < len(segments) else None
+        following = directory.base_offset_after(index)
         record.take(summary, is_last=following is None, following=following, path=segments[index].log.name)
     if record.damage is not None:
         return record.damage.reason

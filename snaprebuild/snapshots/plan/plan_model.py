@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -42,6 +42,7 @@ __all__ = [
     "ReadySnapshot",
     "SourceGate",
     "concerns_of_plan",
+    "fates_against_writing",
     "plan_counts",
     "topics_left_out",
 ]
@@ -298,7 +299,12 @@ def concerns_of_plan(plan: Plan, partitions: Sequence[PartitionPlan]) -> list[Fa
         partitions: of the plan, or of its results: where the plan asked for no fates, those because of which nothing is written.
     """
     fates = [fate for fate in plan.fates if fate.severity is not Severity.NOTE]
-    return fates or [each.fate for each in partitions if each.fate is not None and each.fate.severity is not Severity.NOTE]
+    return fates or fates_against_writing(partitions)
+
+
+def fates_against_writing(partitions: Iterable[PartitionPlan]) -> list[Fate]:
+    """The fates because of which plans write nothing, without those of old replicas."""
+    return [each.fate for each in partitions if each.fate is not None and each.fate.severity is not Severity.NOTE]
 
 
 def topics_left_out(plan: Plan, partitions: Sequence[PartitionPlan]) -> tuple[str, ...]:

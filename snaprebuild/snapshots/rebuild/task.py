@@ -30,7 +30,7 @@ from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock, expired_mask
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult, unfinished
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report, owner_of_snapshot
-from snaprebuild.snapshots.destination.snapshot_writers import moved_aside
+from snaprebuild.snapshots.destination.snapshot_writers import WriterSettings, moved_aside
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.later_producers import LaterProducers
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom, source_replay
@@ -174,10 +174,8 @@ class RebuildTask(ReplayTask):
         self._list_differences = list_differences
         self._request = job.request
         self._target = path_of(job.plan.target, job.request.s3)
-        writer = job.request.destination.writer(
-            result, job.request, clock=job.clock, report=job.report, lock=lock, dry_run=job.dry_run
-        )
-        self._write_one = writer.write
+        settings = WriterSettings(clock=job.clock, report=job.report, lock=lock, dry_run=job.dry_run)
+        self._write_one = job.request.destination.writer(result, job.request, settings).write
         self._driver_report = job.report if isinstance(job.report, DriverReport) else None
         if isinstance(job.report, EventList):
             self.outcome.events = job.report.events
@@ -236,10 +234,12 @@ class RebuildTask(ReplayTask):
         left = [each for each in self._job.plan.boundaries if each.offset not in done]
         message = f"{error.message}: nothing is missing, but not every snapshot was compared"
         severity = Severity.NOTE
+        cause = None
         if left:
             message = f"{error.message}: {pluralize(len(left), 'snapshot')} not rebuilt"
             severity = Severity.FINDING
-        self._result.add_finding("deadline-passed", severity, message, left[0].offset if left else None)
+            cause = FindingCause.DEADLINE_PASSED
+        self._result.add_finding("deadline-passed", severity, message, left[0].offset if left else None, cause=cause)
         self.outcome.boundaries += [unfinished(each, BoundaryAction.SKIPPED, error.message) for each in left]
 
     def finish(self) -> None:

@@ -42,7 +42,7 @@ from snaprebuild.snapshots.receipts.receipt_lines import (
 )
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.regular_file import open_named_file
-from snaprebuild.storage.log_dir import read_log_dir
+from snaprebuild.storage.log_dir import is_log_dir
 from snaprebuild.storage.store import is_object
 from snaprebuild.storage.store_path import path_of
 
@@ -178,7 +178,7 @@ class WrittenReceipt(msgspec.Struct):
         Args:
             target: of the files of a partition.
         """
-        if not self.in_place or read_log_dir(path_of(os.path.dirname(target))).is_broker_directory:
+        if not self.in_place or is_log_dir(path_of(os.path.dirname(target))):
             return None
         return "its log directory is not there either: another machine, or a volume that is not mounted"
 

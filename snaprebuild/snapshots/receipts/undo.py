@@ -38,7 +38,7 @@ from snaprebuild.snapshots.receipts.receipt_reader import ReceiptKind, WrittenFi
 from snaprebuild.storage.local.broker_lock import hold, lock_holder
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at, fingerprint_of
 from snaprebuild.storage.local.whole_file import remove_file, set_aside, sync_directory
-from snaprebuild.storage.log_dir import read_log_dir
+from snaprebuild.storage.log_dir import is_log_dir
 from snaprebuild.storage.store_path import path_of
 
 __all__ = ["FileAction", "SetAsideResult", "UndoResult", "UndoneFile", "is_undone", "later_receipts", "undo"]
@@ -179,7 +179,7 @@ def _with_joined_parts(receipt: WrittenReceipt) -> WrittenReceipt:
     if receipt.parts is None or not receipt.in_place:
         return with_joined_parts(receipt)
     log_dirs = {os.path.dirname(file.partition.target) for file in receipt.files}
-    if not all(read_log_dir(path_of(log_dir)).is_broker_directory for log_dir in log_dirs):
+    if not all(is_log_dir(path_of(log_dir)) for log_dir in log_dirs):
         return receipt  # those of another machine, where the run may be at work
     with contextlib.ExitStack() as locks:
         try:
@@ -265,7 +265,7 @@ def _not_updated(receipt: WrittenReceipt, error: SnaprebuildError) -> Finding:
 @contextlib.contextmanager
 def _lock_log_dir(log_dir: str, result: UndoResult) -> Iterator[Callable[[], None]]:
     """Holds a broker's log directory; other directories need no lock. Yields a function that checks the lock before each change."""
-    if not read_log_dir(path_of(log_dir)).is_broker_directory:
+    if not is_log_dir(path_of(log_dir)):
         yield lambda: None
     elif result.dry_run:
         with contextlib.suppress(LockUnknownError):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from formats import limits
 from formats.errors import BadChecksumError, LimitExceededError
-from formats.log.batch_headers import HEADER_COLUMNS, HeaderReader, TailKind
+from formats.log.batch_headers import HeaderReader, TailKind
 from formats.log.record_batch import ATTRIBUTE_CONTROL, BatchHeader
 from formats.log.records import LogRecord, read_records
 from snaprebuild.storage.local.pipe_reader import piped
@@ -36,7 +36,7 @@ def log_records(directory: PartitionDir) -> Iterator[LogRecord]:
                     if len(block.bad_crc) and row == block.bad_crc[0]:
                         position = int(block.position_bytes[row])
                         raise BadChecksumError("batch", file=path, position=position, expected="its checksum", found="another")
-                    header = BatchHeader(*(int(block.column(name)[row]) for name in HEADER_COLUMNS))
+                    header = block.header(row)
                     if not header.attributes & ATTRIBUTE_CONTROL:
                         yield from batch_records(source, header, int(block.position_bytes[row]))
             tail = reader.tail

@@ -11,6 +11,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -20,13 +21,15 @@ from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import LimitReachedError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.difference import Comparison
 from snaprebuild.replay.window import Clock
-from snaprebuild.snapshots.engine.partition_task import Engine
+from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
+from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask
 from snaprebuild.snapshots.engine.schedule import run_partitions
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
-from snaprebuild.snapshots.source.source import PartitionSource, Source
-from snaprebuild.snapshots.verify import OnBoundary, PartitionVerdict, VerifyOutcome, verify
+from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.snapshots.verify import OnBoundary, PartitionVerdict, VerifyOutcome, verify_task
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.copy_log import CopyLog, Stretch, join_copies, stretch_above
 from snaprebuild.tier.audit.partition_audit import (
@@ -97,6 +100,11 @@ class _PlannedReplay:
     def start_offset(self) -> int:
         """Base offset of the first segment that is read."""
         return self.source.directory.segments[self.first_index].base_offset
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the segments that are read."""
+        return self.source.directory.size_bytes if self.window is None else self.window.read_bytes
 
 
 @dataclass(slots=True)
@@ -238,17 +246,13 @@ def tier_audit(
     audit = StoreAudit(root.path, level, tier.verified, audits, [*tier.findings, *findings])
     if not audits:
         refuse_without_copies(tier, audit.store_findings, selection)
-    names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *tier.logs.partitions)}
-    audit.store_findings += selection.absent_findings(names, root.path, are_others_read=bool(audits))
+    audit.store_findings += selection.absent_findings(tier.partition_names, root.path, are_others_read=bool(audits))
     # Before even a manifest is read.
     listed = cold_bytes(copy.copy.objects for each in audits for copy in each.copies)
     refuse_cold(listed, run.stores.max_read_bytes, root.path)
     _read_manifests(audits)
     starts = LocalStarts() if local_starts is None else local_starts.checked({each.remote.id for each in audits})
-    work = [_PartitionWork(each, level, run.clock, starts) for each in audits]
-    for each in work:
-        if each.audit.ends_are_known:
-            each.join(each.audit.readable)
+    work = _planned_work(audits, level, run.clock, starts)
     if turn is None:
         audit.cost = audit_cost(read for each in work for read in each.reads())
         if announce is not None:
@@ -266,7 +270,8 @@ def tier_audit(
         if turn is not None:
             turn.settle(each.audit)
         add_findings(each.audit, level)
-    _check_records(audits, level)
+    if level is AuditLevel.RECORDS:
+        check_records(audits)
     if turn is None:
         audit.store_findings += _limit_findings(audit)
     else:
@@ -275,6 +280,15 @@ def tier_audit(
     if cluster is not None:
         _compare_producer_ids(audit, cluster, run.clock)
     return audit
+
+
+def _planned_work(audits: Sequence[PartitionAudit], level: AuditLevel, clock: Clock, starts: LocalStarts) -> list[_PartitionWork]:
+    """The work on each partition. It is planned where the ends of all copies are known before anything but manifests is read."""
+    work = [_PartitionWork(each, level, clock, starts) for each in audits]
+    for each in work:
+        if each.audit.ends_are_known:
+            each.join(each.audit.readable)
+    return work
 
 
 def _read_without_replay(work: Sequence[_PartitionWork], clock: Clock) -> None:
@@ -301,12 +315,7 @@ def _replay_all(work: Sequence[_PartitionWork], run: Run, engine: MakeEngine, ke
     due = [replay for each in work for replay in each.replays]
     for _ in range(RESTARTS_MAX):
         due = _replay(due, run, engine, keep)
-
-
-def _check_records(audits: Sequence[PartitionAudit], level: AuditLevel) -> None:
-    """Decodes the records, if the level is ``RECORDS``."""
-    if level is AuditLevel.RECORDS:
-        check_records(audits)
+    run.facts.forget_free_locks()
 
 
 def _read_manifests(audits: Sequence[PartitionAudit]) -> None:
@@ -436,40 +445,46 @@ def _without_objects(tier: Tier) -> list[TopicIdPartition]:
 
 def _replay(replays: Sequence[_PlannedReplay], run: Run, engine: MakeEngine, keep: ProvenSnapshots | None) -> list[_PlannedReplay]:
     """Replays, and takes the verdicts. Gives the replays above damaged segments, which are due now."""
-    due = [each for each in replays if each.log.audit.limit is None]
-    windows = [
-        (each, dataclasses.replace(each.window, keeps_proven=keep is not None), PartitionVerdict(each.source))
-        for each in due
-        if each.window is not None
-    ]
     again = []
-    if windows:
-        with _until_limit(*(each.log.audit for each, _, _ in windows)):  # an engine refuses at once what would exceed the limit
-            reading = structs.replace(run, engine=engine(sum(window.read_bytes for _, window, _ in windows)))
-            run_partitions([WindowTask(window, verdict, run.clock) for _, window, verdict in windows], reading)
-        for each, _, verdict in windows:
-            again += _taken(each, verdict, run.clock)
-            if isinstance(verdict.outcome, WindowOutcome):
-                each.log.take_proven(verdict.outcome, keep)
-    whole = {id(each.source): each for each in due if each.window is None and each.log.audit.limit is None}
-    if whole:
-        on_boundary: OnBoundary | None = None
-        if keep is not None:
-            on_boundary = lambda source, *boundary: whole[id(source)].log.keep_proven(keep, *boundary)  # noqa: E731
-        sources = tuple(each.source for each in whole.values())
-        with _until_limit(*(each.log.audit for each in whole.values())):
-            reading = structs.replace(run, engine=engine(sum(source.directory.size_bytes for source in sources)))
-            result = verify(Source(sources, ()), reading, on_boundary=on_boundary)
-            for each, verdict in zip(whole.values(), result.partitions, strict=True):
-                again += _taken(each, verdict, run.clock)
+    for is_window in (True, False):
+        due = [each for each in replays if (each.window is not None) == is_window and each.log.audit.limit is None]
+        if not due:
+            continue
+        verdicts = [PartitionVerdict(each.source) for each in due]
+        listed = ListedDifferences()
+        with _until_limit(*(each.log.audit for each in due)):  # an engine refuses at once what would exceed the limit
+            reading = structs.replace(run, engine=engine(sum(each.read_bytes for each in due)))
+            tasks = []
+            for place, (each, verdict) in enumerate(zip(due, verdicts, strict=True)):
+                tasks.append(_task_of(each, verdict, run.clock, keep, partial(listed.add, place)))
+            run_partitions(tasks, reading)
+        for each, verdict in zip(due, verdicts, strict=True):
+            again += _taken(each, verdict, run.clock, keep)
     return again
 
 
-def _taken(replay: _PlannedReplay, verdict: PartitionVerdict, clock: Clock) -> list[_PlannedReplay]:
+def _task_of(
+    replay: _PlannedReplay,
+    verdict: PartitionVerdict,
+    clock: Clock,
+    keep: ProvenSnapshots | None,
+    list_differences: Callable[[int, Comparison], None],
+) -> PartitionTask:
+    """The task of a replay, which adds to the verdict."""
+    if replay.window is not None:
+        return WindowTask(dataclasses.replace(replay.window, keeps_proven=keep is not None), verdict, clock)
+    on_boundary: OnBoundary | None = None
+    if keep is not None:
+        on_boundary = lambda _, *boundary: replay.log.keep_proven(keep, *boundary)  # noqa: E731
+    return verify_task(verdict, clock, list_differences, on_boundary=on_boundary)
+
+
+def _taken(replay: _PlannedReplay, verdict: PartitionVerdict, clock: Clock, keep: ProvenSnapshots | None) -> list[_PlannedReplay]:
     """Takes the verdicts of a replay. Gives the replay of what is above a damaged segment, which it did not judge."""
     replay.log.take_verdicts(replay.stretch, verdict, clock, is_from_zero=replay.start_offset == 0)
     if isinstance(verdict.outcome, WindowOutcome):
         replay.log.take_standings(verdict.outcome.consistent, verdict.outcome.suspect, verdict.outcome.noted)
+        replay.log.take_proven(verdict.outcome, keep)
     elif replay.stretch.is_from_zero:
         replay.log.mark_provable(verdict.outcome)
     resume_at = _resume_at(replay, verdict.outcome)

@@ -321,7 +321,7 @@ def _whole(directory: PartitionDir, held: Held) -> list[tuple[int, SegmentSummar
     whole = list[tuple[int, SegmentSummary]]()
     segments = directory.segments
     for index, summary in in_order(held):
-        following = segments[index + 1].base_offset if index + 1 < len(segments) else None
+        following = directory.base_offset_after(index)
         record.take(summary, is_last=following is None, following=following, path=segments[index].log.name)
         if record.damage is not None or record.unsound_reasons:
             break

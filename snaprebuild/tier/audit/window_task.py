@@ -18,7 +18,7 @@ from formats.errors import FormatError
 from snaprebuild.errors import LimitReachedError, ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.classes import ReplayRecord, SnapshotClass
-from snaprebuild.replay.difference import Comparison, ComparisonStatus, VerifiedSnapshot, compare
+from snaprebuild.replay.difference import Comparison, VerifiedSnapshot, compare
 from snaprebuild.replay.segment_effect import RunningEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock
@@ -200,30 +200,14 @@ class _WindowJudge:
                 self._outcome.findings.append(finding_of_error(error, self._directory.path))
                 continue
             except FormatError as error:
-                comparison = Comparison(
-                    status=ComparisonStatus.CORRUPT,
-                    proven_wrong=True,
-                    expected_entries=0,
-                    found_entries=0,
-                    difference_count=0,
-                    differences=(),
-                    reason=str(error),
-                )
+                comparison = Comparison.corrupt(str(error))
                 yield WindowSnapshot(offset, listed, NOTHING, unproven, None, comparison)
                 continue
             if entries is None:
                 continue
             if summary.cut_batch_offset is not None and unproven is None:
                 reason = f"no broker writes a snapshot here: {offset} is inside the batch that begins at {summary.cut_batch_offset}"
-                comparison = Comparison(
-                    status=ComparisonStatus.CORRUPT,
-                    proven_wrong=True,
-                    expected_entries=0,
-                    found_entries=len(entries),
-                    difference_count=0,
-                    differences=(),
-                    reason=reason,
-                )
+                comparison = Comparison.corrupt(reason, found_entries=len(entries))
             else:
                 knowledge = self._contents.knowledge(unproven, is_complete=self._window.is_whole)
                 comparison = compare(prefix.total(), entries, offset, knowledge)

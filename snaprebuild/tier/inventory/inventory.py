@@ -71,7 +71,7 @@ from snaprebuild.tier.remote_store import (
     zero_id_findings,
 )
 
-__all__ = ["SERVING", "tier_inventory"]
+__all__ = ["SERVING", "phantom_finding", "tier_inventory"]
 
 NS_PER_MS = 1_000_000
 
@@ -117,6 +117,9 @@ def tier_inventory(
     now_ms = time.time_ns() // NS_PER_MS if as_of_ms is None else as_of_ms
     tier = list_store(dataclasses.replace(access, keeps_unknown=on_key is not None), stores)
     findings = tier.findings
+    metadata_topic = None if cluster is None else metadata_topic_report(cluster.image)
+    if metadata_topic is not None:
+        tier.logs.trust_metadata_partitions(metadata_topic.partitions)
     keys = None if on_key is None else KeyRows(on_key, now_ms)
     contents = None
     if bucket is not None and keys is not None:
@@ -144,16 +147,15 @@ def tier_inventory(
         states=_state_bytes(partitions, tier),
         bucket=None if contents is None else report_of(contents),
         plugin=plugin,
-        metadata_topic=None if cluster is None else metadata_topic_report(cluster.image),
+        metadata_topic=metadata_topic,
     )
-    names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *tier.logs.partitions)}
-    findings += selection.absent_findings(names, root.path, are_others_read=bool(partitions))
+    findings += selection.absent_findings(tier.partition_names, root.path, are_others_read=bool(partitions))
     findings += _store_findings(inventory, tier.unknown, has_metadata=tier.has_metadata)
     if bucket is not None and contents is not None:
         findings += bucket_findings(root.path, contents, [(bucket.prefix + key, size) for key, size in taken.serving])
         findings += archive_findings(root.path, bucket, [bucket.prefix + key for key in taken.tiered])
-    if cluster is not None and inventory.metadata_topic is not None:
-        findings += metadata_topic_findings(inventory.metadata_topic, cluster.image, cluster.path)
+    if cluster is not None and metadata_topic is not None:
+        findings += metadata_topic_findings(metadata_topic, cluster.image, cluster.path)
     status = status_of(
         (),
         wrong=0,
@@ -409,6 +411,23 @@ PHANTOM_ADVICE = (
 )
 
 
+def phantom_finding(place: str, start_offsets: Sequence[int]) -> Finding:
+    """The finding about copies that were announced and never written.
+
+    An exception leaves one for each attempt at the same segment. A single one is a note: an upload that has no object yet, or a broker that
+    stopped.
+
+    Args:
+        place: of the partition.
+        start_offsets: of these copies, ascending.
+    """
+    text = f"{pluralize(len(start_offsets), 'copy', 'copies')} announced and never written"
+    if len(set(start_offsets)) == len(start_offsets):
+        message = f"{text}: being written, or left by a broker that stopped"
+        return Finding("tier-phantom", Severity.NOTE, place, message, start_offsets[0])
+    return Finding("tier-phantom", Severity.FINDING, place, f"{text}: {PHANTOM_ADVICE}", start_offsets[0])
+
+
 def _store_findings(inventory: TierInventory, unknown: UnknownObjects, *, has_metadata: bool) -> Iterator[Finding]:
     """Findings about the store as a whole.
 
@@ -432,6 +451,9 @@ def _partition_findings(partition: InventoryPartition, judged: _Judged, logs: Re
     for state, code, severity, what in _STATE_FINDINGS:
         if counts[state]:
             yield Finding(code, severity, place, f"{pluralize(counts[state], 'copy', 'copies')} {what}", first[state])
+    phantoms = [copy.start_offset for copy in partition.copies if copy.state is CopyState.PHANTOM]
+    if phantoms:
+        yield phantom_finding(place, phantoms)
     yield from _unread_by_brokers(partition, judged, logs)
     cold = [copy for copy in partition.copies if copy.state in SERVING and _archives_of(copy)]
     if cold:
@@ -509,7 +531,6 @@ def _claim_findings(inventory: TierInventory, unknown: UnknownObjects) -> Iterat
 
 _STATE_FINDINGS = (
     (CopyState.LOST, "tier-lost", Severity.DAMAGED, "finished, and objects of them are missing: reads of them fail"),
-    (CopyState.PHANTOM, "tier-phantom", Severity.FINDING, f"announced and never written: {PHANTOM_ADVICE}"),
     (
         CopyState.UNFINISHED,
         "tier-unfinished",

@@ -2,11 +2,14 @@
 
 A header is first. Then there is a line for each round, for each segment that was read, and for each part of a small object.
 A copy has another line whenever what is proven of it changes. A run that is killed leaves at most half a line, which the next one removes.
+A power failure may leave lines without their bytes, but only after the last line that says what is on the device: the next run removes
+them, too.
 The lines of a segment and of a range hold what was read: the next run judges with them what it need not read again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -14,7 +17,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import IO, Any, Literal, Self
 
 import msgspec
 
@@ -31,7 +34,7 @@ from snaprebuild.storage.local.regular_file import open_named_file
 from snaprebuild.tier.audit.partition_audit import ProofKind, SnapshotVerdict
 from snaprebuild.tier.ledger.kept_summary import kept_bytes, kept_pieces
 
-__all__ = ["SCHEMA", "AuditLedger", "CopyKey", "CopyLine", "LedgerHeader", "RangeLine", "RoundLine", "SegmentLine"]
+__all__ = ["SCHEMA", "AuditLedger", "CopyKey", "CopyLine", "LedgerHeader", "RangeLine", "RoundLine", "SegmentLine", "SyncLine"]
 
 KIND = "snaprebuild.audit-ledger/"
 SCHEMA: Literal["snaprebuild.audit-ledger/1"] = "snaprebuild.audit-ledger/1"
@@ -43,6 +46,11 @@ SYNC_SECONDS = 1.0
 """Lines wait no longer for a sync: a failure of power loses what was read in that time."""
 
 DIGEST_BYTES = 16
+
+LOST_BYTE = b"\0"
+"""A file system leaves it where bytes did not reach the device and later ones did. No line has it."""
+
+SYNC_LINE_START = b'{"step":"sync",'
 
 
 class CopyKey(msgspec.Struct, frozen=True):
@@ -138,7 +146,7 @@ class CopyLine(_Line, frozen=True, tag="copy"):
         verdict: on its snapshot.
         proof: of the snapshot; null as long as it is not proven.
         proven_ms: when its segment was read for that proof; null without one.
-        failed_ms: when its segment could not be read the last time; null if it always could.
+        failed_ms: when its segment could not be read; null if it never was read, or could be read the last time.
     """
 
     topic: str
@@ -157,7 +165,13 @@ class CopyLine(_Line, frozen=True, tag="copy"):
     failed_ms: Natural | None = None
 
 
-LedgerLine = RoundLine | SegmentLine | RangeLine | CopyLine
+class SyncLine(_Line, frozen=True, tag="sync"):
+    """All bytes of the file below a position are on the device: no power failure explains damage there."""
+
+    size_bytes: Natural
+
+
+LedgerLine = RoundLine | SegmentLine | RangeLine | CopyLine | SyncLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +243,7 @@ class _Contents:
         began_ms = self.round_began_ms
         ranges = self.ranges.get(key)
         if ranges is not None and began_ms is not None:
-            self.ranges[key] = {of: each for of, each in ranges.items() if each.read_ms >= began_ms}
+            self.ranges[key] = {of: each for of, each in ranges.items() if began_ms <= each.read_ms <= kept.read_ms}
 
 
 class AuditLedger:
@@ -255,6 +269,7 @@ class AuditLedger:
         self._lock = threading.Lock()
         self._synced = time.monotonic()
         self._has_grown = False
+        self._has_unmarked = False
 
     @classmethod
     def open(cls, path: str, location: str, key_prefix: str = "") -> Self:
@@ -425,11 +440,20 @@ class AuditLedger:
             now = time.monotonic()
             is_due = now - self._synced >= SYNC_SECONDS
             self._journal.append(text, sync=is_due)
-            if is_due:
-                self._synced = now
             place = _Place(self._contents.size_bytes, len(text))
             self._contents.size_bytes += len(text) + 1
+            self._has_unmarked = True
+            if is_due:
+                self._synced = now
+                self._mark_synced()
         return place
+
+    def _mark_synced(self) -> None:
+        """Appends that all lines so far are on the device. It is there with the next sync."""
+        text = line_of(SyncLine(size_bytes=self._contents.size_bytes))
+        self._journal.append(text, sync=False)
+        self._contents.size_bytes += len(text) + 1
+        self._has_unmarked = False
 
     # ------------------------------------------------------------------------------------------------------ the end
 
@@ -472,6 +496,9 @@ class AuditLedger:
         """
         try:
             self._journal.sync()
+            if self._has_unmarked and self._journal.has_its_name():
+                self._mark_synced()
+                self._journal.sync()
         finally:
             self._journal.close()
 
@@ -541,10 +568,11 @@ def _header_of(path: str, location: str, key_prefix: str) -> LedgerHeader:
 
 
 _LINES: msgspec.json.Decoder[LedgerLine] = msgspec.json.Decoder(LedgerLine)
+_SYNC_LINE = msgspec.json.Decoder(SyncLine)
 
 
 def _contents_of(path: str) -> _Contents:
-    """Reads a ledger; half a line at its end is not part of it.
+    """Reads a ledger. Half a line at its end is not part of it, nor is what a power failure left of lines that were not on the device.
 
     Raises:
         UsageError: a line is none of a ledger.
@@ -557,6 +585,8 @@ def _contents_of(path: str) -> _Contents:
             while line := file.readline(LINE_BYTES_MAX):
                 number += 1
                 if not line.endswith(b"\n"):
+                    break
+                if LOST_BYTE in line and contents.header is not None and not _is_synced(file, contents.size_bytes):
                     break
                 place = _Place(contents.size_bytes, len(line) - 1)
                 contents.size_bytes += len(line)
@@ -573,7 +603,23 @@ def _contents_of(path: str) -> _Contents:
     return contents
 
 
+def _is_synced(file: IO[bytes], position: int) -> bool:
+    """Whether any of the following lines says that more than ``position`` bytes of the file are on the device.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    while line := file.readline(LINE_BYTES_MAX):
+        if line.startswith(SYNC_LINE_START):
+            with contextlib.suppress(msgspec.MsgspecError):
+                if _SYNC_LINE.decode(line).size_bytes > position:
+                    return True
+    return False
+
+
 def _add(contents: _Contents, line: LedgerLine, place: _Place) -> None:
+    if isinstance(line, SyncLine):
+        return
     if isinstance(line, RoundLine):
         contents.round_began_ms = line.began_ms
     elif isinstance(line, CopyLine):

@@ -10,7 +10,6 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from formats.errors import TruncatedError
 from formats.limits import INT32_MAX
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.remote.aiven_custom_fields import CustomField
@@ -214,10 +213,7 @@ def _sources_of_record(record: RemoteSegment) -> FactSources:
 def _record_of_objects(remote: RemotePartition, copy: RemoteCopy, settings: RecordSettings) -> CopyRecord:
     is_aiven = copy.layout is TierLayout.AIVEN
     end_source = FactSource.SEGMENT if copy.end_offset is None else FactSource.MANIFEST
-    remote.read_end(copy)
-    if copy.end_offset is None:
-        path = remote.file_path(copy)
-        raise TruncatedError("segment", file=path, position=0, expected="a batch", found="none that is whole")
+    end_offset = remote.require_end(copy)
     epochs_source = FactSource.MANIFEST if copy.leader_epochs else FactSource.LEADER_EPOCHS
     remote.read_epochs(copy)
     if not copy.leader_epochs:
@@ -237,7 +233,7 @@ def _record_of_objects(remote: RemotePartition, copy: RemoteCopy, settings: Reco
         id=RemoteSegmentId(remote.id, copy.segment_id),
         segment_id=copy.segment_id,
         start_offset=copy.start_offset,
-        end_offset=copy.end_offset,
+        end_offset=end_offset,
         broker_id=broker_id,
         max_timestamp_ms=max_timestamp_ms,
         event_timestamp_ms=listed_ms if event_ms is None else event_ms,

@@ -5,15 +5,16 @@ Source: ``RemoteLogManager.RLMExpirationTask.cleanupExpiredRemoteLogSegments``, 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.published import Natural, Part, Uuid
-from snaprebuild.tier.remote_log import epochs_with_records, is_in_lineage
+from snaprebuild.tier.remote_log import LogLineage, epochs_with_records
 
 __all__ = ["DeletionReason", "ExpectedDeletion", "ExpectedLeader", "RetentionSettings", "first_pass"]
 
@@ -90,37 +91,43 @@ def first_pass(
     return work.deletions
 
 
-@dataclass(slots=True)
 class _Pass:
-    """One pass.
+    """One pass, which looks at each copy once.
 
     Attributes:
         deletions: in the order of the pass.
-        deleted_ids: segment ids of the deletions, 16 bytes each.
-        excess_bytes: by which the log is larger than its retention, without what is deleted.
     """
 
-    segments: Sequence[RemoteSegment]
-    leader: ExpectedLeader
-    settings: RetentionSettings
-    now_ms: int
-    deletions: list[ExpectedDeletion] = field(default_factory=list)
-    deleted_ids: set[bytes] = field(default_factory=set)
-    excess_bytes: int = 0
-
-    def __post_init__(self) -> None:
-        if self.settings.retention_bytes > NO_LIMIT:
-            valid = (each.size_bytes for each in self.segments if self._is_valid(each))
-            total = self.leader.local_only_bytes + sum(valid)
-            self.excess_bytes = max(0, total - self.settings.retention_bytes)
+    def __init__(self, segments: Sequence[RemoteSegment], leader: ExpectedLeader, settings: RetentionSettings, now_ms: int) -> None:
+        self.deletions: list[ExpectedDeletion] = []
+        self._deleted_ids: set[bytes] = set()
+        self._segments = segments
+        self._settings = settings
+        self._newest_expired_ms = now_ms - settings.retention_ms
+        self._log_start_offset = leader.log_start_offset
+        self._epochs = sorted(epochs_with_records(leader.leader_epochs))
+        self._first_epoch = leader.leader_epochs[0].epoch
+        lineage = LogLineage(leader.leader_epochs, leader.log_end_offset)
+        self._valid_ids = {each.segment_id for each in segments if lineage.holds(each)}
+        """Ids of the copies that belong to the log."""
+        self._excess_bytes = 0
+        """Bytes by which the log is larger than its retention, without what is deleted."""
+        if settings.retention_bytes > NO_LIMIT:
+            valid_bytes = sum(each.size_bytes for each in segments if self._is_valid(each))
+            self._excess_bytes = max(0, leader.local_only_bytes + valid_bytes - settings.retention_bytes)
 
     def delete_by_retention(self) -> None:
-        """Goes through the leader epochs of the log, and in each through its copies by offset, until one of them stays."""
-        for epoch in sorted(epochs_with_records(self.leader.leader_epochs)):
-            own = [each for each in self.segments if any(entry.epoch == epoch for entry in each.leader_epochs)]
-            for segment in sorted(own, key=lambda each: each.start_offset):
-                if self._is_deleted(segment):
+        """Goes through the leader epochs of the log, and in each through its copies by offset, until one of them stays.
+
+        A copy of several epochs is listed in each of them. One look is enough: a copy that is neither deleted nor valid stays so.
+        """
+        copies = _copies_by_epoch(self._segments)
+        seen_ids: set[bytes] = set()
+        for epoch in self._epochs:
+            for segment in copies[epoch]:
+                if segment.segment_id in seen_ids:
                     continue
+                seen_ids.add(segment.segment_id)
                 reason = self._reason(segment)
                 if reason is not None:
                     self._delete(segment, reason)
@@ -129,34 +136,39 @@ class _Pass:
 
     def delete_by_leader_epochs(self) -> None:
         """Deletes copies of the epochs below the first one of the leader."""
-        first = self.leader.leader_epochs[0].epoch
-        for segment in self.segments:
-            if not self._is_deleted(segment) and all(entry.epoch < first for entry in segment.leader_epochs):
+        for segment in self._segments:
+            is_deleted = segment.segment_id in self._deleted_ids
+            if not is_deleted and all(entry.epoch < self._first_epoch for entry in segment.leader_epochs):
                 self._delete(segment, DeletionReason.LEADER_EPOCHS)
 
     def _is_valid(self, segment: RemoteSegment) -> bool:
-        return is_in_lineage(segment, self.leader.leader_epochs, self.leader.log_end_offset)
-
-    def _is_deleted(self, segment: RemoteSegment) -> bool:
-        return segment.segment_id in self.deleted_ids
+        return segment.segment_id in self._valid_ids
 
     def _reason(self, segment: RemoteSegment) -> DeletionReason | None:
-        first = min(epochs_with_records(self.leader.leader_epochs))
-        is_old = all(entry.epoch <= first for entry in segment.leader_epochs)
-        if is_old and segment.end_offset < self.leader.log_start_offset:
+        is_old = all(entry.epoch <= self._epochs[0] for entry in segment.leader_epochs)
+        if is_old and segment.end_offset < self._log_start_offset:
             return DeletionReason.LOG_START
         if not self._is_valid(segment):
             return None
-        if self.settings.retention_ms > NO_LIMIT and segment.max_timestamp_ms <= self.now_ms - self.settings.retention_ms:
-            self.excess_bytes = max(0, self.excess_bytes - segment.size_bytes)
+        if self._settings.retention_ms > NO_LIMIT and segment.max_timestamp_ms <= self._newest_expired_ms:
+            self._excess_bytes = max(0, self._excess_bytes - segment.size_bytes)
             return DeletionReason.RETENTION_MS
-        if self.excess_bytes > 0 and self.excess_bytes >= segment.size_bytes:
-            self.excess_bytes -= segment.size_bytes
+        if self._excess_bytes > 0 and self._excess_bytes >= segment.size_bytes:
+            self._excess_bytes -= segment.size_bytes
             return DeletionReason.RETENTION_BYTES
         return None
 
     def _delete(self, segment: RemoteSegment, reason: DeletionReason) -> None:
-        self.deleted_ids.add(segment.segment_id)
+        self._deleted_ids.add(segment.segment_id)
         self.deletions.append(
             ExpectedDeletion(segment_id=uuid_to_text(segment.segment_id), start_offset=segment.start_offset, deletion_reason=reason)
         )
+
+
+def _copies_by_epoch(segments: Sequence[RemoteSegment]) -> dict[int, list[RemoteSegment]]:
+    """The copies of each leader epoch, by their first offsets."""
+    copies: dict[int, list[RemoteSegment]] = defaultdict(list)
+    for segment in sorted(segments, key=lambda each: each.start_offset):
+        for epoch in {entry.epoch for entry in segment.leader_epochs}:
+            copies[epoch].append(segment)
+    return copies

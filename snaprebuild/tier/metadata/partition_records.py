@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from formats.errors import FormatError
+from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState
 from snaprebuild.errors import ReadFailedError, RefusedError
@@ -37,7 +38,7 @@ from snaprebuild.tier.metadata.copy_record import (
 )
 from snaprebuild.tier.metadata.leader_logs import LeaderLog
 from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs, epoch_end_offsets, highest_remote_offset
-from snaprebuild.tier.remote_partition import ICEBERG_LACKS, RemoteCopy, RemotePartition
+from snaprebuild.tier.remote_partition import ICEBERG_LACKS, RemoteCopy, RemotePartition, was_not_handed_out
 from snaprebuild.tier.remote_store import CopyState, unrecorded_states
 
 __all__ = [
@@ -91,6 +92,8 @@ class RefusalCause(StrEnum):
     """Where its log begins is unknown, so that deleted copies cannot be told apart."""
     LOG_START_ABOVE_END = "log-start-above-end"
     """The log start offset is above the end of the log, so that it is no log start of this log."""
+    LOG_START_MOVED = "log-start-moved"
+    """The log start offset is where a leader without records moves it, and copies without a record end there."""
     SETTINGS_UNKNOWN = "settings-unknown"
     """Which custom metadata the plugin returns is unknown."""
     TWO_LINES = "two-lines"
@@ -210,6 +213,7 @@ class PartitionContext:
         metadata_partition: that holds its records.
         is_lost: that metadata partition is lost, as an option says, so that nothing shows which copies were deleted.
         has_no_log: log directories were named, and none of them has its log.
+        is_log_start_typed: an option has a log start offset of the partition.
     """
 
     logs: RemoteLogs
@@ -221,6 +225,7 @@ class PartitionContext:
     metadata_partition: int
     is_lost: bool = False
     has_no_log: bool = False
+    is_log_start_typed: bool = False
 
 
 @dataclass(slots=True)
@@ -385,8 +390,7 @@ class _CopyDecisions:
                 if row.copy.record is not None:
                     row.differences = differing_facts(self._remote, row.copy, self._context.settings)
             except (FormatError, ReadFailedError) as error:
-                is_unread = isinstance(error, ReadFailedError) and row.copy.facts.fault is None
-                is_unread = is_unread or row.copy.facts.is_unread
+                is_unread = was_not_handed_out(error) or row.copy.facts.is_unread
                 self._faults.append((row.copy, error.message, is_unread))
                 if row.record is None:
                     row.leave_out(CopyDecision.UNREADABLE, error.message)
@@ -517,6 +521,7 @@ class _CopyDecisions:
     def _check_log_start(self) -> None:
         if self._context.log_start_offset is not None:
             self._check_log_end(self._context.log_start_offset)
+            self._check_log_start_moved(self._context.log_start_offset)
         elif self._candidates:
             message = (
                 "the log start offset is unknown, so that copies below it would be readable again: give --log-dir or --log-start"
@@ -546,6 +551,24 @@ class _CopyDecisions:
 
     def _refuse_log_start(self, message: str, log_start: int) -> None:
         self._refusals.append(RecordsRefusal(cause=RefusalCause.LOG_START_ABOVE_END, message=message, offset=log_start))
+
+    def _check_log_start_moved(self, log_start: int) -> None:
+        """Refuses a log start that may be the mark of the loss: a leader that starts without records moves it to its first segment.
+
+        Source: ``RemoteLogManager.findLogStartOffset``.
+        """
+        leader = self._context.leader
+        if self._context.is_log_start_typed or leader is None or leader.first_local_offset != log_start:
+            return
+        below = [row for row in self._rows if row.decision is CopyDecision.BELOW_LOG_START and row.copy.record is None]
+        if any(_known_end(row) == log_start for row in below):
+            name = f"{self._remote.id.topic}-{self._remote.id.partition}"
+            message = (
+                f"the log start {log_start} is the first offset on disk, and {pluralize(len(below), 'copy', 'copies')} below it exist. A "
+                f"leader that starts while {METADATA_TOPIC} is empty moves its log start there. If one did, stop the brokers, and correct "
+                f"the line in {LOG_START_OFFSET_CHECKPOINT} of each replica. Else confirm it with --log-start {name}={log_start}"
+            )
+            self._refusals.append(RecordsRefusal(cause=RefusalCause.LOG_START_MOVED, message=message, offset=log_start))
 
     def _copies_end(self) -> int | None:
         """Offset after the last one of all copies, also of those that are left out; None without a copy."""

@@ -19,7 +19,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize, unread_paths
 from snaprebuild.published import Document, Natural, Part, Positive
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
-from snaprebuild.tier.inventory.inventory import PHANTOM_ADVICE
+from snaprebuild.tier.inventory.inventory import phantom_finding
 from snaprebuild.tier.metadata.copy_record import RecordSettings
 from snaprebuild.tier.metadata.first_pass import ExpectedDeletion
 from snaprebuild.tier.metadata.leader_logs import LeaderLogs
@@ -217,8 +217,7 @@ def store_records(access: StoreAccess, request: MetadataRequest, tier: Tier) -> 
             result.findings += _partition_findings(records, tier, is_write=request.writes)
     if not result.partitions and not tier.unknown.claims:
         refuse_without_copies(tier, unreadable_objects(root.path, tier.unknown), request.selection)
-    names = {f"{each.topic}-{each.partition}" for each in (*tier.partitions, *tier.logs.partitions)}
-    result.findings += request.selection.absent_findings(names, root.path, are_others_read=bool(result.partitions))
+    result.findings += request.selection.absent_findings(tier.partition_names, root.path, are_others_read=bool(result.partitions))
     if not tier.has_metadata:
         result.findings.append(Finding("tier-unverified", Severity.NOTE, root.path, UNVERIFIED))
     result.findings += unreadable_objects(root.path, tier.unknown)
@@ -236,6 +235,7 @@ def _context(tier: Tier, request: MetadataRequest, partition: TopicIdPartition, 
         metadata_partition=metadata_partition(partition, count),
         is_lost=metadata_partition(partition, count) in request.lost_partitions,
         has_no_log=request.leaders.has_no_log(partition),
+        is_log_start_typed=(partition.topic, partition.partition) in request.leaders.log_starts,
     )
 
 
@@ -332,10 +332,9 @@ def _object_findings(records: PartitionRecords) -> Iterator[Finding]:
     remote = records.remote
     place = remote.place
     yield from unreadable_objects(place, iceberg=sum(copy.missing == ICEBERG_LACKS for copy in remote.copies.values()))
-    phantoms = [copy for copy in remote.copies.values() if _is_phantom(copy)]
+    phantoms = sorted(copy.start_offset for copy in remote.copies.values() if _is_phantom(copy))
     if phantoms:
-        message = f"{pluralize(len(phantoms), 'copy', 'copies')} announced and never written: {PHANTOM_ADVICE}"
-        yield Finding("tier-phantom", Severity.FINDING, place, message, phantoms[0].start_offset)
+        yield phantom_finding(place, phantoms)
     for copy, message, is_unread in records.faults:
         yield fault_finding(place, copy, message, is_unread=is_unread)
     for each in records.part.copies:

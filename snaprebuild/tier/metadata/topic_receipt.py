@@ -9,26 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
-
-import msgspec
 
 from formats.partition.file_names import parse_partition_dir_name
 from formats.remote.remote_log_metadata import METADATA_TOPIC
-from snaprebuild import __version__
-from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
+from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
-from snaprebuild.published import Document, Natural, Part, Sha256, line_of
-from snaprebuild.snapshots.receipts.receipt_places import listed_receipts, register_receipt
+from snaprebuild.published import Document, Part, Sha256
+from snaprebuild.snapshots.receipts.receipt_lines import TOPIC_KIND
+from snaprebuild.snapshots.receipts.receipt_places import listed_receipts
+from snaprebuild.snapshots.receipts.step_receipt import LastStep, ReceiptForm, ReceiptStep, StepHeader, StepReceipt
 from snaprebuild.storage.local.broker_lock import check_hold, hold
-from snaprebuild.storage.local.document_file import check_new_place
-from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.new_directory import remove_partition_directory
 from snaprebuild.storage.local.regular_file import open_named_file
 
@@ -43,24 +37,12 @@ __all__ = [
     "undo_topic",
 ]
 
-SCHEMA: Literal["snaprebuild.metadata-undo/1"] = "snaprebuild.metadata-undo/1"
-
 LINE_BYTES_MAX = 16 << 20
 
 BLOCK_BYTES = 1 << 20
 
 
-class _TopicHeader(Part, frozen=True, kw_only=True):
-    schema: Literal["snaprebuild.metadata-undo/1"]
-    snaprebuild: str = ""
-    began_ms: Natural = 0
-
-
-class _TopicStep(Part, frozen=True, tag_field="step"):
-    pass
-
-
-class AnnouncedDirectory(_TopicStep, frozen=True, tag="directory"):
+class AnnouncedDirectory(ReceiptStep, frozen=True, tag="directory"):
     """A directory that a run began to write.
 
     Attributes:
@@ -80,29 +62,21 @@ class AnnouncedDirectory(_TopicStep, frozen=True, tag="directory"):
             raise ValueError("expected names of files")
 
 
-class _TopicEnd(_TopicStep, frozen=True, tag="end"):
-    ended_ms: Natural
+FORM = ReceiptForm(
+    verb="tier metadata",
+    kind=TOPIC_KIND,
+    version=1,
+    header=StepHeader,
+    steps=AnnouncedDirectory | LastStep,
+    line_bytes_max=LINE_BYTES_MAX,
+)
 
 
-class TopicReceipt:
-    """The receipt of a run that writes. It is created with the first announcement."""
+class TopicReceipt(StepReceipt):
+    """The receipt of a run that writes partition directories."""
 
     def __init__(self, path: str) -> None:
-        self.path = os.path.abspath(path)
-        self._journal: JournalFile | None = None
-
-    @property
-    def is_there(self) -> bool:
-        """Whether anything was announced, so that it was created."""
-        return self._journal is not None
-
-    def check_place(self) -> None:
-        """Makes sure, as far as possible before, that the file can be created.
-
-        Raises:
-            RefusedError, WriteFailedError: it cannot.
-        """
-        check_new_place(self.path)
+        super().__init__(path, FORM)
 
     def announce(self, path: str, files: Mapping[str, bytes]) -> None:
         """Called before a directory is written.
@@ -114,29 +88,8 @@ class TopicReceipt:
         Raises:
             RefusedError, WriteFailedError: the file cannot be written, so that nothing may be.
         """
-        if self._journal is None:
-            self._journal = JournalFile(
-                self.path, line_of(_TopicHeader(schema=SCHEMA, snaprebuild=__version__, began_ms=_now_ms()))
-            )
-            register_receipt(self.path)
         sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-        self._journal.append(line_of(AnnouncedDirectory(path=path, files=sums)))
-
-    def close(self) -> None:
-        """Ends the file of a run that completed.
-
-        Raises:
-            WriteFailedError: it cannot be written.
-        """
-        if self._journal is not None:
-            try:
-                self._journal.append(line_of(_TopicEnd(ended_ms=_now_ms())))
-            finally:
-                self._journal.close()
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
+        self.append(AnnouncedDirectory(path=path, files=sums))
 
 
 # ---------------------------------------------------------------------------------------------------------------------- undo
@@ -297,25 +250,10 @@ def _sha256(path: str) -> str:
 
 
 def _load(path: str) -> list[AnnouncedDirectory]:
-    """The announced directories of a receipt. Half a line at its end, which a killed run leaves, is skipped.
+    """The announced directories of a receipt.
 
     Raises:
-        UsageError: it is no receipt of this kind; the line is named.
-        ReadFailedError: it cannot be read.
+        UsageError, ReadFailedError: ``ReceiptForm.read`` raises it.
     """
-    announced = []
-    with open_named_file(path) as file:
-        for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES_MAX), b""), start=1):
-            if number > 1 and not line.endswith(b"\n"):
-                break
-            try:
-                if number == 1:
-                    msgspec.convert(json.loads(line), _TopicHeader)
-                    continue
-                step = msgspec.convert(json.loads(line), AnnouncedDirectory | _TopicEnd)
-            except (msgspec.MsgspecError, ValueError, RecursionError):
-                what = "is not a receipt of tier metadata" if number == 1 else f"line {number}: is not a line of such a receipt"
-                raise UsageError(what, path=path) from None
-            if isinstance(step, AnnouncedDirectory):
-                announced.append(step)
-    return announced
+    _, steps = FORM.read(path)
+    return [each for each in steps if isinstance(each, AnnouncedDirectory)]

@@ -9,30 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
-
-import msgspec
+from typing import Any
 
 from formats.limits import MANIFEST_BYTES_MAX
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.aiven_key import AivenObject, parse_aiven_key
 from formats.remote.remote_log_metadata import TopicIdPartition
-from formats.text_lines import shown
-from snaprebuild import __version__
-from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, StorageError, UsageError, WriteFailedError
+from snaprebuild.errors import OutcomeUnknownError, RefusedError, StorageError, UsageError, WriteFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error
-from snaprebuild.published import Natural, Part, Sha256, line_of
+from snaprebuild.published import Natural, Part, Sha256
 from snaprebuild.snapshots.receipts.receipt_lines import STORE_KIND
-from snaprebuild.snapshots.receipts.receipt_places import register_receipt
+from snaprebuild.snapshots.receipts.step_receipt import LastStep, ReceiptForm, ReceiptStep, StepHeader, StepReceipt
 from snaprebuild.storage.file_facts import is_nameable
-from snaprebuild.storage.local.document_file import check_new_place
-from snaprebuild.storage.local.journal_file import JournalFile
-from snaprebuild.storage.local.regular_file import open_named_file
 from snaprebuild.storage.log_dir import directory_fault
 from snaprebuild.storage.partition_names import named
 from snaprebuild.storage.store import FileIdentity, S3Settings, WholeObject
@@ -51,22 +41,22 @@ __all__ = [
     "undo_repairs",
 ]
 
-SCHEMA: Literal["snaprebuild.tier-undo/2"] = "snaprebuild.tier-undo/2"
-"""Begins the schema ids of all versions."""
-
 LINE_BYTES_MAX = 2 * MANIFEST_BYTES_MAX
 """A manifest in base64 and some keys."""
 
 
-class _Header(Part, frozen=True, kw_only=True):
-    schema: Literal["snaprebuild.tier-undo/2"]
-    snaprebuild: str = ""
-    began_ms: int = 0
+class RepairHeader(StepHeader, frozen=True, kw_only=True):
+    """The first line.
+
+    Attributes:
+        location: of the store.
+    """
+
     location: str
 
-
-class _Step(Part, frozen=True, tag_field="step"):
-    pass
+    def __post_init__(self) -> None:
+        if not (self.location.startswith("s3://") or os.path.isabs(self.location)):
+            raise ValueError(self.location)
 
 
 class OldManifest(Part, frozen=True):
@@ -86,6 +76,12 @@ class OldManifest(Part, frozen=True):
     base64: bytes
     new_sha256: Sha256
 
+    def __post_init__(self) -> None:
+        key = parse_aiven_key(self.key)
+        is_manifest = key is not None and key.kind is AivenObject.MANIFEST
+        if not is_manifest or any(part in (".", "..") for part in self.key.split("/")) or not is_nameable(self.key):
+            raise ValueError(self.key)
+
 
 class _OldIndexes(Part, frozen=True):
     key: str
@@ -95,7 +91,7 @@ class _OldIndexes(Part, frozen=True):
     appended_bytes: Natural
 
 
-class AnnouncedRepair(_Step, frozen=True, tag="repair"):
+class AnnouncedRepair(ReceiptStep, frozen=True, tag="repair"):
     """A copy that a run began to repair."""
 
     number: Natural
@@ -108,38 +104,26 @@ class AnnouncedRepair(_Step, frozen=True, tag="repair"):
     indexes: _OldIndexes
 
 
-class _Repaired(_Step, frozen=True, tag="repaired"):
+class _Repaired(ReceiptStep, frozen=True, tag="repaired"):
     number: Natural
 
 
-class _End(_Step, frozen=True, tag="end"):
-    ended_ms: int
+FORM = ReceiptForm(
+    verb="tier repair",
+    kind=STORE_KIND,
+    version=2,
+    header=RepairHeader,
+    steps=AnnouncedRepair | _Repaired | LastStep,
+    line_bytes_max=LINE_BYTES_MAX,
+)
 
 
-_STEP = AnnouncedRepair | _Repaired | _End
-
-
-class RepairReceipt:
-    """The receipt of a run that repairs. It is created with the first announcement."""
+class RepairReceipt(StepReceipt):
+    """The receipt of a run that repairs."""
 
     def __init__(self, path: str, location: str) -> None:
-        self.path = os.path.abspath(path)
-        self._location = location
-        self._journal: JournalFile | None = None
+        super().__init__(path, FORM, location=location)
         self._count = 0
-
-    @property
-    def is_there(self) -> bool:
-        """Whether anything was announced, so that it was created."""
-        return self._journal is not None
-
-    def check_place(self) -> None:
-        """Makes sure, as far as possible before, that the file can be created.
-
-        Raises:
-            RefusedError, WriteFailedError: it cannot.
-        """
-        check_new_place(self.path)
 
     def announce(self, partition: TopicIdPartition, copy: RemoteCopy, repair: CopyRepair) -> None:
         """Called before the first write of a copy.
@@ -147,10 +131,6 @@ class RepairReceipt:
         Raises:
             WriteFailedError, RefusedError: the file cannot be written, so that nothing may be.
         """
-        if self._journal is None:
-            header = _Header(schema=SCHEMA, snaprebuild=__version__, began_ms=_now_ms(), location=self._location)
-            self._journal = JournalFile(self.path, line_of(header))
-            register_receipt(self.path)
         self._count += 1
         announced = AnnouncedRepair(
             number=self._count - 1,
@@ -166,34 +146,17 @@ class RepairReceipt:
             ),
             indexes=_OldIndexes(**_object(repair.place.indexes_key, repair.indexes.identity), appended_bytes=repair.place.new.size),
         )
-        self._journal.append(line_of(announced))
+        self.append(announced)
 
     def settle(self) -> None:
         """Records that the announced copy is repaired. The line is not synced and may be lost: the manifest itself shows the repair."""
-        assert self._journal is not None
         with contextlib.suppress(WriteFailedError):
-            self._journal.append(line_of(_Repaired(number=self._count - 1)), sync=False)
-
-    def close(self) -> None:
-        """Ends the file of a run that completed.
-
-        Raises:
-            WriteFailedError: it cannot be written.
-        """
-        if self._journal is not None:
-            try:
-                self._journal.append(line_of(_End(ended_ms=_now_ms())))
-            finally:
-                self._journal.close()
+            self.append(_Repaired(number=self._count - 1), sync=False)
 
 
 def _object(key: str, identity: FileIdentity) -> dict[str, Any]:
     size_bytes, modified_ns, mark = identity.row
     return {"key": key, "size_bytes": size_bytes, "modified_ns": modified_ns, "mark": mark}
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
 
 
 # ---------------------------------------------------------------------------------------------------------------- undo
@@ -219,68 +182,13 @@ class StoreUndo:
 
 
 def load_repair_receipt(path: str) -> tuple[str, list[AnnouncedRepair]]:
-    """Reads a receipt: the location of its store, and the repairs. Skips half a line at its end, which a killed run leaves.
+    """Reads a receipt: the location of its store, and the repairs.
 
     Raises:
-        UsageError: no such file, or not one of ours; the line is named.
-        ReadFailedError: it cannot be read.
+        UsageError, ReadFailedError: ``ReceiptForm.read`` raises it.
     """
-    location: str | None = None
-    repairs = []
-    for number, line in enumerate(_lines(path), start=1):
-        try:
-            if location is None:
-                header = json.loads(line)
-                _check_version(header, path)
-                location = _checked_location(msgspec.convert(header, _Header).location)
-            else:
-                step: AnnouncedRepair | _Repaired | _End = msgspec.convert(json.loads(line), _STEP)
-                if isinstance(step, AnnouncedRepair):
-                    _check_key(step.manifest.key)
-                    repairs.append(step)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            what = "is not a receipt of tier repair" if location is None else f"line {number}: is not a line of such a receipt"
-            raise UsageError(what, path=path) from None
-    if location is None:
-        raise UsageError("is empty, and not a receipt of tier repair", path=path)
-    return location, repairs
-
-
-def _check_version(header: Any, path: str) -> None:
-    schema = header.get("schema") if isinstance(header, dict) else None
-    if isinstance(schema, str) and schema.startswith(STORE_KIND) and schema != SCHEMA:
-        raise UsageError(
-            f"is of another version: expected {SCHEMA}, found {shown(schema)}; use the version of snaprebuild that wrote it",
-            path=path,
-        )
-
-
-def _lines(path: str) -> Iterator[bytes]:
-    """Lines of a file, without half a line at its end, unless it is the only one."""
-    with open_named_file(path) as file:
-        try:
-            is_first = True
-            while line := file.readline(LINE_BYTES_MAX):
-                if not is_first and not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX:
-                    return
-                is_first = False
-                yield line
-        except OSError as error:
-            raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
-
-
-def _checked_location(location: str) -> str:
-    if not (location.startswith("s3://") or os.path.isabs(location)):
-        raise ValueError(location)
-    return location
-
-
-def _check_key(text: str) -> None:
-    """Raises ValueError unless it is the key of a manifest below the root."""
-    key = parse_aiven_key(text)
-    is_manifest = key is not None and key.kind is AivenObject.MANIFEST
-    if not is_manifest or any(part in (".", "..") for part in text.split("/")) or not is_nameable(text):
-        raise ValueError(text)
+    header, steps = FORM.read(path)
+    return header.location, [each for each in steps if isinstance(each, AnnouncedRepair)]
 
 
 def undo_receipt(path: str, settings: S3Settings, *, dry_run: bool) -> StoreUndo:
