@@ -207,6 +207,8 @@ IN_RUNS = {
     "snaprebuild.spark.session",
     "snaprebuild.spark.effect_files",
     "snaprebuild.consume.record_rows",
+    "snaprebuild.consume.record_export",
+    "snaprebuild.spark.record_export",
 }
 """Spark, or pyarrow, may not be installed."""
 

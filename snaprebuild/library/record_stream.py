@@ -243,7 +243,7 @@ class RecordStream:
     @property
     def partitions(self) -> tuple[RecordRange, ...]:
         """The ranges that the last iteration has read so far, one for each partition."""
-        return tuple(record_range(reader) for reader in self._readers)
+        return tuple(record_range(reader.range()) for reader in self._readers)
 
     @property
     def findings(self) -> tuple[ReportedFinding, ...]:

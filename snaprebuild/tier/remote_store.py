@@ -353,6 +353,7 @@ def list_store(access: StoreAccess, stores: S3Settings) -> Tier:
     else:
         records = access.running.read()
         logs = records.logs
+        _check_running_cluster(access.running, logs, access.cluster_id)
         findings = records.findings
         notes = [records.note(access.running.servers)]
     unknown = UnknownObjects(keeps_objects=access.keeps_unknown)
@@ -370,6 +371,17 @@ def list_store(access: StoreAccess, stores: S3Settings) -> Tier:
         findings=[*notes, *findings],
         stores=stores,
     )
+
+
+def _check_running_cluster(running: RunningTopic, logs: RemoteLogs, cluster_id: str | None) -> None:
+    """Makes sure that a running cluster is that of the store, as far as both show which one they are.
+
+    Raises:
+        UsageError: it is another one.
+    """
+    if None not in (cluster_id, logs.cluster_id) and cluster_id != logs.cluster_id:
+        expected = f"expected cluster {cluster_id}, found {logs.cluster_id}"
+        raise UsageError(f"--metadata and --bootstrap-server are of different clusters: {expected}", path=running.servers)
 
 
 # -------------------------------------------------------------------------------------------------------- copies without a record

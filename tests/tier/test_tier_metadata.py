@@ -549,7 +549,7 @@ def test_a_metadata_log_without_the_partition_of_the_records_is_no_all_clear(tmp
 
 @pytest.mark.parametrize(
     ("number", "message"),
-    [(3, "partition 3 is in the metadata log that was given"), (50, "expected a partition from 0 to 49; found 50")],
+    [(3, "partition 3 was read"), (50, "expected a partition from 0 to 49; found 50")],
 )
 def test_metadata_partitions_that_cannot_be_lost(number: int, message: str, tmp_path: Path) -> None:
     log = metadata_of_many_partitions(tmp_path, metadata_partition(T0, 50))
@@ -773,7 +773,7 @@ def test_a_failure_at_the_second_replica_leaves_none(tmp_path: Path, monkeypatch
         place.mkdir()
         (place / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
     replicas = tuple(MetadataReplica(str(place), number, 0) for number, place in enumerate(places))
-    plan = MetadataTopicPlan(bytes(range(16)), 1, replicas, frozenset())
+    plan = MetadataTopicPlan(bytes(range(16)), 1, replicas, frozenset(), None)
     segment = started(1, 0, 9)
     copies = [WrittenCopy(segment, segment.event_timestamp_ms)]
 

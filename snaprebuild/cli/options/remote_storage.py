@@ -28,6 +28,8 @@ from snaprebuild.followers import Profile
 from snaprebuild.tier import AuditLevel
 
 __all__ = [
+    "BootstrapServer",
+    "CommandConfig",
     "LeaderLogDirs",
     "LogPath",
     "MetadataPartitions",
@@ -143,12 +145,15 @@ BootstrapServer = Annotated[
     ),
 ]
 
+CLIENT_NAMES = "Names are those of librdkafka. Of Java's client sasl.jaas.config (PLAIN, SCRAM) and PEM stores are taken, too."
+
 CommandConfig = Annotated[
     str | None,
     option(
         "--command-config",
         metavar="FILE",
-        short="librdkafka settings for --bootstrap-server, one NAME=VALUE per line, such as security.protocol or sasl.password",
+        short="Client settings for --bootstrap-server, one NAME=VALUE per line, such as security.protocol or sasl.password",
+        details=CLIENT_NAMES,
         default="none, an unencrypted connection",
     ),
 ]
@@ -245,7 +250,8 @@ ProducerConfig = Annotated[
     option(
         "--producer-config",
         metavar="FILE",
-        short="librdkafka settings for --produce-to, one NAME=VALUE per line, such as security.protocol or sasl.password",
+        short="Client settings for --produce-to, one NAME=VALUE per line, such as security.protocol or sasl.password",
+        details=CLIENT_NAMES,
         default="none, an unencrypted connection",
     ),
 ]

@@ -11,6 +11,8 @@ from snaprebuild.cli.options.common import DryRun, ReceiptFile, ServerProperties
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import Metadata
 from snaprebuild.cli.options.remote_storage import (
+    BootstrapServer,
+    CommandConfig,
     LeaderLogDirs,
     MetadataPartitions,
     ProducerConfig,
@@ -83,6 +85,8 @@ class TierMetadataOptions(RemoteOptions, frozen=True):
         ),
     ] = False
     server_properties: ServerProperties = None
+    bootstrap_server: BootstrapServer = None
+    command_config: CommandConfig = None
     metadata_partitions: MetadataPartitions = None
     lost_metadata_partition: Annotated[
         list[int] | None,

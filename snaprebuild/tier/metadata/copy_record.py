@@ -7,7 +7,7 @@ files of the copy, and the broker id is in none. Nothing in remote storage prove
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from formats.limits import INT32_MAX
@@ -179,20 +179,8 @@ def copy_record(remote: RemotePartition, copy: RemoteCopy, settings: RecordSetti
 
 
 def _started(remote: RemotePartition, record: RemoteSegment) -> RemoteSegment:
-    return RemoteSegment(
-        id=RemoteSegmentId(remote.id, record.segment_id),
-        segment_id=record.segment_id,
-        start_offset=record.start_offset,
-        end_offset=record.end_offset,
-        broker_id=record.broker_id,
-        max_timestamp_ms=record.max_timestamp_ms,
-        event_timestamp_ms=record.event_timestamp_ms,
-        leader_epochs=record.leader_epochs,
-        size_bytes=record.size_bytes,
-        custom_metadata=record.custom_metadata,
-        state=SegmentState.COPY_SEGMENT_STARTED,
-        txn_index_empty=record.txn_index_empty,
-    )
+    segment_id = RemoteSegmentId(remote.id, record.segment_id)
+    return replace(record, id=segment_id, state=SegmentState.COPY_SEGMENT_STARTED)
 
 
 def _sources_of_record(record: RemoteSegment) -> FactSources:

@@ -19,9 +19,9 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize, unread_paths
 from snaprebuild.published import Document, Natural, Part, Positive
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
+from snaprebuild.tier.expiration import ExpectedDeletion
 from snaprebuild.tier.inventory.inventory import phantom_finding
 from snaprebuild.tier.metadata.copy_record import RecordSettings
-from snaprebuild.tier.metadata.first_pass import ExpectedDeletion
 from snaprebuild.tier.metadata.leader_logs import LeaderLogs
 from snaprebuild.tier.metadata.partition_records import (
     CopyDecision,
@@ -203,7 +203,7 @@ def store_records(access: StoreAccess, request: MetadataRequest, tier: Tier) -> 
     _check_lost(request.lost_partitions, tier, count)
     result = StoreRecords(root.path, tier.verified, count, request.writes)
     result.findings += [*tier.findings, *request.leaders.findings]
-    result.findings += _dropped_findings(tier, access.metadata_logs)
+    result.findings += _dropped_findings(tier, access.records_place)
     taken = [each for each in tier.partitions.values() if request.selection.takes_partition(each.topic, each.partition)]
     result.findings += zero_id_findings(root.path, taken)
     for wanted in dict.fromkeys((*tier.partitions, *tier.logs.partitions)):
@@ -252,17 +252,17 @@ def _check_lost(numbers: Iterable[int], tier: Tier, count: int) -> None:
         if number >= count:
             raise UsageError(f"{option}: expected a partition from 0 to {count - 1}; found {number}")
         if number in tier.logs.read_numbers:
-            raise UsageError(f"{option}: partition {number} is in the metadata log that was given")
+            raise UsageError(f"{option}: partition {number} was read, so that it is not lost")
 
 
 # --------------------------------------------------------------------------------------------------------------- findings
 
 
-def _dropped_findings(tier: Tier, metadata_logs: Sequence[str]) -> Iterator[Finding]:
+def _dropped_findings(tier: Tier, records_place: str | None) -> Iterator[Finding]:
     dropped = tier.logs.dropped + sum(log.dropped for log in tier.logs.partitions.values())
-    if dropped:
+    if dropped and records_place is not None:
         message = f"{pluralize(dropped, 'record')} that did not fit earlier records; brokers drop them, too"
-        yield Finding("metadata-dropped", Severity.NOTE, metadata_logs[0], message)
+        yield Finding("metadata-dropped", Severity.NOTE, records_place, message)
 
 
 UNRECORDED_STATES = {
